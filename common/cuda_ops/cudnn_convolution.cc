@@ -128,15 +128,8 @@ class Plan {
 
   // By default cuDNN would compute float32 in tf32.
   cudnnMathType_t MathAsked() const {
-    switch (precision_) {
-      case Precision::kFloat32:
-        return CUDNN_FMA_MATH;
-      case Precision::kTf32:
-        return CUDNN_DEFAULT_MATH;
-      case Precision::kBFloat16:
-        return CUDNN_TENSOR_OP_MATH;
-    }
-    return CUDNN_FMA_MATH;
+    if (precision_ == Precision::kTf32) return CUDNN_DEFAULT_MATH;
+    return precision_ == Precision::kBFloat16 ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH;
   }
 
   absl::StatusOr<bool> ChooseForward(bool relu) {

@@ -129,7 +129,11 @@ void GpuMemoryOps::Add(Span to, ConstSpan from, Stream& stream) {
   math_->Enqueue(stream, "add", [=, this] {
     return WithType(from.type, [&](auto type) {
       using From = decltype(type);
-      return math_->Launch(to.count, gpu::Add<From>{to.floats(), static_cast<const From*>(from.data)});
+      if constexpr (std::is_same_v<From, float>) {
+        return math_->Launch(to.count, gpu::Update<gpu::AddTo, 1>{{}, from.floats(), {to.floats()}});
+      } else {
+        return math_->Launch(to.count, gpu::Add<From>{to.floats(), static_cast<const From*>(from.data)});
+      }
     });
   });
 }
@@ -156,31 +160,24 @@ void GpuMemoryOps::AddSquares(ConstSpan values, double* sum, Stream& stream) {
   });
 }
 
-void GpuMemoryOps::Apply(const SgdStep& step, Span weights, ConstSpan gradient, Stream& stream) {
-  PSRING_CHECK(weights.count == gradient.count);
-  math_->Enqueue(stream, "sgd", [=, this] {
-    return math_->Launch(weights.count, gpu::ApplySgd{step.gradient_scale, step.learning_rate,
-                                                      weights.floats(), gradient.floats()});
-  });
-}
-
-void GpuMemoryOps::Apply(const MomentumStep& step, Span weights, ConstSpan gradient, Span velocity,
-                         Stream& stream) {
-  PSRING_CHECK(weights.count == gradient.count && weights.count == velocity.count);
-  math_->Enqueue(stream, "momentum", [=, this] {
-    return math_->Launch(weights.count,
-                         gpu::ApplyMomentum{step.gradient_scale, step.learning_rate, step.momentum,
-                                            weights.floats(), gradient.floats(), velocity.floats()});
-  });
-}
-
-void GpuMemoryOps::Apply(const AdamStep& step, Span weights, ConstSpan gradient, Span mean, Span variance,
-                         Stream& stream) {
-  PSRING_CHECK(weights.count == gradient.count && weights.count == mean.count &&
-               weights.count == variance.count);
-  math_->Enqueue(stream, "adam", [=, this] {
-    return math_->Launch(weights.count, gpu::ApplyAdam{RatesOf(step), weights.floats(), gradient.floats(),
-                                                       mean.floats(), variance.floats()});
+void GpuMemoryOps::Apply(const OptimizerStep& step, Span weights, ConstSpan gradient,
+                         const std::array<Span, 2>& slots, Stream& stream) {
+  CheckStep(step, weights, gradient, slots);
+  constexpr const char* kNames[] = {"sgd", "momentum", "adam"};
+  math_->Enqueue(stream, kNames[step.index()], [=, this] {
+    float *const w = weights.floats(), *const first = slots[0].floats(), *const second = slots[1].floats();
+    const float* const g = gradient.floats();
+    if (const auto* s = std::get_if<SgdStep>(&step)) {
+      return math_->Launch(weights.count,
+                           gpu::Update<gpu::Sgd, 1>{{s->gradient_scale, s->learning_rate}, g, {w}});
+    }
+    if (const auto* s = std::get_if<MomentumStep>(&step)) {
+      return math_->Launch(
+          weights.count,
+          gpu::Update<gpu::Momentum, 2>{{s->gradient_scale, s->learning_rate, s->momentum}, g, {w, first}});
+    }
+    return math_->Launch(
+        weights.count, gpu::Update<gpu::Adam, 3>{{RatesOf(std::get<AdamStep>(step))}, g, {w, first, second}});
   });
 }
 

@@ -26,10 +26,7 @@ class GpuMemoryOps : public Ops {
   void Add(Span to, ConstSpan from, Stream& stream) override;
   void FindNotFinite(ConstSpan values, uint32_t* found, Stream& stream) override;
   void AddSquares(ConstSpan values, double* sum, Stream& stream) override;
-  void Apply(const SgdStep& step, Span weights, ConstSpan gradient, Stream& stream) override;
-  void Apply(const MomentumStep& step, Span weights, ConstSpan gradient, Span velocity,
-             Stream& stream) override;
-  void Apply(const AdamStep& step, Span weights, ConstSpan gradient, Span mean, Span variance,
+  void Apply(const OptimizerStep& step, Span weights, ConstSpan gradient, const std::array<Span, 2>& slots,
              Stream& stream) override;
 
  protected:

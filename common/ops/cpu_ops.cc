@@ -12,9 +12,6 @@
 namespace psring {
 namespace {
 
-const cpu::BFloat16Bits* Bits(ConstSpan span) { return static_cast<const cpu::BFloat16Bits*>(span.data); }
-cpu::BFloat16Bits* Bits(Span span) { return static_cast<cpu::BFloat16Bits*>(span.data); }
-
 // take(first, floats, count) for each block of `values`, of any type.
 template <typename Take>
 void ForEachBlock(ConstSpan values, const Take& take) {
@@ -31,37 +28,20 @@ void ForEachBlock(ConstSpan values, const Take& take) {
 
 void CpuOps::Convert(ConstSpan from, Span to, Stream& stream) {
   PSRING_CHECK(from.count == to.count);
-  stream.Run([=] {
-    cpu::Convert(from.type, from.data, to.type, to.data, to.count);
-    return absl::OkStatus();
-  });
+  Run(stream, [=] { cpu::Convert(from.type, from.data, to.type, to.data, to.count); });
 }
 
 void CpuOps::MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax, Stream& stream) {
   CheckPool(shape, y.count, x.count);
   PSRING_CHECK(x.type == y.type && x.type == activations());
-  stream.Run([=] {
-    if (x.type == DType::kBFloat16) {
-      cpu::MaxPoolForward(shape, Bits(x), Bits(y), argmax);
-    } else {
-      cpu::MaxPoolForward(shape, x.floats(), y.floats(), argmax);
-    }
-    return absl::OkStatus();
-  });
+  Run(stream, [=] { cpu::MaxPoolForward(shape, x, y, argmax); });
 }
 
 void CpuOps::MaxPoolBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx,
                              Stream& stream) {
   CheckPool(shape, dy.count, dx.count);
   PSRING_CHECK(dx.type == dy.type && dx.type == activations());
-  stream.Run([=] {
-    if (dx.type == DType::kBFloat16) {
-      cpu::MaxPoolBackward(shape, Bits(dy), argmax, Bits(dx));
-    } else {
-      cpu::MaxPoolBackward(shape, dy.floats(), argmax, dx.floats());
-    }
-    return absl::OkStatus();
-  });
+  Run(stream, [=] { cpu::MaxPoolBackward(shape, dy, argmax, dx); });
 }
 
 void CpuOps::SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const uint8_t* labels,
@@ -69,10 +49,10 @@ void CpuOps::SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const
   PSRING_CHECK(logits.count == size_t(batch) * classes);
   PSRING_CHECK(dlogits.data == nullptr || dlogits.count == logits.count);
   PSRING_CHECK(logits.type == activations() && (dlogits.data == nullptr || dlogits.type == logits.type));
-  stream.Run([=] {
+  Run(stream, [=] {
     if (logits.type == DType::kFloat32) {
       cpu::SoftmaxCrossEntropy(batch, classes, logits.floats(), labels, dlogits.floats(), loss_sum, correct);
-      return absl::OkStatus();
+      return;
     }
     // Computed in float32: a loss is a difference of logarithms.
     std::vector<float> values(logits.count);
@@ -81,62 +61,46 @@ void CpuOps::SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const
     if (dlogits.data != nullptr) {
       cpu::Convert(DType::kFloat32, values.data(), dlogits.type, dlogits.data, dlogits.count);
     }
-    return absl::OkStatus();
   });
 }
 
 void CpuOps::Add(Span to, ConstSpan from, Stream& stream) {
   PSRING_CHECK(to.count == from.count);
-  stream.Run([=] {
+  Run(stream, [=] {
     ForEachBlock(from, [&](size_t at, const float* values, size_t count) {
       cpu::Add(count, to.floats() + at, values);
     });
-    return absl::OkStatus();
   });
 }
 
 void CpuOps::FindNotFinite(ConstSpan values, uint32_t* found, Stream& stream) {
-  stream.Run([=] {
+  Run(stream, [=] {
     ForEachBlock(values, [&](size_t, const float* block, size_t count) {
       float sum = 0;  // 0, or NaN from the first non-finite value on
       for (size_t i = 0; i < count; ++i) sum += block[i] - block[i];
       if (!(sum == 0)) *found = 1;
     });
-    return absl::OkStatus();
   });
 }
 
 void CpuOps::AddSquares(ConstSpan values, double* sum, Stream& stream) {
-  stream.Run([=] {
-    *sum += SumOfSquares(values.floats(), values.count);
-    return absl::OkStatus();
-  });
+  Run(stream, [=] { *sum += SumOfSquares(values.floats(), values.count); });
 }
 
-void CpuOps::Apply(const SgdStep& step, Span weights, ConstSpan gradient, Stream& stream) {
-  PSRING_CHECK(weights.count == gradient.count);
-  stream.Run([=] {
-    cpu::Apply(step, weights.count, weights.floats(), gradient.floats());
-    return absl::OkStatus();
-  });
-}
-
-void CpuOps::Apply(const MomentumStep& step, Span weights, ConstSpan gradient, Span velocity,
-                   Stream& stream) {
-  PSRING_CHECK(weights.count == gradient.count && weights.count == velocity.count);
-  stream.Run([=] {
-    cpu::Apply(step, weights.count, weights.floats(), gradient.floats(), velocity.floats());
-    return absl::OkStatus();
-  });
-}
-
-void CpuOps::Apply(const AdamStep& step, Span weights, ConstSpan gradient, Span mean, Span variance,
-                   Stream& stream) {
-  PSRING_CHECK(weights.count == gradient.count && weights.count == mean.count &&
-               weights.count == variance.count);
-  stream.Run([=] {
-    cpu::Apply(step, weights.count, weights.floats(), gradient.floats(), mean.floats(), variance.floats());
-    return absl::OkStatus();
+void CpuOps::Apply(const OptimizerStep& step, Span weights, ConstSpan gradient,
+                   const std::array<Span, 2>& slots, Stream& stream) {
+  CheckStep(step, weights, gradient, slots);
+  Run(stream, [=] {
+    const size_t count = weights.count;
+    float* const w = weights.floats();
+    const float* const g = gradient.floats();
+    if (const auto* sgd = std::get_if<SgdStep>(&step)) cpu::Apply(*sgd, count, w, g);
+    if (const auto* momentum = std::get_if<MomentumStep>(&step)) {
+      cpu::Apply(*momentum, count, w, g, slots[0].floats());
+    }
+    if (const auto* adam = std::get_if<AdamStep>(&step)) {
+      cpu::Apply(*adam, count, w, g, slots[0].floats(), slots[1].floats());
+    }
   });
 }
 

@@ -1,6 +1,8 @@
 // The ops that all CPU implementations of Ops share; derived classes add linear and convolution layers.
 #pragma once
 
+#include <utility>
+
 #include "common/ops/ops.h"
 #include "common/ops/ops_common.h"
 
@@ -17,11 +19,18 @@ class CpuOps : public Ops {
   void Add(Span to, ConstSpan from, Stream& stream) override;
   void FindNotFinite(ConstSpan values, uint32_t* found, Stream& stream) override;
   void AddSquares(ConstSpan values, double* sum, Stream& stream) override;
-  void Apply(const SgdStep& step, Span weights, ConstSpan gradient, Stream& stream) override;
-  void Apply(const MomentumStep& step, Span weights, ConstSpan gradient, Span velocity,
+  void Apply(const OptimizerStep& step, Span weights, ConstSpan gradient, const std::array<Span, 2>& slots,
              Stream& stream) override;
-  void Apply(const AdamStep& step, Span weights, ConstSpan gradient, Span mean, Span variance,
-             Stream& stream) override;
+
+ protected:
+  // `work` cannot fail.
+  template <typename Work>
+  static void Run(Stream& stream, Work work) {
+    stream.Run([work = std::move(work)] {
+      work();
+      return absl::OkStatus();
+    });
+  }
 };
 
 }  // namespace psring

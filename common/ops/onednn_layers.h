@@ -95,7 +95,4 @@ class ConvBackward {
   std::optional<Data> data_;  // created when a dx is first requested: a first layer never needs it
 };
 
-// dy = 0 where y is 0, for `count` elements of `type`.
-void MaskWhereZero(DType type, size_t count, const void* y, void* dy);
-
 }  // namespace psring::onednn

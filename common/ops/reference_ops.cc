@@ -56,18 +56,15 @@ class ReferenceOps : public CpuOps {
   void LinearForward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                      Stream& stream) override {
     CheckForward(s, x, weight, bias, y);
-    stream.Run([=] {
-      Linear(s, x.floats(), weight.floats(), bias.floats(), y.floats());
-      return absl::OkStatus();
-    });
+    Run(stream, [=] { Linear(s, x.floats(), weight.floats(), bias.floats(), y.floats()); });
   }
 
   void LinearBackward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
                       Span dweight, Span dbias, Stream& stream) override {
     CheckForward(s, x, weight, dbias, y);
     CheckBackward(x, weight, y, dy, dx, dweight);
-    stream.Run([=] {
-      if (s.relu) cpu::MaskWhereZero(dy.count, y.floats(), dy.floats());
+    Run(stream, [=] {
+      if (s.relu) cpu::MaskWhereZero(y, dy);
       std::vector<double> dx_sum(dx.data == nullptr ? 0 : dx.count), dweight_sum(dweight.count),
           dbias_sum(dbias.count);
       for (int n = 0; n < s.batch; ++n) {
@@ -84,14 +81,13 @@ class ReferenceOps : public CpuOps {
       StoreRounded(dx_sum, dx.floats());
       StoreRounded(dweight_sum, dweight.floats());
       StoreRounded(dbias_sum, dbias.floats());
-      return absl::OkStatus();
     });
   }
 
   void ConvForward(const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                    Stream& stream) override {
     CheckForward(s, x, weight, bias, y);
-    stream.Run([=] {
+    Run(stream, [=] {
       std::vector<double> sum(y.count);
       for (size_t i = 0; i < y.count; ++i) sum[i] = bias.floats()[i % s.out_channels];
       ForEachTap(s, [&](size_t y_at, size_t x_at, size_t weight_at) {
@@ -101,7 +97,6 @@ class ReferenceOps : public CpuOps {
       });
       for (double& value : sum) value = Activate(s.relu, value);
       StoreRounded(sum, y.floats());
-      return absl::OkStatus();
     });
   }
 
@@ -109,8 +104,8 @@ class ReferenceOps : public CpuOps {
                     Span dweight, Span dbias, Stream& stream) override {
     CheckForward(s, x, weight, dbias, y);
     CheckBackward(x, weight, y, dy, dx, dweight);
-    stream.Run([=] {
-      if (s.relu) cpu::MaskWhereZero(dy.count, y.floats(), dy.floats());
+    Run(stream, [=] {
+      if (s.relu) cpu::MaskWhereZero(y, dy);
       std::vector<double> dx_sum(dx.data == nullptr ? 0 : dx.count), dweight_sum(dweight.count),
           dbias_sum(dbias.count);
       for (size_t i = 0; i < dy.count; ++i) dbias_sum[i % s.out_channels] += dy.floats()[i];
@@ -124,7 +119,6 @@ class ReferenceOps : public CpuOps {
       StoreRounded(dx_sum, dx.floats());
       StoreRounded(dweight_sum, dweight.floats());
       StoreRounded(dbias_sum, dbias.floats());
-      return absl::OkStatus();
     });
   }
 };

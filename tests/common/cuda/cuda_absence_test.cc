@@ -349,7 +349,7 @@ TEST_F(FakeCudaTest, ZZAFailureOnTheGpuSurfacesWithTheCallsBeforeIt) {
   ops->Add(a.span(), b.span(), *stream);
   EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
   TheFakeCuda().kernels_fail = true;
-  ops->Apply(SgdStep{1, 1}, a.span(), b.span(), *stream);
+  ops->Apply(SgdStep{1, 1}, a.span(), b.span(), {}, *stream);
   const Event behind = stream->Record();
   ExpectSaid(behind.Wait(absl::Now() + absl::Seconds(20)), {"cuda:0", "illegal memory access", "add, sgd"});
   ExpectSaid(stream->Synchronize(), {"illegal memory access", "CUDA_LAUNCH_BLOCKING=1"});

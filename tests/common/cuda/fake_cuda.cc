@@ -22,7 +22,7 @@
 #include "common/base/mutex.h"
 #include "common/base/work_queue.h"
 #include "common/cuda/cuda_kernels.h"
-#include "common/cuda/cuda_reduce_kernels.h"
+#include "common/cuda/cuda_kernels.h"
 #include "common/cuda/cuda_stream.h"
 #include "common/cuda_ops/cuda_launcher.h"
 #include "common/measure/trace.h"

@@ -357,7 +357,7 @@ TEST_P(OpsTest, AddAndUpdatesTakeAnySliceOfMemory) {
         }
         const auto to = Put(a), weights = Put(a), from = Put(b);
         ops_->Add(to.span().Slice(a_at, length), from.span().Slice(b_at, length), *stream_);
-        ops_->Apply(SgdStep{1, rate}, weights.span().Slice(a_at, length), from.span().Slice(b_at, length),
+        ops_->Apply(SgdStep{1, rate}, weights.span().Slice(a_at, length), from.span().Slice(b_at, length), {},
                     *stream_);
         EXPECT_EQ(to.Get(), sum);
         EXPECT_EQ(weights.Get(), updated);
@@ -429,11 +429,11 @@ TEST_P(OpsTest, OptimizerStepsHaveTheBitsOfTheDefinition) {
     const auto step = [&](Ops& ops, Device& device, Stream& stream, int kind) {
       const OnDevice<float> w(device, stream, weights), g(device, stream, gradient), a(device, stream, first),
           b(device, stream, second);
-      if (kind == 0) ops.Apply(SgdStep{1.0f / 3, .05f}, w.span(), g.span(), stream);
-      if (kind == 1) ops.Apply(MomentumStep{1.0f / 3, .05f, .9f}, w.span(), g.span(), a.span(), stream);
+      if (kind == 0) ops.Apply(SgdStep{1.0f / 3, .05f}, w.span(), g.span(), {}, stream);
+      if (kind == 1) ops.Apply(MomentumStep{1.0f / 3, .05f, .9f}, w.span(), g.span(), {a.span()}, stream);
       if (kind == 2) {
-        ops.Apply(AdamStep{1.0f / 3, .001f, .9f, .999f, 1e-8f, .19f, .002f}, w.span(), g.span(), a.span(),
-                  b.span(), stream);
+        ops.Apply(AdamStep{1.0f / 3, .001f, .9f, .999f, 1e-8f, .19f, .002f}, w.span(), g.span(),
+                  {a.span(), b.span()}, stream);
       }
       return std::vector{w.Get(), a.Get(), b.Get()};
     };
