@@ -49,23 +49,9 @@ int64_t MonotonicNanos() {
 }
 
 const char* SpanName(SpanKind kind) {
-  switch (kind) {
-    case SpanKind::kForward:
-      return "forward";
-    case SpanKind::kBackward:
-      return "backward";
-    case SpanKind::kCommunication:
-      return "communication";
-    case SpanKind::kRound:
-      return "round";
-    case SpanKind::kExposed:
-      return "exposed";
-    case SpanKind::kOptimizer:
-      return "optimizer";
-    case SpanKind::kOther:
-      return "other";
-  }
-  return "other";
+  constexpr const char* kNames[] = {"forward", "backward",  "communication", "round",
+                                    "exposed", "optimizer", "other"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 Trace::Trace(int rank, size_t capacity, Clock clock)

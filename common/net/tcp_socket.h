@@ -16,6 +16,9 @@ absl::Status SystemError(const std::string& what);
 // The time until `deadline`, for poll(): rounded up, at least 0, at most an hour.
 int PollTimeoutMs(absl::Time deadline);
 
+// Waits for `events` of poll(). DeadlineExceeded: "WHAT: no answer in time".
+absl::Status AwaitSocket(int fd, short events, absl::Time deadline, const std::string& what);
+
 struct TcpListener {
   FileDescriptor socket;
   int port = 0;

@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -79,20 +78,11 @@ absl::StatusOr<std::string> OnlyAddress() {
       kAsk));
 }
 
-struct Resolved {
-  ~Resolved() {
-    if (first != nullptr) freeaddrinfo(first);
-  }
-  addrinfo* first = nullptr;
-};
-
 // The source address of packets to `host`; nothing is sent. Empty: no route.
 std::string SourceOfRoute(const std::string& host) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_DGRAM;
-  Resolved resolved;
-  if (getaddrinfo(host.c_str(), "9", &hints, &resolved.first) != 0) return "";
-  for (const addrinfo* to = resolved.first; to != nullptr; to = to->ai_next) {
+  const absl::StatusOr<AddressList> resolved = ResolveHost(host, /*port=*/9);
+  if (!resolved.ok()) return "";
+  for (const addrinfo* to = resolved->get(); to != nullptr; to = to->ai_next) {
     const FileDescriptor fd(socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_storage own = {};
     socklen_t length = sizeof own;
@@ -134,14 +124,9 @@ absl::StatusOr<std::string> OwnAddress(const NetworkChoice& choice, const Rendez
 
 absl::StatusOr<std::string> StoreAddress(const std::string& bind, const std::string& host) {
   if (IsLoopback(host)) return host;
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  Resolved resolved;
-  if (const int error = getaddrinfo(host.c_str(), "0", &hints, &resolved.first); error != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("host '", host, "': ", gai_strerror(error)));
-  }
+  PSRING_ASSIGN_OR_RETURN(const AddressList resolved, ResolveHost(host, /*port=*/0));
   bool loopback = false;
-  for (const addrinfo* address = resolved.first; address != nullptr; address = address->ai_next) {
+  for (const addrinfo* address = resolved.get(); address != nullptr; address = address->ai_next) {
     const std::string text = TextOf(address->ai_addr);
     loopback = loopback || IsLoopback(text);
     if (!IsLoopback(text) && CheckThatPortIsFree(text, 0, "").ok()) return text;

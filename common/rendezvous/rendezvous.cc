@@ -212,12 +212,10 @@ class GrpcRendezvous final : public Rendezvous {
 
   ~GrpcRendezvous() override {
     if (attendance_ != nullptr) {
-      grpc::ClientContext context;
-      SetDeadline(context, absl::Seconds(2));  // if the store is gone, there is nothing to leave
       proto::LeaveRequest request;
       request.set_member(member_);
-      proto::LeaveReply reply;
-      (void)stub_->Leave(&context, request, &reply);
+      // If the store is gone, there is nothing to leave.
+      (void)Call(&proto::Rendezvous::Stub::Leave, request, absl::Seconds(2), "while leaving");
       attend_context_.TryCancel();
       (void)attendance_->Finish();
     }
@@ -249,13 +247,12 @@ class GrpcRendezvous final : public Rendezvous {
   const RendezvousOptions& options() const override { return options_; }
 
   absl::Status Set(const std::string& key, const std::string& value) override {
-    grpc::ClientContext context;
-    SetDeadline(context, options_.timeout + kGrace);
     proto::SetRequest request;
     request.set_key(key);
     request.set_value(value);
-    proto::SetReply reply;
-    return FromGrpc(stub_->Set(&context, request, &reply), absl::StrCat("while setting '", key, "'"));
+    return Call(&proto::Rendezvous::Stub::Set, request, options_.timeout + kGrace,
+                absl::StrCat("while setting '", key, "'"))
+        .status();
   }
 
   absl::StatusOr<std::optional<std::string>> TryGet(const std::string& key,
@@ -273,50 +270,56 @@ class GrpcRendezvous final : public Rendezvous {
   absl::Status Surplus() override { return server_ != nullptr ? server_->Surplus() : absl::OkStatus(); }
 
   absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom, absl::Duration timeout) {
-    grpc::ClientContext context;
-    SetDeadline(context, timeout + kGrace);
     proto::GetRequest request;
     request.set_key(key);
     request.set_whom(whom);
     request.set_timeout_ms(absl::ToInt64Milliseconds(timeout));
-    proto::GetReply reply;
-    PSRING_RETURN_IF_ERROR(
-        FromGrpc(stub_->Get(&context, request, &reply), absl::StrCat("while waiting for ", whom)));
+    PSRING_ASSIGN_OR_RETURN(proto::GetReply reply,
+                            Call(&proto::Rendezvous::Stub::Get, request, timeout + kGrace,
+                                 absl::StrCat("while waiting for ", whom)));
     return std::move(*reply.mutable_value());
   }
 
   absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& ranks,
                                                          const std::string& name,
                                                          const std::string& value) override {
-    grpc::ClientContext context;
-    SetDeadline(context, options_.timeout + kGrace);
     proto::ExchangeRequest request;
     request.set_member(member_);
     request.set_name(name);
     request.set_value(value);
     request.set_timeout_ms(absl::ToInt64Milliseconds(options_.timeout));
     request.mutable_ranks()->Add(ranks.begin(), ranks.end());
-    proto::ExchangeReply reply;
-    PSRING_RETURN_IF_ERROR(
-        FromGrpc(stub_->Exchange(&context, request, &reply), absl::StrCat("at exchange '", name, "'")));
+    PSRING_ASSIGN_OR_RETURN(proto::ExchangeReply reply,
+                            Call(&proto::Rendezvous::Stub::Exchange, request, options_.timeout + kGrace,
+                                 absl::StrCat("at exchange '", name, "'")));
     return std::vector<std::string>(std::make_move_iterator(reply.mutable_values()->begin()),
                                     std::make_move_iterator(reply.mutable_values()->end()));
   }
 
   absl::StatusOr<ClockReading> ReadClock() override {
-    grpc::ClientContext context;
-    SetDeadline(context, options_.timeout);
-    proto::ReadClockReply reply;
     ClockReading reading;
     reading.asked = MonotonicNanos();
-    const grpc::Status status = stub_->ReadClock(&context, proto::ReadClockRequest(), &reply);
+    PSRING_ASSIGN_OR_RETURN(const proto::ReadClockReply reply,
+                            Call(&proto::Rendezvous::Stub::ReadClock, proto::ReadClockRequest(),
+                                 options_.timeout, "while reading its clock"));
     reading.answered = MonotonicNanos();
-    PSRING_RETURN_IF_ERROR(FromGrpc(status, "while reading its clock"));
     reading.theirs = reply.monotonic_ns();
     return reading;
   }
 
  private:
+  // `when` completes the error message.
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Call(grpc::Status (proto::Rendezvous::Stub::*method)(grpc::ClientContext*,
+                                                                             const Request&, Reply*),
+                             const Request& request, absl::Duration timeout, const std::string& when) {
+    grpc::ClientContext context;
+    SetDeadline(context, timeout);
+    Reply reply;
+    PSRING_RETURN_IF_ERROR(FromGrpc(((*stub_).*method)(&context, request, &reply), when));
+    return reply;
+  }
+
   static void SetDeadline(grpc::ClientContext& context, absl::Duration timeout) {
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   }
@@ -326,11 +329,11 @@ class GrpcRendezvous final : public Rendezvous {
   }
 
   absl::Status Unreachable() const {
-    const std::string problem = WhyUnresolved(options_.host);
+    const absl::Status resolved = ResolveHost(options_.host, options_.port).status();
     return absl::DeadlineExceededError(
         absl::StrCat("waited ", SecondsText(options_.timeout), " for the rendezvous store at ", address_,
-                     problem.empty() ? "" : absl::StrCat(" (", options_.host, ": ", problem, ")"), "; start ",
-                     Host(), ", which hosts it, or check MASTER_ADDR, MASTER_PORT and the firewall"));
+                     resolved.ok() ? "" : absl::StrCat(" (", resolved.message(), ")"), "; start ", Host(),
+                     ", which hosts it, or check MASTER_ADDR, MASTER_PORT and the firewall"));
   }
 
   absl::Status FromGrpc(const grpc::Status& status, const std::string& when) const {

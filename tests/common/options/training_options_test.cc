@@ -358,13 +358,13 @@ TEST(ValidateTrainingOptions, ChecksFieldsAsTheirFlagsDo) {
 
 TEST(ValidateTrainingOptions, OneBudgetAtMost) {
   EXPECT_EQ(ValidationError([](auto& o) { o.steps = o.samples = 5; }),
-            "--steps and --samples each say how long to train; give one of them");
+            "--steps and --samples each set the length of training; give one of them");
   EXPECT_EQ(ValidationError([](auto& o) {
               o.steps = 5;
               o.samples = 5;
               o.epochs = 1;
             }),
-            "--steps, --samples and --epochs each say how long to train; give one of them");
+            "--steps, --samples and --epochs each set the length of training; give one of them");
   EXPECT_EQ(ValidationError([](auto& o) { o.epochs = 3; }), "");
 }
 
@@ -387,7 +387,7 @@ TEST(ValidateTrainingOptions, ContradictionsAreRefused) {
               o.optimizer = "sgd";
               o.momentum = 0.9;
             }),
-            "--momentum 0.9 does nothing with --optimizer sgd; leave it out or choose momentum");
+            "--momentum 0.9 has no effect with --optimizer sgd; leave it out or choose momentum");
 }
 
 }  // namespace
