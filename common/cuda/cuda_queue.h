@@ -7,7 +7,6 @@
 #include <array>
 #include <functional>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -3,7 +3,6 @@
 
 #include <cublasLt.h>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 

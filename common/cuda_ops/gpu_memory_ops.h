@@ -5,7 +5,6 @@
 #include <initializer_list>
 #include <memory>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/check.h"
 #include "common/cuda_ops/gpu_ops.h"

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace psring {

@@ -1,5 +1,4 @@
-#include "common/net/http_message.h"
-
+// The part of HTTP/1.1 that serving a page and metrics needs. Pure.
 #include <string_view>
 #include <utility>
 
@@ -7,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/net/address.h"
+#include "common/net/http_server.h"
 
 namespace psring {
 namespace {

@@ -1,6 +1,5 @@
 #include "common/ops/gradient_norm.h"
 
-#include <algorithm>
 #include <cmath>
 
 namespace psring {

@@ -97,9 +97,9 @@ ConvBackward::Weights::Weights(const ConvShape& s, Workplace& workplace)
       filter(desc.diff_weights_desc(), workplace.engine()),
       bias(Bias(s), workplace.engine()) {}
 
-ConvBackward::ConvBackward(const ConvShape& shape, int threads, Workplace& workplace)
+ConvBackward::ConvBackward(const ConvShape& shape, Workplace& workplace)
     : shape_(shape),
-      group_shape_(GroupOf(shape, threads, workplace.activations())),
+      group_shape_(GroupOf(shape, workplace.threads(), workplace.activations())),
       workplace_(workplace),
       weights_(group_shape_, workplace) {}
 

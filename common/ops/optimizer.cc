@@ -1,6 +1,5 @@
 #include "common/ops/optimizer.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 

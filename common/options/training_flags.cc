@@ -4,7 +4,6 @@
 #include <climits>
 #include <concepts>
 #include <limits>
-#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"

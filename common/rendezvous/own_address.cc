@@ -7,8 +7,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
 #include <utility>
 #include <vector>
 
