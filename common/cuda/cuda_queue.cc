@@ -197,7 +197,7 @@ absl::Status CudaQueue::Open() {
 
 CudaQueue::~CudaQueue() {
   if (began_) {
-    const absl::StatusOr<CudaStream::Captured> captured = EndCapture();
+    const absl::StatusOr<CudaQueue::Captured> captured = EndCapture();
     if (captured.ok()) cudaGraphDestroy(captured->graph);
   }
   if (error_.ok()) {
@@ -347,7 +347,7 @@ absl::Status CudaQueue::BeginCapture() {
   return error_;
 }
 
-absl::StatusOr<CudaStream::Captured> CudaQueue::EndCapture() {
+absl::StatusOr<CudaQueue::Captured> CudaQueue::EndCapture() {
   if (!began_) return absl::InternalError("no capture has begun");
   began_ = false;
   recording_->under_way = false;
@@ -356,7 +356,7 @@ absl::StatusOr<CudaStream::Captured> CudaQueue::EndCapture() {
   if (ended != cudaSuccess) (void)cudaGetLastError();  // clears the error, which is handled here
   // An error during the capture is more specific than the capture's own.
   if (error_.ok()) error_ = CudaStatus("cudaStreamEndCapture", ended);
-  if (error_.ok()) return CudaStream::Captured{graph, recording_};
+  if (error_.ok()) return Captured{graph, recording_};
   if (graph != nullptr) cudaGraphDestroy(graph);
   return error_;
 }

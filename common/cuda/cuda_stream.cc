@@ -4,8 +4,10 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/work_queue.h"
 #include "common/cuda/cuda_queue.h"
+#include "common/cuda/recorded_work.h"
 
 namespace psring {
 namespace {
@@ -40,19 +42,6 @@ class QueueStream : public CudaStream {
   void Watch(std::weak_ptr<CudaWatch> watch) override {
     Do([this, watch = std::move(watch)] { queue_.Watch(watch); });
   }
-  void Replay(cudaGraphExec_t graph, CudaRecording& recording) override {
-    Do([this, graph, &recording] { queue_.Replay(graph, recording); });
-  }
-
-  // Work of another thread cannot be part of a caller's recording.
-  absl::Status BeginCapture() override {
-    if (!thread_.has_value()) return queue_.BeginCapture();
-    return absl::UnimplementedError("only a GPU's compute stream can be recorded");
-  }
-  absl::StatusOr<Captured> EndCapture() override {
-    if (!thread_.has_value()) return queue_.EndCapture();
-    return BeginCapture();
-  }
   std::shared_ptr<CudaRecording> recording() override { return queue_.recording(); }
 
   Event Record() override {
@@ -69,6 +58,9 @@ class QueueStream : public CudaStream {
     return result->get_future().get();
   }
 
+  // For RecordedWork. Null: work of another thread cannot be part of a caller's recording.
+  CudaQueue* recordable() { return thread_.has_value() ? nullptr : &queue_; }
+
  private:
   template <typename Work>
   void Do(Work work) {
@@ -83,6 +75,35 @@ class QueueStream : public CudaStream {
   std::optional<WorkQueue> thread_;  // last: its work uses the above
 };
 
+class CudaGraph : public RecordedWork {
+ public:
+  CudaGraph(CudaQueue& queue, cudaGraphExec_t graph, std::shared_ptr<CudaRecording> recording)
+      : queue_(queue), graph_(graph), recording_(std::move(recording)) {}
+  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
+
+  void Replay() override { queue_.Replay(graph_, *recording_); }
+
+ private:
+  CudaQueue& queue_;
+  const cudaGraphExec_t graph_;
+  const std::shared_ptr<CudaRecording> recording_;
+};
+
+absl::StatusOr<std::unique_ptr<RecordedWork>> GraphOf(CudaQueue& queue, CudaQueue::Captured captured) {
+  size_t nodes = 0;
+  PSRING_RETURN_IF_ERROR(CudaStatus("cudaGraphGetNodes", cudaGraphGetNodes(captured.graph, nullptr, &nodes)));
+  if (nodes == 0) return nullptr;
+  cudaGraphExec_t made = nullptr;
+  PSRING_RETURN_IF_ERROR(
+      CudaStatus("cudaGraphInstantiate", cudaGraphInstantiateWithFlags(&made, captured.graph, /*flags=*/0)));
+  return std::make_unique<CudaGraph>(queue, made, std::move(captured.recording));
+}
+
+CudaQueue* RecordableQueueOf(Stream& stream) {
+  auto* const of_a_gpu = dynamic_cast<QueueStream*>(&stream);
+  return of_a_gpu == nullptr ? nullptr : of_a_gpu->recordable();
+}
+
 }  // namespace
 
 CudaRecording::~CudaRecording() {
@@ -92,6 +113,21 @@ CudaRecording::~CudaRecording() {
 std::unique_ptr<Stream> NewCudaStream(std::shared_ptr<CudaContext> context, StreamKind kind,
                                       const std::string& name) {
   return std::make_unique<QueueStream>(std::move(context), kind, name);
+}
+
+absl::Status BeginRecording(Stream& stream) {
+  CudaQueue* const queue = RecordableQueueOf(stream);
+  if (queue == nullptr) return absl::UnimplementedError("only a GPU's compute stream can be recorded");
+  return queue->BeginCapture();
+}
+
+absl::StatusOr<std::unique_ptr<RecordedWork>> EndRecording(Stream& stream) {
+  CudaQueue* const queue = RecordableQueueOf(stream);
+  PSRING_CHECK(queue != nullptr);
+  PSRING_ASSIGN_OR_RETURN(const CudaQueue::Captured captured, queue->EndCapture());
+  absl::StatusOr<std::unique_ptr<RecordedWork>> made = GraphOf(*queue, captured);
+  cudaGraphDestroy(captured.graph);
+  return made;
 }
 
 }  // namespace psring
