@@ -2,6 +2,8 @@
 // behind. On a machine without one: see fake_cuda.h.
 #include <gtest/gtest.h>
 
+#include <latch>
+
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "common/cuda/cuda_device.h"
@@ -314,10 +316,10 @@ class NoPeer : public CudaWatch {
 TEST_F(FakeCudaTest, AWatchEndsWaitsThatNoEventWouldEnd) {
   const auto device = MakeDevice("cuda").value();
   const auto stuck = device->NewStream(StreamKind::kCompute, "stuck");
-  std::atomic<bool> go_on = false;
+  std::latch go_on(1);
   const auto peer = device->NewStream(StreamKind::kBackground, "peer");
   peer->Run([&] {
-    while (!go_on) absl::SleepFor(absl::Milliseconds(1));
+    go_on.wait();
     return absl::OkStatus();
   });
   const Event never = peer->Record();
@@ -326,17 +328,11 @@ TEST_F(FakeCudaTest, AWatchEndsWaitsThatNoEventWouldEnd) {
   EXPECT_FALSE(never.Happened());
   // A kernel that waits for a peer.
   CudaStream::From(*stuck)->Enqueue("collective", [&](cudaStream_t queue) {
-    return CudaStatus("cudaLaunchHostFunc", cudaLaunchHostFunc(
-                                                queue,
-                                                [](void* go) {
-                                                  while (!*static_cast<std::atomic<bool>*>(go)) {
-                                                    absl::SleepFor(absl::Milliseconds(1));
-                                                  }
-                                                },
-                                                &go_on));
+    const auto wait = [](void* latch) { static_cast<std::latch*>(latch)->wait(); };
+    return CudaStatus("cudaLaunchHostFunc", cudaLaunchHostFunc(queue, wait, &go_on));
   });
   EXPECT_EQ(stuck->Synchronize(), absl::UnavailableError("peer 3 is gone"));
-  go_on = true;
+  go_on.count_down();
   EXPECT_EQ(peer->Synchronize(), absl::OkStatus());
 }
 

@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "tests/random_moments.h"
+
 namespace psring {
 namespace {
 
@@ -17,7 +19,7 @@ TEST(OffsetOf, TakesTheQuickestAnswer) {
 }
 
 TEST(OffsetOf, IsNeverFurtherOffThanItSays) {
-  std::mt19937_64 random(1);
+  std::mt19937_64 random(TestSeed());
   const auto up_to = [&](int64_t most) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(most));
   };

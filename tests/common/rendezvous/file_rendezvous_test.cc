@@ -112,7 +112,7 @@ TEST_F(FileRendezvousTest, ALeftOverFileDoesNoHarm) {
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << status;
-    ASSERT_TRUE(fs::exists(path())) << "nothing is left over";
+    ASSERT_TRUE(fs::exists(path())) << "there is no leftover file";
 
     OnFileRanks(2, [&](int rank) {
       const auto rendezvous = Join(rank, 2);
@@ -136,9 +136,9 @@ TEST(FileRendezvousChild, DISABLED_JoinsAndDies) {
     options.file = path;
     auto rendezvous = Rendezvous::Join(options);
     if (rendezvous.ok()) (void)(*rendezvous)->Exchange("word", "old");
-    static std::atomic<int> said{0};
-    if (++said == 2) kill(getpid(), SIGKILL);
-    absl::SleepFor(absl::Seconds(60));
+    static std::atomic<int> done{0};
+    if (++done == 2) kill(getpid(), SIGKILL);
+    ::pause();
   });
 }
 

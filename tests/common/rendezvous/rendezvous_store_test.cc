@@ -10,6 +10,7 @@
 
 #include "absl/time/clock.h"
 #include "common/rendezvous/rendezvous.h"
+#include "tests/waiting_thread.h"
 
 namespace psring {
 namespace {
@@ -69,7 +70,7 @@ TEST(RendezvousStore, DeadlineNamesTheMissingRanksAndThoseThatNeverJoined) {
   });
   EXPECT_EQ(first.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(first.message(), "waited 0.1 s for ranks 2 and 3 at exchange 'start'; rank 3 never joined");
-  EXPECT_EQ(second, first) << "all who wait leave together";
+  EXPECT_EQ(second, first) << "all waiting ranks get the same error";
 }
 
 TEST(RendezvousStore, FailedExchangeStaysFailed) {
@@ -85,12 +86,11 @@ TEST(RendezvousStore, LossOfARankEndsTheWaitsForIt) {
   const int64_t zero = JoinAs(store, 0, 3), one = JoinAs(store, 1, 3);
   const absl::Time begin = absl::Now();
   absl::Status exchange, get;
-  std::thread waits([&] { exchange = store.Exchange(zero, "x", "", kLong).status(); });
-  std::thread gets([&] { get = store.Get("key", "the server's address", kLong).status(); });
-  absl::SleepFor(absl::Milliseconds(20));
+  WaitingThread exchanges([&] { exchange = store.Exchange(zero, "x", "", kLong).status(); });
+  WaitingThread gets([&] { get = store.Get("key", "the server's address", kLong).status(); });
   store.Lose(one);
-  waits.join();
-  gets.join();
+  exchanges.Join();
+  gets.Join();
   EXPECT_LT(absl::Now() - begin, kLong / 2);
   EXPECT_EQ(exchange.message(), "rank 1 (host:101) has died while others waited for it at exchange 'x'");
   EXPECT_EQ(get.message(), "rank 1 (host:101) has died while others waited for the server's address");
@@ -99,11 +99,9 @@ TEST(RendezvousStore, LossOfARankEndsTheWaitsForIt) {
 TEST(RendezvousStore, LossOfARankThatHasGivenItsValueDoesNotEndTheExchange) {
   RendezvousStore store;
   const int64_t zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
-  std::thread gone([&] { (void)store.Exchange(one, "x", "from 1", kLong); });
-  absl::SleepFor(absl::Milliseconds(20));
+  WaitingThread gone([&] { (void)store.Exchange(one, "x", "from 1", kLong); });
   store.Lose(one);
   const auto values = store.Exchange(zero, "x", "from 0", kLong);
-  gone.join();
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_EQ(values->at(1), "from 1");
 }
@@ -143,13 +141,10 @@ TEST(RendezvousStore, DifferingWorldSizeIsRefused) {
 
 TEST(RendezvousStore, GetWaitsForTheValue) {
   RendezvousStore store;
-  std::thread sets([&] {
-    absl::SleepFor(absl::Milliseconds(20));
-    store.Set("other", "no");
-    store.Set("key", "value");
-  });
-  EXPECT_EQ(*store.Get("key", "a value", kLong), "value");
-  sets.join();
+  WaitingThread gets([&] { EXPECT_EQ(*store.Get("key", "a value", kLong), "value"); });
+  store.Set("other", "no");
+  store.Set("key", "value");
+  gets.Join();
   EXPECT_EQ(store.Get("none", "rank 0's address", kShort).status().message(),
             "waited 0.1 s for rank 0's address ('none')");
 }
@@ -157,13 +152,10 @@ TEST(RendezvousStore, GetWaitsForTheValue) {
 TEST(RendezvousStore, CloseEndsAllWaits) {
   RendezvousStore store;
   const int64_t zero = JoinAs(store, 0, 2);
-  std::thread closes([&] {
-    absl::SleepFor(absl::Milliseconds(20));
-    store.Close(absl::UnavailableError("closed"));
-  });
-  EXPECT_EQ(store.Exchange(zero, "x", "", kLong).status().message(), "closed");
+  WaitingThread exchanges(
+      [&] { EXPECT_EQ(store.Exchange(zero, "x", "", kLong).status().message(), "closed"); });
+  store.Close(absl::UnavailableError("closed"));
   EXPECT_EQ(store.Get("key", "a value", kLong).status().message(), "closed");
-  closes.join();
 }
 
 TEST(RendezvousStore, IsEmptyOnceAllHaveLeftOrAreLost) {
@@ -176,7 +168,7 @@ TEST(RendezvousStore, IsEmptyOnceAllHaveLeftOrAreLost) {
   EXPECT_TRUE(store.WaitUntilEmpty(kLong));
 }
 
-TEST(RendezvousStore, MisuseIsAnErrorAndNoCrash) {
+TEST(RendezvousStore, MisuseIsAnError) {
   RendezvousStore store;
   JoinAs(store, 0, 2);
   store.Leave(17);
