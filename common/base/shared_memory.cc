@@ -17,7 +17,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(size_t bytes) {
   if (!fd.valid()) return absl::InternalError(absl::StrCat("memfd_create: ", strerror(errno)));
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("no shared memory of ", bytes, " bytes: ", strerror(errno)));
+        absl::StrCat("cannot allocate shared memory of ", bytes, " bytes: ", strerror(errno)));
   }
   return Adopt(fd.release(), bytes, /*prefault=*/false);
 }

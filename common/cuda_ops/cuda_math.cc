@@ -107,7 +107,7 @@ class Plan {
     }
     lt_.MatmulPreferenceDestroy(preference);
     PSRING_RETURN_IF_ERROR(lt_.ToStatus("cublasLtMatmulAlgoGetHeuristic", status));
-    if (found == 0) return absl::UnimplementedError("cuBLASLt knows no algorithm for it");
+    if (found == 0) return absl::UnimplementedError("cuBLASLt has no algorithm for it");
     algorithm_ = best.algo;
     return absl::OkStatus();
   }

@@ -76,7 +76,7 @@ absl::StatusOr<UnixSocket> UnixSocket::Accept(absl::Time deadline) const {
     ucred peer = {};
     socklen_t length = sizeof(peer);
     if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return Failed("getsockopt");
-    if (peer.uid != geteuid()) return absl::PermissionDeniedError("a process of another user connected");
+    if (peer.uid != geteuid()) return absl::PermissionDeniedError("a process of another user has connected");
     return UnixSocket(std::move(fd));
   }
 }
@@ -134,7 +134,7 @@ absl::StatusOr<UnixSocket::Message> UnixSocket::Receive(absl::Time deadline) con
   }
   if (bytes == 0) return absl::UnavailableError("the other side has closed its local socket");
   if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-    return absl::InvalidArgumentError("a message that is too long for a local socket");
+    return absl::InvalidArgumentError("the message is too long for a local socket");
   }
   result.text.resize(static_cast<size_t>(bytes));
   return result;

@@ -20,7 +20,7 @@ namespace psring {
 namespace {
 
 constexpr char kLoopback[] = "127.0.0.1";
-constexpr char kAsk[] = "; say which network to use: --interface NAME or --bind ADDRESS";
+constexpr char kAsk[] = "; choose one: --interface NAME or --bind ADDRESS";
 
 std::string TextOf(const sockaddr* address) {
   char text[INET6_ADDRSTRLEN] = "";
@@ -71,7 +71,7 @@ absl::StatusOr<std::string> OnlyAddress() {
   }
   if (addresses.size() == 1) return addresses.front();
   return absl::InvalidArgumentError(absl::StrCat(
-      addresses.empty() ? "this machine has no network but its loopback"
+      addresses.empty() ? "this machine has only a loopback network"
                         : absl::StrCat("this machine has the addresses ", absl::StrJoin(addresses, ", ")),
       kAsk));
 }
@@ -102,7 +102,7 @@ absl::Status CheckOwn(const std::string& address) {
 
 absl::StatusOr<std::string> OwnAddress(const NetworkChoice& choice, const RendezvousOptions& meeting) {
   if (!choice.bind.empty() && !choice.interface.empty()) {
-    return absl::InvalidArgumentError("--bind and --interface both say which network to use; give one");
+    return absl::InvalidArgumentError("--bind and --interface both choose a network; give one");
   }
   if (!choice.interface.empty()) return AddressOfInterface(choice.interface);
   if (!choice.bind.empty()) {
@@ -134,7 +134,7 @@ absl::StatusOr<std::string> StoreAddress(const std::string& bind, const std::str
   return absl::InvalidArgumentError(
       absl::StrCat("cannot listen at ", host,
                    ", which is not an address of this machine; start rank 0 there, or "
-                   "give --bind ADDRESS where others reach this machine by another name"));
+                   "give --bind ADDRESS if others reach this machine by another name"));
 }
 
 }  // namespace psring

@@ -119,7 +119,8 @@ class GrpcRendezvousServer final : public RendezvousServer {
 
   absl::Status Listen(const std::string& host, int port) {
     // Checks the address before gRPC does, since gRPC only logs the reason.
-    PSRING_RETURN_IF_ERROR(CheckThatPortIsFree(host, port, "end what uses it or choose another MASTER_PORT"));
+    PSRING_RETURN_IF_ERROR(
+        CheckThatPortIsFree(host, port, "stop the program that uses it or choose another MASTER_PORT"));
     ChooseGrpcPolling();
     grpc::ServerBuilder builder;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // otherwise two stores could share one port
@@ -136,7 +137,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
     sockaddr_in address = {};
     socklen_t length = sizeof address;
     if (::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-      return absl::InternalError(absl::StrCat("no socket to serve on: ", std::strerror(errno)));
+      return absl::InternalError(absl::StrCat("cannot serve on the given socket: ", std::strerror(errno)));
     }
     port_ = ntohs(address.sin_port);
     grpc::ServerBuilder builder;
@@ -144,7 +145,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
     Serve(builder);
-    if (server_ == nullptr) return absl::UnavailableError("cannot serve on a socket that listens");
+    if (server_ == nullptr) return absl::UnavailableError("cannot serve on the given socket");
     accepting_ = std::thread([this] {
       while (true) {
         const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -347,7 +348,7 @@ class GrpcRendezvous final : public Rendezvous {
                                                    Host(), ", which hosts it, has ended"));
       case grpc::UNIMPLEMENTED:
         return absl::FailedPreconditionError(
-            absl::StrCat("what answers at ", address_, " is not a rendezvous store; check MASTER_PORT"));
+            absl::StrCat("the program at ", address_, " is not a rendezvous store; check MASTER_PORT"));
       default:
         return absl::Status(
             code, absl::StrCat("rendezvous store at ", address_, " ", when, ": ", status.error_message()));

@@ -114,8 +114,7 @@ class Reader {
     // A name may contain commas: the figures are the last fields.
     std::vector<std::string> fields = absl::StrSplit(text, ',');
     if (fields.size() < (declared_ ? 4 : 3)) {
-      return Wrong(
-          absl::StrCat("'", text, "' does not have the fields ", kColumns, declared_ ? kDeclared : ""));
+      return Wrong(absl::StrCat("'", text, "' must have the fields ", kColumns, declared_ ? kDeclared : ""));
     }
     GradientTensor tensor;
     if (declared_) {
@@ -135,7 +134,7 @@ class Reader {
     if (!workload_.tensors.empty() && tensor.ready_ms < workload_.tensors.back().ready_ms) {
       return Wrong(absl::StrCat("ready_ms ", ready, " comes before that of the row above (",
                                 workload_.tensors.back().ready_ms,
-                                "); rows stand in the order in which gradients are ready"));
+                                "); rows must be in the order in which gradients are ready"));
     }
     workload_.tensors.push_back(std::move(tensor));
     return absl::OkStatus();

@@ -187,8 +187,8 @@ TEST_F(FakeCudaTest, WhatHasNoPlaceInARecordingIsNamed) {
   const auto lane = device->NewStream(StreamKind::kBackground, "lane");
   const std::pair<const char*, std::function<void(Stream&)>> cases[] = {
       {"host work", [](Stream& s) { s.Run([] { return absl::OkStatus(); }); }},
-      {"a wait for what is not recorded", [&](Stream& s) { s.WaitFor(before); }},
-      {"a point of recorded work is awaited",
+      {"a wait for unrecorded work", [&](Stream& s) { s.WaitFor(before); }},
+      {"cannot wait for a point of recorded work",
        [](Stream& s) {
          const absl::Status awaited = s.Record().Wait(absl::Now() + absl::Seconds(20));
          CudaStream::From(s)->Enqueue("a wait", [awaited](cudaStream_t) { return awaited; });

@@ -74,23 +74,25 @@ TEST(Safetensors, ErrorsSayWhatIsWrong) {
   };
   EXPECT_EQ(ErrorOf(File(tensor("BF16", "[2]", "[0,4]"), 4)),
             "its tensor \"a\" is of type \"BF16\"; psring reads F32");
-  EXPECT_EQ(ErrorOf(File(tensor("F32", "[-1]", "[0,4]"), 4)), "its tensor \"a\" has a bad shape or place");
-  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,4,8]"), 4)), "its tensor \"a\" has a bad shape or place");
-  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,8]"), 4)), "its tensor \"a\" is outside of the file");
-  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[4,0]"), 4)), "its tensor \"a\" is outside of the file");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[-1]", "[0,4]"), 4)),
+            "its tensor \"a\" has an invalid shape or offsets");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,4,8]"), 4)),
+            "its tensor \"a\" has an invalid shape or offsets");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,8]"), 4)), "its tensor \"a\" is outside the file");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[4,0]"), 4)), "its tensor \"a\" is outside the file");
   for (const char* shape : {"[2]", "[4294967296,4294967296]", "[9223372036854775807,2]"}) {
     EXPECT_EQ(ErrorOf(File(tensor("F32", shape, "[0,4]"), 4)),
-              "its tensor \"a\" has not as many values as its shape")
+              "its tensor \"a\" does not have as many values as its shape")
         << shape;
   }
-  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[4,8]"), 8)), "its tensors have gaps or overlap");
-  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,4]"), 8)), "there are bytes that belong to no tensor");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[4,8]"), 8)), "its tensors overlap or have gaps");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,4]"), 8)), "it has bytes that belong to no tensor");
 }
 
 TEST(Safetensors, TwoTensorsInOnePlaceAreRefused) {
   const std::string one = R"("dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   EXPECT_EQ(ErrorOf(File(absl::StrCat("{\"a\":{", one, ",\"b\":{", one, "}"), 4)),
-            "its tensors have gaps or overlap");
+            "its tensors overlap or have gaps");
 }
 
 TEST(Safetensors, CutShortAnywhereItIsAnError) {

@@ -247,9 +247,8 @@ TEST(Precision, ACpuRefusesTf32) {
   const auto cpu = MakeCpuDevice();
   const absl::Status refused = MakeOps(*cpu, 1, Precision::kTf32).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(
-      refused.message(),
-      "--precision tf32 is for GPUs from NVIDIA's Ampere on (cuda), and this device is cpu; leave it out");
+  EXPECT_EQ(refused.message(),
+            "--precision tf32 needs a GPU (NVIDIA Ampere or newer), but this device is cpu; leave it out");
 }
 
 }  // namespace

@@ -159,7 +159,7 @@ TEST_F(FileRendezvousTest, AnEntryThatWasNotFinishedDoesNotCount) {
 
 TEST_F(FileRendezvousTest, WhatIsNotOursIsNotTouched) {
   std::ofstream(path()) << "my thesis";
-  EXPECT_TRUE(absl::StrContains(TryJoin(0, 2).status().message(), "holds something else"));
+  EXPECT_TRUE(absl::StrContains(TryJoin(0, 2).status().message(), "is not a rendezvous file"));
   std::string text;
   std::getline(std::ifstream(path()), text);
   EXPECT_EQ(text, "my thesis");

@@ -120,13 +120,11 @@ TEST(RendezvousStore, TakenRankIsRefusedWithItsOwner) {
   RendezvousStore store;
   const int64_t one = JoinAs(store, 1, 2);
   const Participant twin = {.rank = 1, .world_size = 2, .name = "other:7"};
-  EXPECT_EQ(
-      store.Join(twin).status().message(),
-      "other:7 says that it is rank 1, which is taken by host:101; give every process a rank of its own");
+  EXPECT_EQ(store.Join(twin).status().message(),
+            "other:7 claims to be rank 1, which is taken by host:101; give every process a rank of its own");
   store.Lose(one);
-  EXPECT_EQ(
-      store.Join(twin).status().message(),
-      "other:7 says that it is rank 1, which is taken by host:101, which has ended; start all ranks anew");
+  EXPECT_EQ(store.Join(twin).status().message(),
+            "other:7 claims to be rank 1, which is taken by host:101, which has ended; restart all ranks");
 }
 
 TEST(RendezvousStore, DifferingWorldSizeIsRefused) {
@@ -285,9 +283,9 @@ TEST(ParseRendezvous, ReadsAnAddress) {
 
 TEST(ParseRendezvous, SaysWhatIsWrongInOneLine) {
   EXPECT_EQ(ParseError("env://", "RANK", std::nullopt),
-            "env:// needs the variable RANK, which is not set; psring, torchrun and the like set it");
+            "env:// needs the variable RANK, which is not set; psring and torchrun set it");
   EXPECT_EQ(ParseError("env://", "MASTER_ADDR", ""),
-            "env:// needs the variable MASTER_ADDR, which is not set; psring, torchrun and the like set it");
+            "env:// needs the variable MASTER_ADDR, which is not set; psring and torchrun set it");
   EXPECT_EQ(ParseError("env://", "WORLD_SIZE", "four"),
             "WORLD_SIZE is 'four'; it must be a whole number of at least 1");
   EXPECT_EQ(ParseError("env://", "MASTER_PORT", "70000"),

@@ -109,7 +109,8 @@ TEST_F(RendezvousTest, ProcessWithoutARankSetsAndGets) {
   ASSERT_TRUE(server.ok()) << server.status();
   ASSERT_TRUE((*server)->Set("address", "here").ok());
   EXPECT_EQ(*rank->Get("address", "the server"), "here");
-  EXPECT_EQ((*server)->Exchange("x", "").status().message(), "exchange 'x' is for ranks that have joined");
+  EXPECT_EQ((*server)->Exchange("x", "").status().message(),
+            "exchange 'x' is only for ranks that have joined");
 }
 
 TEST_F(RendezvousTest, DeadlineNamesTheMissingRanks) {
@@ -131,7 +132,7 @@ TEST_F(RendezvousTest, TakenRankNamesItsOwner) {
   char host[256];
   ASSERT_EQ(::gethostname(host, sizeof(host)), 0);
   const std::string self = std::string(host) + ":" + std::to_string(::getpid());
-  EXPECT_EQ(twin.status().message(), self + " says that it is rank 1, which is taken by " + self +
+  EXPECT_EQ(twin.status().message(), self + " claims to be rank 1, which is taken by " + self +
                                          "; give every process a rank of its own");
 }
 
@@ -152,8 +153,7 @@ TEST_F(RendezvousTest, ADeadlineNamesTheRankThatCameTwice) {
   auto zero = Join(0, 3, absl::Milliseconds(300)), one = Join(1, 3);
   EXPECT_FALSE(Rendezvous::Join(Options(1, 3, server_->port())).ok());
   const auto waited = zero->Exchange("begin", "");
-  for (const char* part :
-       {"ranks 1 and 2", "rank 2 never joined", "says that it is rank 1, which is taken"}) {
+  for (const char* part : {"ranks 1 and 2", "rank 2 never joined", "claims to be rank 1, which is taken"}) {
     EXPECT_TRUE(absl::StrContains(waited.status().message(), part)) << waited.status();
   }
 }
@@ -307,7 +307,7 @@ TEST(Rendezvous, PortInUseIsRefused) {
   const absl::Time begin = absl::Now();
   EXPECT_EQ(Rendezvous::Join(options).status().message(),
             "port " + std::to_string(other.port()) +
-                " on 127.0.0.1 is in use; end what uses it or choose another MASTER_PORT");
+                " on 127.0.0.1 is in use; stop the program that uses it or choose another MASTER_PORT");
   EXPECT_LT(absl::Now() - begin, absl::Seconds(2)) << "before any waiting";
 }
 
