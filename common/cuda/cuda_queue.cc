@@ -353,10 +353,9 @@ absl::StatusOr<CudaQueue::Captured> CudaQueue::EndCapture() {
   began_ = false;
   recording_->under_way = false;
   cudaGraph_t graph = nullptr;
-  const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
-  if (ended != cudaSuccess) (void)cudaGetLastError();  // clears the error, which is handled here
   // An error during the capture is more specific than the capture's own.
-  if (error_.ok()) error_ = CudaStatus("cudaStreamEndCapture", ended);
+  const absl::Status status = CudaStatus("cudaStreamEndCapture", cudaStreamEndCapture(stream_, &graph));
+  if (error_.ok()) error_ = status;
   if (error_.ok()) return Captured{graph, recording_};
   if (graph != nullptr) cudaGraphDestroy(graph);
   return error_;

@@ -44,27 +44,25 @@ flock LockOf(short type, off_t first, off_t bytes) {
   return lock;
 }
 
-bool ReadAt(int fd, void* to, size_t bytes, off_t at) {
-  for (char* place = static_cast<char*>(to); bytes > 0;) {
-    const ssize_t n = pread(fd, place, bytes, at);
+// All `bytes` by pread or pwrite. False: errno says why.
+template <typename Transfer, typename Byte>
+bool TransferAll(const Transfer& transfer, int fd, Byte* data, size_t bytes, off_t at) {
+  while (bytes > 0) {
+    const ssize_t n = transfer(fd, data, bytes, at);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      if (n == 0) errno = EIO;
-      return false;
-    }
-    place += n, at += n, bytes -= static_cast<size_t>(n);
+    if (n == 0) errno = EIO;
+    if (n <= 0) return false;
+    data += n, at += n, bytes -= static_cast<size_t>(n);
   }
   return true;
 }
 
+bool ReadAt(int fd, void* to, size_t bytes, off_t at) {
+  return TransferAll(pread, fd, static_cast<char*>(to), bytes, at);
+}
+
 bool WriteAt(int fd, const void* from, size_t bytes, off_t at) {
-  for (const char* place = static_cast<const char*>(from); bytes > 0;) {
-    const ssize_t n = pwrite(fd, place, bytes, at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    place += n, at += n, bytes -= static_cast<size_t>(n);
-  }
-  return true;
+  return TransferAll(pwrite, fd, static_cast<const char*>(from), bytes, at);
 }
 
 }  // namespace
