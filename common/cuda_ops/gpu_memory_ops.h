@@ -25,13 +25,10 @@ class GpuMemoryOps : public Ops {
     CheckTypes({x, y});
     PSRING_CHECK(y.count <= UINT32_MAX);
     math_->Enqueue(stream, "max pool", [=, this] {
-      return ForActivations([&](auto type) {
-        using T = decltype(type);
-        return math_->Launch(y.count, gpu::MaxPool<T>{.channels = uint32_t(s.channels),
-                                                      .row = uint32_t(s.width * s.channels),
-                                                      .x = static_cast<const T*>(x.data),
-                                                      .y = static_cast<T*>(y.data),
-                                                      .argmax = argmax});
+      return ForActivations([&]<typename T>(T) {
+        return math_->Launch(y.count,
+                             gpu::MaxPool<T>{uint32_t(s.channels), uint32_t(s.width * s.channels),
+                                             static_cast<const T*>(x.data), static_cast<T*>(y.data), argmax});
       });
     });
   }
@@ -42,13 +39,10 @@ class GpuMemoryOps : public Ops {
     CheckTypes({dy, dx});
     PSRING_CHECK(dy.count <= UINT32_MAX);
     math_->Enqueue(stream, "max pool backward", [=, this] {
-      return ForActivations([&](auto type) {
-        using T = decltype(type);
-        return math_->Launch(dy.count, gpu::MaxPoolGradient<T>{.channels = uint32_t(s.channels),
-                                                               .row = uint32_t(s.width * s.channels),
-                                                               .dy = static_cast<const T*>(dy.data),
-                                                               .argmax = argmax,
-                                                               .dx = static_cast<T*>(dx.data)});
+      return ForActivations([&]<typename T>(T) {
+        return math_->Launch(dy.count, gpu::MaxPoolGradient<T>{
+                                           uint32_t(s.channels), uint32_t(s.width * s.channels),
+                                           static_cast<const T*>(dy.data), argmax, static_cast<T*>(dx.data)});
       });
     });
   }
@@ -64,14 +58,9 @@ class GpuMemoryOps : public Ops {
       PSRING_ASSIGN_OR_RETURN(double* const losses, ReserveSums<double>(2 * (count + kParts)));
       double *const rights = losses + count, *const loss_parts = rights + count,
                     *const right_parts = loss_parts + kParts;
-      PSRING_RETURN_IF_ERROR(ForActivations([&](auto type) {
-        using T = decltype(type);
-        return math_->Launch(count, gpu::CrossEntropy<T>{.classes = classes,
-                                                         .logits = static_cast<const T*>(logits.data),
-                                                         .labels = labels,
-                                                         .dlogits = static_cast<T*>(dlogits.data),
-                                                         .losses = losses,
-                                                         .rights = rights});
+      PSRING_RETURN_IF_ERROR(ForActivations([&]<typename T>(T) {
+        return math_->Launch(count, gpu::CrossEntropy<T>{classes, static_cast<const T*>(logits.data), labels,
+                                                         static_cast<T*>(dlogits.data), losses, rights});
       }));
       PSRING_RETURN_IF_ERROR(math_->Launch(parts, gpu::SumParts{count, length, losses, loss_parts}));
       PSRING_RETURN_IF_ERROR(math_->Launch(parts, gpu::SumParts{count, length, rights, right_parts}));
@@ -85,16 +74,14 @@ class GpuMemoryOps : public Ops {
     PSRING_CHECK(from.type == DType::kFloat32 || to.type == DType::kFloat32);
     math_->Enqueue(stream, "convert", [=, this] {
       if (from.type == DType::kFloat32) {
-        return WithType(to.type, [&](auto type) {
-          using To = decltype(type);
+        return WithType(to.type, [&]<typename To>(To) {
           if constexpr (std::is_same_v<To, float>)
             return absl::OkStatus();  // the same type
           else
             return math_->Launch(to.count, gpu::Convert<float, To>{from.floats(), static_cast<To*>(to.data)});
         });
       }
-      return WithType(from.type, [&](auto type) {
-        using From = decltype(type);
+      return WithType(from.type, [&]<typename From>(From) {
         if constexpr (std::is_same_v<From, float>)
           return absl::OkStatus();
         else
@@ -107,8 +94,7 @@ class GpuMemoryOps : public Ops {
   void Add(Span to, ConstSpan from, Stream& stream) override {
     PSRING_CHECK(to.count == from.count);
     math_->Enqueue(stream, "add", [=, this] {
-      return WithType(from.type, [&](auto type) {
-        using From = decltype(type);
+      return WithType(from.type, [&]<typename From>(From) {
         if constexpr (std::is_same_v<From, float>) {
           return math_->Launch(to.count, gpu::Update<gpu::AddTo, 1>{{}, from.floats(), {to.floats()}});
         } else {
@@ -120,8 +106,7 @@ class GpuMemoryOps : public Ops {
 
   void FindNotFinite(ConstSpan values, uint32_t* found, Stream& stream) override {
     math_->Enqueue(stream, "search for NaN", [=, this] {
-      return WithType(values.type, [&](auto type) {
-        using T = decltype(type);
+      return WithType(values.type, [&]<typename T>(T) {
         return math_->Launch(values.count, gpu::FindNotFinite<T>{static_cast<const T*>(values.data), found});
       });
     });

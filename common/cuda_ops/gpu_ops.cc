@@ -103,11 +103,9 @@ class GpuOps : public GpuMemoryOps {
         }
         if (has_dx) return absl::OkStatus();
         PSRING_RETURN_IF_ERROR(InputGradient(g.as_linear, dy_here, w, DType::kFloat32, matrix));
-        return ForActivations([&](auto type) {
-          using T = decltype(type);
-          return math().Launch(g.x_count, gpu::SumTaps<T>{.s = TapsOf(s),
-                                                          .columns = static_cast<const float*>(matrix),
-                                                          .dx = static_cast<T*>(dx.data) + g.x_at});
+        return ForActivations([&]<typename T>(T) {
+          return math().Launch(g.x_count, gpu::SumTaps<T>{TapsOf(s), static_cast<const float*>(matrix),
+                                                          static_cast<T*>(dx.data) + g.x_at});
         });
       });
     });
@@ -192,12 +190,10 @@ class GpuOps : public GpuMemoryOps {
   }
 
   absl::Status Gather(const ConvShape& s, const Group& g, ConstSpan x, void* matrix) {
-    return ForActivations([&](auto type) {
-      using T = decltype(type);
-      return math().Launch(MatrixCount(s, g.count),
-                           gpu::GatherTaps<T>{.s = TapsOf(s),
-                                              .x = static_cast<const T*>(x.data) + g.x_at,
-                                              .columns = static_cast<T*>(matrix)});
+    return ForActivations([&]<typename T>(T) {
+      return math().Launch(
+          MatrixCount(s, g.count),
+          gpu::GatherTaps<T>{TapsOf(s), static_cast<const T*>(x.data) + g.x_at, static_cast<T*>(matrix)});
     });
   }
 
@@ -245,8 +241,7 @@ class GpuOps : public GpuMemoryOps {
     const size_t chunks = (rows + length - 1) / length;
     PSRING_CHECK(rows <= UINT32_MAX && chunks * columns <= UINT32_MAX);
     PSRING_ASSIGN_OR_RETURN(float* const partial, ReserveSums<float>(chunks * columns));
-    PSRING_RETURN_IF_ERROR(ForActivations([&](auto type) {
-      using T = decltype(type);
+    PSRING_RETURN_IF_ERROR(ForActivations([&]<typename T>(T) {
       return math().Launch(chunks * columns,
                            gpu::MaskAndSumColumns<T>{.rows = uint32_t(rows),
                                                      .columns = uint32_t(columns),

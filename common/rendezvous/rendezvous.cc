@@ -202,6 +202,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
 }
 
 class GrpcRendezvous final : public Rendezvous {
+  using Stub = proto::Rendezvous::Stub;
+
  public:
   // `dial_host`: how this process reaches options.host.
   GrpcRendezvous(const RendezvousOptions& options, const std::string& dial_host,
@@ -216,7 +218,7 @@ class GrpcRendezvous final : public Rendezvous {
       proto::LeaveRequest request;
       request.set_member(member_);
       // If the store is gone, there is nothing to leave.
-      (void)Call(&proto::Rendezvous::Stub::Leave, request, absl::Seconds(2), "while leaving");
+      (void)Call(&Stub::Leave, request, absl::Seconds(2), "while leaving");
       attend_context_.TryCancel();
       (void)attendance_->Finish();
     }
@@ -251,8 +253,7 @@ class GrpcRendezvous final : public Rendezvous {
     proto::SetRequest request;
     request.set_key(key);
     request.set_value(value);
-    return Call(&proto::Rendezvous::Stub::Set, request, options_.timeout + kGrace,
-                absl::StrCat("while setting '", key, "'"))
+    return Call(&Stub::Set, request, options_.timeout + kGrace, absl::StrCat("while setting '", key, "'"))
         .status();
   }
 
@@ -275,9 +276,8 @@ class GrpcRendezvous final : public Rendezvous {
     request.set_key(key);
     request.set_whom(whom);
     request.set_timeout_ms(absl::ToInt64Milliseconds(timeout));
-    PSRING_ASSIGN_OR_RETURN(proto::GetReply reply,
-                            Call(&proto::Rendezvous::Stub::Get, request, timeout + kGrace,
-                                 absl::StrCat("while waiting for ", whom)));
+    PSRING_ASSIGN_OR_RETURN(proto::GetReply reply, Call(&Stub::Get, request, timeout + kGrace,
+                                                        absl::StrCat("while waiting for ", whom)));
     return std::move(*reply.mutable_value());
   }
 
@@ -290,9 +290,9 @@ class GrpcRendezvous final : public Rendezvous {
     request.set_value(value);
     request.set_timeout_ms(absl::ToInt64Milliseconds(options_.timeout));
     request.mutable_ranks()->Add(ranks.begin(), ranks.end());
-    PSRING_ASSIGN_OR_RETURN(proto::ExchangeReply reply,
-                            Call(&proto::Rendezvous::Stub::Exchange, request, options_.timeout + kGrace,
-                                 absl::StrCat("at exchange '", name, "'")));
+    PSRING_ASSIGN_OR_RETURN(
+        proto::ExchangeReply reply,
+        Call(&Stub::Exchange, request, options_.timeout + kGrace, absl::StrCat("at exchange '", name, "'")));
     return std::vector<std::string>(std::make_move_iterator(reply.mutable_values()->begin()),
                                     std::make_move_iterator(reply.mutable_values()->end()));
   }
@@ -300,9 +300,9 @@ class GrpcRendezvous final : public Rendezvous {
   absl::StatusOr<ClockReading> ReadClock() override {
     ClockReading reading;
     reading.asked = MonotonicNanos();
-    PSRING_ASSIGN_OR_RETURN(const proto::ReadClockReply reply,
-                            Call(&proto::Rendezvous::Stub::ReadClock, proto::ReadClockRequest(),
-                                 options_.timeout, "while reading its clock"));
+    PSRING_ASSIGN_OR_RETURN(
+        const proto::ReadClockReply reply,
+        Call(&Stub::ReadClock, proto::ReadClockRequest(), options_.timeout, "while reading its clock"));
     reading.answered = MonotonicNanos();
     reading.theirs = reply.monotonic_ns();
     return reading;
@@ -311,8 +311,7 @@ class GrpcRendezvous final : public Rendezvous {
  private:
   // `when` completes the error message.
   template <typename Request, typename Reply>
-  absl::StatusOr<Reply> Call(grpc::Status (proto::Rendezvous::Stub::*method)(grpc::ClientContext*,
-                                                                             const Request&, Reply*),
+  absl::StatusOr<Reply> Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                              const Request& request, absl::Duration timeout, const std::string& when) {
     grpc::ClientContext context;
     SetDeadline(context, timeout);
@@ -358,7 +357,7 @@ class GrpcRendezvous final : public Rendezvous {
   const RendezvousOptions options_;
   const std::string address_;
   std::unique_ptr<RendezvousServer> server_;  // if this process hosts the store
-  std::unique_ptr<proto::Rendezvous::Stub> stub_;
+  std::unique_ptr<Stub> stub_;
   int64_t member_ = -1;
   grpc::ClientContext attend_context_;
   proto::AttendReply attend_reply_;
