@@ -29,7 +29,7 @@ std::vector<std::pair<size_t, size_t>> Plan(const std::vector<int>& tensors, siz
 
 using Ranges = std::vector<std::pair<size_t, size_t>>;
 
-TEST(ParameterLayoutTest, TensorsStandOneBehindTheOther) {
+TEST(ParameterLayoutTest, TensorsAreContiguous) {
   ParameterLayout layout;
   EXPECT_EQ(layout.Add("fc.weight", {3, 5}), 0);
   EXPECT_EQ(layout.Add("fc.bias", {3}), 1);

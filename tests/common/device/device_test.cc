@@ -37,7 +37,7 @@ std::function<absl::Status()> Failure(const std::string& message) {
   return [message] { return absl::UnavailableError(message); };
 }
 
-TEST(CpuDeviceTest, BuffersAreAlignedZeroedAndAsLargeAsAsked) {
+TEST(CpuDeviceTest, BuffersAreAlignedZeroedAndOfTheRequestedSize) {
   const auto device = MakeCpuDevice();
   for (const size_t bytes :
        {size_t{0}, size_t{1}, size_t{4096}, (size_t{2} << 20) - 1, (size_t{5} << 20) + 3}) {
@@ -62,7 +62,7 @@ TEST(CpuDeviceTest, ImpossibleSizesAreAnErrorThatNamesThem) {
   }
 }
 
-TEST(MakeDeviceTest, CpuIsAlwaysThere) { EXPECT_EQ(MakeDevice("cpu").value()->name(), "cpu"); }
+TEST(MakeDeviceTest, TheCpuIsAlwaysAvailable) { EXPECT_EQ(MakeDevice("cpu").value()->name(), "cpu"); }
 
 TEST(DeviceOfRank, RanksTakeTheGpusOfTheirHostInTurn) {
   EXPECT_EQ(DeviceOfRank("cuda", 0, 2), "cuda:0");
@@ -71,12 +71,12 @@ TEST(DeviceOfRank, RanksTakeTheGpusOfTheirHostInTurn) {
   EXPECT_EQ(DeviceOfRank("auto", 3, 4), "cuda:3");
 }
 
-TEST(DeviceOfRank, AutoIsTheCpuWhereThereIsNoGpu) {
+TEST(DeviceOfRank, AutoIsTheCpuWithoutAGpu) {
   EXPECT_EQ(DeviceOfRank("auto", 1, 0), "cpu");
   EXPECT_EQ(DeviceOfRank("cuda", 1, 0), "cuda") << "making it says why there is none";
 }
 
-TEST(DeviceOfRank, WhatIsNamedStays) {
+TEST(DeviceOfRank, ExplicitDevicesAreUnchanged) {
   EXPECT_EQ(DeviceOfRank("cpu", 1, 4), "cpu");
   EXPECT_EQ(DeviceOfRank("cuda:2", 0, 4), "cuda:2");
 }

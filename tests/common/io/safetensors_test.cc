@@ -27,7 +27,7 @@ std::string ErrorOf(const std::string& bytes) {
   return std::string(DecodeSafetensors(bytes).status().message());
 }
 
-TEST(Safetensors, ComesBackAsItWas) {
+TEST(Safetensors, RoundTrips) {
   const auto back = DecodeSafetensors(EncodeSafetensors(Some(), {{"format", "pt"}}));
   ASSERT_TRUE(back.ok()) << back.status();
   ASSERT_EQ(back->size(), Some().size());
@@ -40,14 +40,14 @@ TEST(Safetensors, ComesBackAsItWas) {
   }
 }
 
-TEST(Safetensors, NothingIsAFileToo) {
+TEST(Safetensors, AnEmptyListIsValid) {
   const auto back = DecodeSafetensors(EncodeSafetensors({}, {}));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_TRUE(back->empty());
 }
 
-// As the format is written down: anybody's reader must find the values there.
-TEST(Safetensors, IsLaidOutAsTheFormatSays) {
+// As the format is specified, so that other readers find the values.
+TEST(Safetensors, HasTheLayoutOfTheFormat) {
   const std::string bytes =
       EncodeSafetensors({{.name = "a", .shape = {1}, .values = {1.5}}}, {{"step", "3"}});
   uint64_t length = 0;
@@ -62,7 +62,7 @@ TEST(Safetensors, IsLaidOutAsTheFormatSays) {
   EXPECT_EQ(value, 1.5);
 }
 
-TEST(Safetensors, ErrorsSayWhatIsWrong) {
+TEST(Safetensors, ErrorsNameTheProblem) {
   EXPECT_EQ(ErrorOf(""), "it ends early");
   EXPECT_EQ(ErrorOf("no such thing at all"), "it is truncated, or not a safetensors file");
   EXPECT_EQ(ErrorOf(File("[]", 0)), "its header is not a JSON object");
@@ -89,21 +89,21 @@ TEST(Safetensors, ErrorsSayWhatIsWrong) {
   EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,4]"), 8)), "it has bytes that belong to no tensor");
 }
 
-TEST(Safetensors, TwoTensorsInOnePlaceAreRefused) {
+TEST(Safetensors, OverlappingTensorsAreRejected) {
   const std::string one = R"("dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   EXPECT_EQ(ErrorOf(File(absl::StrCat("{\"a\":{", one, ",\"b\":{", one, "}"), 4)),
             "its tensors overlap or have gaps");
 }
 
-TEST(Safetensors, CutShortAnywhereItIsAnError) {
+TEST(Safetensors, TruncationIsAnError) {
   const std::string whole = EncodeSafetensors(Some(), {{"format", "pt"}});
   for (size_t length = 0; length < whole.size(); ++length) {
     EXPECT_FALSE(DecodeSafetensors(std::string_view(whole).substr(0, length)).ok()) << length;
   }
 }
 
-// Whatever a flipped bit makes of a file, what comes back fits together.
-TEST(Safetensors, ABitFlippedAnywhereDoesNoHarm) {
+// With a flipped bit, the result is an error or a consistent file.
+TEST(Safetensors, AFlippedBitIsAnErrorOrAConsistentFile) {
   const std::string whole = EncodeSafetensors(Some(), {{"format", "pt"}});
   for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
     std::string flipped = whole;

@@ -31,7 +31,7 @@ void OnStoreRanks(int ranks, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(RendezvousStore, ExchangeHandsEveryRankAllValuesInRankOrder) {
+TEST(RendezvousStore, ExchangeReturnsAllValuesInRankOrder) {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     RendezvousStore store;
     std::vector<int64_t> members;
@@ -116,7 +116,7 @@ TEST(RendezvousStore, LeavingEndsExchangesThatNeedTheRankButNoGet) {
   EXPECT_EQ(store.Get("key", "a value", kShort).status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST(RendezvousStore, TakenRankIsRefusedWithItsOwner) {
+TEST(RendezvousStore, ATakenRankIsRejectedAndItsOwnerNamed) {
   RendezvousStore store;
   const int64_t one = JoinAs(store, 1, 2);
   const Participant twin = {.rank = 1, .world_size = 2, .name = "other:7"};
@@ -127,7 +127,7 @@ TEST(RendezvousStore, TakenRankIsRefusedWithItsOwner) {
             "other:7 claims to be rank 1, which is taken by host:101, which has ended; restart all ranks");
 }
 
-TEST(RendezvousStore, DifferingWorldSizeIsRefused) {
+TEST(RendezvousStore, ADifferentWorldSizeIsRejected) {
   RendezvousStore store;
   JoinAs(store, 0, 2);
   EXPECT_EQ(store.Join({.rank = 1, .world_size = 3, .name = "b:2"}).status().message(),
@@ -175,7 +175,7 @@ TEST(RendezvousStore, MisuseIsAnError) {
   EXPECT_EQ(store.Exchange(-1, "x", "", kLong).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(RendezvousStore, RanksReadAsWords) {
+TEST(RendezvousStore, RanksTextListsRanks) {
   EXPECT_EQ(RanksText({2}), "rank 2");
   EXPECT_EQ(RanksText({2, 3}), "ranks 2 and 3");
   EXPECT_EQ(RanksText({0, 1, 2, 3}), "ranks 0, 1, 2 and 3");
@@ -221,7 +221,7 @@ TEST(ParseRendezvous, ReadsWhatTorchrunSets) {
   EXPECT_FALSE(options->hosted_elsewhere);
 }
 
-TEST(ParseRendezvous, TakesMpirunsRankWhereNobodySetAnother) {
+TEST(ParseRendezvous, UsesMpirunsRankIfNoOtherIsSet) {
   using Variables = std::map<std::string, std::string>;
   const auto parse = [](Variables variables) {
     variables["MASTER_ADDR"] = "node0";
@@ -258,7 +258,7 @@ TEST(ParseRendezvous, TakesMpirunsRankWhereNobodySetAnother) {
   EXPECT_EQ(options->rank, 3);
 }
 
-TEST(ParseRendezvous, StandsBesideTorchrunsOwnStore) {
+TEST(ParseRendezvous, UsesThePortAfterTorchrunsStore) {
   std::map<std::string, std::string> variables = kTorchrun;
   variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   EXPECT_EQ(ParseRendezvous("env://", StoreEnvironment(variables))->port, 29500);
@@ -281,7 +281,7 @@ TEST(ParseRendezvous, ReadsAnAddress) {
   EXPECT_EQ(options->host, "::1");
 }
 
-TEST(ParseRendezvous, SaysWhatIsWrongInOneLine) {
+TEST(ParseRendezvous, ErrorsAreOneLine) {
   EXPECT_EQ(ParseError("env://", "RANK", std::nullopt),
             "env:// needs the variable RANK, which is not set; psring and torchrun set it");
   EXPECT_EQ(ParseError("env://", "MASTER_ADDR", ""),

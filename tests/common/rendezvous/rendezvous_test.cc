@@ -136,7 +136,7 @@ TEST_F(RendezvousTest, TakenRankNamesItsOwner) {
                                          "; give every process a rank of its own");
 }
 
-TEST_F(RendezvousTest, DifferingWorldSizesAreRefused) {
+TEST_F(RendezvousTest, DifferentWorldSizesAreRejected) {
   auto zero = Join(0, 2);
   const auto other = Rendezvous::Join(Options(1, 3, server_->port()));
   EXPECT_TRUE(absl::StrContains(other.status().message(), "is 3, that of rank 0")) << other.status();
@@ -149,7 +149,7 @@ TEST_F(RendezvousTest, DifferingWorldSizesAreRefused) {
   EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
 }
 
-TEST_F(RendezvousTest, ADeadlineNamesTheRankThatCameTwice) {
+TEST_F(RendezvousTest, TheDeadlineNamesADuplicateRank) {
   auto zero = Join(0, 3, absl::Milliseconds(300)), one = Join(1, 3);
   EXPECT_FALSE(Rendezvous::Join(Options(1, 3, server_->port())).ok());
   const auto waited = zero->Exchange("begin", "");
@@ -162,7 +162,7 @@ TEST_F(RendezvousTest, SomeRanksExchangeAmongThemselves) {
   OnRanks(5, [&](int rank) {
     auto rendezvous = Join(rank, 5);
     ASSERT_NE(rendezvous, nullptr);
-    // The odd ones, backwards; the even ones as they are: two parts under two names.
+    // Two parts: odd ranks in reverse order, even ranks in order.
     const std::vector<int> ranks = rank % 2 == 1 ? std::vector<int>{3, 1} : std::vector<int>{0, 2, 4};
     const auto part = MakePartRendezvous(*rendezvous, ranks, rank % 2 == 1 ? "odd" : "even");
     EXPECT_EQ(part->options().world_size, static_cast<int>(ranks.size()));
@@ -300,7 +300,7 @@ TEST(Rendezvous, OthersDoNotFailWhenRankZeroLeavesFirst) {
   }
 }
 
-TEST(Rendezvous, PortInUseIsRefused) {
+TEST(Rendezvous, APortInUseIsAnError) {
   const SilentListener other;
   RendezvousOptions options = Options(0, 2, other.port());
   options.hosted_elsewhere = false;
@@ -311,7 +311,7 @@ TEST(Rendezvous, PortInUseIsRefused) {
   EXPECT_LT(absl::Now() - begin, absl::Seconds(2)) << "before any waiting";
 }
 
-TEST(Rendezvous, PortOfAnotherStoreIsRefused) {
+TEST(Rendezvous, ThePortOfAnotherStoreIsAnError) {
   auto first = RendezvousServer::Start("127.0.0.1", 0);
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(RendezvousServer::Start("127.0.0.1", (*first)->port()).status().code(),
@@ -320,7 +320,7 @@ TEST(Rendezvous, PortOfAnotherStoreIsRefused) {
             absl::StatusCode::kAlreadyExists);
 }
 
-TEST(Rendezvous, HostThatIsNotOursIsRefused) {
+TEST(Rendezvous, AHostThatIsNotThisMachineIsAnError) {
   EXPECT_FALSE(RendezvousServer::Start("no-such-host.invalid", 0).ok());
   const absl::Status status = RendezvousServer::Start("203.0.113.1", 0).status();
   EXPECT_EQ(status.message(), "cannot listen on 203.0.113.1:0: Cannot assign requested address");
