@@ -29,7 +29,7 @@ class SharedMemory {
 
  private:
   struct Unmap {
-    size_t bytes = 0;
+    size_t bytes;
     void operator()(std::byte* data) const;
   };
   SharedMemory(std::byte* data, size_t bytes, FileDescriptor fd) : data_(data, {bytes}), fd_(std::move(fd)) {}
