@@ -54,7 +54,7 @@ TEST(Workload, TensorsMayBeDeclaredInAnyOrder) {
   EXPECT_EQ(layout.tensors()[2].first, 11u);
   ExpectRefused(head + "a,4,1,0\nb,4,2,0\n", "0 of b appears twice");
   ExpectRefused(head + "a,4,1,0\nb,4,2,2\n", "2 of b is too large");
-  ExpectRefused(head + "a,4,1\n", "does not have the fields name,bytes,ready_ms,declared");
+  ExpectRefused(head + "a,4,1\n", "must have the fields name,bytes,ready_ms,declared");
   ExpectRefused(head + "a,4,1,first\n", "line 5: declared 'first'");
 }
 
@@ -63,7 +63,7 @@ TEST(Workload, ErrorsNameTheLine) {
   ExpectRefused("", "no tensor");
   ExpectRefused("name,bytes\n", "line 1: the columns must be name,bytes,ready_ms");
   ExpectRefused(head + "w,10,1\n", "line 5: bytes '10' is not a size of float32 values");
-  ExpectRefused(head + "w,8\n", "does not have the fields");
+  ExpectRefused(head + "w,8\n", "must have the fields");
   ExpectRefused(head + "w,8,soon\n", "ready_ms 'soon'");
   ExpectRefused(head + "w,8,2\nv,8,1\n", "line 6: ready_ms 1 comes before that of the row above (2)");
   ExpectRefused("# batch: none\n" + head, "line 1: batch 'none'");
