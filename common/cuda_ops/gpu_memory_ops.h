@@ -1,5 +1,4 @@
-// The elementwise and pooling ops of GPUs: a kernel or two each. Linear and convolution layers are in
-// gpu_ops.cc.
+// The elementwise and pooling ops of GPUs; linear and convolution layers are in gpu_ops.cc.
 #pragma once
 
 #include <algorithm>
