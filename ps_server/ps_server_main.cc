@@ -21,7 +21,7 @@
 #include "common/measure/open_metrics.h"
 #include "common/measure/records.h"
 #include "common/net/http_server.h"
-#include "common/net/link_flags.h"
+#include "common/net/link_shaper.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ps_server/bench/round_limits.h"
 #include "ps_server/protocol/messages.h"

@@ -1,5 +1,5 @@
-// Repeats tests at random moments. PSRING_DEATHS is the number of repetitions, PSRING_SEED the first seed;
-// each repetition prints its seed.
+// Seeds of random tests, which are printed, and tests that are repeated at random moments. PSRING_SEED is the
+// first seed, PSRING_DEATHS the number of repetitions.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,6 +15,16 @@ namespace psring {
 inline int64_t FromEnvironment(const char* name, int64_t otherwise) {
   const char* const text = std::getenv(name);
   return text != nullptr && *text != '\0' ? std::strtoll(text, nullptr, 10) : otherwise;
+}
+
+// The seed of a random test: PSRING_SEED, or 1. Printed by the first call.
+inline uint32_t TestSeed() {
+  static const uint32_t seed = [] {
+    const auto chosen = static_cast<uint32_t>(FromEnvironment("PSRING_SEED", 1));
+    std::printf("PSRING_SEED=%u\n", chosen);
+    return chosen;
+  }();
+  return seed;
 }
 
 // Calls `body(random)` up to `rounds` times, or as often as PSRING_DEATHS says, until one fails.

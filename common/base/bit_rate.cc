@@ -1,6 +1,5 @@
 #include "common/base/bit_rate.h"
 
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/ascii.h"

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace psring::internal {

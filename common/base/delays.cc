@@ -87,11 +87,10 @@ absl::StatusOr<std::vector<Straggler>> ParseStragglers(const std::string& text) 
     }
     if (!(straggler.factor >= 1 && straggler.factor <= kMostFactor)) {
       return absl::InvalidArgumentError(absl::StrCat("'", part, "': a worker can be from 1 to ", kMostFactor,
-                                                     " times as slow; slow the others down"));
+                                                     " times as slow; slow the other workers down instead"));
     }
     if (SlownessOf(stragglers, straggler.worker) != 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("worker ", straggler.worker, " is named twice; name it once"));
+      return absl::InvalidArgumentError(absl::StrCat("worker ", straggler.worker, " is named twice"));
     }
     stragglers.push_back(straggler);
   }

@@ -4,11 +4,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/file_descriptor.h"
 
 namespace psring {
 
@@ -21,28 +22,20 @@ class SharedMemory {
   static absl::StatusOr<SharedMemory> Create(size_t bytes);
   // Maps memory of another process and takes ownership of the descriptor. `prefault`: no page faults later.
   static absl::StatusOr<SharedMemory> Adopt(int fd, size_t bytes, bool prefault);
-  SharedMemory(SharedMemory&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)),
-        bytes_(std::exchange(other.bytes_, 0)),
-        fd_(std::exchange(other.fd_, -1)) {}
-  SharedMemory& operator=(SharedMemory&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~SharedMemory();
 
-  std::byte* data() const { return data_; }
-  size_t bytes() const { return bytes_; }
-  int fd() const { return fd_; }
+  std::byte* data() const { return data_.get(); }
+  size_t bytes() const { return data_.get_deleter().bytes; }
+  int fd() const { return fd_.get(); }
 
  private:
-  SharedMemory(std::byte* data, size_t bytes, int fd) : data_(data), bytes_(bytes), fd_(fd) {}
+  struct Unmap {
+    size_t bytes;
+    void operator()(std::byte* data) const;
+  };
+  SharedMemory(std::byte* data, size_t bytes, FileDescriptor fd) : data_(data, {bytes}), fd_(std::move(fd)) {}
 
-  std::byte* data_ = nullptr;
-  size_t bytes_ = 0;
-  int fd_ = -1;
+  std::unique_ptr<std::byte, Unmap> data_;
+  FileDescriptor fd_;
 };
 
 // Sleeps while `word` holds `value`, until a FutexWake or for `longest`. Can wake spuriously. Works across

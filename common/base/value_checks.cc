@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/numeric/int128.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -66,23 +67,13 @@ ValueCheck WholeNumber(int64_t least, uint64_t most) {
     if (!absl::SimpleAtod(text, &value) || std::isnan(value)) {
       return absl::StrCat("'", text, "' is not a number");
     }
-    int64_t negative = 0;
-    uint64_t positive = 0;
-    const bool is_negative = absl::SimpleAtoi(text, &negative) && negative < 0;
-    const bool is_positive = absl::SimpleAtoi(text, &positive);
-    // Whole or not: more than any integer of ours can hold.
-    const bool too_large = !is_positive && value >= 18446744073709551615.0;
-    const bool too_small = !is_negative && value <= -9223372036854775808.0;
-    if (!is_negative && !is_positive && !too_large && !too_small) {
-      return absl::StrCat("'", text, "' is not a whole number");
+    absl::int128 whole = 0;
+    if (!absl::SimpleAtoi(text, &whole)) {  // a fraction, or more digits than fit
+      if (value > -0x1p63 && value < 0x1p64) return absl::StrCat("'", text, "' is not a whole number");
+      whole = value > 0 ? absl::Int128Max() : absl::Int128Min();
     }
-    if (too_small || (is_negative && negative < least) ||
-        (is_positive && least > 0 && positive < static_cast<uint64_t>(least))) {
-      return absl::StrCat(text, " is too small; the least is ", least);
-    }
-    if (too_large || (is_positive && positive > most)) {
-      return absl::StrCat(text, " is too large; the most is ", most);
-    }
+    if (whole < least) return absl::StrCat(text, " is too small; the least is ", least);
+    if (whole > most) return absl::StrCat(text, " is too large; the most is ", most);
     return "";
   };
 }

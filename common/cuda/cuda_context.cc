@@ -7,6 +7,7 @@ namespace psring {
 
 absl::Status CudaStatus(absl::string_view call, cudaError_t error) {
   if (error == cudaSuccess) return absl::OkStatus();
+  (void)cudaGetLastError();
   return absl::InternalError(absl::StrCat(call, ": ", cudaGetErrorString(error)));
 }
 

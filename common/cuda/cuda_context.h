@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -14,7 +13,7 @@
 
 namespace psring {
 
-// "cudaMalloc: out of memory", as Internal.
+// "cudaMalloc: out of memory", as Internal. Clears the error, so that later calls do not return it.
 absl::Status CudaStatus(absl::string_view call, cudaError_t error);
 
 // Thread-safe. Events are reused, because creating one takes longer than recording it.

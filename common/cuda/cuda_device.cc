@@ -39,9 +39,9 @@ absl::Status NoDriver(int index, cudaError_t error) {
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (error == cudaErrorNoDevice || error == cudaSuccess) {
     return NoDevice(
-        index, absl::StrCat("there is an NVIDIA driver, and no GPU",
+        index, absl::StrCat("there is an NVIDIA driver but no GPU",
                             visible != nullptr ? absl::StrCat(" among CUDA_VISIBLE_DEVICES=", visible) : "",
-                            "; nvidia-smi shows those of the machine"));
+                            "; nvidia-smi lists the machine's GPUs"));
   }
   return NoDevice(index, absl::StrCat(cudaGetErrorName(error), ", ", cudaGetErrorString(error),
                                       "; nvidia-smi may say more"));
@@ -53,10 +53,9 @@ absl::Status CheckKernels(int index) {
   int major = 0, minor = 0;
   (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index);
   (void)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index);
-  return NoDevice(
-      index, absl::StrCat("this build's kernels do not load on its GPU, which is of architecture ", major,
-                          minor, " (", cudaGetErrorString(error),
-                          "); build with -DPSRING_CUDA_ARCHITECTURES=", major, minor));
+  return NoDevice(index, absl::StrCat("this build has no kernels for its GPU, which has architecture ", major,
+                                      minor, " (", cudaGetErrorString(error),
+                                      "); build with -DPSRING_CUDA_ARCHITECTURES=", major, minor));
 }
 
 class CudaDevice : public Device {
@@ -124,7 +123,7 @@ class CudaDevice : public Device {
       return CudaStatus(absl::StrCat(name(), ": cudaMalloc of ", bytes, " bytes"), error);
     }
     return absl::ResourceExhaustedError(absl::StrCat(name(), ": a buffer of ", bytes, " bytes (", MiB(bytes),
-                                                     ") is needed, and ", MiB(there->free), " of ",
+                                                     ") was requested, but only ", MiB(there->free), " of ",
                                                      MiB(there->total), " are free"));
   }
 

@@ -1,4 +1,4 @@
-// GPUs. CMake compiles the implementation if it finds CUDA, otherwise cuda_device_absent.cc.
+// GPUs. CMake compiles the implementation if it finds CUDA, otherwise cuda_absent.cc.
 #pragma once
 
 #include <memory>

@@ -65,7 +65,8 @@ class CudaEvent : public Event::State {
   absl::Status Wait(absl::Time deadline) override {
     PSRING_RETURN_IF_ERROR(WaitUntilRecorded(deadline));
     if (recording_ != nullptr) {
-      return absl::InternalError(absl::StrCat(context_->name(), ": a point of recorded work is awaited"));
+      return absl::InternalError(
+          absl::StrCat(context_->name(), ": cannot wait for a point of recorded work"));
     }
     return waits_->Await(event_, deadline);
   }
@@ -146,7 +147,7 @@ absl::Status CudaWaits::Await(cudaEvent_t event, absl::Time deadline) {
     }
     if (now > deadline) {
       return absl::DeadlineExceededError(absl::StrCat(context_->name(),
-                                                      ": what was enqueued was not done after ",
+                                                      ": the enqueued work was not done after ",
                                                       absl::FormatDuration(now - begin), " of waiting"));
     }
     if (now > begin + kSpin) {
@@ -178,7 +179,7 @@ absl::Status CudaWaits::Failed(cudaError_t error) {
   }
   return absl::InternalError(absl::StrCat(context_->name(), ": ", cudaGetErrorString(error),
                                           "; the last calls before it, oldest first: ", calls,
-                                          " (with CUDA_LAUNCH_BLOCKING=1 the call itself is named)"));
+                                          " (CUDA_LAUNCH_BLOCKING=1 shows the failing call)"));
 }
 
 CudaQueue::CudaQueue(std::shared_ptr<CudaContext> context, bool records)
@@ -197,7 +198,7 @@ absl::Status CudaQueue::Open() {
 
 CudaQueue::~CudaQueue() {
   if (began_) {
-    const absl::StatusOr<CudaStream::Captured> captured = EndCapture();
+    const absl::StatusOr<CudaQueue::Captured> captured = EndCapture();
     if (captured.ok()) cudaGraphDestroy(captured->graph);
   }
   if (error_.ok()) {
@@ -307,7 +308,7 @@ void CudaQueue::Record(Event::State& event) {
 void CudaQueue::WaitFor(const Event& event) {
   if (!error_.ok() || event.state() == nullptr) return;
   auto* const of_a_gpu = dynamic_cast<CudaEvent*>(event.state());
-  if (of_a_gpu == nullptr) RefuseInCapture("a wait for what is not recorded");
+  if (of_a_gpu == nullptr) RefuseInCapture("a wait for unrecorded work");
   if (error_.ok()) error_ = context_->Select();
   if (!error_.ok()) return;
   if (of_a_gpu == nullptr) {
@@ -323,7 +324,7 @@ void CudaQueue::WaitFor(const Event& event) {
 absl::Status CudaQueue::TakePart(const std::shared_ptr<CudaRecording>& recorded) {
   if (recorded == recording()) return absl::OkStatus();
   if (recorded == nullptr) {
-    RefuseInCapture("a wait for what is not recorded");
+    RefuseInCapture("a wait for unrecorded work");
     return error_;
   }
   if (!recorded->under_way || IsRecorded() || !records_) {
@@ -347,16 +348,15 @@ absl::Status CudaQueue::BeginCapture() {
   return error_;
 }
 
-absl::StatusOr<CudaStream::Captured> CudaQueue::EndCapture() {
+absl::StatusOr<CudaQueue::Captured> CudaQueue::EndCapture() {
   if (!began_) return absl::InternalError("no capture has begun");
   began_ = false;
   recording_->under_way = false;
   cudaGraph_t graph = nullptr;
-  const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
-  if (ended != cudaSuccess) (void)cudaGetLastError();  // clears the error, which is handled here
   // An error during the capture is more specific than the capture's own.
-  if (error_.ok()) error_ = CudaStatus("cudaStreamEndCapture", ended);
-  if (error_.ok()) return CudaStream::Captured{graph, recording_};
+  const absl::Status status = CudaStatus("cudaStreamEndCapture", cudaStreamEndCapture(stream_, &graph));
+  if (error_.ok()) error_ = status;
+  if (error_.ok()) return Captured{graph, recording_};
   if (graph != nullptr) cudaGraphDestroy(graph);
   return error_;
 }

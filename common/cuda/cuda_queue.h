@@ -7,7 +7,6 @@
 #include <array>
 #include <functional>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -68,7 +67,11 @@ class CudaQueue {
   // Until EndCapture, enqueued work is recorded instead of run; anything but GPU work is an error. Another
   // queue takes part from where it waits for an event of one that does.
   absl::Status BeginCapture();
-  absl::StatusOr<CudaStream::Captured> EndCapture();
+  struct Captured {
+    cudaGraph_t graph;  // the caller owns it
+    std::shared_ptr<CudaRecording> recording;
+  };
+  absl::StatusOr<Captured> EndCapture();
   std::shared_ptr<CudaRecording> recording() const { return IsRecorded() ? recording_ : nullptr; }
   void Replay(cudaGraphExec_t graph, CudaRecording& recording);
 

@@ -15,9 +15,8 @@ absl::StatusOr<std::string> ExportMemory(Device& device, const Buffer& memory) {
   if (device.gpu() < 0) return absl::FailedPreconditionError(absl::StrCat(device.name(), " is not a GPU"));
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(device.gpu())));
   cudaIpcMemHandle_t handle = {};
-  const cudaError_t error = cudaIpcGetMemHandle(&handle, memory.data());
-  if (error != cudaSuccess) (void)cudaGetLastError();  // clears the error, which is handled here
-  PSRING_RETURN_IF_ERROR(CudaStatus(absl::StrCat(device.name(), ": cudaIpcGetMemHandle"), error));
+  PSRING_RETURN_IF_ERROR(CudaStatus(absl::StrCat(device.name(), ": cudaIpcGetMemHandle"),
+                                    cudaIpcGetMemHandle(&handle, memory.data())));
   return absl::BytesToHexString({handle.reserved, sizeof(handle.reserved)});
 }
 
@@ -32,9 +31,8 @@ absl::StatusOr<Buffer> ImportMemory(Device& device, const std::string& text, siz
   const int gpu = device.gpu();
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(gpu)));
   void* data = nullptr;
-  const cudaError_t error = cudaIpcOpenMemHandle(&data, handle, cudaIpcMemLazyEnablePeerAccess);
-  if (error != cudaSuccess) (void)cudaGetLastError();
-  PSRING_RETURN_IF_ERROR(CudaStatus(absl::StrCat(device.name(), ": cudaIpcOpenMemHandle"), error));
+  PSRING_RETURN_IF_ERROR(CudaStatus(absl::StrCat(device.name(), ": cudaIpcOpenMemHandle"),
+                                    cudaIpcOpenMemHandle(&data, handle, cudaIpcMemLazyEnablePeerAccess)));
   return Buffer(data, bytes, [gpu](void* memory) {
     if (cudaSetDevice(gpu) == cudaSuccess) cudaIpcCloseMemHandle(memory);
   });

@@ -1,5 +1,5 @@
 // GPU memory that processes of one host share (CUDA IPC). CMake compiles the implementation if it finds CUDA,
-// otherwise cuda_sharing_absent.cc.
+// otherwise cuda_absent.cc.
 #pragma once
 
 #include <cstddef>

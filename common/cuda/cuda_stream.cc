@@ -1,112 +1,108 @@
 #include "common/cuda/cuda_stream.h"
 
+#include <future>
+#include <optional>
 #include <utility>
 
-#include "common/base/mutex.h"
+#include "common/base/check.h"
 #include "common/base/work_queue.h"
 #include "common/cuda/cuda_queue.h"
+#include "common/cuda/recorded_work.h"
 
 namespace psring {
 namespace {
 
-// The caller's own stream: its calls enqueue on the GPU and return.
-class ComputeStream : public CudaStream {
+// kCompute: calls enqueue on the GPU and return. kBackground: a thread enqueues, so that host work between
+// GPU work does not block other threads.
+class QueueStream : public CudaStream {
  public:
-  explicit ComputeStream(std::shared_ptr<CudaContext> context)
-      : queue_(std::move(context), /*records=*/true) {}
-
-  void Copy(void* to, const void* from, size_t bytes) override { queue_.Copy(to, from, bytes); }
-  void Zero(void* to, size_t bytes) override { queue_.Zero(to, bytes); }
-  void Run(std::function<absl::Status()> work) override { queue_.Run(work); }
-  void Stamp(int64_t& ns) override { queue_.Stamp(ns); }
-  void WaitFor(const Event& event) override { queue_.WaitFor(event); }
-  absl::Status Synchronize() override { return queue_.Synchronize(); }
-
-  Event Record() override {
-    std::shared_ptr<Event::State> event = queue_.NewEvent();
-    queue_.Record(*event);
-    return Event(std::move(event));
+  QueueStream(std::shared_ptr<CudaContext> context, StreamKind kind, const std::string& name)
+      : queue_(std::move(context), /*records=*/kind == StreamKind::kCompute) {
+    if (kind == StreamKind::kBackground) thread_.emplace(name);
   }
-
-  void Enqueue(const char* what, std::function<absl::Status(cudaStream_t)> work) override {
-    queue_.Enqueue(what, work);
-  }
-
-  void Watch(std::weak_ptr<CudaWatch> watch) override { queue_.Watch(std::move(watch)); }
-  absl::Status BeginCapture() override { return queue_.BeginCapture(); }
-  absl::StatusOr<Captured> EndCapture() override { return queue_.EndCapture(); }
-  std::shared_ptr<CudaRecording> recording() override { return queue_.recording(); }
-  void Replay(cudaGraphExec_t graph, CudaRecording& recording) override { queue_.Replay(graph, recording); }
-
- private:
-  CudaQueue queue_;
-};
-
-// A thread that enqueues, so that host work between GPU work does not block other threads.
-class BackgroundStream : public CudaStream {
- public:
-  BackgroundStream(std::shared_ptr<CudaContext> context, const std::string& name)
-      : queue_(std::move(context), /*records=*/false), thread_(name) {}
 
   void Copy(void* to, const void* from, size_t bytes) override {
-    thread_.Push([=, this] { queue_.Copy(to, from, bytes); });
+    Do([=, this] { queue_.Copy(to, from, bytes); });
   }
   void Zero(void* to, size_t bytes) override {
-    thread_.Push([=, this] { queue_.Zero(to, bytes); });
+    Do([=, this] { queue_.Zero(to, bytes); });
   }
   void Run(std::function<absl::Status()> work) override {
-    thread_.Push([this, work = std::move(work)] { queue_.Run(work); });
+    Do([this, work = std::move(work)] { queue_.Run(work); });
   }
   void Stamp(int64_t& ns) override {
-    thread_.Push([this, &ns] { queue_.Stamp(ns); });
+    Do([this, &ns] { queue_.Stamp(ns); });
   }
   void WaitFor(const Event& event) override {
-    thread_.Push([this, event] { queue_.WaitFor(event); });
+    Do([this, event] { queue_.WaitFor(event); });
   }
   void Enqueue(const char* what, std::function<absl::Status(cudaStream_t)> work) override {
-    thread_.Push([this, what, work = std::move(work)] { queue_.Enqueue(what, work); });
+    Do([this, what, work = std::move(work)] { queue_.Enqueue(what, work); });
   }
   void Watch(std::weak_ptr<CudaWatch> watch) override {
-    thread_.Push([this, watch = std::move(watch)] { queue_.Watch(watch); });
+    Do([this, watch = std::move(watch)] { queue_.Watch(watch); });
   }
-  // Work of another thread cannot be part of a caller's recording.
-  absl::Status BeginCapture() override {
-    return absl::UnimplementedError("only a GPU's compute stream can be recorded");
-  }
-  absl::StatusOr<Captured> EndCapture() override { return BeginCapture(); }
-  std::shared_ptr<CudaRecording> recording() override { return nullptr; }
-  void Replay(cudaGraphExec_t graph, CudaRecording& recording) override {
-    thread_.Push([this, graph, &recording] { queue_.Replay(graph, recording); });
-  }
+  std::shared_ptr<CudaRecording> recording() override { return queue_.recording(); }
 
   Event Record() override {
     std::shared_ptr<Event::State> event = queue_.NewEvent();
-    thread_.Push([this, event] { queue_.Record(*event); });
+    Do([this, event] { queue_.Record(*event); });
     return Event(std::move(event));
   }
 
   // Every item has its own deadline, so this wait ends too.
   absl::Status Synchronize() override {
-    Mutex mutex;
-    CondVar changed;
-    bool done = false;
-    absl::Status status;
-    thread_.Push([&] {
-      const absl::Status result = queue_.Synchronize();
-      MutexLock lock(mutex);
-      status = result;
-      done = true;
-      changed.NotifyAll();
-    });
-    MutexLock lock(mutex);
-    while (!done) changed.Wait(mutex);
-    return status;
+    if (!thread_.has_value()) return queue_.Synchronize();
+    const auto result = std::make_shared<std::promise<absl::Status>>();
+    thread_->Push([this, result] { result->set_value(queue_.Synchronize()); });
+    return result->get_future().get();
   }
 
+  // For RecordedWork. Null: work of another thread cannot be part of a caller's recording.
+  CudaQueue* recordable() { return thread_.has_value() ? nullptr : &queue_; }
+
  private:
+  template <typename Work>
+  void Do(Work work) {
+    if (thread_.has_value()) {
+      thread_->Push(std::move(work));
+    } else {
+      work();
+    }
+  }
+
   CudaQueue queue_;
-  WorkQueue thread_;  // last: its work uses the above
+  std::optional<WorkQueue> thread_;  // last: its work uses the above
 };
+
+class CudaGraph : public RecordedWork {
+ public:
+  CudaGraph(CudaQueue& queue, cudaGraphExec_t graph, std::shared_ptr<CudaRecording> recording)
+      : queue_(queue), graph_(graph), recording_(std::move(recording)) {}
+  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
+
+  void Replay() override { queue_.Replay(graph_, *recording_); }
+
+ private:
+  CudaQueue& queue_;
+  const cudaGraphExec_t graph_;
+  const std::shared_ptr<CudaRecording> recording_;
+};
+
+absl::StatusOr<std::unique_ptr<RecordedWork>> GraphOf(CudaQueue& queue, CudaQueue::Captured captured) {
+  size_t nodes = 0;
+  PSRING_RETURN_IF_ERROR(CudaStatus("cudaGraphGetNodes", cudaGraphGetNodes(captured.graph, nullptr, &nodes)));
+  if (nodes == 0) return nullptr;
+  cudaGraphExec_t made = nullptr;
+  PSRING_RETURN_IF_ERROR(
+      CudaStatus("cudaGraphInstantiate", cudaGraphInstantiateWithFlags(&made, captured.graph, /*flags=*/0)));
+  return std::make_unique<CudaGraph>(queue, made, std::move(captured.recording));
+}
+
+CudaQueue* RecordableQueueOf(Stream& stream) {
+  auto* const of_a_gpu = dynamic_cast<QueueStream*>(&stream);
+  return of_a_gpu == nullptr ? nullptr : of_a_gpu->recordable();
+}
 
 }  // namespace
 
@@ -116,8 +112,22 @@ CudaRecording::~CudaRecording() {
 
 std::unique_ptr<Stream> NewCudaStream(std::shared_ptr<CudaContext> context, StreamKind kind,
                                       const std::string& name) {
-  if (kind == StreamKind::kCompute) return std::make_unique<ComputeStream>(std::move(context));
-  return std::make_unique<BackgroundStream>(std::move(context), name);
+  return std::make_unique<QueueStream>(std::move(context), kind, name);
+}
+
+absl::Status BeginRecording(Stream& stream) {
+  CudaQueue* const queue = RecordableQueueOf(stream);
+  if (queue == nullptr) return absl::UnimplementedError("only a GPU's compute stream can be recorded");
+  return queue->BeginCapture();
+}
+
+absl::StatusOr<std::unique_ptr<RecordedWork>> EndRecording(Stream& stream) {
+  CudaQueue* const queue = RecordableQueueOf(stream);
+  PSRING_CHECK(queue != nullptr);
+  PSRING_ASSIGN_OR_RETURN(const CudaQueue::Captured captured, queue->EndCapture());
+  absl::StatusOr<std::unique_ptr<RecordedWork>> made = GraphOf(*queue, captured);
+  cudaGraphDestroy(captured.graph);
+  return made;
 }
 
 }  // namespace psring

@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/cuda/cuda_context.h"
 #include "common/device/device.h"
@@ -65,16 +64,8 @@ class CudaStream : public Stream {
   // Adds a watch, in stream order, for as long as its owner keeps it.
   virtual void Watch(std::weak_ptr<CudaWatch> watch) = 0;
 
-  // For recorded_work.h. Compute streams only.
-  virtual absl::Status BeginCapture() = 0;
-  struct Captured {
-    cudaGraph_t graph;  // the caller owns it
-    std::shared_ptr<CudaRecording> recording;
-  };
-  virtual absl::StatusOr<Captured> EndCapture() = 0;
   // The recording in which this stream takes part; null: work is run, not recorded.
   virtual std::shared_ptr<CudaRecording> recording() = 0;
-  virtual void Replay(cudaGraphExec_t graph, CudaRecording& recording) = 0;
 };
 
 // If a stream cannot be created, a failed one is returned: Synchronize returns the error.

@@ -1,8 +1,6 @@
 // GPU kernels: structs of arguments with a function of the element's number. Elements are independent, so a
 // plain loop computes the same, which is how tests run them without a GPU. C++17, since CUDA's compilers read
-// it too.
-//
-// Counts in which a kernel divides are below 2^32 (gpu_ops.cc ensures it): 64-bit division is slow on GPUs.
+// it too. This file has the elementwise kernels and sums; those of layers are in gpu_layer_kernels.h.
 #pragma once
 
 #include <array>
@@ -10,89 +8,73 @@
 #include <cstdint>
 #include <variant>
 
+#include "common/cuda/gpu_layer_kernels.h"
 #include "common/cuda/gpu_packs.h"
 #include "common/ops/elementwise.h"
 #include "common/reduce/sixteen_bits.h"
 
 namespace psring::gpu {
 
-struct ApplySgd {
+// rule(values of `updated`, value of `from`) for each element.
+template <typename Rule, int n>
+struct Update {
   using Element = float;
+  Rule rule;
+  const float* from;
+  float* updated[n];
+
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    float values[n];
+    for (int k = 0; k < n; ++k) values[k] = updated[k][i];
+    rule(values, from[i]);
+    for (int k = 0; k < n; ++k) updated[k][i] = values[k];
+  }
+  PSRING_HOST_DEVICE void Wide(size_t at) const {
+    const Pack<float> read = PackAt(from + at);
+    Pack<float> packs[n];
+    for (int k = 0; k < n; ++k) packs[k] = PackAt(updated[k] + at);
+    for (int j = 0; j < 4; ++j) {
+      float values[n];
+      for (int k = 0; k < n; ++k) values[k] = packs[k].at[j];
+      rule(values, read.at[j]);
+      for (int k = 0; k < n; ++k) packs[k].at[j] = values[k];
+    }
+    for (int k = 0; k < n; ++k) PackAt(updated[k] + at) = packs[k];
+  }
+  std::array<const void*, n + 1> walks() const {
+    std::array<const void*, n + 1> all = {from};
+    for (int k = 0; k < n; ++k) all[static_cast<size_t>(k) + 1] = updated[k];
+    return all;
+  }
+};
+
+// The optimizers' rules: `x` holds a weight and its state, `g` is its gradient.
+struct Sgd {
   float scale, rate;
-  float* weights;
-  const float* gradient;
-  PSRING_HOST_DEVICE void operator()(size_t i) const {
-    elementwise::Sgd(scale, rate, weights[i], gradient[i]);
-  }
-  PSRING_HOST_DEVICE void Wide(size_t at) const {
-    Pack<float> w = PackAt(weights + at);
-    const Pack<float> g = PackAt(gradient + at);
-    for (int k = 0; k < 4; ++k) elementwise::Sgd(scale, rate, w.at[k], g.at[k]);
-    PackAt(weights + at) = w;
-  }
-  std::array<const void*, 2> walks() const { return {weights, gradient}; }
+  PSRING_HOST_DEVICE void operator()(float* x, float g) const { elementwise::Sgd(scale, rate, x[0], g); }
 };
-
-struct ApplyMomentum {
-  using Element = float;
+struct Momentum {
   float scale, rate, momentum;
-  float* weights;
-  const float* gradient;
-  float* velocity;
-  PSRING_HOST_DEVICE void operator()(size_t i) const {
-    elementwise::Momentum(scale, rate, momentum, weights[i], gradient[i], velocity[i]);
+  PSRING_HOST_DEVICE void operator()(float* x, float g) const {
+    elementwise::Momentum(scale, rate, momentum, x[0], g, x[1]);
   }
-  PSRING_HOST_DEVICE void Wide(size_t at) const {
-    Pack<float> w = PackAt(weights + at), v = PackAt(velocity + at);
-    const Pack<float> g = PackAt(gradient + at);
-    for (int k = 0; k < 4; ++k) elementwise::Momentum(scale, rate, momentum, w.at[k], g.at[k], v.at[k]);
-    PackAt(weights + at) = w;
-    PackAt(velocity + at) = v;
-  }
-  std::array<const void*, 3> walks() const { return {weights, gradient, velocity}; }
 };
-
-struct ApplyAdam {
-  using Element = float;
+struct Adam {
   elementwise::AdamRates rates;
-  float* weights;
-  const float* gradient;
-  float *mean, *variance;
-  PSRING_HOST_DEVICE void operator()(size_t i) const {
-    elementwise::Adam(rates, weights[i], gradient[i], mean[i], variance[i]);
+  PSRING_HOST_DEVICE void operator()(float* x, float g) const {
+    elementwise::Adam(rates, x[0], g, x[1], x[2]);
   }
-  PSRING_HOST_DEVICE void Wide(size_t at) const {
-    Pack<float> w = PackAt(weights + at), m = PackAt(mean + at), v = PackAt(variance + at);
-    const Pack<float> g = PackAt(gradient + at);
-    for (int k = 0; k < 4; ++k) elementwise::Adam(rates, w.at[k], g.at[k], m.at[k], v.at[k]);
-    PackAt(weights + at) = w;
-    PackAt(mean + at) = m;
-    PackAt(variance + at) = v;
-  }
-  std::array<const void*, 4> walks() const { return {weights, gradient, mean, variance}; }
+};
+struct AddTo {
+  PSRING_HOST_DEVICE void operator()(float* x, float more) const { x[0] += more; }
 };
 
-// to[i] += the value of from[i].
+// to[i] += the value of from[i]. (float32 uses Update.)
 template <typename From>
 struct Add {
   float* to;
   const From* from;
   PSRING_HOST_DEVICE void operator()(size_t i) const { to[i] += elementwise::Load(from[i]); }
-};
-
-template <>
-struct Add<float> {
-  using Element = float;
-  float* to;
-  const float* from;
-  PSRING_HOST_DEVICE void operator()(size_t i) const { to[i] += from[i]; }
-  PSRING_HOST_DEVICE void Wide(size_t at) const {
-    Pack<float> sum = PackAt(to + at);
-    const Pack<float> more = PackAt(from + at);
-    for (int k = 0; k < 4; ++k) sum.at[k] += more.at[k];
-    PackAt(to + at) = sum;
-  }
-  std::array<const void*, 2> walks() const { return {to, from}; }
 };
 
 // to[i] = the value of from[i], rounded to nearest even.
@@ -131,165 +113,8 @@ struct FindNotFinite {
   }
 };
 
-// Neighbouring threads read neighbouring columns. Element i is column i % columns of chunk i / columns; it
-// masks its part of dy where y is given and not positive, and adds it up.
-template <typename T>
-struct MaskAndSumColumns {
-  uint32_t rows, columns, rows_per_chunk;
-  const T* y;  // may be null
-  T* dy;
-  float* partial;  // [chunks][columns]
-  PSRING_HOST_DEVICE void operator()(size_t i) const {
-    const uint32_t chunk = static_cast<uint32_t>(i) / columns, column = static_cast<uint32_t>(i) % columns;
-    const uint32_t first = chunk * rows_per_chunk;
-    const uint32_t end = rows - first < rows_per_chunk ? rows : first + rows_per_chunk;
-    float sum = 0;
-    for (uint32_t row = first; row < end; ++row) {
-      const size_t at = size_t{row} * columns + column;
-      float value = elementwise::Load(dy[at]);
-      if (y != nullptr && !(elementwise::Load(y[at]) > 0)) {
-        value = 0;
-        dy[at] = T{};
-      }
-      sum += value;
-    }
-    partial[i] = sum;
-  }
-};
-
-// sums[i] = the sum of partial[0 ... chunks)[i].
-struct SumChunks {
-  uint32_t chunks, columns;
-  const float* partial;
-  float* sums;
-  PSRING_HOST_DEVICE void operator()(size_t i) const {
-    double sum = 0;
-    for (uint32_t chunk = 0; chunk < chunks; ++chunk) sum += partial[size_t{chunk} * columns + i];
-    sums[i] = static_cast<float>(sum);
-  }
-};
-
-// A convolution's geometry; see ConvShape.
-struct Taps {
-  uint32_t height, width, channels, kernel, out_height, out_width;
-};
-
-// columns[picture][oh][ow][i][j][c] = x[picture][oh + i][ow + j][c]: a convolution becomes a matrix product.
-template <typename T>
-struct GatherTaps {
-  Taps s;
-  const T* x;
-  T* columns;
-  PSRING_HOST_DEVICE void operator()(size_t at) const {
-    uint32_t rest = static_cast<uint32_t>(at);
-    const uint32_t c = rest % s.channels;
-    rest /= s.channels;
-    const uint32_t j = rest % s.kernel;
-    rest /= s.kernel;
-    const uint32_t i = rest % s.kernel;
-    rest /= s.kernel;
-    const uint32_t w = rest % s.out_width;
-    rest /= s.out_width;
-    const uint32_t h = rest % s.out_height;
-    const uint32_t picture = rest / s.out_height;
-    columns[at] = x[((size_t{picture} * s.height + h + i) * s.width + w + j) * s.channels + c];
-  }
-};
-
-// The inverse: dx[picture][h][w][c] is the sum over the taps that read it, rounded once.
-template <typename T>
-struct SumTaps {
-  Taps s;
-  const float* columns;
-  T* dx;
-  PSRING_HOST_DEVICE void operator()(size_t at) const {
-    uint32_t rest = static_cast<uint32_t>(at);
-    const uint32_t c = rest % s.channels;
-    rest /= s.channels;
-    const uint32_t w = rest % s.width;
-    rest /= s.width;
-    const uint32_t h = rest % s.height;
-    const uint32_t picture = rest / s.height;
-    float sum = 0;
-    for (uint32_t i = 0; i < s.kernel; ++i) {
-      if (h < i || h - i >= s.out_height) continue;
-      for (uint32_t j = 0; j < s.kernel; ++j) {
-        if (w < j || w - j >= s.out_width) continue;
-        const size_t position = (size_t{picture} * s.out_height + h - i) * s.out_width + w - j;
-        sum += columns[((position * s.kernel + i) * s.kernel + j) * s.channels + c];
-      }
-    }
-    dx[at] = elementwise::Store<T>(sum);
-  }
-};
-
-// Element i is output i of a pool. `row`: elements of an input row.
-PSRING_HOST_DEVICE inline size_t WindowOf(uint32_t i, uint32_t channels, uint32_t row) {
-  const uint32_t c = i % channels, pooled_width = row / channels / 2;
-  const uint32_t column = i / channels % pooled_width, line = i / channels / pooled_width;
-  return size_t{2} * line * row + size_t{2} * column * channels + c;
-}
-
-// For HighestOfFour.
-struct ValueOf {
-  template <typename T>
-  PSRING_HOST_DEVICE float operator()(T value) const {
-    return elementwise::Load(value);
-  }
-};
-
-template <typename T>
-struct MaxPool {
-  uint32_t channels, row;
-  const T* x;
-  T* y;
-  uint8_t* argmax;
-  PSRING_HOST_DEVICE void operator()(size_t i) const {
-    const T* const top = x + WindowOf(static_cast<uint32_t>(i), channels, row);
-    uint32_t where = 0;
-    y[i] = elementwise::HighestOfFour(top[0], top[channels], top[row], top[row + channels], where, ValueOf{});
-    argmax[i] = static_cast<uint8_t>(where);
-  }
-};
-
-template <typename T>
-struct MaxPoolGradient {
-  uint32_t channels, row;
-  const T* dy;
-  const uint8_t* argmax;
-  T* dx;
-  PSRING_HOST_DEVICE void operator()(size_t i) const {
-    T* const top = dx + WindowOf(static_cast<uint32_t>(i), channels, row);
-    const T value = dy[i];
-    const uint32_t where = argmax[i];
-    top[0] = where == 0 ? value : T{};
-    top[channels] = where == 1 ? value : T{};
-    top[row] = where == 2 ? value : T{};
-    top[row + channels] = where == 3 ? value : T{};
-  }
-};
-
-// Element i is a sample. A label that is not a class makes the loss NaN.
-template <typename T>
-struct CrossEntropy {
-  int classes;
-  const T* logits;
-  const uint8_t* labels;
-  T* dlogits;  // may be null, or logits
-  double *losses, *rights;
-  PSRING_HOST_DEVICE void operator()(size_t i) const {
-    const size_t at = i * static_cast<size_t>(classes);
-    bool right = false;
-    losses[i] = labels[i] >= classes
-                    ? static_cast<double>(NAN)
-                    : elementwise::SoftmaxCrossEntropy(classes, logits + at, labels[i],
-                                                       dlogits == nullptr ? nullptr : dlogits + at, right);
-    rights[i] = right ? 1 : 0;
-  }
-};
-
-// sums[i] = the sum of part i of `count` values, in parts of `length`; of their squares if they are floats.
-// The order is fixed, so the bits are reproducible.
+// sums[i] = the sum of part i of `count` values, in parts of `length`. The order is fixed, so the bits are
+// reproducible.
 struct SumParts {
   size_t count, length;
   const double* values;
@@ -346,12 +171,12 @@ using elementwise::BFloat16;
 using elementwise::Float16;
 
 using Kernel =
-    std::variant<Add<float>, Add<BFloat16>, Add<Float16>, Convert<BFloat16, float>, Convert<Float16, float>,
-                 Convert<float, BFloat16>, Convert<float, Float16>, FindNotFinite<float>,
-                 FindNotFinite<BFloat16>, FindNotFinite<Float16>, ApplySgd, ApplyMomentum, ApplyAdam,
-                 MaskAndSumColumns<float>, MaskAndSumColumns<BFloat16>, SumChunks, GatherTaps<float>,
-                 GatherTaps<BFloat16>, SumTaps<float>, SumTaps<BFloat16>, MaxPool<float>, MaxPool<BFloat16>,
-                 MaxPoolGradient<float>, MaxPoolGradient<BFloat16>, CrossEntropy<float>,
-                 CrossEntropy<BFloat16>, SumParts, SumSquares, AddScore, AddSum>;
+    std::variant<Update<AddTo, 1>, Add<BFloat16>, Add<Float16>, Convert<BFloat16, float>,
+                 Convert<Float16, float>, Convert<float, BFloat16>, Convert<float, Float16>,
+                 FindNotFinite<float>, FindNotFinite<BFloat16>, FindNotFinite<Float16>, Update<Sgd, 1>,
+                 Update<Momentum, 2>, Update<Adam, 3>, MaskAndSumColumns<float>, MaskAndSumColumns<BFloat16>,
+                 SumChunks, GatherTaps<float>, GatherTaps<BFloat16>, SumTaps<float>, SumTaps<BFloat16>,
+                 MaxPool<float>, MaxPool<BFloat16>, MaxPoolGradient<float>, MaxPoolGradient<BFloat16>,
+                 CrossEntropy<float>, CrossEntropy<BFloat16>, SumParts, SumSquares, AddScore, AddSum>;
 
 }  // namespace psring::gpu

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <variant>
 
 #include "common/cuda/gpu_packs.h"

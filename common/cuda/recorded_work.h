@@ -1,10 +1,9 @@
 // Work that is enqueued once and then repeated as a whole: one call launches it instead of one per kernel (a
-// CUDA graph). CMake compiles the implementation if it finds CUDA, otherwise recorded_work_absent.cc.
+// CUDA graph). CMake compiles the implementation if it finds CUDA, otherwise cuda_absent.cc.
 #pragma once
 
 #include <memory>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
 

@@ -24,20 +24,9 @@ absl::StatusOr<CublasLt> LoadCublasLt() {
                      " or pip's nvidia-cublas, and put the folder of ", name, " into LD_LIBRARY_PATH"));
   }
   CublasLt f;
-  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtCreate", f.Create));
-  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtDestroy", f.Destroy));
-  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtGetStatusString", f.GetStatusString));
-  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatmul", f.Matmul));
-  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatmulDescCreate", f.MatmulDescCreate));
-  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatmulDescDestroy", f.MatmulDescDestroy));
-  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatmulDescSetAttribute", f.MatmulDescSetAttribute));
-  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatrixLayoutCreate", f.MatrixLayoutCreate));
-  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatrixLayoutDestroy", f.MatrixLayoutDestroy));
-  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatmulPreferenceCreate", f.MatmulPreferenceCreate));
-  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatmulPreferenceDestroy", f.MatmulPreferenceDestroy));
-  PSRING_RETURN_IF_ERROR(
-      library->Bind("cublasLtMatmulPreferenceSetAttribute", f.MatmulPreferenceSetAttribute));
-  PSRING_RETURN_IF_ERROR(library->Bind("cublasLtMatmulAlgoGetHeuristic", f.MatmulAlgoGetHeuristic));
+#define BIND(name) PSRING_RETURN_IF_ERROR(library->Bind("cublasLt" #name, f.name));
+  PSRING_CUBLASLT_FUNCTIONS(BIND)
+#undef BIND
   return f;
 }
 

@@ -3,26 +3,25 @@
 
 #include <cublasLt.h>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace psring {
 
+// The functions that psring calls.
+// clang-format off
+#define PSRING_CUBLASLT_FUNCTIONS(F) \
+  F(Create) F(Destroy) F(GetStatusString) \
+  F(Matmul) F(MatmulDescCreate) F(MatmulDescDestroy) \
+  F(MatmulDescSetAttribute) F(MatrixLayoutCreate) F(MatrixLayoutDestroy) \
+  F(MatmulPreferenceCreate) F(MatmulPreferenceDestroy) F(MatmulPreferenceSetAttribute) \
+  F(MatmulAlgoGetHeuristic)
+// clang-format on
+
 struct CublasLt {
-  decltype(cublasLtCreate)* Create;
-  decltype(cublasLtDestroy)* Destroy;
-  decltype(cublasLtGetStatusString)* GetStatusString;
-  decltype(cublasLtMatmul)* Matmul;
-  decltype(cublasLtMatmulDescCreate)* MatmulDescCreate;
-  decltype(cublasLtMatmulDescDestroy)* MatmulDescDestroy;
-  decltype(cublasLtMatmulDescSetAttribute)* MatmulDescSetAttribute;
-  decltype(cublasLtMatrixLayoutCreate)* MatrixLayoutCreate;
-  decltype(cublasLtMatrixLayoutDestroy)* MatrixLayoutDestroy;
-  decltype(cublasLtMatmulPreferenceCreate)* MatmulPreferenceCreate;
-  decltype(cublasLtMatmulPreferenceDestroy)* MatmulPreferenceDestroy;
-  decltype(cublasLtMatmulPreferenceSetAttribute)* MatmulPreferenceSetAttribute;
-  decltype(cublasLtMatmulAlgoGetHeuristic)* MatmulAlgoGetHeuristic;
+#define DECLARE(name) decltype(cublasLt##name)* name;
+  PSRING_CUBLASLT_FUNCTIONS(DECLARE)
+#undef DECLARE
 
   absl::Status ToStatus(absl::string_view call, cublasStatus_t status) const;
 };

@@ -107,7 +107,7 @@ class Plan {
     }
     lt_.MatmulPreferenceDestroy(preference);
     PSRING_RETURN_IF_ERROR(lt_.ToStatus("cublasLtMatmulAlgoGetHeuristic", status));
-    if (found == 0) return absl::UnimplementedError("cuBLASLt knows no algorithm for it");
+    if (found == 0) return absl::UnimplementedError("cuBLASLt has no algorithm for it");
     algorithm_ = best.algo;
     return absl::OkStatus();
   }
@@ -130,32 +130,13 @@ class CudaMath : public CudaLauncher {
   }
 
   std::string_view name() const override {
-    switch (precision_) {
-      case Precision::kFloat32:
-        return "cublaslt";
-      case Precision::kTf32:
-        return "cublaslt, tf32";
-      case Precision::kBFloat16:
-        return "cublaslt, bfloat16";
-    }
-    return "cublaslt";
+    if (precision_ == Precision::kTf32) return "cublaslt, tf32";
+    return precision_ == Precision::kBFloat16 ? "cublaslt, bfloat16" : "cublaslt";
   }
 
   absl::Status Multiply(const MatrixProduct& p) override {
-    const Key key{p.m,
-                  p.n,
-                  p.k,
-                  p.inputs,
-                  p.output,
-                  p.a_transposed,
-                  p.b_transposed,
-                  p.bias != nullptr,
-                  p.relu,
-                  p.add,
-                  AlignmentOf(p.a),
-                  AlignmentOf(p.b),
-                  AlignmentOf(p.c),
-                  AlignmentOf(p.bias)};
+    const Key key(p.m, p.n, p.k, p.inputs, p.output, p.a_transposed, p.b_transposed, p.bias != nullptr,
+                  p.relu, p.add, AlignmentOf(p.a), AlignmentOf(p.b), AlignmentOf(p.c), AlignmentOf(p.bias));
     std::unique_ptr<Plan>& plan = plans_[key];
     absl::Status status;
     if (plan == nullptr) {

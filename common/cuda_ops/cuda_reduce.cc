@@ -4,47 +4,31 @@
 
 #include "common/base/check.h"
 #include "common/cuda/cuda_context.h"
-#include "common/cuda/cuda_reduce_kernels.h"
+#include "common/cuda/cuda_kernels.h"
 
 namespace psring {
 namespace {
 
-template <typename Op>
-gpu::ReduceKernel ReduceOf(DType type, void* to, const gpu::Terms& terms) {
-  switch (type) {
-    case DType::kFloat32:
-      return gpu::Reduce<Op, float>{static_cast<float*>(to), terms};
-    case DType::kBFloat16:
-      return gpu::Reduce<Op, gpu::BFloat16>{static_cast<gpu::BFloat16*>(to), terms};
-    case DType::kFloat16:
-      break;
-  }
-  return gpu::Reduce<Op, gpu::Float16>{static_cast<gpu::Float16*>(to), terms};
+// f(a null pointer to the C++ type of `type`).
+template <typename F>
+gpu::ReduceKernel WithPointerTo(DType type, const F& f) {
+  if (type == DType::kFloat32) return f(static_cast<float*>(nullptr));
+  if (type == DType::kBFloat16) return f(static_cast<gpu::BFloat16*>(nullptr));
+  return f(static_cast<gpu::Float16*>(nullptr));
 }
 
 gpu::ReduceKernel ReduceOf(ReduceOp op, DType type, void* to, const gpu::Terms& terms) {
-  switch (op) {
-    case ReduceOp::kMin:
-      return ReduceOf<gpu::Min>(type, to, terms);
-    case ReduceOp::kMax:
-      return ReduceOf<gpu::Max>(type, to, terms);
-    case ReduceOp::kSum:
-    case ReduceOp::kMean:
-      break;
-  }
-  return ReduceOf<gpu::Sum>(type, to, terms);
+  return WithPointerTo(type, [&]<typename T>(T*) -> gpu::ReduceKernel {
+    if (op == ReduceOp::kMin) return gpu::Reduce<gpu::Min, T>{static_cast<T*>(to), terms};
+    if (op == ReduceOp::kMax) return gpu::Reduce<gpu::Max, T>{static_cast<T*>(to), terms};
+    return gpu::Reduce<gpu::Sum, T>{static_cast<T*>(to), terms};
+  });
 }
 
 gpu::ReduceKernel ScaleOf(DType type, void* data, float factor) {
-  switch (type) {
-    case DType::kFloat32:
-      return gpu::Scale<float>{static_cast<float*>(data), factor};
-    case DType::kBFloat16:
-      return gpu::Scale<gpu::BFloat16>{static_cast<gpu::BFloat16*>(data), factor};
-    case DType::kFloat16:
-      break;
-  }
-  return gpu::Scale<gpu::Float16>{static_cast<gpu::Float16*>(data), factor};
+  return WithPointerTo(type, [&]<typename T>(T*) -> gpu::ReduceKernel {
+    return gpu::Scale<T>{static_cast<T*>(data), factor};
+  });
 }
 
 }  // namespace

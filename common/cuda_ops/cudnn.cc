@@ -31,32 +31,9 @@ absl::StatusOr<Cudnn> LoadCudnn() {
     return absl::FailedPreconditionError(absl::StrCat("cuDNN was not found: ", library.status().message()));
   }
   Cudnn f;
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnGetVersion", f.GetVersion));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnGetErrorString", f.GetErrorString));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnCreate", f.Create));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnDestroy", f.Destroy));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnSetStream", f.SetStream));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnCreateTensorDescriptor", f.CreateTensor));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnDestroyTensorDescriptor", f.DestroyTensor));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnSetTensor4dDescriptor", f.SetTensor4d));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnCreateFilterDescriptor", f.CreateFilter));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnDestroyFilterDescriptor", f.DestroyFilter));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnSetFilter4dDescriptor", f.SetFilter4d));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnCreateActivationDescriptor", f.CreateActivation));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnDestroyActivationDescriptor", f.DestroyActivation));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnSetActivationDescriptor", f.SetActivation));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnCreateConvolutionDescriptor", f.CreateConvolution));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnDestroyConvolutionDescriptor", f.DestroyConvolution));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnSetConvolution2dDescriptor", f.SetConvolution2d));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnSetConvolutionMathType", f.SetConvolutionMathType));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnGetConvolutionForwardAlgorithm_v7", f.GetForwardAlgorithm));
-  PSRING_RETURN_IF_ERROR(
-      library->Bind("cudnnGetConvolutionBackwardFilterAlgorithm_v7", f.GetBackwardFilterAlgorithm));
-  PSRING_RETURN_IF_ERROR(
-      library->Bind("cudnnGetConvolutionBackwardDataAlgorithm_v7", f.GetBackwardDataAlgorithm));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnConvolutionBiasActivationForward", f.BiasActivationForward));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnConvolutionBackwardFilter", f.BackwardFilter));
-  PSRING_RETURN_IF_ERROR(library->Bind("cudnnConvolutionBackwardData", f.BackwardData));
+#define BIND(name, symbol) PSRING_RETURN_IF_ERROR(library->Bind(#symbol, f.name));
+  PSRING_CUDNN_FUNCTIONS(BIND)
+#undef BIND
   f.version = VersionText(f.GetVersion());
   return f;
 }

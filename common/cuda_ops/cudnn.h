@@ -5,37 +5,36 @@
 
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace psring {
 
+// The functions that psring calls, by our names.
+// clang-format off
+#define PSRING_CUDNN_FUNCTIONS(F) \
+  F(GetVersion, cudnnGetVersion) F(GetErrorString, cudnnGetErrorString) \
+  F(Create, cudnnCreate) F(Destroy, cudnnDestroy) \
+  F(SetStream, cudnnSetStream) F(CreateTensor, cudnnCreateTensorDescriptor) \
+  F(DestroyTensor, cudnnDestroyTensorDescriptor) F(SetTensor4d, cudnnSetTensor4dDescriptor) \
+  F(CreateFilter, cudnnCreateFilterDescriptor) F(DestroyFilter, cudnnDestroyFilterDescriptor) \
+  F(SetFilter4d, cudnnSetFilter4dDescriptor) F(CreateActivation, cudnnCreateActivationDescriptor) \
+  F(DestroyActivation, cudnnDestroyActivationDescriptor) F(SetActivation, cudnnSetActivationDescriptor) \
+  F(CreateConvolution, cudnnCreateConvolutionDescriptor) \
+  F(DestroyConvolution, cudnnDestroyConvolutionDescriptor) \
+  F(SetConvolution2d, cudnnSetConvolution2dDescriptor) \
+  F(SetConvolutionMathType, cudnnSetConvolutionMathType) \
+  F(GetForwardAlgorithm, cudnnGetConvolutionForwardAlgorithm_v7) \
+  F(GetBackwardFilterAlgorithm, cudnnGetConvolutionBackwardFilterAlgorithm_v7) \
+  F(GetBackwardDataAlgorithm, cudnnGetConvolutionBackwardDataAlgorithm_v7) \
+  F(BiasActivationForward, cudnnConvolutionBiasActivationForward) \
+  F(BackwardFilter, cudnnConvolutionBackwardFilter) F(BackwardData, cudnnConvolutionBackwardData)
+// clang-format on
+
 struct Cudnn {
-  decltype(cudnnGetVersion)* GetVersion;
-  decltype(cudnnGetErrorString)* GetErrorString;
-  decltype(cudnnCreate)* Create;
-  decltype(cudnnDestroy)* Destroy;
-  decltype(cudnnSetStream)* SetStream;
-  decltype(cudnnCreateTensorDescriptor)* CreateTensor;
-  decltype(cudnnDestroyTensorDescriptor)* DestroyTensor;
-  decltype(cudnnSetTensor4dDescriptor)* SetTensor4d;
-  decltype(cudnnCreateFilterDescriptor)* CreateFilter;
-  decltype(cudnnDestroyFilterDescriptor)* DestroyFilter;
-  decltype(cudnnSetFilter4dDescriptor)* SetFilter4d;
-  decltype(cudnnCreateActivationDescriptor)* CreateActivation;
-  decltype(cudnnDestroyActivationDescriptor)* DestroyActivation;
-  decltype(cudnnSetActivationDescriptor)* SetActivation;
-  decltype(cudnnCreateConvolutionDescriptor)* CreateConvolution;
-  decltype(cudnnDestroyConvolutionDescriptor)* DestroyConvolution;
-  decltype(cudnnSetConvolution2dDescriptor)* SetConvolution2d;
-  decltype(cudnnSetConvolutionMathType)* SetConvolutionMathType;
-  decltype(cudnnGetConvolutionForwardAlgorithm_v7)* GetForwardAlgorithm;
-  decltype(cudnnGetConvolutionBackwardFilterAlgorithm_v7)* GetBackwardFilterAlgorithm;
-  decltype(cudnnGetConvolutionBackwardDataAlgorithm_v7)* GetBackwardDataAlgorithm;
-  decltype(cudnnConvolutionBiasActivationForward)* BiasActivationForward;
-  decltype(cudnnConvolutionBackwardFilter)* BackwardFilter;
-  decltype(cudnnConvolutionBackwardData)* BackwardData;
+#define DECLARE(name, symbol) decltype(symbol)* name;
+  PSRING_CUDNN_FUNCTIONS(DECLARE)
+#undef DECLARE
 
   std::string version;  // "9.19.0"
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -47,21 +48,20 @@ class Plan {
   // False: cuDNN has no permitted algorithm.
   absl::StatusOr<bool> Make(const Convolution& c) {
     PSRING_RETURN_IF_ERROR(Describe(c));
+    // Without an activation, the fused forward call supports only this algorithm.
+    constexpr std::optional kOnly = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
     switch (c.part) {
       case Part::kForward:
-        return ChooseForward(c.shape.relu);
+        return Choose<cudnnConvolutionFwdAlgoPerf_t>(forward_algorithm_, c.shape.relu ? std::nullopt : kOnly,
+                                                     cudnn_.GetForwardAlgorithm, x_, filter_, convolution_,
+                                                     y_);
       case Part::kWeightGradient:
-        return Choose<cudnnConvolutionBwdFilterAlgoPerf_t>(
-            weight_algorithm_, [this](int most, int* found, cudnnConvolutionBwdFilterAlgoPerf_t* all) {
-              return cudnn_.GetBackwardFilterAlgorithm(handle_, x_, y_, convolution_, filter_, most, found,
-                                                       all);
-            });
+        return Choose<cudnnConvolutionBwdFilterAlgoPerf_t>(weight_algorithm_, std::nullopt,
+                                                           cudnn_.GetBackwardFilterAlgorithm, x_, y_,
+                                                           convolution_, filter_);
       case Part::kInputGradient:
         return Choose<cudnnConvolutionBwdDataAlgoPerf_t>(
-            input_algorithm_, [this](int most, int* found, cudnnConvolutionBwdDataAlgoPerf_t* all) {
-              return cudnn_.GetBackwardDataAlgorithm(handle_, filter_, y_, convolution_, x_, most, found,
-                                                     all);
-            });
+            input_algorithm_, std::nullopt, cudnn_.GetBackwardDataAlgorithm, filter_, y_, convolution_, x_);
     }
     return absl::InternalError("no such part of a convolution");
   }
@@ -128,34 +128,18 @@ class Plan {
 
   // By default cuDNN would compute float32 in tf32.
   cudnnMathType_t MathAsked() const {
-    switch (precision_) {
-      case Precision::kFloat32:
-        return CUDNN_FMA_MATH;
-      case Precision::kTf32:
-        return CUDNN_DEFAULT_MATH;
-      case Precision::kBFloat16:
-        return CUDNN_TENSOR_OP_MATH;
-    }
-    return CUDNN_FMA_MATH;
+    if (precision_ == Precision::kTf32) return CUDNN_DEFAULT_MATH;
+    return precision_ == Precision::kBFloat16 ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH;
   }
 
-  absl::StatusOr<bool> ChooseForward(bool relu) {
-    return Choose<cudnnConvolutionFwdAlgoPerf_t>(
-        forward_algorithm_,
-        [this](int most, int* found, cudnnConvolutionFwdAlgoPerf_t* all) {
-          return cudnn_.GetForwardAlgorithm(handle_, x_, filter_, convolution_, y_, most, found, all);
-        },
-        // Without an activation, the fused call supports only this algorithm.
-        relu ? std::nullopt : std::optional(CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM));
-  }
-
-  // The first one that is deterministic, fits the workspace and has the requested precision.
-  template <typename Perf, typename Algorithm, typename Ask>
-  absl::StatusOr<bool> Choose(Algorithm& algorithm, const Ask& ask,
-                              std::optional<Algorithm> only = std::nullopt) {
+  // The first algorithm that is deterministic, fits the workspace and has the requested precision; `only`: if
+  // it is this one. `get` lists the algorithms for `arguments`.
+  template <typename Perf, typename Algorithm, typename Get, typename... Arguments>
+  absl::StatusOr<bool> Choose(Algorithm& algorithm, std::type_identity_t<std::optional<Algorithm>> only,
+                              Get get, Arguments... arguments) {
     std::array<Perf, 16> all = {};
     int found = 0;
-    const cudnnStatus_t status = ask(static_cast<int>(all.size()), &found, all.data());
+    const cudnnStatus_t status = get(handle_, arguments..., static_cast<int>(all.size()), &found, all.data());
     if (IsNotSupported(status)) return false;
     PSRING_RETURN_IF_ERROR(Check("cuDNN's choice of an algorithm", status));
     for (int i = 0; i < found; ++i) {

@@ -12,6 +12,8 @@
 namespace psring {
 namespace {
 
+using Part = Convolution::Part;
+
 constexpr uint32_t kRowsPerChunk = 64;
 
 class GpuOps : public GpuMemoryOps {
@@ -59,13 +61,7 @@ class GpuOps : public GpuMemoryOps {
     CheckTypes({x, y});
     math().Enqueue(stream, "convolution forward", [=, this]() -> absl::Status {
       PSRING_ASSIGN_OR_RETURN(const Weights w, Rounded(weight, bias));
-      PSRING_ASSIGN_OR_RETURN(const bool done, Convolve({.part = Convolution::Part::kForward,
-                                                         .shape = s,
-                                                         .type = activations(),
-                                                         .from = x.data,
-                                                         .with = w.weight,
-                                                         .to = y.data,
-                                                         .bias = w.bias}));
+      PSRING_ASSIGN_OR_RETURN(const bool done, Convolve(Part::kForward, s, x.data, w.weight, y.data, w.bias));
       if (done) return absl::OkStatus();
       PSRING_ASSIGN_OR_RETURN(void* const matrix, ReserveMatrix(s));
       return ForEachGroup(s, [&](const Group& g) -> absl::Status {
@@ -87,23 +83,14 @@ class GpuOps : public GpuMemoryOps {
       if (activations() != DType::kFloat32) {
         gathered_ = true;
       } else {
-        PSRING_ASSIGN_OR_RETURN(has_dweight, Convolve({.part = Convolution::Part::kWeightGradient,
-                                                       .shape = s,
-                                                       .type = activations(),
-                                                       .from = x.data,
-                                                       .with = dy.data,
-                                                       .to = dweight.data}));
+        PSRING_ASSIGN_OR_RETURN(has_dweight,
+                                Convolve(Part::kWeightGradient, s, x.data, dy.data, dweight.data));
       }
       Weights w = {};
       bool has_dx = dx.data == nullptr;
       if (!has_dx) {
         PSRING_ASSIGN_OR_RETURN(w, Rounded(weight, {}));
-        PSRING_ASSIGN_OR_RETURN(has_dx, Convolve({.part = Convolution::Part::kInputGradient,
-                                                  .shape = s,
-                                                  .type = activations(),
-                                                  .from = dy.data,
-                                                  .with = w.weight,
-                                                  .to = dx.data}));
+        PSRING_ASSIGN_OR_RETURN(has_dx, Convolve(Part::kInputGradient, s, dy.data, w.weight, dx.data));
       }
       if (has_dweight && has_dx) return absl::OkStatus();
       PSRING_ASSIGN_OR_RETURN(void* const matrix, ReserveMatrix(s));
@@ -116,11 +103,9 @@ class GpuOps : public GpuMemoryOps {
         }
         if (has_dx) return absl::OkStatus();
         PSRING_RETURN_IF_ERROR(InputGradient(g.as_linear, dy_here, w, DType::kFloat32, matrix));
-        return ForActivations([&](auto type) {
-          using T = decltype(type);
-          return math().Launch(g.x_count, gpu::SumTaps<T>{.s = TapsOf(s),
-                                                          .columns = static_cast<const float*>(matrix),
-                                                          .dx = static_cast<T*>(dx.data) + g.x_at});
+        return ForActivations([&]<typename T>(T) {
+          return math().Launch(g.x_count, gpu::SumTaps<T>{TapsOf(s), static_cast<const float*>(matrix),
+                                                          static_cast<T*>(dx.data) + g.x_at});
         });
       });
     });
@@ -140,8 +125,9 @@ class GpuOps : public GpuMemoryOps {
   };
 
   // By a library, if there is one.
-  absl::StatusOr<bool> Convolve(const Convolution& convolution) {
-    absl::StatusOr<bool> done = math().Convolve(convolution);
+  absl::StatusOr<bool> Convolve(Part part, const ConvShape& s, const void* from, const void* with, void* to,
+                                const void* bias = nullptr) {
+    absl::StatusOr<bool> done = math().Convolve({part, s, activations(), from, with, to, bias});
     if (done.ok()) (*done ? by_library_ : gathered_) = true;
     return done;
   }
@@ -162,12 +148,8 @@ class GpuOps : public GpuMemoryOps {
   }
 
   static gpu::Taps TapsOf(const ConvShape& s) {
-    return {.height = uint32_t(s.height),
-            .width = uint32_t(s.width),
-            .channels = uint32_t(s.in_channels),
-            .kernel = uint32_t(s.kernel),
-            .out_height = uint32_t(s.out_height()),
-            .out_width = uint32_t(s.out_width())};
+    return {uint32_t(s.height), uint32_t(s.width),        uint32_t(s.in_channels),
+            uint32_t(s.kernel), uint32_t(s.out_height()), uint32_t(s.out_width())};
   }
 
   static size_t MatrixCount(const ConvShape& s, size_t pictures) {
@@ -208,12 +190,10 @@ class GpuOps : public GpuMemoryOps {
   }
 
   absl::Status Gather(const ConvShape& s, const Group& g, ConstSpan x, void* matrix) {
-    return ForActivations([&](auto type) {
-      using T = decltype(type);
-      return math().Launch(MatrixCount(s, g.count),
-                           gpu::GatherTaps<T>{.s = TapsOf(s),
-                                              .x = static_cast<const T*>(x.data) + g.x_at,
-                                              .columns = static_cast<T*>(matrix)});
+    return ForActivations([&]<typename T>(T) {
+      return math().Launch(
+          MatrixCount(s, g.count),
+          gpu::GatherTaps<T>{TapsOf(s), static_cast<const T*>(x.data) + g.x_at, static_cast<T*>(matrix)});
     });
   }
 
@@ -261,8 +241,7 @@ class GpuOps : public GpuMemoryOps {
     const size_t chunks = (rows + length - 1) / length;
     PSRING_CHECK(rows <= UINT32_MAX && chunks * columns <= UINT32_MAX);
     PSRING_ASSIGN_OR_RETURN(float* const partial, ReserveSums<float>(chunks * columns));
-    PSRING_RETURN_IF_ERROR(ForActivations([&](auto type) {
-      using T = decltype(type);
+    PSRING_RETURN_IF_ERROR(ForActivations([&]<typename T>(T) {
       return math().Launch(chunks * columns,
                            gpu::MaskAndSumColumns<T>{.rows = uint32_t(rows),
                                                      .columns = uint32_t(columns),

@@ -13,7 +13,6 @@
 #include <functional>
 #include <memory>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/cuda/gpu_kernels.h"
 #include "common/device/device.h"

@@ -1,7 +1,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -55,81 +54,60 @@ class CpuEvent : public Event::State {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The caller's own stream: all work is done when the call that enqueues it returns.
-class InlineStream : public Stream {
+// kCompute: all work is done when the call that enqueues it returns. kBackground: on a thread.
+class CpuStream : public Stream {
  public:
-  void Copy(void* to, const void* from, size_t bytes) override {
-    if (error_.ok() && bytes > 0) std::memcpy(to, from, bytes);
+  CpuStream(StreamKind kind, const std::string& name) {
+    if (kind == StreamKind::kBackground) queue_.emplace(name);
   }
-
-  void Zero(void* to, size_t bytes) override {
-    if (error_.ok() && bytes > 0) std::memset(to, 0, bytes);
-  }
-
-  void Run(std::function<absl::Status()> work) override {
-    if (error_.ok()) error_ = work();
-  }
-
-  void Stamp(int64_t& ns) override { ns = MonotonicNanos(); }
-
-  Event Record() override { return error_.ok() ? Event() : Event(std::make_shared<CpuEvent>(error_)); }
-
-  // Without a deadline, as on a GPU: the code that records an event must ensure that its work ends.
-  void WaitFor(const Event& event) override {
-    if (error_.ok()) error_ = event.Wait(absl::InfiniteFuture());
-  }
-
-  absl::Status Synchronize() override { return error_; }
-
- private:
-  absl::Status error_;
-};
-
-class ThreadStream : public Stream {
- public:
-  explicit ThreadStream(const std::string& name) : queue_(name) {}
 
   void Copy(void* to, const void* from, size_t bytes) override {
-    Run([to, from, bytes] {
-      if (bytes > 0) std::memcpy(to, from, bytes);
-      return absl::OkStatus();
+    Do([=, this] {
+      if (error_.ok() && bytes > 0) std::memcpy(to, from, bytes);
     });
   }
-
   void Zero(void* to, size_t bytes) override {
-    Run([to, bytes] {
-      if (bytes > 0) std::memset(to, 0, bytes);
-      return absl::OkStatus();
+    Do([=, this] {
+      if (error_.ok() && bytes > 0) std::memset(to, 0, bytes);
     });
   }
-
   void Run(std::function<absl::Status()> work) override {
-    queue_.Push([this, work = std::move(work)] {
+    Do([this, work = std::move(work)] {
       if (error_.ok()) error_ = work();
     });
   }
-
   void Stamp(int64_t& ns) override {
-    queue_.Push([&ns] { ns = MonotonicNanos(); });
+    Do([&ns] { ns = MonotonicNanos(); });
   }
-
-  Event Record() override {
-    auto state = std::make_shared<CpuEvent>();
-    queue_.Push([this, state] { state->Happen(error_); });
-    return Event(std::move(state));
-  }
-
+  // Without a deadline, as on a GPU: the code that records an event must ensure that its work ends.
   void WaitFor(const Event& event) override {
-    queue_.Push([this, event] {
+    Do([this, event] {
       if (error_.ok()) error_ = event.Wait(absl::InfiniteFuture());
     });
   }
 
-  absl::Status Synchronize() override { return Record().Wait(absl::InfiniteFuture()); }
+  Event Record() override {
+    if (!queue_.has_value()) return error_.ok() ? Event() : Event(std::make_shared<CpuEvent>(error_));
+    auto state = std::make_shared<CpuEvent>();
+    queue_->Push([this, state] { state->Happen(error_); });
+    return Event(std::move(state));
+  }
+  absl::Status Synchronize() override {
+    return queue_.has_value() ? Record().Wait(absl::InfiniteFuture()) : error_;
+  }
 
  private:
-  absl::Status error_;  // used by the queue's thread only; others get it from events
-  WorkQueue queue_;     // last: its work uses the members above
+  template <typename Work>
+  void Do(Work work) {
+    if (queue_.has_value()) {
+      queue_->Push(std::move(work));
+    } else {
+      work();
+    }
+  }
+
+  absl::Status error_;              // with a queue, used by its thread only; others get it from events
+  std::optional<WorkQueue> queue_;  // last: its work uses the member above
 };
 
 constexpr size_t kAlignment = 64;
@@ -181,8 +159,7 @@ class CpuDevice : public Device {
   absl::StatusOr<Buffer> AllocateOnHost(size_t bytes) override { return AllocateShared(bytes); }
 
   std::unique_ptr<Stream> NewStream(StreamKind kind, const std::string& name) override {
-    if (kind == StreamKind::kCompute) return std::make_unique<InlineStream>();
-    return std::make_unique<ThreadStream>(name);
+    return std::make_unique<CpuStream>(kind, name);
   }
 
  private:

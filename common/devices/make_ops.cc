@@ -10,13 +10,13 @@ absl::Status CheckPrecision(const Device& device, Precision precision) {
   if (!device.host_reads_memory()) return CheckCudaPrecision(device, precision);
   if (precision == Precision::kTf32) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--precision tf32 is for GPUs from NVIDIA's Ampere on (cuda), and this device is ",
+        absl::StrCat("--precision tf32 needs a GPU (NVIDIA Ampere or newer), but this device is ",
                      device.name(), "; leave it out"));
   }
   if (precision == Precision::kBFloat16 && BFloat16Support() == BFloat16::kNone) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--precision bfloat16 needs a CPU with AVX-512, which this one (", device.name(),
-                     ") is not, or a GPU from NVIDIA's Ampere on; leave it out"));
+        absl::StrCat("--precision bfloat16 needs a CPU with AVX-512, which this device (", device.name(),
+                     ") lacks, or a GPU (NVIDIA Ampere or newer); leave it out"));
   }
   return absl::OkStatus();
 }

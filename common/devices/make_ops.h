@@ -2,7 +2,6 @@
 
 #include <memory>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
 #include "common/ops/ops.h"

@@ -17,7 +17,6 @@
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/base/file_descriptor.h"
-#include "common/io/durable_file.h"
 #include "common/io/files.h"
 
 namespace psring {
@@ -97,7 +96,7 @@ absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error || access(folder.c_str(), W_OK | X_OK) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--checkpoint_dir: cannot write into ", folder, ": ",
+    return absl::InvalidArgumentError(absl::StrCat("--checkpoint_dir: cannot write to ", folder, ": ",
                                                    error ? error.message() : strerror(errno)));
   }
   const std::vector<CheckpointPath> there = ListCheckpoints(folder);
@@ -106,8 +105,8 @@ absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("--checkpoint_dir ", folder, " holds a checkpoint of step ", there.front().step,
-                   " from which this run does not continue; use --resume latest, or choose another folder"));
+      absl::StrCat("--checkpoint_dir ", folder, " contains a checkpoint of step ", there.front().step,
+                   " that this run does not continue; use --resume latest, or choose another folder"));
 }
 
 absl::StatusOr<std::string> MakePartsFolder(const std::string& folder) {

@@ -9,52 +9,63 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/io/durable_file.h"
+#include "common/base/file_descriptor.h"
 
 namespace psring {
-namespace {
 
-absl::Status FileError(const std::string& what, const std::string& path, int error) {
-  const std::string message = absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(error));
-  return error == ENOENT ? absl::NotFoundError(message) : absl::UnavailableError(message);
+absl::Status FileError(const std::string& what, const std::string& path) {
+  const auto code = errno == ENOENT ? absl::StatusCode::kNotFound : absl::StatusCode::kUnavailable;
+  return absl::Status(code, absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
 }
-
-}  // namespace
 
 absl::Status WriteFile(const std::string& path, const std::string& text) {
   static std::atomic<int> count{0};  // two threads may write one path
   const std::string temporary = absl::StrCat(path, ".tmp-", ::getpid(), "-", count.fetch_add(1));
   const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (file < 0) return FileError("write", path, errno);
+  if (file < 0) return FileError("write", path);
   absl::Status status = WriteToFile(file, text.data(), text.size(), path);
-  if (::close(file) != 0 && status.ok()) status = FileError("write", path, errno);
-  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
-    status = FileError("write", path, errno);
-  }
+  if (::close(file) != 0 && status.ok()) status = FileError("write", path);
+  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) status = FileError("write", path);
   if (!status.ok()) ::unlink(temporary.c_str());
   return status;
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return FileError("read", path, errno);
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return FileError("read", path);
   std::string text;
   struct stat info;
-  if (::fstat(file, &info) == 0 && info.st_size > 0) text.reserve(static_cast<size_t>(info.st_size));
+  if (::fstat(file.get(), &info) == 0 && info.st_size > 0) text.reserve(static_cast<size_t>(info.st_size));
   char block[1 << 16];
   while (true) {
-    const ssize_t n = ::read(file, block, sizeof(block));
+    const ssize_t n = ::read(file.get(), block, sizeof(block));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      const int error = errno;
-      ::close(file);
-      return FileError("read", path, error);
-    }
-    if (n == 0) break;
+    if (n < 0) return FileError("read", path);
+    if (n == 0) return text;
     text.append(block, static_cast<size_t>(n));
   }
-  ::close(file);
-  return text;
+}
+
+absl::Status WriteToFile(int fd, const void* data, size_t bytes, const std::string& path) {
+  const char* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = write(fd, from, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return FileError("write", path);
+    from += written;
+    bytes -= static_cast<size_t>(written);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ForceToDisk(int fd, const std::string& path) {
+  return fsync(fd) == 0 ? absl::OkStatus() : FileError("force to the disk", path);
+}
+
+absl::Status ForceFolderToDisk(const std::string& path) {
+  const FileDescriptor folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.valid()) return FileError("open", path);
+  return ForceToDisk(folder.get(), path);
 }
 
 }  // namespace psring

@@ -76,15 +76,15 @@ absl::StatusOr<Place> ReadPlace(const std::string& name, const Json& json, uint6
   const std::optional<std::vector<int64_t>> shape = Numbers(json["shape"]);
   const std::optional<std::vector<int64_t>> offsets = Numbers(json["data_offsets"]);
   if (!shape.has_value() || !offsets.has_value() || offsets->size() != 2)
-    return bad("has a bad shape or place");
+    return bad("has an invalid shape or offsets");
   Place place{.begin = static_cast<uint64_t>((*offsets)[0]),
               .end = static_cast<uint64_t>((*offsets)[1]),
               .name = name,
               .shape = *shape};
-  if (place.begin > place.end || place.end > data_bytes) return bad("is outside of the file");
+  if (place.begin > place.end || place.end > data_bytes) return bad("is outside the file");
   const std::optional<uint64_t> count = Elements(place.shape, data_bytes);
   if (!count.has_value() || place.end - place.begin != *count * sizeof(float)) {
-    return bad("has not as many values as its shape");
+    return bad("does not have as many values as its shape");
   }
   return place;
 }
@@ -135,10 +135,10 @@ absl::StatusOr<std::vector<NamedTensor>> DecodeSafetensors(std::string_view byte
   });
   uint64_t end = 0;
   for (const Place& place : places) {
-    if (place.begin != end) return Damaged("its tensors have gaps or overlap");
+    if (place.begin != end) return Damaged("its tensors overlap or have gaps");
     end = place.end;
   }
-  if (end < data.size()) return Damaged("there are bytes that belong to no tensor");
+  if (end < data.size()) return Damaged("it has bytes that belong to no tensor");
 
   std::vector<NamedTensor> tensors;
   for (Place& place : places) {

@@ -46,7 +46,7 @@ absl::StatusOr<Arrivals> ArrivalsFromBytes(const std::string& bytes) {
   for (const OrderedJson& count : json["updates"]) {
     const size_t updates = count.is_number_unsigned() ? count.get<size_t>() : SIZE_MAX;
     if (updates > (bytes.size() - at) / width) {
-      return absl::InvalidArgumentError("the record of arrivals is cut short");
+      return absl::InvalidArgumentError("the record of arrivals is truncated");
     }
     auto& bucket = arrivals.updates.emplace_back();
     bucket.reserve(updates);

@@ -16,128 +16,58 @@ namespace {
 using Json = nlohmann::json;
 
 // The fields of each record, listed once: both writer and reader visit them.
-template <typename Visitor, typename Record>
-void VisitBucket(Visitor& visit, Record& bucket) {
-  visit("bucket", bucket.bucket);
-  visit("ready_ns", bucket.ready_ns);
-  visit("begin_ns", bucket.begin_ns);
-  visit("end_ns", bucket.end_ns);
-  visit("staleness", bucket.staleness);
-  visit("staleness_sum", bucket.staleness_sum);
-  visit("pushes", bucket.pushes);
-}
+#define FIELD(name) visit(#name, record.name)
 
-template <typename Visitor, typename Record>
-void VisitStep(Visitor& visit, Record& record) {
-  visit("rank", record.rank);
-  visit("step", record.step);
-  visit("warmup", record.warmup);
-  visit("samples", record.samples);
-  visit("dropped", record.dropped);
-  visit("begin_ns", record.begin_ns);
-  visit("step_ms", record.step_ms);
-  visit("compute_ms", record.compute_ms);
-  visit("delay_ms", record.delay_ms);
-  visit("comm_busy_ms", record.comm_busy_ms);
-  visit("exposed_comm_ms", record.exposed_comm_ms);
-  visit("payload_tx_bytes", record.payload_tx_bytes);
-  visit("payload_rx_bytes", record.payload_rx_bytes);
-  visit("loss", record.loss);
-  visit("weights_hash", record.weights_hash);
-  visit.Objects("buckets", record.buckets, [](auto& v, auto& bucket) { VisitBucket(v, bucket); });
-}
+constexpr auto kBucket = [](auto& visit, auto& record) {
+  FIELD(bucket), FIELD(ready_ns), FIELD(begin_ns), FIELD(end_ns), FIELD(staleness), FIELD(staleness_sum),
+      FIELD(pushes);
+};
 
-template <typename Visitor, typename Record>
-void VisitCurvePoint(Visitor& visit, Record& point) {
-  visit("samples", point.samples);
-  visit("updates", point.updates);
-  visit("wall_s", point.wall_s);
-  visit("train_loss", point.train_loss);
-  visit("test_loss", point.test_loss);
-  visit("test_accuracy", point.test_accuracy);
-}
+constexpr auto kStep = [](auto& visit, auto& record) {
+  FIELD(rank), FIELD(step), FIELD(warmup), FIELD(samples), FIELD(dropped), FIELD(begin_ns), FIELD(step_ms),
+      FIELD(compute_ms), FIELD(delay_ms), FIELD(comm_busy_ms), FIELD(exposed_comm_ms),
+      FIELD(payload_tx_bytes), FIELD(payload_rx_bytes), FIELD(loss), FIELD(weights_hash);
+  visit.Objects("buckets", record.buckets, kBucket);
+};
 
-template <typename Visitor, typename Record>
-void VisitDdpFigures(Visitor& visit, Record& figures) {
-  visit("bucket_bytes", figures.bucket_bytes);
-  visit("has_rebuilt_buckets", figures.has_rebuilt_buckets);
-  visit("rebuilt_bucket_bytes", figures.rebuilt_bucket_bytes);
-  visit("ready_order", figures.ready_order);
-  visit("forward_ms", figures.forward_ms);
-  visit("backward_ms", figures.backward_ms);
-  visit("comm_ms", figures.comm_ms);
-  visit("overlap_ms", figures.overlap_ms);
-}
+constexpr auto kCurvePoint = [](auto& visit, auto& record) {
+  FIELD(samples), FIELD(updates), FIELD(wall_s), FIELD(train_loss), FIELD(test_loss), FIELD(test_accuracy);
+};
 
-template <typename Visitor, typename Record>
-void VisitDataParallel(Visitor& visit, Record& figures) {
-  visit("replicas", figures.replicas);
-  visit("inputs_bytes", figures.inputs_bytes);
-  visit("inputs_ms", figures.inputs_ms);
-  visit("weights_bytes", figures.weights_bytes);
-  visit("weights_ms", figures.weights_ms);
-  visit("output_gradients_bytes", figures.output_gradients_bytes);
-  visit("output_gradients_ms", figures.output_gradients_ms);
-  visit("outputs_bytes", figures.outputs_bytes);
-  visit("outputs_ms", figures.outputs_ms);
-  visit("gradients_bytes", figures.gradients_bytes);
-  visit("gradients_ms", figures.gradients_ms);
-  visit("loss_ms", figures.loss_ms);
-  visit("update_ms", figures.update_ms);
-  visit("compute_ms", figures.compute_ms);
-  visit("device0_extra_mb", figures.device0_extra_mb);
-}
+constexpr auto kDdpFigures = [](auto& visit, auto& record) {
+  FIELD(bucket_bytes), FIELD(has_rebuilt_buckets), FIELD(rebuilt_bucket_bytes), FIELD(ready_order),
+      FIELD(forward_ms), FIELD(backward_ms), FIELD(comm_ms), FIELD(overlap_ms);
+};
 
-template <typename Visitor, typename Record>
-void VisitRankResult(Visitor& visit, Record& result) {
-  visit("rank", result.rank);
-  visit("world_size", result.world_size);
-  visit("strategy", result.strategy);
-  visit("device", result.device);
-  visit("ops", result.ops);
-  visit("backend", result.backend);
-  visit("algorithm", result.algorithm);
-  visit("transport", result.transport);
-  visit("payload", result.payload);
-  visit("placement", result.placement);
-  visit("parameters", result.parameters);
-  visit("global_batch", result.global_batch);
-  visit("steps", result.steps);
-  visit("samples", result.samples);
-  visit("wall_s", result.wall_s);
-  visit("bucket_elements", result.bucket_elements);
-  visit("final_loss", result.final_loss);
-  visit("weights_hash", result.weights_hash);
-  visit("pushes", result.pushes);
-  visit("staleness_sum", result.staleness_sum);
-  visit("staleness_max", result.staleness_max);
-  visit("dropped_gradients", result.dropped_gradients);
-  visit("peak_memory_mb", result.peak_memory_mb);
-  visit("wire_tx_bytes", result.wire_tx_bytes);
-  visit.Optional("computed_ms", result.computed_ms);
-  visit.Optional("update_ms", result.update_ms);
-  visit.Optional("run_delay_ms", result.run_delay_ms);
-  visit.Optional("probe_ms", result.probe_ms);
-  visit.OptionalObject("ddp", result.ddp, [](auto& v, auto& figures) { VisitDdpFigures(v, figures); });
-  visit.OptionalObject("data_parallel", result.data_parallel,
-                       [](auto& v, auto& figures) { VisitDataParallel(v, figures); });
-  visit.Objects("curve", result.curve, [](auto& v, auto& point) { VisitCurvePoint(v, point); });
-}
+constexpr auto kDataParallel = [](auto& visit, auto& record) {
+  FIELD(replicas), FIELD(inputs_bytes), FIELD(inputs_ms), FIELD(weights_bytes), FIELD(weights_ms),
+      FIELD(output_gradients_bytes), FIELD(output_gradients_ms), FIELD(outputs_bytes), FIELD(outputs_ms),
+      FIELD(gradients_bytes), FIELD(gradients_ms), FIELD(loss_ms), FIELD(update_ms), FIELD(compute_ms),
+      FIELD(device0_extra_mb);
+};
 
-template <typename Visitor, typename Record>
-void VisitServerResult(Visitor& visit, Record& result) {
-  visit("server", result.server);
-  visit("pushes", result.pushes);
-  visit("payload_rx_bytes", result.payload_rx_bytes);
-  visit("payload_tx_bytes", result.payload_tx_bytes);
-  visit("staleness_histogram", result.staleness_histogram);
-  visit("dropped_gradients", result.dropped_gradients);
-  visit("restarts", result.restarts);
-  visit("lost_updates", result.lost_updates);
-  visit("lost_workers", result.lost_workers);
-  visit("lost_at_step", result.lost_at_step);
-  visit("peak_memory_mb", result.peak_memory_mb);
-}
+constexpr auto kRankResult = [](auto& visit, auto& record) {
+  FIELD(rank), FIELD(world_size), FIELD(strategy), FIELD(device), FIELD(ops), FIELD(backend),
+      FIELD(algorithm), FIELD(transport), FIELD(payload), FIELD(placement), FIELD(parameters),
+      FIELD(global_batch), FIELD(steps), FIELD(samples), FIELD(wall_s), FIELD(bucket_elements),
+      FIELD(final_loss), FIELD(weights_hash), FIELD(pushes), FIELD(staleness_sum), FIELD(staleness_max),
+      FIELD(dropped_gradients), FIELD(peak_memory_mb), FIELD(wire_tx_bytes);
+  visit.Optional("computed_ms", record.computed_ms);
+  visit.Optional("update_ms", record.update_ms);
+  visit.Optional("run_delay_ms", record.run_delay_ms);
+  visit.Optional("probe_ms", record.probe_ms);
+  visit.OptionalObject("ddp", record.ddp, kDdpFigures);
+  visit.OptionalObject("data_parallel", record.data_parallel, kDataParallel);
+  visit.Objects("curve", record.curve, kCurvePoint);
+};
+
+constexpr auto kServerResult = [](auto& visit, auto& record) {
+  FIELD(server), FIELD(pushes), FIELD(payload_rx_bytes), FIELD(payload_tx_bytes), FIELD(staleness_histogram),
+      FIELD(dropped_gradients), FIELD(restarts), FIELD(lost_updates), FIELD(lost_workers),
+      FIELD(lost_at_step), FIELD(peak_memory_mb);
+};
+
+#undef FIELD
 
 // One JSON object on one line. Written directly rather than through a document, because a step record is
 // written in every step and must not slow down the run.
@@ -157,16 +87,11 @@ class ObjectWriter {
   }
 
   template <typename T, typename VisitFields>
-  void Object(const char* key, const T& value, VisitFields visit_fields) {
+  void OptionalObject(const char* key, const T& value, VisitFields visit_fields) {
     Key(key);
     ObjectWriter fields(text_);
     visit_fields(fields, value);
     fields.Close();
-  }
-
-  template <typename T, typename VisitFields>
-  void OptionalObject(const char* key, const T& value, VisitFields visit_fields) {
-    Object(key, value, visit_fields);
   }
 
   template <typename T, typename VisitElement>
@@ -248,17 +173,11 @@ class ObjectReader {
   }
 
   template <typename T, typename VisitFields>
-  void Object(const char* key, T& value, VisitFields visit_fields) {
-    const Json* found = Find(key);
-    if (found == nullptr) return;
-    ObjectReader fields(*found);
+  void OptionalObject(const char* key, T& value, VisitFields visit_fields) {
+    if (!problem_.empty() || !object_.contains(key)) return;
+    ObjectReader fields(object_[key]);
     visit_fields(fields, value);
     if (!fields.problem_.empty()) problem_ = absl::StrCat("in \"", key, "\": ", fields.problem_);
-  }
-
-  template <typename T, typename VisitFields>
-  void OptionalObject(const char* key, T& value, VisitFields visit_fields) {
-    if (problem_.empty() && object_.contains(key)) Object(key, value, visit_fields);
   }
 
   template <typename T, typename VisitElement>
@@ -346,12 +265,6 @@ absl::StatusOr<Record> Read(const std::string& text, const char* what, Visit vis
   }
   return record;
 }
-
-constexpr auto kStep = [](auto& visit, auto& record) { VisitStep(visit, record); };
-constexpr auto kDdpFigures = [](auto& visit, auto& figures) { VisitDdpFigures(visit, figures); };
-constexpr auto kDataParallel = [](auto& visit, auto& figures) { VisitDataParallel(visit, figures); };
-constexpr auto kRankResult = [](auto& visit, auto& result) { VisitRankResult(visit, result); };
-constexpr auto kServerResult = [](auto& visit, auto& result) { VisitServerResult(visit, result); };
 
 }  // namespace
 

@@ -54,7 +54,7 @@ absl::StatusOr<StepTimes> StepTimesFromJson(const std::string& text) {
     if (read.steps() == 0 || read.other_ms.size() != read.steps() ||
         read.exchange_ms.size() != read.steps()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "worker ", times.workers.size() - 1, " has no steps, or not equally many times of each kind"));
+          "worker ", times.workers.size() - 1, " has no steps, or different numbers of times of each kind"));
     }
   }
   return times;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -49,23 +50,9 @@ int64_t MonotonicNanos() {
 }
 
 const char* SpanName(SpanKind kind) {
-  switch (kind) {
-    case SpanKind::kForward:
-      return "forward";
-    case SpanKind::kBackward:
-      return "backward";
-    case SpanKind::kCommunication:
-      return "communication";
-    case SpanKind::kRound:
-      return "round";
-    case SpanKind::kExposed:
-      return "exposed";
-    case SpanKind::kOptimizer:
-      return "optimizer";
-    case SpanKind::kOther:
-      return "other";
-  }
-  return "other";
+  constexpr const char* kNames[] = {"forward", "backward",  "communication", "round",
+                                    "exposed", "optimizer", "other"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 Trace::Trace(int rank, size_t capacity, Clock clock)
@@ -108,28 +95,22 @@ int64_t BusyNanos(std::vector<std::pair<int64_t, int64_t>> intervals) {
 
 std::string ChromeTraceEvents(const Trace& trace) {
   const int rank = trace.rank();
-  std::string text = absl::StrFormat(
-      R"({"ph":"M","pid":%d,"tid":0,"name":"process_name","args":{"name":"rank %d"}})", rank, rank);
-  text += absl::StrFormat(
-      ",\n"
-      R"({"ph":"M","pid":%d,"tid":0,"name":"process_sort_index","args":{"sort_index":%d}})",
-      rank, rank);
+  std::string text;
+  const auto describe = [&](int row, const char* what, const std::string& arguments) {
+    absl::StrAppendFormat(&text, R"(%s{"ph":"M","pid":%d,"tid":%d,"name":"%s","args":{%s}})",
+                          text.empty() ? "" : ",\n", rank, row, what, arguments);
+  };
+  describe(0, "process_name", absl::StrFormat(R"("name":"rank %d")", rank));
+  describe(0, "process_sort_index", absl::StrFormat(R"("sort_index":%d)", rank));
 
   const std::vector<PlacedSpan> placed = Place(trace.spans());
-  std::map<std::pair<SpanKind, int>, bool> rows;
-  for (const PlacedSpan& p : placed) rows[{p.span.kind, p.lane}] = true;
-  for (const auto& [row, unused] : rows) {
-    const auto [kind, lane] = row;
-    const std::string suffix = lane == 0 ? "" : absl::StrFormat(" %d", lane + 1);
-    absl::StrAppendFormat(&text,
-                          ",\n"
-                          R"({"ph":"M","pid":%d,"tid":%d,"name":"thread_name","args":{"name":"%s%s"}})",
-                          rank, RowId(kind, lane), SpanName(kind), suffix);
-    absl::StrAppendFormat(
-        &text,
-        ",\n"
-        R"({"ph":"M","pid":%d,"tid":%d,"name":"thread_sort_index","args":{"sort_index":%d}})",
-        rank, RowId(kind, lane), RowId(kind, lane));
+  std::set<std::pair<SpanKind, int>> rows;
+  for (const PlacedSpan& p : placed) rows.emplace(p.span.kind, p.lane);
+  for (const auto& [kind, lane] : rows) {
+    const std::string number = lane == 0 ? "" : absl::StrFormat(" %d", lane + 1);
+    describe(RowId(kind, lane), "thread_name", absl::StrFormat(R"("name":"%s%s")", SpanName(kind), number));
+    describe(RowId(kind, lane), "thread_sort_index",
+             absl::StrFormat(R"("sort_index":%d)", RowId(kind, lane)));
   }
 
   for (const auto& [span, lane] : placed) {

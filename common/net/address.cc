@@ -1,6 +1,5 @@
 #include "common/net/address.h"
 
-#include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,24 +9,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 
 namespace psring {
 namespace {
-
-struct Addresses {
-  ~Addresses() {
-    if (first != nullptr) ::freeaddrinfo(first);
-  }
-  addrinfo* first = nullptr;
-};
-
-// Empty, or the reason why the name does not resolve.
-std::string Resolve(const std::string& host, int port, Addresses& addresses) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  const int error = ::getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &addresses.first);
-  return error == 0 ? "" : ::gai_strerror(error);
-}
 
 int TryToListen(const addrinfo& address) {  // 0 or errno
   const int listener = ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -65,19 +50,20 @@ bool IsLoopback(const std::string& host) {
   return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
 }
 
-std::string WhyUnresolved(const std::string& host) {
-  Addresses addresses;
-  return Resolve(host, 0, addresses);
+absl::StatusOr<AddressList> ResolveHost(const std::string& host, int port) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
+  if (error == 0) return AddressList(found, ::freeaddrinfo);
+  return absl::InvalidArgumentError(absl::StrCat("host '", host, "': ", ::gai_strerror(error)));
 }
 
 absl::Status CheckThatPortIsFree(const std::string& host, int port, const std::string& remedy) {
-  Addresses addresses;
-  if (const std::string problem = Resolve(host, port, addresses); !problem.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("host '", host, "': ", problem));
-  }
+  PSRING_ASSIGN_OR_RETURN(const AddressList addresses, ResolveHost(host, port));
   int last_error = 0;
   bool listened = false;
-  for (const addrinfo* address = addresses.first; address != nullptr; address = address->ai_next) {
+  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
     const int error = TryToListen(*address);
     if (error == EADDRINUSE) {
       return absl::AlreadyExistsError(absl::StrCat("port ", port, " on ", host, " is in use; ", remedy));

@@ -1,9 +1,11 @@
 // Hosts and ports, with error messages that help.
 #pragma once
 
+#include <netdb.h>
+
+#include <memory>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace psring {
@@ -21,8 +23,10 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& text);
 // By its name only: "localhost", 127.x.x.x, ::1.
 bool IsLoopback(const std::string& host);
 
-// Empty if the system can resolve `host`, else its reason.
-std::string WhyUnresolved(const std::string& host);
+// The addresses of `host` for TCP, from getaddrinfo; not empty. InvalidArgument: "host 'x': Name or service
+// not known".
+using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+absl::StatusOr<AddressList> ResolveHost(const std::string& host, int port);
 
 // For servers of libraries that do not report why they could not listen. AlreadyExists: another program or
 // run uses the port; InvalidArgument: no such host; Unavailable: not an address of this machine, or not

@@ -7,8 +7,12 @@
 // and after a run are interpolated linearly.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
+
+#include "common/base/check.h"
 
 namespace psring {
 
@@ -24,7 +28,15 @@ struct ClockOffset {
 };
 
 // `readings`: at least one.
-ClockOffset OffsetOf(const std::vector<ClockReading>& readings);
+inline ClockOffset OffsetOf(const std::vector<ClockReading>& readings) {
+  PSRING_CHECK(!readings.empty());
+  const auto took = [](const ClockReading& reading) { return reading.answered - reading.asked; };
+  const ClockReading& quickest =
+      *std::min_element(readings.begin(), readings.end(),
+                        [&](const ClockReading& a, const ClockReading& b) { return took(a) < took(b); });
+  const int64_t middle = quickest.asked + took(quickest) / 2;
+  return {.at = middle, .ahead = quickest.theirs - middle, .within = (took(quickest) + 1) / 2};
+}
 
 class ClockMap {
  public:
@@ -32,7 +44,13 @@ class ClockMap {
   ClockMap(const ClockOffset& before, const ClockOffset& after) : before_(before), after_(after) {}
 
   bool same() const { return before_.ahead == 0 && after_.ahead == 0; }
-  int64_t Theirs(int64_t ours) const;
+  int64_t Theirs(int64_t ours) const {
+    const int64_t apart = after_.at - before_.at;
+    if (apart <= 0) return ours + before_.ahead;
+    const double gained = static_cast<double>(after_.ahead - before_.ahead) *
+                          (static_cast<double>(ours - before_.at) / static_cast<double>(apart));
+    return ours + before_.ahead + std::llround(gained);
+  }
   // The maximum error for a time between the two measurements.
   int64_t within() const { return before_.within > after_.within ? before_.within : after_.within; }
 

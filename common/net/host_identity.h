@@ -1,17 +1,31 @@
 // What distinguishes this host and this process's view of it.
 #pragma once
 
+#include <unistd.h>
+
+#include <fstream>
 #include <string>
 
 namespace psring {
 
-std::string HostName();  // "unknown-host" if the kernel does not tell
+// "unknown-host" if the kernel does not tell.
+inline std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown-host";
+}
 
 // Equal for processes of one running kernel, and for no others; empty without /proc.
-std::string BootId();
+inline std::string BootId() {
+  std::string id;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
+  return id;
+}
 
 // Identifies the namespace of this process, `kind` as in /proc/self/ns: "net", "pid", "time". Empty without
 // /proc.
-std::string NamespaceId(const char* kind);
+inline std::string NamespaceId(const std::string& kind) {
+  char id[64] = {};
+  return readlink(("/proc/self/ns/" + kind).c_str(), id, sizeof id - 1) > 0 ? id : "";
+}
 
 }  // namespace psring

@@ -1,34 +1,28 @@
-#include "common/net/http_message.h"
-
+// The part of HTTP/1.1 that serving a page and metrics needs. Pure.
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/net/address.h"
+#include "common/net/http_server.h"
 
 namespace psring {
 namespace {
 
 const char* ReasonOf(int code) {
-  switch (code) {
-    case 200:
-      return "OK";
-    case 400:
-      return "Bad Request";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 505:
-      return "HTTP Version Not Supported";
-    default:
-      return "Error";
+  constexpr std::pair<int, const char*> kReasons[] = {{200, "OK"},
+                                                      {400, "Bad Request"},
+                                                      {403, "Forbidden"},
+                                                      {404, "Not Found"},
+                                                      {405, "Method Not Allowed"},
+                                                      {431, "Request Header Fields Too Large"},
+                                                      {505, "HTTP Version Not Supported"}};
+  for (const auto& [known, reason] : kReasons) {
+    if (known == code) return reason;
   }
+  return "Error";
 }
 
 HttpAnswer Refuse(int code, const std::string& why, bool head_only = false) {

@@ -1,8 +1,11 @@
 // A small HTTP/1.1 server for monitoring: one thread that sleeps until a request comes, one reply per
 // connection. A library is not used because the server must stop at once whatever its clients do, and run in
 // the trainer without more threads or TLS.
+//
+// The protocol, which is pure, is in http_message.cc; the sockets are in http_server.cc.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,10 +13,31 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/file_descriptor.h"
-#include "common/net/http_message.h"
 #include "common/net/tcp_socket.h"
 
 namespace psring {
+
+struct HttpReply {
+  int code = 200;
+  std::string type = "text/plain; charset=utf-8";
+  std::string body;
+};
+
+// The bytes of `reply`, after which the connection is closed. `head_only`: without its body, for HEAD.
+std::string HttpBytes(const HttpReply& reply, bool head_only);
+
+inline constexpr size_t kLargestHttpRequest = 8192;
+
+struct HttpAnswer {
+  bool complete = false;  // otherwise more of the request must be received
+  std::string bytes;
+};
+// The server's reply to `received`, everything received so far: an error if it is malformed, too long, or
+// neither GET nor HEAD; else the result of `answer` for its path without the query ("/metrics").
+// `this_host_only`: rejects requests that name another host, so that other sites' pages whose names resolve
+// to this host cannot read the data (DNS rebinding).
+HttpAnswer AnswerHttp(const std::string& received, bool this_host_only,
+                      const std::function<HttpReply(const std::string& path)>& answer);
 
 struct HttpServerOptions {
   std::string host = "127.0.0.1";

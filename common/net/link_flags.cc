@@ -1,21 +1,20 @@
-#include "common/net/link_flags.h"
-
 #include "CLI/CLI.hpp"
 #include "common/base/command_line.h"
+#include "common/net/link_shaper.h"
 
 namespace psring {
 
 void AddLinkFlags(CLI::App& app, LinkShape& shape) {
-  constexpr char kGroup[] = "This machine's link, where psring keeps it itself";
-  app.add_option("--link_bits_per_s", shape.bits_per_s, "Rate of each direction; 0: as fast as it goes")
+  constexpr char kGroup[] = "This machine's link, if psring emulates it";
+  app.add_option("--link_bits_per_s", shape.bits_per_s, "Rate of each direction; 0: no limit")
       ->group(kGroup)
       ->check(RealNumber({.low = 0, .low_allowed = true}))
       ->capture_default_str();
-  app.add_option("--link_burst_bytes", shape.burst_bytes, "What passes at full speed after a pause")
+  app.add_option("--link_burst_bytes", shape.burst_bytes, "Bytes sent at full speed after a pause")
       ->group(kGroup)
       ->check(WholeNumber(0, INT64_MAX))
       ->capture_default_str();
-  app.add_option("--link_latency_s", shape.latency_s, "Added to what leaves")
+  app.add_option("--link_latency_s", shape.latency_s, "Added to outgoing data")
       ->group(kGroup)
       ->check(RealNumber({.low = 0, .high = 10, .low_allowed = true, .high_allowed = true}))
       ->capture_default_str();

@@ -18,6 +18,10 @@
 #include "common/base/file_descriptor.h"
 #include "common/base/mutex.h"
 
+namespace CLI {
+class App;
+}
+
 namespace psring {
 
 struct LinkShape {
@@ -35,6 +39,12 @@ struct LinkEnd {
   LinkShaper* shaper = nullptr;  // for connections to other machines; null: none
   std::string source = {};       // this machine's address; empty: the system chooses
 };
+
+// The flags by which a launcher describes a process's link (link_flags.cc).
+void AddLinkFlags(CLI::App& app, LinkShape& shape);
+
+// Null if `shape` limits nothing.
+std::unique_ptr<LinkShaper> MakeLinkShaper(const LinkShape& shape);
 
 // Pure: the caller supplies the time.
 class TokenBucket {

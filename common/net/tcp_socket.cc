@@ -1,7 +1,6 @@
 #include "common/net/tcp_socket.h"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -10,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -22,35 +20,10 @@
 namespace psring {
 namespace {
 
-using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
-
-absl::StatusOr<AddressList> Resolve(const std::string& host, int port) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
-  if (error != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no address for host \"", host, "\": ", gai_strerror(error)));
-  }
-  return AddressList(found, freeaddrinfo);
-}
-
 absl::StatusOr<FileDescriptor> OpenSocket(const addrinfo& address) {
   FileDescriptor fd(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return SystemError("cannot open a socket");
   return fd;
-}
-
-absl::Status WaitWritable(int fd, absl::Time deadline, const std::string& what) {
-  pollfd waiting = {fd, POLLOUT, 0};
-  while (true) {
-    const int ready = poll(&waiting, 1, PollTimeoutMs(deadline));
-    if (ready > 0) return absl::OkStatus();
-    if (ready < 0 && errno != EINTR) return SystemError(what);
-    if (absl::Now() >= deadline)
-      return absl::DeadlineExceededError(absl::StrCat(what, ": no answer in time"));
-  }
 }
 
 }  // namespace
@@ -64,8 +37,19 @@ int PollTimeoutMs(absl::Time deadline) {
   return static_cast<int>(std::clamp<int64_t>(ms, 0, 3600 * 1000));
 }
 
+absl::Status AwaitSocket(int fd, short events, absl::Time deadline, const std::string& what) {
+  pollfd waiting = {fd, events, 0};
+  while (true) {
+    const int ready = poll(&waiting, 1, PollTimeoutMs(deadline));
+    if (ready > 0) return absl::OkStatus();
+    if (ready < 0 && errno != EINTR) return SystemError(what);
+    if (absl::Now() >= deadline)
+      return absl::DeadlineExceededError(absl::StrCat(what, ": no answer in time"));
+  }
+}
+
 absl::StatusOr<TcpListener> ListenTcp(const std::string& host, int port) {
-  PSRING_ASSIGN_OR_RETURN(AddressList addresses, Resolve(host, port));
+  PSRING_ASSIGN_OR_RETURN(AddressList addresses, ResolveHost(host, port));
   TcpListener listener;
   PSRING_ASSIGN_OR_RETURN(listener.socket, OpenSocket(*addresses));
   const std::string what = absl::StrCat("cannot listen on ", AddressText(host, port));
@@ -106,10 +90,10 @@ bool WithinHost(int fd) {
 
 absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, absl::Time deadline,
                                           const std::string& source) {
-  PSRING_ASSIGN_OR_RETURN(AddressList addresses, Resolve(host, port));
+  PSRING_ASSIGN_OR_RETURN(AddressList addresses, ResolveHost(host, port));
   PSRING_ASSIGN_OR_RETURN(FileDescriptor fd, OpenSocket(*addresses));
   if (!source.empty()) {
-    PSRING_ASSIGN_OR_RETURN(const AddressList from, Resolve(source, 0));
+    PSRING_ASSIGN_OR_RETURN(const AddressList from, ResolveHost(source, 0));
     if (bind(fd.get(), from->ai_addr, from->ai_addrlen) != 0) {
       return SystemError(absl::StrCat("cannot connect from ", source));
     }
@@ -117,7 +101,7 @@ absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, abs
   const std::string what = absl::StrCat("cannot connect to ", AddressText(host, port));
   if (connect(fd.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) {
     if (errno != EINPROGRESS) return SystemError(what);
-    PSRING_RETURN_IF_ERROR(WaitWritable(fd.get(), deadline, what));
+    PSRING_RETURN_IF_ERROR(AwaitSocket(fd.get(), POLLOUT, deadline, what));
     socklen_t length = sizeof errno;
     int error = 0;
     if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) return SystemError(what);
@@ -144,7 +128,7 @@ absl::Status WriteAll(int fd, const void* data, size_t bytes, absl::Time deadlin
       next += sent;
       bytes -= sent;
     } else if (errno == EAGAIN) {
-      PSRING_RETURN_IF_ERROR(WaitWritable(fd, deadline, "cannot send"));
+      PSRING_RETURN_IF_ERROR(AwaitSocket(fd, POLLOUT, deadline, "cannot send"));
     } else if (errno != EINTR) {
       return SystemError("cannot send");
     }

@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/file_descriptor.h"
@@ -15,6 +14,9 @@ absl::Status SystemError(const std::string& what);
 
 // The time until `deadline`, for poll(): rounded up, at least 0, at most an hour.
 int PollTimeoutMs(absl::Time deadline);
+
+// Waits for `events` of poll(). DeadlineExceeded: "WHAT: no answer in time".
+absl::Status AwaitSocket(int fd, short events, absl::Time deadline, const std::string& what);
 
 struct TcpListener {
   FileDescriptor socket;

@@ -5,16 +5,17 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/net/tcp_socket.h"
 
 namespace psring {
 namespace {
+
+constexpr char kLocal[] = "a local socket";
 
 absl::Status Failed(const char* call, absl::StatusCode code = absl::StatusCode::kInternal) {
   return absl::Status(code, absl::StrCat(call, ": ", strerror(errno)));
@@ -42,17 +43,6 @@ absl::StatusOr<FileDescriptor> NewSocket() {
   return fd;
 }
 
-absl::Status Await(int fd, short events, absl::Time deadline) {
-  while (true) {
-    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
-    pollfd waiting = {.fd = fd, .events = events, .revents = 0};
-    const int ready = poll(&waiting, 1, static_cast<int>(std::clamp<int64_t>(left_ms, 0, 1 << 30)));
-    if (ready > 0) return absl::OkStatus();
-    if (ready < 0 && errno != EINTR) return Failed("poll");
-    if (ready == 0 && left_ms <= 0) return absl::DeadlineExceededError("a local socket stayed silent");
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<UnixSocket> UnixSocket::Listen(const std::string& name) {
@@ -77,7 +67,7 @@ absl::StatusOr<UnixSocket> UnixSocket::Connect(const std::string& name) {
 
 absl::StatusOr<UnixSocket> UnixSocket::Accept(absl::Time deadline) const {
   while (true) {
-    PSRING_RETURN_IF_ERROR(Await(fd_.get(), POLLIN, deadline));
+    PSRING_RETURN_IF_ERROR(AwaitSocket(fd_.get(), POLLIN, deadline, kLocal));
     FileDescriptor fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd.get() < 0) {
       if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) continue;
@@ -86,7 +76,7 @@ absl::StatusOr<UnixSocket> UnixSocket::Accept(absl::Time deadline) const {
     ucred peer = {};
     socklen_t length = sizeof(peer);
     if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return Failed("getsockopt");
-    if (peer.uid != geteuid()) return absl::PermissionDeniedError("a process of another user connected");
+    if (peer.uid != geteuid()) return absl::PermissionDeniedError("a process of another user has connected");
     return UnixSocket(std::move(fd));
   }
 }
@@ -109,7 +99,7 @@ absl::Status UnixSocket::Send(const std::string& text, const std::vector<int>& f
     std::memcpy(CMSG_DATA(header), files.data(), files.size() * sizeof(int));
   }
   while (true) {
-    PSRING_RETURN_IF_ERROR(Await(fd_.get(), POLLOUT, deadline));
+    PSRING_RETURN_IF_ERROR(AwaitSocket(fd_.get(), POLLOUT, deadline, kLocal));
     if (sendmsg(fd_.get(), &message, MSG_NOSIGNAL) >= 0) return absl::OkStatus();
     if (errno != EAGAIN && errno != EINTR) return Failed("sendmsg", absl::StatusCode::kUnavailable);
   }
@@ -127,7 +117,7 @@ absl::StatusOr<UnixSocket::Message> UnixSocket::Receive(absl::Time deadline) con
   message.msg_controllen = sizeof(control);
   ssize_t bytes = -1;
   while (bytes < 0) {
-    PSRING_RETURN_IF_ERROR(Await(fd_.get(), POLLIN, deadline));
+    PSRING_RETURN_IF_ERROR(AwaitSocket(fd_.get(), POLLIN, deadline, kLocal));
     bytes = recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC);
     if (bytes < 0 && errno != EAGAIN && errno != EINTR) {
       return Failed("recvmsg", absl::StatusCode::kUnavailable);
@@ -144,7 +134,7 @@ absl::StatusOr<UnixSocket::Message> UnixSocket::Receive(absl::Time deadline) con
   }
   if (bytes == 0) return absl::UnavailableError("the other side has closed its local socket");
   if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-    return absl::InvalidArgumentError("a message that is too long for a local socket");
+    return absl::InvalidArgumentError("the message is too long for a local socket");
   }
   result.text.resize(static_cast<size_t>(bytes));
   return result;

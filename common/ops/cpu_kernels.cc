@@ -37,21 +37,22 @@ PSRING_MULTIVERSION void Apply(const AdamStep& step, size_t count, float* __rest
   }
 }
 
-PSRING_MULTIVERSION void MaskWhereZero(size_t count, const float* __restrict y, float* __restrict dy) {
-  for (size_t i = 0; i < count; ++i) dy[i] = y[i] > 0 ? dy[i] : 0;
-}
-
-PSRING_MULTIVERSION void MaskWhereZero(size_t count, const BFloat16Bits* __restrict y,
-                                       BFloat16Bits* __restrict dy) {
-  for (size_t i = 0; i < count; ++i) dy[i] = static_cast<int16_t>(y[i]) > 0 ? dy[i] : BFloat16Bits{0};
-}
-
 namespace {
+
+// The storage of a bfloat16: the upper half of a float. An enumeration, so that it converts to nothing else.
+enum class BFloat16Bits : uint16_t {};
 
 inline float ValueOf(float x) { return x; }
 inline float ValueOf(BFloat16Bits x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
+inline bool IsPositive(float x) { return x > 0; }
+inline bool IsPositive(BFloat16Bits x) { return static_cast<int16_t>(x) > 0; }
 
 // Inlined into what is compiled for several instruction sets.
+template <typename T>
+[[gnu::always_inline]] inline void Mask(size_t count, const T* __restrict y, T* __restrict dy) {
+  for (size_t i = 0; i < count; ++i) dy[i] = IsPositive(y[i]) ? dy[i] : T{0};
+}
+
 template <typename T>
 [[gnu::always_inline]] inline void PoolForward(const PoolShape& shape, const T* __restrict x, T* __restrict y,
                                                uint8_t* __restrict argmax) {
@@ -92,26 +93,25 @@ template <typename T>
   }
 }
 
+const BFloat16Bits* Bits(ConstSpan span) { return static_cast<const BFloat16Bits*>(span.data); }
+BFloat16Bits* Bits(Span span) { return static_cast<BFloat16Bits*>(span.data); }
+
 }  // namespace
 
-PSRING_MULTIVERSION void MaxPoolForward(const PoolShape& shape, const float* __restrict x,
-                                        float* __restrict y, uint8_t* __restrict argmax) {
-  PoolForward(shape, x, y, argmax);
+PSRING_MULTIVERSION void MaskWhereZero(ConstSpan y, Span dy) {
+  if (y.type == DType::kBFloat16) return Mask(y.count, Bits(y), Bits(dy));
+  Mask(y.count, y.floats(), dy.floats());
 }
 
-PSRING_MULTIVERSION void MaxPoolForward(const PoolShape& shape, const BFloat16Bits* __restrict x,
-                                        BFloat16Bits* __restrict y, uint8_t* __restrict argmax) {
-  PoolForward(shape, x, y, argmax);
+PSRING_MULTIVERSION void MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax) {
+  if (x.type == DType::kBFloat16) return PoolForward(shape, Bits(x), Bits(y), argmax);
+  PoolForward(shape, x.floats(), y.floats(), argmax);
 }
 
-PSRING_MULTIVERSION void MaxPoolBackward(const PoolShape& shape, const float* __restrict dy,
-                                         const uint8_t* __restrict argmax, float* __restrict dx) {
-  PoolBackward(shape, dy, argmax, dx);
-}
-
-PSRING_MULTIVERSION void MaxPoolBackward(const PoolShape& shape, const BFloat16Bits* __restrict dy,
-                                         const uint8_t* __restrict argmax, BFloat16Bits* __restrict dx) {
-  PoolBackward(shape, dy, argmax, dx);
+PSRING_MULTIVERSION void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax,
+                                         Span dx) {
+  if (dx.type == DType::kBFloat16) return PoolBackward(shape, Bits(dy), argmax, Bits(dx));
+  PoolBackward(shape, dy.floats(), argmax, dx.floats());
 }
 
 void SoftmaxCrossEntropy(int batch, int classes, const float* logits, const uint8_t* labels, float* dlogits,

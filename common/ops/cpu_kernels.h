@@ -21,17 +21,11 @@ void Apply(const MomentumStep& step, size_t count, float* weights, const float* 
 void Apply(const AdamStep& step, size_t count, float* weights, const float* gradient, float* mean,
            float* variance);
 
-// The storage of a bfloat16: the upper half of a float.
-enum class BFloat16Bits : uint16_t {};
+// float32 or bfloat16. dy = 0 where y is 0 (y is an output of relu, never negative).
+void MaskWhereZero(ConstSpan y, Span dy);
 
-// dy = 0 where y is 0 (y is an output of relu, never negative).
-void MaskWhereZero(size_t count, const float* y, float* dy);
-void MaskWhereZero(size_t count, const BFloat16Bits* y, BFloat16Bits* dy);
-
-void MaxPoolForward(const PoolShape& shape, const float* x, float* y, uint8_t* argmax);
-void MaxPoolForward(const PoolShape& shape, const BFloat16Bits* x, BFloat16Bits* y, uint8_t* argmax);
-void MaxPoolBackward(const PoolShape& shape, const float* dy, const uint8_t* argmax, float* dx);
-void MaxPoolBackward(const PoolShape& shape, const BFloat16Bits* dy, const uint8_t* argmax, BFloat16Bits* dx);
+void MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax);
+void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx);
 
 // As Ops::SoftmaxCrossEntropy; dlogits may be null or equal to logits.
 void SoftmaxCrossEntropy(int batch, int classes, const float* logits, const uint8_t* labels, float* dlogits,

@@ -1,27 +1,122 @@
 // The ops that all CPU implementations of Ops share; derived classes add linear and convolution layers.
 #pragma once
 
-#include "common/ops/ops.h"
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/ops/cpu_kernels.h"
+#include "common/ops/gradient_norm.h"
 #include "common/ops/ops_common.h"
+#include "common/reduce/reduce.h"
 
 namespace psring {
 
 class CpuOps : public Ops {
  public:
-  void Convert(ConstSpan from, Span to, Stream& stream) override;
-  void MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax, Stream& stream) override;
+  void Convert(ConstSpan from, Span to, Stream& stream) override {
+    PSRING_CHECK(from.count == to.count);
+    Run(stream, [=] { cpu::Convert(from.type, from.data, to.type, to.data, to.count); });
+  }
+
+  void MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax, Stream& stream) override {
+    CheckPool(shape, y.count, x.count);
+    PSRING_CHECK(x.type == y.type && x.type == activations());
+    Run(stream, [=] { cpu::MaxPoolForward(shape, x, y, argmax); });
+  }
+
   void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx,
-                       Stream& stream) override;
+                       Stream& stream) override {
+    CheckPool(shape, dy.count, dx.count);
+    PSRING_CHECK(dx.type == dy.type && dx.type == activations());
+    Run(stream, [=] { cpu::MaxPoolBackward(shape, dy, argmax, dx); });
+  }
+
   void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const uint8_t* labels, Span dlogits,
-                           double* loss_sum, int64_t* correct, Stream& stream) override;
-  void Add(Span to, ConstSpan from, Stream& stream) override;
-  void FindNotFinite(ConstSpan values, uint32_t* found, Stream& stream) override;
-  void AddSquares(ConstSpan values, double* sum, Stream& stream) override;
-  void Apply(const SgdStep& step, Span weights, ConstSpan gradient, Stream& stream) override;
-  void Apply(const MomentumStep& step, Span weights, ConstSpan gradient, Span velocity,
-             Stream& stream) override;
-  void Apply(const AdamStep& step, Span weights, ConstSpan gradient, Span mean, Span variance,
-             Stream& stream) override;
+                           double* loss_sum, int64_t* correct, Stream& stream) override {
+    PSRING_CHECK(logits.count == size_t(batch) * classes);
+    PSRING_CHECK(dlogits.data == nullptr || dlogits.count == logits.count);
+    PSRING_CHECK(logits.type == activations() && (dlogits.data == nullptr || dlogits.type == logits.type));
+    Run(stream, [=] {
+      if (logits.type == DType::kFloat32) {
+        cpu::SoftmaxCrossEntropy(batch, classes, logits.floats(), labels, dlogits.floats(), loss_sum,
+                                 correct);
+        return;
+      }
+      // Computed in float32: a loss is a difference of logarithms.
+      std::vector<float> values(logits.count);
+      cpu::Convert(logits.type, logits.data, DType::kFloat32, values.data(), values.size());
+      cpu::SoftmaxCrossEntropy(batch, classes, values.data(), labels, values.data(), loss_sum, correct);
+      if (dlogits.data != nullptr) {
+        cpu::Convert(DType::kFloat32, values.data(), dlogits.type, dlogits.data, dlogits.count);
+      }
+    });
+  }
+
+  void Add(Span to, ConstSpan from, Stream& stream) override {
+    PSRING_CHECK(to.count == from.count);
+    Run(stream, [=] {
+      ForEachBlock(from, [&](size_t at, const float* values, size_t count) {
+        cpu::Add(count, to.floats() + at, values);
+      });
+    });
+  }
+
+  void FindNotFinite(ConstSpan values, uint32_t* found, Stream& stream) override {
+    Run(stream, [=] {
+      ForEachBlock(values, [&](size_t, const float* block, size_t count) {
+        float sum = 0;  // 0, or NaN from the first non-finite value on
+        for (size_t i = 0; i < count; ++i) sum += block[i] - block[i];
+        if (!(sum == 0)) *found = 1;
+      });
+    });
+  }
+
+  void AddSquares(ConstSpan values, double* sum, Stream& stream) override {
+    Run(stream, [=] { *sum += SumOfSquares(values.floats(), values.count); });
+  }
+
+  void Apply(const OptimizerStep& step, Span weights, ConstSpan gradient, const std::array<Span, 2>& slots,
+             Stream& stream) override {
+    CheckStep(step, weights, gradient, slots);
+    Run(stream, [=] {
+      const size_t count = weights.count;
+      float* const w = weights.floats();
+      const float* const g = gradient.floats();
+      if (const auto* sgd = std::get_if<SgdStep>(&step)) cpu::Apply(*sgd, count, w, g);
+      if (const auto* momentum = std::get_if<MomentumStep>(&step)) {
+        cpu::Apply(*momentum, count, w, g, slots[0].floats());
+      }
+      if (const auto* adam = std::get_if<AdamStep>(&step)) {
+        cpu::Apply(*adam, count, w, g, slots[0].floats(), slots[1].floats());
+      }
+    });
+  }
+
+ protected:
+  // `work` cannot fail.
+  template <typename Work>
+  static void Run(Stream& stream, Work work) {
+    stream.Run([work = std::move(work)] {
+      work();
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  // take(first, floats, count) for each block of `values`, of any type.
+  template <typename Take>
+  static void ForEachBlock(ConstSpan values, const Take& take) {
+    if (values.type == DType::kFloat32) return take(size_t{0}, values.floats(), values.count);
+    float block[4096];
+    for (size_t at = 0; at < values.count; at += std::size(block)) {
+      const ConstSpan part = values.Slice(at, std::min(std::size(block), values.count - at));
+      cpu::Convert(part.type, part.data, DType::kFloat32, block, part.count);
+      take(at, block, part.count);
+    }
+  }
 };
 
 }  // namespace psring

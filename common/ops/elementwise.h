@@ -40,13 +40,9 @@ PSRING_HOST_DEVICE inline void Adam(const AdamRates& r, float& w, float gradient
   w -= r.rate * m / (std::sqrt(v) * r.root_correction + r.epsilon);
 }
 
-struct Itself {
-  PSRING_HOST_DEVICE float operator()(float value) const { return value; }
-};
-
 // The maximum of a window's four values (the first on a tie) and its index. `value_of`: the value to compare.
-template <typename T, typename ValueOf = Itself>
-PSRING_HOST_DEVICE inline T HighestOfFour(T a, T b, T c, T d, uint32_t& where, ValueOf value_of = {}) {
+template <typename T, typename ValueOf>
+PSRING_HOST_DEVICE inline T HighestOfFour(T a, T b, T c, T d, uint32_t& where, ValueOf value_of) {
   T best = a;
   where = 0;
   where = value_of(b) > value_of(best) ? 1 : where;

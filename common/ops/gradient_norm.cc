@@ -1,6 +1,5 @@
 #include "common/ops/gradient_norm.h"
 
-#include <algorithm>
 #include <cmath>
 
 namespace psring {
@@ -25,8 +24,7 @@ double SumOfSquares(const float* values, size_t count) {
 absl::StatusOr<double> ClipFactor(double clip_norm, double sum_of_squares, int64_t samples) {
   if (clip_norm == 0 || samples == 0) return 1.0;
   if (!std::isfinite(sum_of_squares) || sum_of_squares < 0) {
-    return absl::OutOfRangeError(
-        "the gradient is not finite, so there is no norm to clip it by; a lower --lr may help");
+    return absl::OutOfRangeError("cannot clip the gradient, which is not finite; a lower --lr may help");
   }
   const double norm = std::sqrt(sum_of_squares) / static_cast<double>(samples);
   return norm > clip_norm ? clip_norm / norm : 1.0;

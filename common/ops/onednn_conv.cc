@@ -11,6 +11,9 @@ using ImageTag = dnnl::memory::format_tag;
 
 using ConvType = dnnl::memory::data_type;
 constexpr auto kFloat32 = ConvType::f32;
+constexpr auto kDirect = dnnl::algorithm::convolution_direct;
+constexpr auto kTraining = dnnl::prop_kind::forward_training;
+const dnnl::memory::dims kStride = {1, 1}, kPadding = {0, 0};
 
 Desc Input(const ConvShape& s, const Workplace& workplace) {
   return Desc({s.batch, s.in_channels, s.height, s.width}, workplace.activation_type(), ImageTag::nhwc);
@@ -27,7 +30,6 @@ Desc PlainFilter(const ConvShape& s) { return Filter(s, kFloat32, ImageTag::ohwi
 Desc AnyFilter(const ConvShape& s, const Workplace& workplace) {
   return Filter(s, workplace.activation_type(), ImageTag::any);
 }
-Desc AnyFilterGradient(const ConvShape& s) { return Filter(s, kFloat32, ImageTag::any); }
 Desc Bias(const ConvShape& s) { return Desc({s.out_channels}, kFloat32, ImageTag::a); }
 
 size_t InputElements(const ConvShape& s) { return size_t(s.height) * s.width * s.in_channels; }
@@ -46,17 +48,34 @@ ConvShape GroupOf(const ConvShape& shape, int threads, DType type) {
   return group;
 }
 
+dnnl::convolution_backward_data::primitive_desc ConvDataGradient(const ConvShape& s, Workplace& w) {
+  const Desc dx = Input(s, w), filter = AnyFilter(s, w), dy = Output(s, w);
+  const auto forward = Describe<dnnl::convolution_forward>(w.engine(), {}, kTraining, kDirect, dx, filter, dy,
+                                                           kStride, kPadding, kPadding);
+  return DescribeBackward<dnnl::convolution_backward_data>(w.engine(), forward, kDirect, dx, filter, dy,
+                                                           kStride, kPadding, kPadding);
+}
+
+dnnl::convolution_backward_weights::primitive_desc ConvFilterGradients(const ConvShape& s, Workplace& w) {
+  const Desc x = Input(s, w), dfilter = Filter(s, kFloat32, ImageTag::any), dy = Output(s, w);
+  const auto forward = Describe<dnnl::convolution_forward>(
+      w.engine(), {}, kTraining, kDirect, x, AnyFilter(s, w), Bias(s), dy, kStride, kPadding, kPadding);
+  return DescribeBackward<dnnl::convolution_backward_weights>(w.engine(), forward, kDirect, x, dfilter,
+                                                              Bias(s), dy, kStride, kPadding, kPadding);
+}
+
 }  // namespace
 
 OrderedWeights::OrderedWeights(const Desc& plain, const Desc& ordered, bool back, Workplace& workplace)
     : memory_(ordered, workplace.engine()),
-      reorder_(back ? DescribeReorder(workplace.engine(), ordered, plain)
-                    : DescribeReorder(workplace.engine(), plain, ordered),
+      reorder_(dnnl::reorder::primitive_desc(workplace.engine(), back ? ordered : plain, workplace.engine(),
+                                             back ? plain : ordered, Attributes()),
                workplace) {}
 
 ConvForward::ConvForward(const ConvShape& s, Workplace& workplace)
-    : desc_(DescribeConvForward(workplace.engine(), Input(s, workplace), AnyFilter(s, workplace), Bias(s),
-                                Output(s, workplace), s.relu)),
+    : desc_(Describe<dnnl::convolution_forward>(workplace.engine(), Attributes(s.relu), kTraining, kDirect,
+                                                Input(s, workplace), AnyFilter(s, workplace), Bias(s),
+                                                Output(s, workplace), kStride, kPadding, kPadding)),
       convolve_(desc_, workplace),
       filter_(PlainFilter(s), desc_.weights_desc(), /*back=*/false, workplace) {}
 
@@ -67,22 +86,20 @@ void ConvForward::Run(const void* x, const float* weight, const float* bias, voi
 }
 
 ConvBackward::Data::Data(const ConvShape& s, Workplace& workplace)
-    : desc(DescribeConvBackwardData(workplace.engine(), Input(s, workplace), AnyFilter(s, workplace),
-                                    Output(s, workplace))),
+    : desc(ConvDataGradient(s, workplace)),
       convolve(desc, workplace),
       filter(PlainFilter(s), desc.weights_desc(), /*back=*/false, workplace) {}
 
 ConvBackward::Weights::Weights(const ConvShape& s, Workplace& workplace)
-    : desc(DescribeConvBackwardWeights(workplace.engine(), Input(s, workplace), AnyFilterGradient(s), Bias(s),
-                                       Output(s, workplace))),
+    : desc(ConvFilterGradients(s, workplace)),
       convolve(desc, workplace),
       filter_sum(PlainFilter(s), desc.diff_weights_desc(), /*back=*/true, workplace),
       filter(desc.diff_weights_desc(), workplace.engine()),
       bias(Bias(s), workplace.engine()) {}
 
-ConvBackward::ConvBackward(const ConvShape& shape, int threads, Workplace& workplace)
+ConvBackward::ConvBackward(const ConvShape& shape, Workplace& workplace)
     : shape_(shape),
-      group_shape_(GroupOf(shape, threads, workplace.activations())),
+      group_shape_(GroupOf(shape, workplace.threads(), workplace.activations())),
       workplace_(workplace),
       weights_(group_shape_, workplace) {}
 
@@ -106,7 +123,9 @@ void ConvBackward::Run(const void* x, const float* weight, const void* y, void* 
   float* const group_bias = static_cast<float*>(weights_.bias.get_data_handle());
   for (int group = 0; group < groups; ++group) {
     const void* const group_dy = y_of(dy, group);
-    if (shape_.relu) MaskWhereZero(type, y_step, y_of(y, group), const_cast<void*>(group_dy));
+    if (shape_.relu) {
+      cpu::MaskWhereZero({y_of(y, group), y_step, type}, {const_cast<void*>(group_dy), y_step, type});
+    }
     const bool first = group == 0;
     weights_.convolve.Run({{DNNL_ARG_SRC, x_of(x, group)},
                            {DNNL_ARG_DIFF_DST, group_dy},

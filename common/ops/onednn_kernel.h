@@ -20,9 +20,11 @@ namespace psring::onednn {
 // step must not leave a small block on the heap each time: reserve a vector instead.
 class Workplace {
  public:
-  // `activations`: what layers read and write; float32 or bfloat16.
-  explicit Workplace(DType activations) : activations_(activations) {}
+  // `threads`: the cores that one kernel uses. `activations`: what layers read and write; float32 or
+  // bfloat16.
+  Workplace(int threads, DType activations) : threads_(threads), activations_(activations) {}
 
+  int threads() const { return threads_; }
   DType activations() const { return activations_; }
   dnnl::memory::data_type activation_type() const {
     return activations_ == DType::kBFloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
@@ -35,6 +37,7 @@ class Workplace {
   void Reserve(size_t bytes);
 
  private:
+  const int threads_;
   const DType activations_;
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};

@@ -69,7 +69,7 @@ class ConvForward {
 // Processes a few pictures at a time: masks dy, then reads it for dx and dweight while it is in the cache.
 class ConvBackward {
  public:
-  ConvBackward(const ConvShape& shape, int threads, Workplace& workplace);
+  ConvBackward(const ConvShape& shape, Workplace& workplace);
   void Run(const void* x, const float* weight, const void* y, void* dy, void* dx, float* dweight,
            float* dbias);
 
@@ -94,8 +94,5 @@ class ConvBackward {
   Weights weights_;
   std::optional<Data> data_;  // created when a dx is first requested: a first layer never needs it
 };
-
-// dy = 0 where y is 0, for `count` elements of `type`.
-void MaskWhereZero(DType type, size_t count, const void* y, void* dy);
 
 }  // namespace psring::onednn

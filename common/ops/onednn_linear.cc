@@ -16,14 +16,46 @@ Desc WeightsFor(int rows, int columns, Type type, Tag plain) {
   return Matrix(rows, columns, type, type == Type::f32 ? plain : Tag::any);
 }
 
+// The type of activations, as oneDNN names it, and matrices of a layer's activations.
+Type TypeOf(const Workplace& workplace) { return workplace.activation_type(); }
+Desc LinearInput(const LinearShape& s, const Workplace& w) { return Matrix(s.batch, s.inputs, TypeOf(w)); }
+Desc LinearOutput(const LinearShape& s, const Workplace& w) { return Matrix(s.batch, s.outputs, TypeOf(w)); }
+
+// `weight` in the layout of `ordered`; itself if the primitive reads plain weights.
+const void* Ordered(std::optional<OrderedWeights>& ordered, const float* weight) {
+  if (!ordered.has_value()) return weight;
+  ordered->FromPlain(weight);
+  return ordered->data();
+}
+
+// dx = dy weight.
+dnnl::inner_product_backward_data::primitive_desc LinearDataGradient(const LinearShape& s, Workplace& w) {
+  const Desc weight = WeightsFor(s.outputs, s.inputs, TypeOf(w), Tag::ab);
+  const auto forward = Describe<dnnl::inner_product_forward>(
+      w.engine(), {}, dnnl::prop_kind::forward_training, LinearInput(s, w), weight, LinearOutput(s, w));
+  return DescribeBackward<dnnl::inner_product_backward_data>(w.engine(), forward, LinearInput(s, w), weight,
+                                                             LinearOutput(s, w));
+}
+
+// dweight = dy^T x, dbias = column sums of dy.
+dnnl::inner_product_backward_weights::primitive_desc LinearWeightGradients(const LinearShape& s,
+                                                                           Workplace& w) {
+  const Desc bias({s.outputs}, Type::f32, Tag::a);
+  const auto forward = Describe<dnnl::inner_product_forward>(
+      w.engine(), {}, dnnl::prop_kind::forward_training, LinearInput(s, w),
+      WeightsFor(s.outputs, s.inputs, TypeOf(w), Tag::ab), bias, LinearOutput(s, w));
+  return DescribeBackward<dnnl::inner_product_backward_weights>(w.engine(), forward, LinearInput(s, w),
+                                                                Matrix(s.outputs, s.inputs, Type::f32), bias,
+                                                                LinearOutput(s, w));
+}
+
 }  // namespace
 
 // Forward is a matmul, which is up to a fifth faster here than an inner product; backward is not.
 LinearForward::LinearForward(const LinearShape& s, Workplace& workplace)
-    : desc_(DescribeMatMul(workplace.engine(), Matrix(s.batch, s.inputs, workplace.activation_type()),
-                           WeightsFor(s.inputs, s.outputs, workplace.activation_type(), Tag::ba),
-                           Matrix(1, s.outputs, Type::f32),
-                           Matrix(s.batch, s.outputs, workplace.activation_type()), s.relu)),
+    : desc_(Describe<dnnl::matmul>(workplace.engine(), Attributes(s.relu), LinearInput(s, workplace),
+                                   WeightsFor(s.inputs, s.outputs, TypeOf(workplace), Tag::ba),
+                                   Matrix(1, s.outputs, Type::f32), LinearOutput(s, workplace))),
       multiply_(desc_, workplace) {
   if (workplace.activations() == DType::kFloat32) return;
   weights_.emplace(Matrix(s.inputs, s.outputs, Type::f32, Tag::ba), desc_.weights_desc(), /*back=*/false,
@@ -31,53 +63,35 @@ LinearForward::LinearForward(const LinearShape& s, Workplace& workplace)
 }
 
 void LinearForward::Run(const void* x, const float* weight, const float* bias, void* y) {
-  const void* read = weight;
-  if (weights_.has_value()) {
-    weights_->FromPlain(weight);
-    read = weights_->data();
-  }
-  multiply_.Run({{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, read}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, y}});
+  multiply_.Run({{DNNL_ARG_SRC, x},
+                 {DNNL_ARG_WEIGHTS, Ordered(weights_, weight)},
+                 {DNNL_ARG_BIAS, bias},
+                 {DNNL_ARG_DST, y}});
 }
 
 LinearBackward::LinearBackward(const LinearShape& s, Workplace& workplace)
     : shape_(s),
       type_(workplace.activations()),
-      desc_(DescribeLinearBackwardData(workplace.engine(),
-                                       Matrix(s.batch, s.inputs, workplace.activation_type()),
-                                       WeightsFor(s.outputs, s.inputs, workplace.activation_type(), Tag::ab),
-                                       Matrix(s.batch, s.outputs, workplace.activation_type()))),
+      desc_(LinearDataGradient(s, workplace)),
       data_(desc_, workplace),
-      weights_(DescribeLinearBackwardWeights(
-                   workplace.engine(), Matrix(s.batch, s.inputs, workplace.activation_type()),
-                   Matrix(s.outputs, s.inputs, Type::f32), Desc({s.outputs}, Type::f32, Tag::a),
-                   Matrix(s.batch, s.outputs, workplace.activation_type())),
-               workplace) {
+      weights_(LinearWeightGradients(s, workplace), workplace) {
   if (type_ == DType::kFloat32) return;
   ordered_.emplace(Matrix(s.outputs, s.inputs, Type::f32), desc_.weights_desc(), /*back=*/false, workplace);
 }
 
 void LinearBackward::Run(const void* x, const float* weight, const void* y, void* dy, void* dx,
                          float* dweight, float* dbias) {
-  if (shape_.relu) MaskWhereZero(type_, size_t(shape_.batch) * shape_.outputs, y, dy);
+  if (shape_.relu) {
+    const size_t count = size_t(shape_.batch) * shape_.outputs;
+    cpu::MaskWhereZero({y, count, type_}, {dy, count, type_});
+  }
   weights_.Run({{DNNL_ARG_SRC, x},
                 {DNNL_ARG_DIFF_DST, dy},
                 {DNNL_ARG_DIFF_WEIGHTS, dweight},
                 {DNNL_ARG_DIFF_BIAS, dbias}});
   if (dx == nullptr) return;
-  const void* read = weight;
-  if (ordered_.has_value()) {
-    ordered_->FromPlain(weight);
-    read = ordered_->data();
-  }
-  data_.Run({{DNNL_ARG_DIFF_DST, dy}, {DNNL_ARG_WEIGHTS, read}, {DNNL_ARG_DIFF_SRC, dx}});
-}
-
-void MaskWhereZero(DType type, size_t count, const void* y, void* dy) {
-  if (type == DType::kBFloat16) {
-    cpu::MaskWhereZero(count, static_cast<const cpu::BFloat16Bits*>(y), static_cast<cpu::BFloat16Bits*>(dy));
-  } else {
-    cpu::MaskWhereZero(count, static_cast<const float*>(y), static_cast<float*>(dy));
-  }
+  data_.Run(
+      {{DNNL_ARG_DIFF_DST, dy}, {DNNL_ARG_WEIGHTS, Ordered(ordered_, weight)}, {DNNL_ARG_DIFF_SRC, dx}});
 }
 
 }  // namespace psring::onednn

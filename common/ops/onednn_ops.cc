@@ -3,7 +3,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -23,7 +22,7 @@ std::string Name(const ConvShape& s) {
 
 class OneDnnOps : public CpuOps {
  public:
-  OneDnnOps(int threads, DType activations) : threads_(threads), workplace_(activations) {
+  OneDnnOps(int threads, DType activations) : workplace_(threads, activations) {
     PSRING_CHECK(threads > 0);
     PSRING_CHECK(activations == DType::kFloat32 ||
                  (activations == DType::kBFloat16 && BFloat16Support() != BFloat16::kNone));
@@ -36,67 +35,58 @@ class OneDnnOps : public CpuOps {
 
   void LinearForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                      Stream& stream) override {
-    CheckForward(shape, x, weight, bias, y);
-    CheckTypes(x, y);
-    Enqueue(stream, shape, [=, this] {
-      Layer(linear_forward_, shape, workplace_).Run(x.data, weight.floats(), bias.floats(), y.data);
-    });
+    Forward(linear_forward_, shape, x, weight, bias, y, stream);
   }
-
   void LinearBackward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
                       Span dweight, Span dbias, Stream& stream) override {
-    CheckForward(shape, x, weight, dbias, y);
-    CheckBackward(x, weight, y, dy, dx, dweight);
-    CheckTypes(x, y);
-    CheckTypes(dy, dx.data == nullptr ? ConstSpan(dy) : ConstSpan(dx));
-    Enqueue(stream, shape, [=, this] {
-      Layer(linear_backward_, shape, workplace_)
-          .Run(x.data, weight.floats(), y.data, dy.data, dx.data, dweight.floats(), dbias.floats());
-    });
+    Backward(linear_backward_, shape, x, weight, y, dy, dx, dweight, dbias, stream);
   }
-
   void ConvForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                    Stream& stream) override {
-    CheckForward(shape, x, weight, bias, y);
-    CheckTypes(x, y);
-    Enqueue(stream, shape, [=, this] {
-      Layer(conv_forward_, shape, workplace_).Run(x.data, weight.floats(), bias.floats(), y.data);
-    });
+    Forward(conv_forward_, shape, x, weight, bias, y, stream);
   }
-
   void ConvBackward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
                     Span dweight, Span dbias, Stream& stream) override {
-    CheckForward(shape, x, weight, dbias, y);
-    CheckBackward(x, weight, y, dy, dx, dweight);
-    CheckTypes(x, y);
-    CheckTypes(dy, dx.data == nullptr ? ConstSpan(dy) : ConstSpan(dx));
-    Enqueue(stream, shape, [=, this] {
-      Layer(conv_backward_, shape, threads_, workplace_)
-          .Run(x.data, weight.floats(), y.data, dy.data, dx.data, dweight.floats(), dbias.floats());
-    });
+    Backward(conv_backward_, shape, x, weight, y, dy, dx, dweight, dbias, stream);
   }
 
  private:
-  void CheckTypes(ConstSpan a, ConstSpan b) const {
-    PSRING_CHECK(a.type == activations() && b.type == activations());
+  template <typename Shape, typename Layer>
+  using Layers = std::map<Shape, std::unique_ptr<Layer>>;
+
+  template <typename Shape, typename Layer>
+  void Forward(Layers<Shape, Layer>& layers, const Shape& shape, ConstSpan x, ConstSpan weight,
+               ConstSpan bias, Span y, Stream& stream) {
+    CheckForward(shape, x, weight, bias, y);
+    PSRING_CHECK(x.type == activations() && y.type == activations());
+    Enqueue(layers, shape, stream,
+            [=](Layer& layer) { layer.Run(x.data, weight.floats(), bias.floats(), y.data); });
   }
 
-  // The layer of this shape, created on first use.
-  template <typename Shape, typename L, typename... Args>
-  static L& Layer(std::map<Shape, std::unique_ptr<L>>& layers, const Shape& shape, Args&&... args) {
-    std::unique_ptr<L>& layer = layers[shape];
-    if (layer == nullptr) layer = std::make_unique<L>(shape, args...);
-    return *layer;
+  template <typename Shape, typename Layer>
+  void Backward(Layers<Shape, Layer>& layers, const Shape& shape, ConstSpan x, ConstSpan weight, ConstSpan y,
+                Span dy, Span dx, Span dweight, Span dbias, Stream& stream) {
+    CheckForward(shape, x, weight, dbias, y);
+    CheckBackward(x, weight, y, dy, dx, dweight);
+    for (const DType type : {x.type, y.type, dy.type, dx.data == nullptr ? dy.type : dx.type}) {
+      PSRING_CHECK(type == activations());
+    }
+    Enqueue(layers, shape, stream, [=](Layer& layer) {
+      layer.Run(x.data, weight.floats(), y.data, dy.data, dx.data, dweight.floats(), dbias.floats());
+    });
   }
 
-  // Converts oneDNN's exceptions to a status.
-  template <typename Shape, typename Work>
-  void Enqueue(Stream& stream, const Shape& shape, Work work) {
-    stream.Run([threads = threads_, shape, work = std::move(work)] {
+  // Calls `work` with the layer of this shape, which is created on first use. Converts oneDNN's exceptions to
+  // a status.
+  template <typename Shape, typename Layer, typename Work>
+  void Enqueue(Layers<Shape, Layer>& layers, const Shape& shape, Stream& stream, Work work) {
+    stream.Run([this, &layers, shape, work = std::move(work)] {
       omp_set_num_threads(
-          threads);  // applies to the thread that runs the stream, which may not be the caller
+          workplace_.threads());  // of the thread that runs the stream, which may not be the caller
       try {
-        work();
+        std::unique_ptr<Layer>& layer = layers[shape];
+        if (layer == nullptr) layer = std::make_unique<Layer>(shape, workplace_);
+        work(*layer);
       } catch (const dnnl::error& error) {
         return absl::InternalError(absl::StrCat("oneDNN: ", Name(shape), ": ", error.what()));
       }
@@ -104,13 +94,12 @@ class OneDnnOps : public CpuOps {
     });
   }
 
-  const int threads_;
   // Declared first: the layers borrow it.
   onednn::Workplace workplace_;
-  std::map<LinearShape, std::unique_ptr<onednn::LinearForward>> linear_forward_;
-  std::map<LinearShape, std::unique_ptr<onednn::LinearBackward>> linear_backward_;
-  std::map<ConvShape, std::unique_ptr<onednn::ConvForward>> conv_forward_;
-  std::map<ConvShape, std::unique_ptr<onednn::ConvBackward>> conv_backward_;
+  Layers<LinearShape, onednn::LinearForward> linear_forward_;
+  Layers<LinearShape, onednn::LinearBackward> linear_backward_;
+  Layers<ConvShape, onednn::ConvForward> conv_forward_;
+  Layers<ConvShape, onednn::ConvBackward> conv_backward_;
 };
 
 }  // namespace

@@ -1,41 +1,63 @@
-// The differences between oneDNN 2 and 3: how a primitive is described. CMake compiles
-// onednn_primitives_v2.cc or onednn_primitives_v3.cc, depending on the headers.
+// Primitive descriptors for oneDNN 2, which builds them from an operation descriptor, and oneDNN 3, which
+// builds them directly. The arguments are the same, so the version is recognised by the constructor that
+// exists.
 //
-// Weights and diff_weights may be of format `any`: oneDNN then chooses a layout, which the result contains.
-// The caller provides the scratch memory (one buffer for all primitives). Throws dnnl::error if oneDNN has no
+// Weights may be of format `any`: oneDNN then chooses a layout, which the result contains. The caller
+// provides the scratch memory (one buffer for all primitives). Throws dnnl::error if oneDNN has no
 // implementation.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
+#include <type_traits>
 
 namespace psring::onednn {
 
 using Desc = dnnl::memory::desc;
 
-// y = a b + bias; relu: y = max(0, .).
-dnnl::matmul::primitive_desc DescribeMatMul(const dnnl::engine& engine, const Desc& a, const Desc& b,
-                                            const Desc& bias, const Desc& y, bool relu);
+inline dnnl::primitive_attr Attributes(bool relu = false) {
+  const auto append_relu = [](auto& operations) {
+    constexpr auto kRelu = dnnl::algorithm::eltwise_relu;
+    if constexpr (requires { operations.append_eltwise(kRelu, 0.0f, 0.0f); }) {
+      operations.append_eltwise(kRelu, /*alpha=*/0.0f, /*beta=*/0.0f);
+    } else {
+      operations.append_eltwise(/*scale=*/1.0f, kRelu, /*alpha=*/0.0f, /*beta=*/0.0f);
+    }
+  };
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (relu) {
+    dnnl::post_ops operations;
+    append_relu(operations);
+    attributes.set_post_ops(operations);
+  }
+  return attributes;
+}
 
-// dx = dy weight.
-dnnl::inner_product_backward_data::primitive_desc DescribeLinearBackwardData(const dnnl::engine& engine,
-                                                                             const Desc& dx,
-                                                                             const Desc& weight,
-                                                                             const Desc& dy);
-// dweight = dy^T x, dbias = column sums of dy.
-dnnl::inner_product_backward_weights::primitive_desc DescribeLinearBackwardWeights(
-    const dnnl::engine& engine, const Desc& x, const Desc& dweight, const Desc& dbias, const Desc& dy);
+// `arguments`: as oneDNN's constructors take them after the engine.
+template <typename Primitive, typename... Arguments>
+typename Primitive::primitive_desc Describe(const dnnl::engine& engine,
+                                            const dnnl::primitive_attr& attributes,
+                                            const Arguments&... arguments) {
+  using Result = typename Primitive::primitive_desc;
+  if constexpr (std::is_constructible_v<Result, const dnnl::engine&, const Arguments&...,
+                                        const dnnl::primitive_attr&>) {
+    return Result(engine, arguments..., attributes);
+  } else {
+    return Result(typename Primitive::desc(arguments...), attributes, engine);
+  }
+}
 
-// Stride 1, no padding.
-dnnl::convolution_forward::primitive_desc DescribeConvForward(const dnnl::engine& engine, const Desc& x,
-                                                              const Desc& weight, const Desc& bias,
-                                                              const Desc& y, bool relu);
-dnnl::convolution_backward_data::primitive_desc DescribeConvBackwardData(const dnnl::engine& engine,
-                                                                         const Desc& dx, const Desc& weight,
-                                                                         const Desc& dy);
-dnnl::convolution_backward_weights::primitive_desc DescribeConvBackwardWeights(
-    const dnnl::engine& engine, const Desc& x, const Desc& dweight, const Desc& dbias, const Desc& dy);
-
-// From one layout to another.
-dnnl::reorder::primitive_desc DescribeReorder(const dnnl::engine& engine, const Desc& from, const Desc& to);
+// `forward`: the descriptor of the forward primitive that this one belongs to.
+template <typename Primitive, typename Forward, typename... Arguments>
+typename Primitive::primitive_desc DescribeBackward(const dnnl::engine& engine, const Forward& forward,
+                                                    const Arguments&... arguments) {
+  using Result = typename Primitive::primitive_desc;
+  if constexpr (std::is_constructible_v<Result, const dnnl::engine&, const Arguments&..., const Forward&,
+                                        const dnnl::primitive_attr&>) {
+    return Result(engine, arguments..., forward, Attributes());
+  } else {
+    return Result(typename Primitive::desc(arguments...), Attributes(), engine, forward);
+  }
+}
 
 }  // namespace psring::onednn

@@ -17,11 +17,12 @@
 // programming errors (PSRING_CHECK).
 #pragma once
 
-#include <cstddef>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
@@ -71,6 +72,8 @@ struct MomentumStep {  // v = momentum v + g; w -= learning_rate v   (PyTorch's 
 struct AdamStep {  // Kingma & Ba 2015, with the bias corrections folded in by the caller: 1 - beta^t
   float gradient_scale, learning_rate, beta1, beta2, epsilon, bias_correction1, bias_correction2;
 };
+// In the order of the number of slots of state that they need: 0, 1 (v), 2 (mean, variance).
+using OptimizerStep = std::variant<SgdStep, MomentumStep, AdamStep>;
 
 class Ops {
  public:
@@ -123,12 +126,9 @@ class Ops {
   // SumOfSquares of gradient_norm.h.
   virtual void AddSquares(ConstSpan values, double* sum, Stream& stream) = 0;
 
-  // `weights`, `gradient` and the optimizer's slots have the same count.
-  virtual void Apply(const SgdStep& step, Span weights, ConstSpan gradient, Stream& stream) = 0;
-  virtual void Apply(const MomentumStep& step, Span weights, ConstSpan gradient, Span velocity,
-                     Stream& stream) = 0;
-  virtual void Apply(const AdamStep& step, Span weights, ConstSpan gradient, Span mean, Span variance,
-                     Stream& stream) = 0;
+  // `weights`, `gradient` and the slots that the step needs have the same count.
+  virtual void Apply(const OptimizerStep& step, Span weights, ConstSpan gradient,
+                     const std::array<Span, 2>& slots, Stream& stream) = 0;
 };
 
 std::unique_ptr<Ops> MakeReferenceOps();

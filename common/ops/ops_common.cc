@@ -37,6 +37,12 @@ void CheckPool(const PoolShape& shape, size_t pooled, size_t full) {
   PSRING_CHECK(pooled == full / 4);
 }
 
+void CheckStep(const OptimizerStep& step, Span weights, ConstSpan gradient,
+               const std::array<Span, 2>& slots) {
+  PSRING_CHECK(weights.count == gradient.count);
+  for (size_t i = 0; i < step.index(); ++i) PSRING_CHECK(slots[i].count == weights.count);
+}
+
 elementwise::AdamRates RatesOf(const AdamStep& step) {
   return {.scale = step.gradient_scale,
           .beta1 = step.beta1,

@@ -14,6 +14,9 @@ void CheckBackward(ConstSpan x, ConstSpan weight, ConstSpan y, ConstSpan dy, Con
 // The pooled side has a quarter of the elements.
 void CheckPool(const PoolShape& shape, size_t pooled, size_t full);
 
+// The counts of Ops::Apply.
+void CheckStep(const OptimizerStep& step, Span weights, ConstSpan gradient, const std::array<Span, 2>& slots);
+
 elementwise::AdamRates RatesOf(const AdamStep& step);
 
 }  // namespace psring

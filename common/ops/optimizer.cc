@@ -1,6 +1,5 @@
 #include "common/ops/optimizer.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -8,6 +7,18 @@
 
 namespace psring {
 namespace {
+
+struct OptimizerRow {
+  std::string name;
+  std::vector<std::string> slots;
+};
+const OptimizerRow& RowOf(OptimizerKind kind) {
+  static const auto& rows = *new std::vector<OptimizerRow>{// in the order of OptimizerKind
+                                                           {"sgd", {}},
+                                                           {"momentum", {"momentum_buffer"}},
+                                                           {"adam", {"exp_avg", "exp_avg_sq"}}};
+  return rows[static_cast<size_t>(kind)];
+}
 
 // 1 - beta^t for the float beta that the kernel uses: at t = 1 the corrected mean is then exactly the
 // gradient.
@@ -26,23 +37,9 @@ absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& name) {
       absl::StrCat("unknown optimizer \"", name, "\"; there are sgd, momentum, adam"));
 }
 
-std::string OptimizerName(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kSgd:
-      return "sgd";
-    case OptimizerKind::kMomentum:
-      return "momentum";
-    case OptimizerKind::kAdam:
-      return "adam";
-  }
-  return "";
-}
+std::string OptimizerName(OptimizerKind kind) { return RowOf(kind).name; }
 
-const std::vector<std::string>& OptimizerSlots(OptimizerKind kind) {
-  static const std::vector<std::string> sgd = {}, momentum = {"momentum_buffer"},
-                                        adam = {"exp_avg", "exp_avg_sq"};
-  return kind == OptimizerKind::kSgd ? sgd : kind == OptimizerKind::kMomentum ? momentum : adam;
-}
+const std::vector<std::string>& OptimizerSlots(OptimizerKind kind) { return RowOf(kind).slots; }
 
 double LearningRate(const LrSchedule& schedule, int64_t samples_before) {
   const double peak = schedule.base * schedule.scale;
@@ -72,26 +69,21 @@ void Optimizer::Apply(size_t first, Span weights, ConstSpan gradient, int64_t sa
   PSRING_CHECK(weights.count == gradient.count && samples > 0 && update > 0);
   const float scale = static_cast<float>(factor / static_cast<double>(samples));
   const float rate = static_cast<float>(learning_rate);
-  const auto slot = [&](size_t i) { return slots_[i].span().Slice(first, weights.count); };
-  switch (config_.kind) {
-    case OptimizerKind::kSgd:
-      ops.Apply(SgdStep{scale, rate}, weights, gradient, stream);
-      return;
-    case OptimizerKind::kMomentum:
-      ops.Apply(MomentumStep{scale, rate, static_cast<float>(config_.momentum)}, weights, gradient, slot(0),
-                stream);
-      return;
-    case OptimizerKind::kAdam:
-      ops.Apply(AdamStep{.gradient_scale = scale,
-                         .learning_rate = rate,
-                         .beta1 = static_cast<float>(config_.beta1),
-                         .beta2 = static_cast<float>(config_.beta2),
-                         .epsilon = static_cast<float>(config_.epsilon),
-                         .bias_correction1 = BiasCorrection(config_.beta1, update),
-                         .bias_correction2 = BiasCorrection(config_.beta2, update)},
-                weights, gradient, slot(0), slot(1), stream);
-      return;
+  std::array<Span, 2> slots;
+  for (size_t i = 0; i < slots_.size(); ++i) slots[i] = slots_[i].span().Slice(first, weights.count);
+  OptimizerStep step = SgdStep{scale, rate};
+  if (config_.kind == OptimizerKind::kMomentum) {
+    step = MomentumStep{scale, rate, static_cast<float>(config_.momentum)};
+  } else if (config_.kind == OptimizerKind::kAdam) {
+    step = AdamStep{.gradient_scale = scale,
+                    .learning_rate = rate,
+                    .beta1 = static_cast<float>(config_.beta1),
+                    .beta2 = static_cast<float>(config_.beta2),
+                    .epsilon = static_cast<float>(config_.epsilon),
+                    .bias_correction1 = BiasCorrection(config_.beta1, update),
+                    .bias_correction2 = BiasCorrection(config_.beta2, update)};
   }
+  ops.Apply(step, weights, gradient, slots, stream);
 }
 
 void Optimizer::Load(const std::vector<ConstSpan>& slots, Stream& stream) const {

@@ -11,16 +11,15 @@ namespace {
 
 double Activate(bool relu, double value) { return relu ? std::max(value, 0.0) : value; }
 
-void Linear(const LinearShape& s, const float* x, const float* weight, const float* bias, float* y) {
-  for (int n = 0; n < s.batch; ++n) {
-    for (int o = 0; o < s.outputs; ++o) {
-      double sum = bias[o];
-      for (int i = 0; i < s.inputs; ++i) {
-        sum += double{x[size_t(n) * s.inputs + i]} * weight[size_t(o) * s.inputs + i];
-      }
-      y[size_t(n) * s.outputs + o] = static_cast<float>(Activate(s.relu, sum));
-    }
-  }
+// A linear layer is a convolution of pictures of one pixel.
+ConvShape AsConvolution(const LinearShape& s) {
+  return {.batch = s.batch,
+          .height = 1,
+          .width = 1,
+          .in_channels = s.inputs,
+          .out_channels = s.outputs,
+          .kernel = 1,
+          .relu = s.relu};
 }
 
 // Visits a convolution: f(y's offset, x's offset, weight's offset, in_channels) for every output channel,
@@ -55,43 +54,18 @@ class ReferenceOps : public CpuOps {
 
   void LinearForward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                      Stream& stream) override {
-    CheckForward(s, x, weight, bias, y);
-    stream.Run([=] {
-      Linear(s, x.floats(), weight.floats(), bias.floats(), y.floats());
-      return absl::OkStatus();
-    });
+    ConvForward(AsConvolution(s), x, weight, bias, y, stream);
   }
 
   void LinearBackward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
                       Span dweight, Span dbias, Stream& stream) override {
-    CheckForward(s, x, weight, dbias, y);
-    CheckBackward(x, weight, y, dy, dx, dweight);
-    stream.Run([=] {
-      if (s.relu) cpu::MaskWhereZero(dy.count, y.floats(), dy.floats());
-      std::vector<double> dx_sum(dx.data == nullptr ? 0 : dx.count), dweight_sum(dweight.count),
-          dbias_sum(dbias.count);
-      for (int n = 0; n < s.batch; ++n) {
-        for (int o = 0; o < s.outputs; ++o) {
-          const double d = dy.floats()[size_t(n) * s.outputs + o];
-          dbias_sum[o] += d;
-          for (int i = 0; i < s.inputs; ++i) {
-            const size_t x_at = size_t(n) * s.inputs + i, weight_at = size_t(o) * s.inputs + i;
-            dweight_sum[weight_at] += d * x.floats()[x_at];
-            if (!dx_sum.empty()) dx_sum[x_at] += d * weight.floats()[weight_at];
-          }
-        }
-      }
-      StoreRounded(dx_sum, dx.floats());
-      StoreRounded(dweight_sum, dweight.floats());
-      StoreRounded(dbias_sum, dbias.floats());
-      return absl::OkStatus();
-    });
+    ConvBackward(AsConvolution(s), x, weight, y, dy, dx, dweight, dbias, stream);
   }
 
   void ConvForward(const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                    Stream& stream) override {
     CheckForward(s, x, weight, bias, y);
-    stream.Run([=] {
+    Run(stream, [=] {
       std::vector<double> sum(y.count);
       for (size_t i = 0; i < y.count; ++i) sum[i] = bias.floats()[i % s.out_channels];
       ForEachTap(s, [&](size_t y_at, size_t x_at, size_t weight_at) {
@@ -101,7 +75,6 @@ class ReferenceOps : public CpuOps {
       });
       for (double& value : sum) value = Activate(s.relu, value);
       StoreRounded(sum, y.floats());
-      return absl::OkStatus();
     });
   }
 
@@ -109,8 +82,8 @@ class ReferenceOps : public CpuOps {
                     Span dweight, Span dbias, Stream& stream) override {
     CheckForward(s, x, weight, dbias, y);
     CheckBackward(x, weight, y, dy, dx, dweight);
-    stream.Run([=] {
-      if (s.relu) cpu::MaskWhereZero(dy.count, y.floats(), dy.floats());
+    Run(stream, [=] {
+      if (s.relu) cpu::MaskWhereZero(y, dy);
       std::vector<double> dx_sum(dx.data == nullptr ? 0 : dx.count), dweight_sum(dweight.count),
           dbias_sum(dbias.count);
       for (size_t i = 0; i < dy.count; ++i) dbias_sum[i % s.out_channels] += dy.floats()[i];
@@ -124,7 +97,6 @@ class ReferenceOps : public CpuOps {
       StoreRounded(dx_sum, dx.floats());
       StoreRounded(dweight_sum, dweight.floats());
       StoreRounded(dbias_sum, dbias.floats());
-      return absl::OkStatus();
     });
   }
 };

@@ -38,15 +38,11 @@ absl::StatusOr<ServerRole> ServerRoleOf(const TrainingOptions& training, int pro
     role.servers = ServersOf(training, 0);
     const int training_processes = processes - role.servers;
     role.workers = training_processes * each;
-    const char* const what = each == 1 ? " rank" : " process";
     if (training_processes < 1) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--server_placement dedicated makes the last ", role.servers, what,
-                       role.servers == 1 ? ""
-                       : each == 1       ? "s"
-                                         : "es",
-                       " of ", processes, role.servers == 1 ? " a server" : " servers",
-                       ", and leaves none to train; start more processes, or choose another placement"));
+          absl::StrCat("--server_placement dedicated needs ", role.servers, " of the ", processes,
+                       each == 1 ? " ranks" : " processes",
+                       " for servers, and none is left to train; start more, or choose another placement"));
     }
     if (process >= training_processes) role.becomes = process - training_processes;
     return role;

@@ -1,5 +1,4 @@
-// The command line of one parameter server of a training run: used by psring and by
-// trainers that start servers.
+// Which processes of a training run are parameter servers, and the command line of one.
 #pragma once
 
 #include <string>
@@ -25,13 +24,13 @@ struct ServerStart {
 // Without the program's name. Checkpoint flags are added by the caller.
 std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerStart& place);
 
-// The role of a process that was started by a launcher which knows only processes, if the strategy needs
-// servers. --server_placement: with `rank0` the process of rank 0 starts all of them; with `colocated` every
-// process starts one for each of its ranks; with `dedicated` the last processes are the servers. Pure.
+// The role of a process if the strategy needs servers and the launcher starts only ranks. --server_placement:
+// with `rank0` the process of rank 0 starts all servers; with `colocated` every process starts one for each
+// of its ranks; with `dedicated` the last processes are the servers. Pure.
 struct ServerRole {
   int workers = 1;          // the ranks that train: those below this number
   int servers = 1;          // of all
-  int becomes = -1;         // this process is to be this server, and no worker
+  int becomes = -1;         // this process is this server and not a worker; -1: a worker
   std::vector<int> starts;  // the servers that this process starts
 };
 // `process` of `processes`, each of --ranks_per_process ranks. InvalidArgument: no rank would be left to

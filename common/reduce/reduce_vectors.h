@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 #include "common/reduce/sixteen_bits.h"  // always inlined
 

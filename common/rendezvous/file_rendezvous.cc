@@ -70,7 +70,7 @@ class FileRendezvous final : public Rendezvous {
         refused = absl::Status(
             member.status().code(),
             absl::StrCat(member.status().message(), absl::IsAlreadyExists(member.status())
-                                                        ? "; runs at the same time need a file each"
+                                                        ? "; concurrent runs need different files"
                                                         : ""));
         const int64_t number =
             static_cast<int64_t>(std::count_if(values.begin(), values.end(), [](const auto& entry) {

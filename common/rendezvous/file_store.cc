@@ -44,27 +44,25 @@ flock LockOf(short type, off_t first, off_t bytes) {
   return lock;
 }
 
-bool ReadAt(int fd, void* to, size_t bytes, off_t at) {
-  for (char* place = static_cast<char*>(to); bytes > 0;) {
-    const ssize_t n = pread(fd, place, bytes, at);
+// All `bytes` by pread or pwrite. False: errno says why.
+template <typename Transfer, typename Byte>
+bool TransferAll(const Transfer& transfer, int fd, Byte* data, size_t bytes, off_t at) {
+  while (bytes > 0) {
+    const ssize_t n = transfer(fd, data, bytes, at);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      if (n == 0) errno = EIO;
-      return false;
-    }
-    place += n, at += n, bytes -= static_cast<size_t>(n);
+    if (n == 0) errno = EIO;
+    if (n <= 0) return false;
+    data += n, at += n, bytes -= static_cast<size_t>(n);
   }
   return true;
 }
 
+bool ReadAt(int fd, void* to, size_t bytes, off_t at) {
+  return TransferAll(pread, fd, static_cast<char*>(to), bytes, at);
+}
+
 bool WriteAt(int fd, const void* from, size_t bytes, off_t at) {
-  for (const char* place = static_cast<const char*>(from); bytes > 0;) {
-    const ssize_t n = pwrite(fd, place, bytes, at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    place += n, at += n, bytes -= static_cast<size_t>(n);
-  }
-  return true;
+  return TransferAll(pwrite, fd, static_cast<const char*>(from), bytes, at);
 }
 
 }  // namespace
@@ -87,14 +85,14 @@ absl::Status FileStore::OpenFile() {
   file_ = FileDescriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file_.valid()) return Failed("it cannot be opened");
   struct stat status;
-  if (fstat(file_.get(), &status) != 0) return Failed("it cannot be looked at");
+  if (fstat(file_.get(), &status) != 0) return Failed("its status cannot be read");
   if (!S_ISREG(status.st_mode)) {
     return absl::InvalidArgumentError(
         absl::StrCat("rendezvous file ", path_, " is not a file; choose another"));
   }
   if (status.st_uid != geteuid()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("rendezvous file ", path_, " belongs to another user; name another"));
+        absl::StrCat("rendezvous file ", path_, " belongs to another user; choose another"));
   }
   return absl::OkStatus();
 }
@@ -106,12 +104,12 @@ absl::Status FileStore::Lock() {
     flock lock = LockOf(F_WRLCK, kMutex, 1);
     if (fcntl(file_.get(), F_OFD_SETLK, &lock) == 0) return absl::OkStatus();
     if (errno != EAGAIN && errno != EACCES && errno != EINTR) {
-      return Failed("this file system has no locks for it (choose another place, or tcp://host:port)");
+      return Failed("its file system does not support locks (choose another folder, or tcp://host:port)");
     }
     if (absl::Now() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat("waited ", SecondsText(timeout_),
                                                       " for the lock of the rendezvous file ", path_,
-                                                      ", which another process keeps"));
+                                                      ", which another process holds"));
     }
     absl::SleepFor(pause);
   }
@@ -146,7 +144,7 @@ absl::Status FileStore::Update(const Change& change) {
 
 absl::Status FileStore::ReadOrBegin() {
   struct stat status;
-  if (fstat(file_.get(), &status) != 0) return Failed("it cannot be looked at");
+  if (fstat(file_.get(), &status) != 0) return Failed("its status cannot be read");
   if (!token_.empty() || (status.st_size > 0 && !IsAlone())) return Read();
   // Empty, or without users: a new run begins.
   Header old;
@@ -154,7 +152,7 @@ absl::Status FileStore::ReadOrBegin() {
       status.st_size >= off_t{sizeof old} && ReadAt(file_.get(), &old, sizeof old, 0) && old.magic == kMagic;
   if (status.st_size > 0 && !ours) {
     return absl::InvalidArgumentError(
-        absl::StrCat("rendezvous file ", path_, " holds something else; name one that does not exist"));
+        absl::StrCat("rendezvous file ", path_, " is not a rendezvous file; choose one that does not exist"));
   }
   Header header;
   token_ = RandomToken(16);
@@ -177,7 +175,7 @@ absl::Status FileStore::Read() {
   }
   if (header.magic != kMagic || token != token_ || header.end < read_) {
     return absl::UnavailableError(absl::StrCat(
-        "rendezvous file ", path_, " was taken over by another run; give each a file of its own"));
+        "rendezvous file ", path_, " was taken over by another run; concurrent runs need different files"));
   }
   std::string bytes(header.end - read_, 0);
   if (!ReadAt(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(read_))) {
@@ -189,7 +187,7 @@ absl::Status FileStore::Read() {
     at += sizeof head;
     if (at > bytes.size() || head.key_bytes > bytes.size() - at ||
         head.value_bytes > bytes.size() - at - head.key_bytes) {
-      return absl::DataLossError(absl::StrCat("rendezvous file ", path_, " is broken; remove it"));
+      return absl::DataLossError(absl::StrCat("rendezvous file ", path_, " is corrupt; remove it"));
     }
     values_[bytes.substr(at, head.key_bytes)] = bytes.substr(at + head.key_bytes, head.value_bytes);
     at += head.key_bytes + head.value_bytes;
@@ -220,7 +218,7 @@ absl::Status FileStore::Append(const Values& values) {
 absl::Status FileStore::Hold(int64_t number) {
   flock lock = LockOf(F_WRLCK, kFirstUser + number, 1);
   if (fcntl(file_.get(), F_OFD_SETLK, &lock) == 0) return absl::OkStatus();
-  return Failed("no lock is to be had in it");
+  return Failed("it cannot be locked");
 }
 
 bool FileStore::IsHeld(int64_t number) const {

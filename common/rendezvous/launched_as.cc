@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -48,8 +47,8 @@ const Names* Find(const GetEnv& get_env) {
 absl::StatusOr<int> Needed(const std::string& scheme, const char* name, int least, const GetEnv& get_env) {
   const std::string text = Text(get_env, name);
   if (!text.empty()) return NumberOf(name, text, least, kMostInt);
-  return absl::InvalidArgumentError(absl::StrCat(scheme, " needs the variable ", name,
-                                                 ", which is not set; psring, torchrun and the like set it"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(scheme, " needs the variable ", name, ", which is not set; psring and torchrun set it"));
 }
 
 // Numbers of concurrent jobs on a Slurm cluster rarely differ by a multiple of this.

@@ -3,13 +3,10 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -23,7 +20,7 @@ namespace psring {
 namespace {
 
 constexpr char kLoopback[] = "127.0.0.1";
-constexpr char kAsk[] = "; say which network to use: --interface NAME or --bind ADDRESS";
+constexpr char kAsk[] = "; choose one: --interface NAME or --bind ADDRESS";
 
 std::string TextOf(const sockaddr* address) {
   char text[INET6_ADDRSTRLEN] = "";
@@ -74,25 +71,16 @@ absl::StatusOr<std::string> OnlyAddress() {
   }
   if (addresses.size() == 1) return addresses.front();
   return absl::InvalidArgumentError(absl::StrCat(
-      addresses.empty() ? "this machine has no network but its loopback"
+      addresses.empty() ? "this machine has only a loopback network"
                         : absl::StrCat("this machine has the addresses ", absl::StrJoin(addresses, ", ")),
       kAsk));
 }
 
-struct Resolved {
-  ~Resolved() {
-    if (first != nullptr) freeaddrinfo(first);
-  }
-  addrinfo* first = nullptr;
-};
-
 // The source address of packets to `host`; nothing is sent. Empty: no route.
 std::string SourceOfRoute(const std::string& host) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_DGRAM;
-  Resolved resolved;
-  if (getaddrinfo(host.c_str(), "9", &hints, &resolved.first) != 0) return "";
-  for (const addrinfo* to = resolved.first; to != nullptr; to = to->ai_next) {
+  const absl::StatusOr<AddressList> resolved = ResolveHost(host, /*port=*/9);
+  if (!resolved.ok()) return "";
+  for (const addrinfo* to = resolved->get(); to != nullptr; to = to->ai_next) {
     const FileDescriptor fd(socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_storage own = {};
     socklen_t length = sizeof own;
@@ -114,7 +102,7 @@ absl::Status CheckOwn(const std::string& address) {
 
 absl::StatusOr<std::string> OwnAddress(const NetworkChoice& choice, const RendezvousOptions& meeting) {
   if (!choice.bind.empty() && !choice.interface.empty()) {
-    return absl::InvalidArgumentError("--bind and --interface both say which network to use; give one");
+    return absl::InvalidArgumentError("--bind and --interface both choose a network; give one");
   }
   if (!choice.interface.empty()) return AddressOfInterface(choice.interface);
   if (!choice.bind.empty()) {
@@ -134,14 +122,9 @@ absl::StatusOr<std::string> OwnAddress(const NetworkChoice& choice, const Rendez
 
 absl::StatusOr<std::string> StoreAddress(const std::string& bind, const std::string& host) {
   if (IsLoopback(host)) return host;
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  Resolved resolved;
-  if (const int error = getaddrinfo(host.c_str(), "0", &hints, &resolved.first); error != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("host '", host, "': ", gai_strerror(error)));
-  }
+  PSRING_ASSIGN_OR_RETURN(const AddressList resolved, ResolveHost(host, /*port=*/0));
   bool loopback = false;
-  for (const addrinfo* address = resolved.first; address != nullptr; address = address->ai_next) {
+  for (const addrinfo* address = resolved.get(); address != nullptr; address = address->ai_next) {
     const std::string text = TextOf(address->ai_addr);
     loopback = loopback || IsLoopback(text);
     if (!IsLoopback(text) && CheckThatPortIsFree(text, 0, "").ok()) return text;
@@ -151,7 +134,7 @@ absl::StatusOr<std::string> StoreAddress(const std::string& bind, const std::str
   return absl::InvalidArgumentError(
       absl::StrCat("cannot listen at ", host,
                    ", which is not an address of this machine; start rank 0 there, or "
-                   "give --bind ADDRESS where others reach this machine by another name"));
+                   "give --bind ADDRESS if others reach this machine by another name"));
 }
 
 }  // namespace psring

@@ -119,7 +119,8 @@ class GrpcRendezvousServer final : public RendezvousServer {
 
   absl::Status Listen(const std::string& host, int port) {
     // Checks the address before gRPC does, since gRPC only logs the reason.
-    PSRING_RETURN_IF_ERROR(CheckThatPortIsFree(host, port, "end what uses it or choose another MASTER_PORT"));
+    PSRING_RETURN_IF_ERROR(
+        CheckThatPortIsFree(host, port, "stop the program that uses it or choose another MASTER_PORT"));
     ChooseGrpcPolling();
     grpc::ServerBuilder builder;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // otherwise two stores could share one port
@@ -136,7 +137,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
     sockaddr_in address = {};
     socklen_t length = sizeof address;
     if (::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-      return absl::InternalError(absl::StrCat("no socket to serve on: ", std::strerror(errno)));
+      return absl::InternalError(absl::StrCat("cannot serve on the given socket: ", std::strerror(errno)));
     }
     port_ = ntohs(address.sin_port);
     grpc::ServerBuilder builder;
@@ -144,7 +145,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
     Serve(builder);
-    if (server_ == nullptr) return absl::UnavailableError("cannot serve on a socket that listens");
+    if (server_ == nullptr) return absl::UnavailableError("cannot serve on the given socket");
     accepting_ = std::thread([this] {
       while (true) {
         const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -201,6 +202,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
 }
 
 class GrpcRendezvous final : public Rendezvous {
+  using Stub = proto::Rendezvous::Stub;
+
  public:
   // `dial_host`: how this process reaches options.host.
   GrpcRendezvous(const RendezvousOptions& options, const std::string& dial_host,
@@ -212,12 +215,10 @@ class GrpcRendezvous final : public Rendezvous {
 
   ~GrpcRendezvous() override {
     if (attendance_ != nullptr) {
-      grpc::ClientContext context;
-      SetDeadline(context, absl::Seconds(2));  // if the store is gone, there is nothing to leave
       proto::LeaveRequest request;
       request.set_member(member_);
-      proto::LeaveReply reply;
-      (void)stub_->Leave(&context, request, &reply);
+      // If the store is gone, there is nothing to leave.
+      (void)Call(&Stub::Leave, request, absl::Seconds(2), "while leaving");
       attend_context_.TryCancel();
       (void)attendance_->Finish();
     }
@@ -249,13 +250,11 @@ class GrpcRendezvous final : public Rendezvous {
   const RendezvousOptions& options() const override { return options_; }
 
   absl::Status Set(const std::string& key, const std::string& value) override {
-    grpc::ClientContext context;
-    SetDeadline(context, options_.timeout + kGrace);
     proto::SetRequest request;
     request.set_key(key);
     request.set_value(value);
-    proto::SetReply reply;
-    return FromGrpc(stub_->Set(&context, request, &reply), absl::StrCat("while setting '", key, "'"));
+    return Call(&Stub::Set, request, options_.timeout + kGrace, absl::StrCat("while setting '", key, "'"))
+        .status();
   }
 
   absl::StatusOr<std::optional<std::string>> TryGet(const std::string& key,
@@ -273,50 +272,54 @@ class GrpcRendezvous final : public Rendezvous {
   absl::Status Surplus() override { return server_ != nullptr ? server_->Surplus() : absl::OkStatus(); }
 
   absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom, absl::Duration timeout) {
-    grpc::ClientContext context;
-    SetDeadline(context, timeout + kGrace);
     proto::GetRequest request;
     request.set_key(key);
     request.set_whom(whom);
     request.set_timeout_ms(absl::ToInt64Milliseconds(timeout));
-    proto::GetReply reply;
-    PSRING_RETURN_IF_ERROR(
-        FromGrpc(stub_->Get(&context, request, &reply), absl::StrCat("while waiting for ", whom)));
+    PSRING_ASSIGN_OR_RETURN(proto::GetReply reply, Call(&Stub::Get, request, timeout + kGrace,
+                                                        absl::StrCat("while waiting for ", whom)));
     return std::move(*reply.mutable_value());
   }
 
   absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& ranks,
                                                          const std::string& name,
                                                          const std::string& value) override {
-    grpc::ClientContext context;
-    SetDeadline(context, options_.timeout + kGrace);
     proto::ExchangeRequest request;
     request.set_member(member_);
     request.set_name(name);
     request.set_value(value);
     request.set_timeout_ms(absl::ToInt64Milliseconds(options_.timeout));
     request.mutable_ranks()->Add(ranks.begin(), ranks.end());
-    proto::ExchangeReply reply;
-    PSRING_RETURN_IF_ERROR(
-        FromGrpc(stub_->Exchange(&context, request, &reply), absl::StrCat("at exchange '", name, "'")));
+    PSRING_ASSIGN_OR_RETURN(
+        proto::ExchangeReply reply,
+        Call(&Stub::Exchange, request, options_.timeout + kGrace, absl::StrCat("at exchange '", name, "'")));
     return std::vector<std::string>(std::make_move_iterator(reply.mutable_values()->begin()),
                                     std::make_move_iterator(reply.mutable_values()->end()));
   }
 
   absl::StatusOr<ClockReading> ReadClock() override {
-    grpc::ClientContext context;
-    SetDeadline(context, options_.timeout);
-    proto::ReadClockReply reply;
     ClockReading reading;
     reading.asked = MonotonicNanos();
-    const grpc::Status status = stub_->ReadClock(&context, proto::ReadClockRequest(), &reply);
+    PSRING_ASSIGN_OR_RETURN(
+        const proto::ReadClockReply reply,
+        Call(&Stub::ReadClock, proto::ReadClockRequest(), options_.timeout, "while reading its clock"));
     reading.answered = MonotonicNanos();
-    PSRING_RETURN_IF_ERROR(FromGrpc(status, "while reading its clock"));
     reading.theirs = reply.monotonic_ns();
     return reading;
   }
 
  private:
+  // `when` completes the error message.
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                             const Request& request, absl::Duration timeout, const std::string& when) {
+    grpc::ClientContext context;
+    SetDeadline(context, timeout);
+    Reply reply;
+    PSRING_RETURN_IF_ERROR(FromGrpc(((*stub_).*method)(&context, request, &reply), when));
+    return reply;
+  }
+
   static void SetDeadline(grpc::ClientContext& context, absl::Duration timeout) {
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   }
@@ -326,11 +329,11 @@ class GrpcRendezvous final : public Rendezvous {
   }
 
   absl::Status Unreachable() const {
-    const std::string problem = WhyUnresolved(options_.host);
+    const absl::Status resolved = ResolveHost(options_.host, options_.port).status();
     return absl::DeadlineExceededError(
         absl::StrCat("waited ", SecondsText(options_.timeout), " for the rendezvous store at ", address_,
-                     problem.empty() ? "" : absl::StrCat(" (", options_.host, ": ", problem, ")"), "; start ",
-                     Host(), ", which hosts it, or check MASTER_ADDR, MASTER_PORT and the firewall"));
+                     resolved.ok() ? "" : absl::StrCat(" (", resolved.message(), ")"), "; start ", Host(),
+                     ", which hosts it, or check MASTER_ADDR, MASTER_PORT and the firewall"));
   }
 
   absl::Status FromGrpc(const grpc::Status& status, const std::string& when) const {
@@ -344,7 +347,7 @@ class GrpcRendezvous final : public Rendezvous {
                                                    Host(), ", which hosts it, has ended"));
       case grpc::UNIMPLEMENTED:
         return absl::FailedPreconditionError(
-            absl::StrCat("what answers at ", address_, " is not a rendezvous store; check MASTER_PORT"));
+            absl::StrCat("the program at ", address_, " is not a rendezvous store; check MASTER_PORT"));
       default:
         return absl::Status(
             code, absl::StrCat("rendezvous store at ", address_, " ", when, ": ", status.error_message()));
@@ -354,7 +357,7 @@ class GrpcRendezvous final : public Rendezvous {
   const RendezvousOptions options_;
   const std::string address_;
   std::unique_ptr<RendezvousServer> server_;  // if this process hosts the store
-  std::unique_ptr<proto::Rendezvous::Stub> stub_;
+  std::unique_ptr<Stub> stub_;
   int64_t member_ = -1;
   grpc::ClientContext attend_context_;
   proto::AttendReply attend_reply_;

@@ -48,14 +48,14 @@ absl::Status ReadMaster(const LaunchedAs& as, const GetEnv& get_env, RendezvousO
                                                    : nullptr;
   if (missing != nullptr && absl::StartsWith(as.launcher, "mpi")) {
     return absl::InvalidArgumentError(
-        absl::StrCat("not all ranks are on this host, and ", as.launcher, " does not say where rank 0 is (",
-                     missing, " is not set); tell them: ",
+        absl::StrCat("not all ranks are on this host, and ", as.launcher,
+                     " does not tell the host of rank 0 (", missing, " is not set); tell them: ",
                      as.launcher == "mpirun" ? "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500"
                                              : "mpiexec -genv MASTER_ADDR HOST -genv MASTER_PORT 29500"));
   }
   if (missing != nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "env:// needs the variable ", missing, ", which is not set; psring, torchrun and the like set it"));
+    return absl::InvalidArgumentError(absl::StrCat("env:// needs the variable ", missing,
+                                                   ", which is not set; psring and torchrun set it"));
   }
   if (get_env("TORCHELASTIC_USE_AGENT_STORE") == "True") {
     options.port += options.port < 65535 ? 1 : -1;  // torchrun's own store listens on MASTER_PORT
@@ -127,7 +127,7 @@ absl::Status RequireEqualFlags(Rendezvous& rendezvous, const std::vector<std::st
       for (const std::string& flag : own) {
         if (std::find(others.begin(), others.end(), flag) == others.end()) differing.push_back(flag);
       }
-      return differing.empty() ? "nothing of the kind" : absl::StrJoin(differing, " ");
+      return differing.empty() ? "none of these" : absl::StrJoin(differing, " ");
     };
     return absl::InvalidArgumentError(
         absl::StrCat(noun, " ", rank, " was started with ", beside(other, first), ", ", noun, " 0 with ",

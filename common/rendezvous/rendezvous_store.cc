@@ -61,14 +61,15 @@ absl::StatusOr<std::vector<std::string>> RendezvousStore::Exchange(int64_t membe
   const absl::Time deadline = absl::Now() + timeout;
   MutexLock lock(mutex_);
   if (!roster_.HasRank(member)) {
-    return absl::FailedPreconditionError(absl::StrCat("exchange '", name, "' is for ranks that have joined"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("exchange '", name, "' is only for ranks that have joined"));
   }
   const Participant process = roster_.at(member);  // a copy: members may join while we wait
   std::set<int> among(ranks.begin(), ranks.end());
   for (int rank = 0; rank < process.world_size && ranks.empty(); ++rank) among.insert(rank);
   if (!among.contains(process.rank) || *among.begin() < 0 || *among.rbegin() >= process.world_size) {
     return absl::FailedPreconditionError(
-        absl::StrCat("rank ", process.rank, " holds exchange '", name, "' among others"));
+        absl::StrCat("rank ", process.rank, " is not part of exchange '", name, "'"));
   }
   std::shared_ptr<Round>& open = rounds_[name];
   if (open == nullptr) {
@@ -79,12 +80,12 @@ absl::StatusOr<std::vector<std::string>> RendezvousStore::Exchange(int64_t membe
   const std::shared_ptr<Round> round = open;
   PSRING_RETURN_IF_ERROR(round->failure);
   if (round->ranks != among) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "exchange '", name, "' is held among other ranks than those that rank ", process.rank, " says"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("exchange '", name, "' was started with other ranks than those of rank ", process.rank));
   }
   if (!round->values.emplace(process.rank, value).second) {
     return absl::FailedPreconditionError(
-        absl::StrCat("rank ", process.rank, " waits at exchange '", name, "' already"));
+        absl::StrCat("rank ", process.rank, " already waits at exchange '", name, "'"));
   }
   if (round->values.size() == round->ranks.size()) {
     round->complete = true;

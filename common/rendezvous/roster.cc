@@ -38,10 +38,9 @@ absl::Status Roster::Admit(const Participant& process) const {
   if (const auto taken = member_of_rank_.find(process.rank); taken != member_of_rank_.end()) {
     const Member& other = members_[static_cast<size_t>(taken->second)];
     return absl::AlreadyExistsError(absl::StrCat(
-        process.name, " says that it is ", noun_, " ", process.rank, ", which is taken by ",
-        other.process.name,
+        process.name, " claims to be ", noun_, " ", process.rank, ", which is taken by ", other.process.name,
         other.presence == Presence::kHere ? absl::StrCat("; give every process a ", noun_, " of its own")
-                                          : absl::StrCat(", which has ended; start all ", noun_, "s anew")));
+                                          : absl::StrCat(", which has ended; restart all ", noun_, "s")));
   }
   if (member_of_rank_.empty()) return absl::OkStatus();
   const Member& other = members_[static_cast<size_t>(member_of_rank_.begin()->second)];

@@ -1,6 +1,5 @@
 #include "common/workloads/workload.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "absl/status/status.h"
@@ -88,27 +87,21 @@ class Reader {
     const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
     const std::string key(absl::StripAsciiWhitespace(parts.first));
     const std::string value(absl::StripAsciiWhitespace(parts.second));
-    if (key == "batch") {
-      if (!absl::SimpleAtoi(value, &workload_.batch) || workload_.batch < 1) {
-        return Wrong(absl::StrCat("batch '", value, "' is not a whole number above 0"));
-      }
-    } else if (key == "forward_ms") {
-      forward_ = true;
-      return Milliseconds(key, value, workload_.forward_ms);
-    } else if (key == "backward_ms") {
-      backward_ = true;
-      return Milliseconds(key, value, workload_.backward_ms);
-    } else if (key == "device") {
-      workload_.device = value;
-    } else if (key == "model") {
-      workload_.model = value;
-    } else if (key == "sample") {
-      workload_.sample = value;
-    } else if (key == "source") {
-      workload_.source = value;
-    } else if (key == "licence") {
-      workload_.licence = value;
+    const std::pair<const char*, std::string*> texts[] = {{"device", &workload_.device},
+                                                          {"model", &workload_.model},
+                                                          {"sample", &workload_.sample},
+                                                          {"source", &workload_.source},
+                                                          {"licence", &workload_.licence}};
+    for (const auto& [name, text_of] : texts) {
+      if (key == name) *text_of = value;
     }
+    if (key == "batch" && (!absl::SimpleAtoi(value, &workload_.batch) || workload_.batch < 1)) {
+      return Wrong(absl::StrCat("batch '", value, "' is not a whole number above 0"));
+    }
+    forward_ = forward_ || key == "forward_ms";
+    backward_ = backward_ || key == "backward_ms";
+    if (key == "forward_ms") return Milliseconds(key, value, workload_.forward_ms);
+    if (key == "backward_ms") return Milliseconds(key, value, workload_.backward_ms);
     return absl::OkStatus();
   }
 
@@ -121,8 +114,7 @@ class Reader {
     // A name may contain commas: the figures are the last fields.
     std::vector<std::string> fields = absl::StrSplit(text, ',');
     if (fields.size() < (declared_ ? 4 : 3)) {
-      return Wrong(
-          absl::StrCat("'", text, "' does not have the fields ", kColumns, declared_ ? kDeclared : ""));
+      return Wrong(absl::StrCat("'", text, "' must have the fields ", kColumns, declared_ ? kDeclared : ""));
     }
     GradientTensor tensor;
     if (declared_) {
@@ -142,7 +134,7 @@ class Reader {
     if (!workload_.tensors.empty() && tensor.ready_ms < workload_.tensors.back().ready_ms) {
       return Wrong(absl::StrCat("ready_ms ", ready, " comes before that of the row above (",
                                 workload_.tensors.back().ready_ms,
-                                "); rows stand in the order in which gradients are ready"));
+                                "); rows must be in the order in which gradients are ready"));
     }
     workload_.tensors.push_back(std::move(tensor));
     return absl::OkStatus();

@@ -48,14 +48,14 @@ absl::Status Run(const std::string& spec, size_t bytes) {
                              {"add", 3, [&] { ops->Add(a, b, *stream); }},
                              {"sgd", 3,
                               [&] {
-                                ops->Apply(SgdStep{1, 0}, a, b, *stream);
+                                ops->Apply(SgdStep{1, 0}, a, b, {}, *stream);
                               }},
                              {"momentum", 5,
                               [&] {
-                                ops->Apply(MomentumStep{1, 0, 0}, a, b, c, *stream);
+                                ops->Apply(MomentumStep{1, 0, 0}, a, b, {c}, *stream);
                               }},
                              {"adam", 7, [&] {
-                                ops->Apply(AdamStep{1, 0, 0, 0, 1, 1, 1}, a, b, c, d, *stream);
+                                ops->Apply(AdamStep{1, 0, 0, 0, 1, 1, 1}, a, b, {c, d}, *stream);
                               }}};
   for (int round = -1; round < kRounds; ++round) {  // the first is not counted
     for (Case& one : cases) {

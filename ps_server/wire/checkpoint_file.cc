@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
-#include "common/io/durable_file.h"
 #include "common/io/files.h"
 #include "common/io/hash.h"
 #include "proto/checkpoint.pb.h"

@@ -11,7 +11,6 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/file_descriptor.h"
-#include "common/io/durable_file.h"
 #include "common/io/files.h"
 
 namespace psring {

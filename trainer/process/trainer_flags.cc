@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/command_line.h"
-#include "common/net/link_flags.h"
+#include "common/net/link_shaper.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/process/resume.h"
 #include "trainer/step/training_plan.h"

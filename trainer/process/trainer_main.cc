@@ -15,7 +15,7 @@
 #include "common/base/command_line.h"
 #include "common/base/keep_freed_memory.h"
 #include "common/cuda/cuda_device.h"
-#include "common/net/link_flags.h"
+#include "common/net/link_shaper.h"
 #include "common/options/server_arguments.h"
 #include "common/rendezvous/own_address.h"
 #include "common/rendezvous/rendezvous.h"

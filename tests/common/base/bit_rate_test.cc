@@ -15,7 +15,7 @@ TEST(BitRate, UnitsAreDecimalBitsPerSecond) {
   EXPECT_EQ(*ParseBitRate("100tbit"), 1e14);
 }
 
-TEST(BitRate, WhatIsNoRateIsRefusedAndTheMessageShowsOne) {
+TEST(BitRate, AnInvalidRateIsAnErrorWithAnExample) {
   for (const char* text : {"", "1", "1000", "gbit", "1gb", "1 gbit", "1e9bit", "-1gbit", "1..2gbit", "fast",
                            "1bit", "0gbit", "101tbit", "nan", "inf"}) {
     const auto rate = ParseBitRate(text);

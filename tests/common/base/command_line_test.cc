@@ -13,7 +13,7 @@
 namespace psring {
 namespace {
 
-// A front door like ours: two commands, flags of every kind.
+// A program with two commands and flags of every kind.
 struct Door {
   Door() {
     app.set_version_flag("--version", "1.2");
@@ -88,13 +88,13 @@ TEST(Parse, EmptyValueIsAValue) {
   EXPECT_EQ(door.batch_size, 5);
 }
 
-TEST(Parse, WordsOfACommandWithPositionalsGoThrough) {
+TEST(Parse, PositionalArgumentsAreAccepted) {
   Door door;
   ExpectFine(door, {"train", "--steps", "3", "data.idx"});
   EXPECT_EQ(door.file, "data.idx");
 }
 
-TEST(Parse, UnknownFlagIsAnsweredWithTheNearest) {
+TEST(Parse, AnUnknownFlagSuggestsTheNearest) {
   EXPECT_EQ(Error({"compare", "--worker", "2"}),
             "psring compare: unknown flag --worker; did you mean --workers?");
   EXPECT_EQ(Error({"compare", "--bacth-size=2"}),
@@ -109,14 +109,14 @@ TEST(Parse, UnknownFlagIsAnsweredWithTheNearest) {
   EXPECT_EQ(Error({"--workers", "compare"}), "psring: unknown flag --workers");
 }
 
-TEST(Parse, UnknownCommandIsAnsweredWithTheNearestOrWithAll) {
+TEST(Parse, AnUnknownCommandSuggestsTheNearestOrListsAll) {
   EXPECT_EQ(Error({"comapre"}), "psring: unknown command 'comapre'; did you mean compare?");
   EXPECT_EQ(Error({"bake"}), "psring: unknown command 'bake'; there are compare, train");
   EXPECT_EQ(Error({}), "psring: name a command: compare, train");
   EXPECT_EQ(Error({"compare", "2"}), "psring compare: unexpected argument '2'");
 }
 
-TEST(Parse, ValueThatIsMissingOrGivenTwiceIsRefused) {
+TEST(Parse, MissingOrRepeatedValuesAreErrors) {
   EXPECT_EQ(Error({"compare", "--batch_size"}), "psring compare: --batch_size needs a value");
   EXPECT_EQ(Error({"compare", "--batch_size", "--dry_run"}), "psring compare: --batch_size needs a value");
   EXPECT_EQ(Error({"compare", "--batch_size", "1", "--batch-size=2"}),
@@ -141,7 +141,7 @@ TEST(Parse, ValueOfASwitchIsTrueOrFalse) {
   }
 }
 
-TEST(Parse, NumbersThatAreNoneOrOutOfRangeAreRefused) {
+TEST(Parse, InvalidNumbersAreErrors) {
   EXPECT_EQ(Error({"compare", "--workers", "abc"}), "psring compare: --workers: 'abc' is not a number");
   EXPECT_EQ(Error({"compare", "--workers", "1,x,3"}), "psring compare: --workers: 'x' is not a number");
   EXPECT_EQ(Error({"compare", "--workers", "1,,3"}), "psring compare: --workers: '1,,3' has an empty item");
@@ -167,14 +167,14 @@ TEST(Parse, NumbersThatAreNoneOrOutOfRangeAreRefused) {
             "psring compare: --unchecked: '99999999999' is out of range");
 }
 
-TEST(Parse, WordOfAChoiceIsAnsweredWithTheNearest) {
+TEST(Parse, AnUnknownChoiceSuggestsTheNearest) {
   EXPECT_EQ(Error({"compare", "--schedule", "liner"}),
             "psring compare: --schedule: 'liner' is not one of constant, linear; did you mean linear?");
   EXPECT_EQ(Error({"compare", "--schedule", "cosine"}),
             "psring compare: --schedule: 'cosine' is not one of constant, linear");
 }
 
-TEST(Parse, HelpAndVersionAreNoErrors) {
+TEST(Parse, HelpAndVersionAreNotErrors) {
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"--help"}, {"-h"}, {"compare", "--help"}, {"train", "-h"}, {"--version"}}) {
     Door door;
@@ -187,7 +187,7 @@ TEST(Parse, HelpAndVersionAreNoErrors) {
   EXPECT_EQ(Parse(door.app, {"--version"}).text, "1.2\n");
 }
 
-TEST(Parse, HelpOfACommandTellsItsFlags) {
+TEST(Parse, HelpOfACommandListsItsFlags) {
   Door door;
   const std::string help = Parse(door.app, {"compare", "--help"}).text;
   for (const char* part :
@@ -248,7 +248,7 @@ TEST_F(ConfigFlagTest, TheCommandLineOverridesTheFile) {
                                       "--dry_run=true", "--no_eval=true"}));
 }
 
-TEST_F(ConfigFlagTest, ABadFileIsOneLineThatNamesIt) {
+TEST_F(ConfigFlagTest, AnInvalidFileIsAnErrorInOneLine) {
   for (const auto& [text, what] : {std::pair{"batch_size = 0", "--batch_size"},
                                    {"\nbatch_sise = 1", ":2: unknown flag --batch_sise; did you mean"},
                                    {"batch_size = 1\nbatch-size = 2", ":2: --batch_size is given twice"},
@@ -275,7 +275,7 @@ TEST(ParseCounts, DotsContinueByFactorOrByDifference) {
   EXPECT_EQ(*ParseCounts("8,2,2", 4096), (Counts{8, 2, 2}));
 }
 
-TEST(ParseCounts, RejectsWhatIsNoSequence) {
+TEST(ParseCounts, RejectsInvalidSequences) {
   for (const char* text :
        {"", "0", "2,...,8", "2,4,...", "4,2,...,8", "2,4,...,11", "2,x", "5000", "2,4,...,...,8"}) {
     EXPECT_FALSE(ParseCounts(text, 4096).ok()) << text;

@@ -40,7 +40,7 @@ TEST(ParseConfig, NamesTheLineOfAnError) {
   }
 }
 
-TEST(ConfigLine, IsReadBackAsItWas) {
+TEST(ConfigLine, RoundTrips) {
   for (const std::string value :
        {"", "1", "-1e3", "1:3,2:1.5", "true", "a # b", "\"\\\n\t'", "0x10", "ring"}) {
     EXPECT_EQ(Pairs(ConfigLine("key", value)), absl::StrCat("key=", value, ";"));

@@ -10,7 +10,7 @@
 namespace psring {
 namespace {
 
-TEST(Delays, TimesAreReadAsTheyAreWritten) {
+TEST(Delays, TimesRoundTrip) {
   EXPECT_TRUE(ParseTimeDistribution("none")->is_zero());
   EXPECT_EQ(DrawMs(*ParseTimeDistribution("6.5"), 1, TimeUse::kCompute, 3, 7), 6.5);
   EXPECT_EQ(ParseTimeDistribution("exp:20")->mean_ms(), 20);
@@ -21,7 +21,7 @@ TEST(Delays, TimesAreReadAsTheyAreWritten) {
   }
 }
 
-TEST(Delays, ADrawnTimeDependsOnSeedUseWorkerAndStepAlone) {
+TEST(Delays, ADrawnTimeDependsOnlyOnSeedUseWorkerAndStep) {
   const TimeDistribution jitter = *ParseTimeDistribution("exp:20");
   const double drawn = DrawMs(jitter, 1, TimeUse::kJitter, 2, 3);
   (void)DrawMs(jitter, 1, TimeUse::kJitter, 0, 0);
@@ -32,7 +32,7 @@ TEST(Delays, ADrawnTimeDependsOnSeedUseWorkerAndStepAlone) {
   EXPECT_NE(DrawMs(jitter, 1, TimeUse::kJitter, 2, 4), drawn);
 }
 
-TEST(Delays, DrawnTimesHaveTheMeanAndTheSpreadThatWereAskedFor) {
+TEST(Delays, DrawnTimesHaveTheRequestedMeanAndSpread) {
   constexpr int kSteps = 20000;
   for (const char* text : {"exp:20", "lognormal:20:0.5"}) {
     const TimeDistribution distribution = *ParseTimeDistribution(text);
@@ -52,7 +52,7 @@ TEST(Delays, DrawnTimesHaveTheMeanAndTheSpreadThatWereAskedFor) {
   }
 }
 
-TEST(Delays, StragglersAreNamedOnceAndNobodyIsMadeFaster) {
+TEST(Delays, StragglersAreNamedOnceAndAreNotFaster) {
   const auto stragglers = *ParseStragglers("1:3,2:1.5");
   EXPECT_EQ(SlownessOf(stragglers, 0), 1);
   EXPECT_EQ(SlownessOf(stragglers, 1), 3);
@@ -66,7 +66,7 @@ TEST(Delays, StragglersAreNamedOnceAndNobodyIsMadeFaster) {
             "--straggler 2:3: with 2 workers they are numbered 0 to 1; there is no worker 2");
 }
 
-TEST(StepTimes, ComeBackAsTheyWereWritten) {
+TEST(StepTimes, RoundTrip) {
   const StepTimes times{.workers = {{{1, 2}, {.5, .25}, {3, 4}}, {{5}, {6}, {7}}}};
   const auto read = StepTimesFromJson(ToJson(times));
   ASSERT_TRUE(read.ok()) << read.status();
@@ -80,7 +80,7 @@ TEST(StepTimes, ComeBackAsTheyWereWritten) {
   }
 }
 
-TEST(StepTimes, WorkersTakeTheirOwnAndMoreOfThemTakeTurns) {
+TEST(StepTimes, WorkersUseTheirOwnStepsAndMoreWorkersShareThem) {
   const std::vector<double> ten(10, 1.0);
   const StepTimes times{.workers = {{ten, ten, ten}, {ten, ten, ten}}};
   EXPECT_EQ(MeasuredStepFor(times, 1, 3).worker, 1);
@@ -95,7 +95,7 @@ TEST(StepTimes, WorkersTakeTheirOwnAndMoreOfThemTakeTurns) {
   }
 }
 
-TEST(Arrivals, ComeBackAsTheyWereWrittenAndTakeAByteEach) {
+TEST(Arrivals, RoundTripWithOneByteEach) {
   for (const int workers : {4, 256, 300}) {
     const Arrivals arrivals{.consistency = "ssp:2",
                             .workers = workers,

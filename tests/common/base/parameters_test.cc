@@ -6,6 +6,8 @@
 #include <random>
 #include <vector>
 
+#include "tests/random_moments.h"
+
 namespace psring {
 namespace {
 
@@ -27,7 +29,7 @@ std::vector<std::pair<size_t, size_t>> Plan(const std::vector<int>& tensors, siz
 
 using Ranges = std::vector<std::pair<size_t, size_t>>;
 
-TEST(ParameterLayoutTest, TensorsStandOneBehindTheOther) {
+TEST(ParameterLayoutTest, TensorsAreContiguous) {
   ParameterLayout layout;
   EXPECT_EQ(layout.Add("fc.weight", {3, 5}), 0);
   EXPECT_EQ(layout.Add("fc.bias", {3}), 1);
@@ -79,7 +81,7 @@ TEST(PlanBucketsTest, TheMlpsFirstBucketIsReadyAfterTwoLayers) {
 }
 
 TEST(PlanBucketsTest, BucketsCoverEveryElementOnceFromTheEnd) {
-  std::mt19937 generator(1);
+  std::mt19937 generator(TestSeed());
   for (int trial = 0; trial < 200; ++trial) {
     std::vector<int> tensors(generator() % 12);
     size_t end = 0;
@@ -93,7 +95,7 @@ TEST(PlanBucketsTest, BucketsCoverEveryElementOnceFromTheEnd) {
   }
 }
 
-// First and count of each bucket of tensors that are ready in an order of their own.
+// First and count of each bucket of tensors that are ready in the order `ready`.
 Ranges PlanReady(const std::vector<int>& tensors, const std::vector<int>& ready, size_t first_elements,
                  size_t others_elements) {
   ParameterLayout layout;
@@ -110,21 +112,21 @@ TEST(PlanBucketsByReadiness, TheUsualOrderGivesTheUsualBuckets) {
   EXPECT_EQ(PlanReady({100, 10, 20, 5}, {3, 2, 1, 0}, 20, 60), Plan({100, 10, 20, 5}, 20, 60));
 }
 
-TEST(PlanBucketsByReadiness, WhatIsReadyFirstGoesFirst) {
+TEST(PlanBucketsByReadiness, TheFirstReadyTensorIsInTheFirstBucket) {
   EXPECT_EQ(PlanReady({30, 30, 30}, {0, 2, 1}, 10, 10), (Ranges{{0, 30}, {60, 30}, {30, 30}}));
 }
 
-TEST(PlanBucketsByReadiness, NeighboursThatAreReadyTogetherAreOneBucketInWhateverOrder) {
+TEST(PlanBucketsByReadiness, NeighboursThatAreReadyTogetherAreOneBucketInAnyOrder) {
   EXPECT_EQ(PlanReady({10, 10, 10, 10}, {2, 3, 0, 1}, 20, 20), (Ranges{{20, 20}, {0, 20}}));
 }
 
-TEST(PlanBucketsByReadiness, WhatDoesNotStandSideBySideTravelsApartInTheOrderOfItsReadiness) {
+TEST(PlanBucketsByReadiness, TensorsThatAreNotAdjacentGetBucketsInOrderOfReadiness) {
   EXPECT_EQ(PlanReady({10, 10, 10, 10}, {1, 3, 0, 2}, 20, 20),
             (Ranges{{10, 10}, {30, 10}, {0, 10}, {20, 10}}));
 }
 
 TEST(PlanBucketsByReadiness, EveryOrderCoversEveryElementOnce) {
-  std::mt19937 generator(2);
+  std::mt19937 generator(TestSeed() + 1);
   for (int trial = 0; trial < 200; ++trial) {
     std::vector<int> tensors(generator() % 12), ready;
     size_t all = 0;
@@ -140,7 +142,7 @@ TEST(PlanBucketsByReadiness, EveryOrderCoversEveryElementOnce) {
   }
 }
 
-TEST(TensorsInOrder, FollowsTheRangesAndWithinOneGoesFromTheLast) {
+TEST(TensorsInOrder, FollowsTheRangesWithTheLastTensorOfEachFirst) {
   ParameterLayout layout;
   for (const int count : {4, 3, 0, 2, 5}) layout.Add("t", {count});
   EXPECT_EQ(TensorsInOrder(layout, {{0, 14}}), (std::vector<int>{4, 3, 2, 1, 0}));

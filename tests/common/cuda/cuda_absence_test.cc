@@ -1,6 +1,8 @@
-// What psring says of GPUs that are not there, do not fit or fail, and that nothing of a GPU's is left
-// behind. On a machine without one: see fake_cuda.h.
+// Errors about GPUs that are missing, unsuitable or failing, and no leaks of GPU resources, on a fake CUDA
+// runtime (fake_cuda.h).
 #include <gtest/gtest.h>
+
+#include <latch>
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
@@ -34,7 +36,7 @@ class FakeCudaTest : public testing::Test {
   }
 };
 
-TEST_F(FakeCudaTest, WithoutADriverItSaysSo) {
+TEST_F(FakeCudaTest, AMissingDriverIsNamed) {
   TheFakeCuda().driver_version = 0;
   EXPECT_EQ(CudaDeviceCount(), 0);
   EXPECT_EQ(MakeDevice("auto").value()->name(), "cpu");
@@ -46,7 +48,7 @@ TEST_F(FakeCudaTest, ADriverThatIsTooOldIsNamedWithBothVersions) {
   ExpectSaid(MakeDevice("cuda:0").status(), {"no CUDA device", "CUDA 12.2", "needs 13.0"});
 }
 
-TEST_F(FakeCudaTest, ADriverWithoutAGpuAndAnIndexBeyondTheLastAreNamed) {
+TEST_F(FakeCudaTest, AMissingGpuIsNamed) {
   TheFakeCuda().devices = 0;
   ExpectSaid(MakeDevice("cuda").status(), {"no CUDA device", "no GPU"});
   TheFakeCuda().devices = 1;
@@ -59,13 +61,13 @@ TEST_F(FakeCudaTest, ADriverWithoutAGpuAndAnIndexBeyondTheLastAreNamed) {
   EXPECT_NE(MakeDevice("cuda:2").value()->unit(), MakeDevice("cuda:1").value()->unit());
 }
 
-TEST_F(FakeCudaTest, AGpuThatTheKernelsAreNotForIsNamedWithItsArchitecture) {
+TEST_F(FakeCudaTest, AGpuWithoutKernelsIsNamedWithItsArchitecture) {
   TheFakeCuda().kernels_fit = false;
   TheFakeCuda().architecture = 61;
   ExpectSaid(MakeDevice("cuda").status(), {"architecture 61", "-DPSRING_CUDA_ARCHITECTURES=61"});
 }
 
-TEST_F(FakeCudaTest, PrecisionsThatAGpuIsTooOldForAreRefusedWithItsArchitecture) {
+TEST_F(FakeCudaTest, AnUnsupportedPrecisionIsRejectedWithTheArchitecture) {
   const auto device = MakeDevice("cuda").value();
   TheFakeCuda().architecture = 75;
   ExpectSaid(MakeOps(*device, 1, Precision::kBFloat16).status(),
@@ -77,7 +79,7 @@ TEST_F(FakeCudaTest, PrecisionsThatAGpuIsTooOldForAreRefusedWithItsArchitecture)
   EXPECT_TRUE(MakeOps(*device, 1, Precision::kTf32).ok());
 }
 
-TEST_F(FakeCudaTest, TooLittleMemorySaysHowMuchIsNeededAndHowMuchThereIs) {
+TEST_F(FakeCudaTest, OutOfMemoryNamesRequestedAndFreeBytes) {
   const auto device = MakeDevice("cuda").value();
   const absl::StatusOr<Buffer> buffer = device->Allocate(size_t{1030} << 20);
   EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted);
@@ -85,7 +87,7 @@ TEST_F(FakeCudaTest, TooLittleMemorySaysHowMuchIsNeededAndHowMuchThereIs) {
   EXPECT_TRUE(device->Allocate(1).ok());
 }
 
-TEST_F(FakeCudaTest, BuffersAreGivenBackAndOutliveTheirDevice) {
+TEST_F(FakeCudaTest, BuffersAreFreedAndOutliveTheirDevice) {
   ASSERT_EQ(TheFakeCuda().buffers, 0);
   {
     auto device = MakeDevice("cuda").value();
@@ -115,7 +117,7 @@ TEST_F(FakeCudaTest, ALaunchThatFailsSurfacesAtSynchronizeWithItsCall) {
   }
 }
 
-// A convolution forward and back, and what the ops then say that they are.
+// The name of the ops after a convolution forward and backward.
 std::string NameAfterAConvolution(Precision precision, int kernel) {
   const auto device = MakeDevice("cuda").value();
   const auto ops = MakeOps(*device, 1, precision).value();
@@ -137,12 +139,12 @@ std::string NameAfterAConvolution(Precision precision, int kernel) {
   return ops->name();
 }
 
-TEST_F(FakeCudaTest, ConvolutionsAreTheLibrarysWhereItHasThem) {
+TEST_F(FakeCudaTest, ConvolutionsUseTheLibraryIfItSupportsThem) {
   if (!ConvolutionLibrary().ok()) GTEST_SKIP() << ConvolutionLibrary().status().message();
   EXPECT_EQ(ConvolutionLibrary().value(), "cudnn 9.19.0");
   EXPECT_EQ(NameAfterAConvolution(Precision::kFloat32, 3), "cublaslt, cudnn 9.19.0");
   EXPECT_EQ(NameAfterAConvolution(Precision::kTf32, 3), "cublaslt, tf32, cudnn 9.19.0");
-  // Gradients of weights leave in float32.
+  // Weight gradients are float32.
   EXPECT_EQ(NameAfterAConvolution(Precision::kBFloat16, 3),
             "cublaslt, bfloat16, cudnn 9.19.0 and gathered convolutions");
   TheFakeCuda().kernel_without_cudnn = 5;
@@ -152,7 +154,7 @@ TEST_F(FakeCudaTest, ConvolutionsAreTheLibrarysWhereItHasThem) {
   EXPECT_FALSE(ConvolutionLibrary().ok());
 }
 
-TEST_F(FakeCudaTest, RecordedWorkIsDoneWhenItIsReplayedAndNotBefore) {
+TEST_F(FakeCudaTest, RecordedWorkRunsOnlyWhenReplayed) {
   const auto device = MakeDevice("cuda").value();
   const auto ops = MakeUpdateOps(*device).value();
   const auto stream = device->NewStream(StreamKind::kCompute, "test");
@@ -177,7 +179,7 @@ TEST_F(FakeCudaTest, RecordedWorkIsDoneWhenItIsReplayedAndNotBefore) {
   EXPECT_EQ(EndRecording(*stream).value(), nullptr) << "nothing was recorded";
 }
 
-TEST_F(FakeCudaTest, WhatHasNoPlaceInARecordingIsNamed) {
+TEST_F(FakeCudaTest, WorkThatCannotBeRecordedIsNamed) {
   const auto device = MakeDevice("cuda").value();
   const Buffer memory = device->Allocate(4).value();
   float host = 0;
@@ -185,8 +187,8 @@ TEST_F(FakeCudaTest, WhatHasNoPlaceInARecordingIsNamed) {
   const auto lane = device->NewStream(StreamKind::kBackground, "lane");
   const std::pair<const char*, std::function<void(Stream&)>> cases[] = {
       {"host work", [](Stream& s) { s.Run([] { return absl::OkStatus(); }); }},
-      {"a wait for what is not recorded", [&](Stream& s) { s.WaitFor(before); }},
-      {"a point of recorded work is awaited",
+      {"a wait for unrecorded work", [&](Stream& s) { s.WaitFor(before); }},
+      {"cannot wait for a point of recorded work",
        [](Stream& s) {
          const absl::Status awaited = s.Record().Wait(absl::Now() + absl::Seconds(20));
          CudaStream::From(s)->Enqueue("a wait", [awaited](cudaStream_t) { return awaited; });
@@ -214,8 +216,8 @@ TEST_F(FakeCudaTest, WhatHasNoPlaceInARecordingIsNamed) {
   ExpectSaid(BeginRecording(*MakeCpuDevice()->NewStream(StreamKind::kCompute, "cpu")), {"compute stream"});
 }
 
-// Whichever way what the edges of a graph leave open goes (the fake tries both): `b` is added to `sum` on a
-// stream beside, behind what sets it and before it is doubled.
+// In both orders of unordered work (the fake runs both): another stream adds `b` to `sum`, after `b` is set
+// and before it is doubled.
 class RecordedStreams {
  public:
   void Enqueue(Stream& main, Stream& beside) {
@@ -238,7 +240,7 @@ class RecordedStreams {
   int64_t begin_ns_ = 0, added_ns_ = 0;
 };
 
-TEST_F(FakeCudaTest, StreamsTakePartInARecordingBetweenTheirWaits) {
+TEST_F(FakeCudaTest, OtherStreamsTakePartInARecordingBetweenTheirWaits) {
   RecordedStreams streams;
   std::unique_ptr<RecordedWork> work;
   float expected = 0;
@@ -268,7 +270,7 @@ TEST_F(FakeCudaTest, StreamsTakePartInARecordingBetweenTheirWaits) {
   }
 }
 
-TEST_F(FakeCudaTest, AStreamThatIsNotWaitedForMakesTheRecordingFail) {
+TEST_F(FakeCudaTest, ARecordingFailsIfAStreamIsNotJoined) {
   RecordedStreams streams;
   streams.Enqueue(*streams.main_, *streams.beside_);
   streams.joins_ = false;
@@ -277,7 +279,7 @@ TEST_F(FakeCudaTest, AStreamThatIsNotWaitedForMakesTheRecordingFail) {
   ExpectSaid(EndRecording(*streams.main_).status(), {"cudaStreamEndCapture"});
 }
 
-TEST_F(FakeCudaTest, WatchesAreAskedBeforeAReplayAndCallsComeBehindIt) {
+TEST_F(FakeCudaTest, WatchesAreQueriedBeforeAReplayAndCallsFollowIt) {
   class Watch : public CudaWatch {
    public:
     absl::Status Look() override { return status; }
@@ -303,7 +305,7 @@ TEST_F(FakeCudaTest, WatchesAreAskedBeforeAReplayAndCallsComeBehindIt) {
   const int launches = TheFakeCuda().graph_launches;
   work->Replay();
   EXPECT_EQ(streams.main_->Synchronize(), watch->status);
-  EXPECT_EQ(TheFakeCuda().graph_launches, launches) << "work of something that has ended is not launched";
+  EXPECT_EQ(TheFakeCuda().graph_launches, launches) << "a recording whose watch has failed is not launched";
 }
 
 class NoPeer : public CudaWatch {
@@ -314,10 +316,10 @@ class NoPeer : public CudaWatch {
 TEST_F(FakeCudaTest, AWatchEndsWaitsThatNoEventWouldEnd) {
   const auto device = MakeDevice("cuda").value();
   const auto stuck = device->NewStream(StreamKind::kCompute, "stuck");
-  std::atomic<bool> go_on = false;
+  std::latch go_on(1);
   const auto peer = device->NewStream(StreamKind::kBackground, "peer");
   peer->Run([&] {
-    while (!go_on) absl::SleepFor(absl::Milliseconds(1));
+    go_on.wait();
     return absl::OkStatus();
   });
   const Event never = peer->Record();
@@ -326,21 +328,15 @@ TEST_F(FakeCudaTest, AWatchEndsWaitsThatNoEventWouldEnd) {
   EXPECT_FALSE(never.Happened());
   // A kernel that waits for a peer.
   CudaStream::From(*stuck)->Enqueue("collective", [&](cudaStream_t queue) {
-    return CudaStatus("cudaLaunchHostFunc", cudaLaunchHostFunc(
-                                                queue,
-                                                [](void* go) {
-                                                  while (!*static_cast<std::atomic<bool>*>(go)) {
-                                                    absl::SleepFor(absl::Milliseconds(1));
-                                                  }
-                                                },
-                                                &go_on));
+    const auto wait = [](void* latch) { static_cast<std::latch*>(latch)->wait(); };
+    return CudaStatus("cudaLaunchHostFunc", cudaLaunchHostFunc(queue, wait, &go_on));
   });
   EXPECT_EQ(stuck->Synchronize(), absl::UnavailableError("peer 3 is gone"));
-  go_on = true;
+  go_on.count_down();
   EXPECT_EQ(peer->Synchronize(), absl::OkStatus());
 }
 
-// Last: a GPU that has failed stays so for its process.
+// Last: a failed GPU stays failed for its process.
 TEST_F(FakeCudaTest, ZZAFailureOnTheGpuSurfacesWithTheCallsBeforeIt) {
   const auto device = MakeDevice("cuda").value();
   const auto ops = MakeCudaOps(*device).value();
@@ -349,7 +345,7 @@ TEST_F(FakeCudaTest, ZZAFailureOnTheGpuSurfacesWithTheCallsBeforeIt) {
   ops->Add(a.span(), b.span(), *stream);
   EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
   TheFakeCuda().kernels_fail = true;
-  ops->Apply(SgdStep{1, 1}, a.span(), b.span(), *stream);
+  ops->Apply(SgdStep{1, 1}, a.span(), b.span(), {}, *stream);
   const Event behind = stream->Record();
   ExpectSaid(behind.Wait(absl::Now() + absl::Seconds(20)), {"cuda:0", "illegal memory access", "add, sgd"});
   ExpectSaid(stream->Synchronize(), {"illegal memory access", "CUDA_LAUNCH_BLOCKING=1"});

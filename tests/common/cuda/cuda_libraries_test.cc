@@ -1,4 +1,4 @@
-// The libraries that GPUs need, as this machine has them: every function that we call is in them.
+// The GPU libraries of this machine have every function that psring calls.
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
@@ -13,13 +13,13 @@ bool IsAbsent(const absl::Status& status) {
                                                 absl::StrContains(status.message(), "this build has no"));
 }
 
-TEST(CudaLibraries, CublasLtHasWhatWeCall) {
+TEST(CudaLibraries, CublasLtHasAllFunctions) {
   const absl::Status found = LoadCublasLt().status();
   if (IsAbsent(found)) GTEST_SKIP() << found.message();
   EXPECT_EQ(found, absl::OkStatus());
 }
 
-TEST(CudaLibraries, CudnnHasWhatWeCall) {
+TEST(CudaLibraries, CudnnHasAllFunctions) {
   const absl::StatusOr<std::string> found = ConvolutionLibrary();
   if (IsAbsent(found.status())) GTEST_SKIP() << found.status().message();
   ASSERT_EQ(found.status(), absl::OkStatus());

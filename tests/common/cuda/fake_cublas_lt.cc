@@ -1,5 +1,5 @@
-// cuBLASLt on the fake of CUDA's runtime: what cublas_lt.cc would find, as its documentation has it. Matrices
-// are column-major, and only what we know that it supports is taken.
+// cuBLASLt on the fake CUDA runtime, as documented: it replaces cublas_lt.cc. Matrices are column-major; only
+// documented combinations are accepted.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

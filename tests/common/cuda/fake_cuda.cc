@@ -22,7 +22,6 @@
 #include "common/base/mutex.h"
 #include "common/base/work_queue.h"
 #include "common/cuda/cuda_kernels.h"
-#include "common/cuda/cuda_reduce_kernels.h"
 #include "common/cuda/cuda_stream.h"
 #include "common/cuda_ops/cuda_launcher.h"
 #include "common/measure/trace.h"
@@ -42,14 +41,14 @@ constexpr size_t kPage = 4096;
 
 thread_local int selected = 0;
 
-// Device memory: one mapping, or two where who opens a handle sees it at another address; closed while nobody
-// of the fake works in it.
+// Device memory: one mapping, or two if opened handles have other addresses. Protected except while the fake
+// works in it.
 class Arena {
  public:
   Arena() {
     if (!TheFakeCuda().opens_elsewhere) {
       memory_ = opened_ = Map(MAP_PRIVATE | MAP_ANONYMOUS, -1);
-      // It is opened and closed at every turn, which takes as long as it has pages.
+      // Its protection changes for every piece of work, in time proportional to its pages.
       (void)madvise(memory_, kArena, MADV_HUGEPAGE);
       return;
     }
@@ -90,19 +89,19 @@ class Arena {
   bool Holds(const void* address) const {
     return Owns(address) || (address >= opened_ && address < opened_ + kArena);
   }
-  // Where the owner's `address` stands for who opens it.
+  // The address at which a process that opens a handle sees the owner's `address`.
   void* Opened(const void* address) const { return opened_ + (static_cast<const char*>(address) - memory_); }
   struct Taken {
     size_t bytes = 0;
     int device = -1;
   };
-  // Of this process's buffers, the one that holds the address.
+  // This process's buffer that contains the address.
   Taken Holding(const void* address) {
     std::lock_guard lock(mutex_);
     auto it = taken_.upper_bound(static_cast<size_t>(static_cast<const char*>(address) - memory_));
     return it == taken_.begin() ? Taken() : std::prev(it)->second;
   }
-  // Another process's memory is used up to there.
+  // The end of another process's memory.
   void ReachTo(const void* end) {
     std::lock_guard lock(mutex_);
     Reach(static_cast<size_t>(static_cast<const char*>(end) - memory_));
@@ -118,7 +117,7 @@ class Arena {
   }
 
  private:
-  // What lies behind is always closed.
+  // The rest is always protected.
   void Reach(size_t end) {
     if (end <= reach_) return;
     reach_ = end;
@@ -141,7 +140,7 @@ class Arena {
   std::map<size_t, Taken> taken_;  // by first byte
 };
 
-// What stands in a handle of memory; it lies at the same address in forked processes.
+// The contents of a memory handle; at the same address in forked processes.
 struct MemoryHandle {
   char* memory;
   size_t bytes;
@@ -166,9 +165,9 @@ bool IsPinned(const void* address) {
   return static_cast<const char*>(address) < it->first + it->second;
 }
 
-// What an event was told to mark, and what of it has come; in memory that forked processes share. The n-th
-// record of an event is done when the stream that it stands in gets there, whatever other streams the event
-// has been told to mark since: who waits for one record waits for no other.
+// The records of an event, and those that were reached; in memory that forked processes share. The n-th
+// record is reached when its stream gets there, whatever the event has recorded since: a wait is for one
+// record.
 struct Marks {
   static constexpr uint64_t kRecords = 64;  // under way together, at most
 
@@ -197,7 +196,7 @@ struct Marks {
   }
 };
 
-// They are not used again: there are more than tests make.
+// Never reused: there are more than the tests need.
 Marks* NewMarks() {
   constexpr size_t kMost = 1 << 20;
   static auto* const all =
@@ -209,7 +208,7 @@ Marks* NewMarks() {
   return &all[number];
 }
 
-// What a graph is made of: work, behind other work.
+// A node of a graph: work, after other work.
 struct Node {
   int branch;  // of the capture's streams
   std::set<size_t> behind;
@@ -261,7 +260,7 @@ void HostWaits(int device) {
   pace.stands_still = false;
 }
 
-// A look at an event that has not happened. A few are no wait.
+// A poll of an event that has not happened. A few polls are not a wait.
 void HostLooks(int device, const Marks* at) {
   constexpr int kWaits = 100;
   thread_local std::map<const Marks*, int> looks;
@@ -282,7 +281,7 @@ bool StandsBehind(const Nodes& nodes, const std::set<size_t>& from, size_t what)
   });
 }
 
-// Whether the end of every stream is waited for by the first one.
+// Whether the first stream waits for the ends of all others.
 bool IsJoined(const Capture& capture) {
   for (const FakeStream* stream : capture.streams) {
     for (const size_t last : stream->behind) {
@@ -292,8 +291,7 @@ bool IsJoined(const Capture& capture) {
   return true;
 }
 
-// What nothing puts in order comes in one order and in the other: now the first stream's work as early as it
-// may, now as late.
+// Unordered work runs in both orders: alternately the first stream's work as early and as late as possible.
 void RunGraph(const Nodes& nodes, bool late_first) {
   std::vector<bool> done(nodes.size());
   for (size_t i = 0; i < nodes.size(); ++i) {
@@ -315,10 +313,10 @@ void RunGraph(const Nodes& nodes, bool late_first) {
 std::atomic<bool> failed = false;  // as a GPU after an illegal address: for good
 thread_local cudaError_t last_error = cudaSuccess;
 
-// Of this thread, where it captures.
+// This thread's capture, if any.
 thread_local Capture* capturing = nullptr;
 
-// For calls that a capture's thread may not make.
+// For calls that are forbidden during a capture.
 bool Forbidden() {
   if (capturing != nullptr) capturing->broken = true;
   return capturing != nullptr;
@@ -332,7 +330,7 @@ cudaError_t Return(cudaError_t error) {
 FakeStream* Of(cudaStream_t stream) { return reinterpret_cast<FakeStream*>(stream); }
 FakeEvent* Of(cudaEvent_t event) { return reinterpret_cast<FakeEvent*>(event); }
 
-// Work of the GPU: later, in order, with its memory open.
+// GPU work: runs later, in order, with access to device memory.
 void Do(cudaStream_t stream, std::function<void()> work) {
   if (Of(stream)->capture != nullptr) return AddNode(*Of(stream), std::move(work));
   Push(*Of(stream), [work = std::move(work)] {
@@ -386,7 +384,7 @@ using psring::TheFakeCuda;
 
 extern "C" {
 
-// Work of the GPU's for another fake: once, or as often as a graph is launched. `drop` when it is over.
+// GPU work for another fake: runs once, or whenever the graph is launched. `drop` is called at the end.
 void psringFakeGpuDo(cudaStream_t stream, void (*work)(void*), void* argument, void (*drop)(void*)) {
   psring::Do(stream, [work, kept = std::shared_ptr<void>(argument, drop)] { work(kept.get()); });
 }
@@ -596,7 +594,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   psring::Push(*psring::Of(stream), [=] { marks->Reach(record); });
   return cudaSuccess;
 }
-// At each launch of what is captured.
+// At each launch of the captured graph.
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
   if (flags != cudaEventRecordExternal || psring::Of(stream)->capture == nullptr) {
     return psring::Return(cudaErrorInvalidValue);
@@ -643,7 +641,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
-  // Any other mode would forbid other threads what they do.
+  // Any other mode would affect other threads.
   if (psring::Forbidden() || mode != cudaStreamCaptureModeThreadLocal) {
     return psring::Return(cudaErrorStreamCaptureUnsupported);
   }

@@ -1,14 +1,12 @@
-// A CUDA runtime without a GPU: linked into a test, fake_cuda.cc takes the place of cudart and the kernels,
-// fake_cublas_lt.cc and fake_cudnn.cc those of the libraries, so that our device, streams, ops and training
-// run as they would on a GPU, on any machine.
+// A CUDA runtime without a GPU. Linked into a test, fake_cuda.cc replaces cudart and the kernels, and
+// fake_cublas_lt.cc and fake_cudnn.cc replace the libraries, so that device, streams, ops and training run as
+// on a GPU, on any machine.
 //
-// It is as unforgiving as a GPU: streams are threads, so work is done later than it is enqueued; device
-// memory cannot be touched by the host (the process dies) but while the fake itself works in it; pinned
-// memory is read when a copy's turn comes, not when it is enqueued; kernels and events are for streams of the
-// device that the thread has selected; a capture ends with an error where its thread did in between what a
-// capture does not allow, or what has no place in one of ours, or where a stream that took part was not
-// waited for in the end; what a graph's edges leave open comes in one order at one launch, in another at the
-// next.
+// It is as strict as a GPU. Streams are threads, so work runs later than it is enqueued. The process dies if
+// the host accesses device memory. Pinned memory is read when a copy runs, not when it is enqueued. Kernels
+// and events belong to the selected device. A capture fails if its thread makes a call that a capture
+// forbids, or if a stream that took part is not joined. Work that a graph does not order runs in one order at
+// one launch and in another at the next.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -29,29 +27,28 @@ struct FakeCuda {
   std::atomic<int> architecture = 80;  // compute capability, times 10
   std::atomic<bool> has_cudnn = true;
   std::atomic<int> kernel_without_cudnn = 0;  // convolutions of this size are nothing for cuDNN
-  // From the next kernel on: it fails when its turn comes, as an illegal address does.
+  // From the next kernel on: it fails when it runs, like an illegal address.
   std::atomic<bool> kernels_fail = false;
   // From the next kernel on: it cannot be launched.
   std::atomic<bool> launches_fail = false;
-  // Captures that were instantiated, and launches of what came of them.
+  // Instantiated captures, and launches of their graphs.
   std::atomic<int> graphs = 0, graph_launches = 0;
-  // Set before memory is first used: what a handle opens stands at another address, also in a forked process.
-  // Slower, because it has no huge pages.
+  // Set before memory is first used: a handle opens memory at another address, also in a forked process.
+  // Slower, because there are no huge pages.
   std::atomic<bool> opens_elsewhere = false;
-  // Where this process's part of device memory begins, in bytes: forked processes, which share memory and
-  // events through handles as others do, take parts of their own.
+  // The offset of this process's part of device memory, in bytes. Forked processes use separate parts.
   std::atomic<size_t> memory_from = 0;
-  // Device memory in use, in bytes, and buffers; and how often such memory was asked for, or memory pinned.
+  // Device memory in use, in bytes and buffers; the numbers of allocations and of pinned ones.
   std::atomic<size_t> used = 0;
   std::atomic<int> buffers = 0;
   std::atomic<int64_t> allocations = 0;
-  // Whether handles of memory and events open; and how many are open. They open in the process that made
-  // them too, which may play both sides.
+  // Whether handles of memory and events can be opened, and the number of open ones. The process that made
+  // them can open them, too.
   std::atomic<bool> handles_open = true;
   std::atomic<int> opened = 0;
   std::atomic<bool> peers_reach = true;  // a device may access another's memory
-  // By device: what was put on its streams so far. While it stands still nothing of that is done, until a
-  // host waits for it: who looks at one event again and again.
+  // By device: the work enqueued so far. While it stands still nothing runs, until a host thread waits, that
+  // is, polls one event repeatedly.
   struct Pace {
     std::atomic<bool> stands_still = false;
     std::atomic<int64_t> enqueued = 0, enqueued_at_wait = 0;
@@ -60,7 +57,7 @@ struct FakeCuda {
 };
 FakeCuda& TheFakeCuda();
 
-// Puts work of the GPU on `stream`: later, in order, with its memory open.
+// Enqueues GPU work on `stream`; it runs later, in order, with access to device memory.
 void OnFakeGpu(cudaStream_t stream, std::function<void()> work);
 
 }  // namespace psring

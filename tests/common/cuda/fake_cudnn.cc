@@ -1,5 +1,5 @@
-// cuDNN on the fake of CUDA's runtime: what cudnn.cc would find. Of the algorithms that it offers only one
-// may be used; the others make a call fail.
+// cuDNN on the fake CUDA runtime: it replaces cudnn.cc. Of the algorithms that it offers only one is
+// permitted; the others fail.
 #include <cstring>
 
 #include "common/cuda_ops/cudnn.h"
@@ -94,7 +94,7 @@ cudnnStatus_t SetMathType(cudnnConvolutionDescriptor_t convolution, cudnnMathTyp
   return CUDNN_STATUS_SUCCESS;
 }
 
-// The fast ones first, as cuDNN's heuristics have it.
+// The fastest first, as in cuDNN's heuristics.
 template <typename Perf>
 cudnnStatus_t Offer(cudnnFilterDescriptor_t filter, cudnnConvolutionDescriptor_t convolution, int most,
                     int* found, Perf* all) {

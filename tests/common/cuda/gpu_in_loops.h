@@ -1,4 +1,4 @@
-// What a GPU would launch, multiply and convolve, in plain loops.
+// A GPU's kernels, products and convolutions, in plain loops.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,7 @@ inline void StoreAt(DType type, void* values, size_t i, double value) {
   }
 }
 
-// Values as they go into a product: tf32 keeps 10 bits behind the point, rounded to nearest.
+// Values as factors of a product: tf32 keeps 10 mantissa bits, rounded to nearest.
 inline std::vector<double> FactorsOf(Precision precision, DType type, const void* values, size_t count) {
   std::vector<double> factors(count);
   for (size_t i = 0; i < count; ++i) {

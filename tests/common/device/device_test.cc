@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -16,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "common/devices/make_device.h"
 #include "common/measure/trace.h"
+#include "tests/waiting_thread.h"
 
 namespace psring {
 namespace {
@@ -35,7 +37,7 @@ std::function<absl::Status()> Failure(const std::string& message) {
   return [message] { return absl::UnavailableError(message); };
 }
 
-TEST(CpuDeviceTest, BuffersAreAlignedZeroedAndAsLargeAsAsked) {
+TEST(CpuDeviceTest, BuffersAreAlignedZeroedAndOfTheRequestedSize) {
   const auto device = MakeCpuDevice();
   for (const size_t bytes :
        {size_t{0}, size_t{1}, size_t{4096}, (size_t{2} << 20) - 1, (size_t{5} << 20) + 3}) {
@@ -60,7 +62,7 @@ TEST(CpuDeviceTest, ImpossibleSizesAreAnErrorThatNamesThem) {
   }
 }
 
-TEST(MakeDeviceTest, CpuIsAlwaysThere) { EXPECT_EQ(MakeDevice("cpu").value()->name(), "cpu"); }
+TEST(MakeDeviceTest, TheCpuIsAlwaysAvailable) { EXPECT_EQ(MakeDevice("cpu").value()->name(), "cpu"); }
 
 TEST(DeviceOfRank, RanksTakeTheGpusOfTheirHostInTurn) {
   EXPECT_EQ(DeviceOfRank("cuda", 0, 2), "cuda:0");
@@ -69,19 +71,19 @@ TEST(DeviceOfRank, RanksTakeTheGpusOfTheirHostInTurn) {
   EXPECT_EQ(DeviceOfRank("auto", 3, 4), "cuda:3");
 }
 
-TEST(DeviceOfRank, AutoIsTheCpuWhereThereIsNoGpu) {
+TEST(DeviceOfRank, AutoIsTheCpuWithoutAGpu) {
   EXPECT_EQ(DeviceOfRank("auto", 1, 0), "cpu");
   EXPECT_EQ(DeviceOfRank("cuda", 1, 0), "cuda") << "making it says why there is none";
 }
 
-TEST(DeviceOfRank, WhatIsNamedStays) {
+TEST(DeviceOfRank, ExplicitDevicesAreUnchanged) {
   EXPECT_EQ(DeviceOfRank("cpu", 1, 4), "cpu");
   EXPECT_EQ(DeviceOfRank("cuda:2", 0, 4), "cuda:2");
 }
 
 TEST(MakeDeviceTest, AutoFindsADevice) { EXPECT_TRUE(MakeDevice("auto").ok()); }
 
-TEST(MakeDeviceTest, UnknownDevicesAreRefusedWithTheKnownOnes) {
+TEST(MakeDeviceTest, AnUnknownDeviceIsAnErrorThatListsTheKnownOnes) {
   for (const std::string spec : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1.5", "CPU"}) {
     const auto device = MakeDevice(spec);
     ASSERT_FALSE(device.ok()) << spec;
@@ -109,17 +111,23 @@ TEST(ComputeStreamTest, WaitForBlocksTheCaller) {
   const auto device = MakeCpuDevice();
   const auto compute = device->NewStream(StreamKind::kCompute, "compute");
   const auto lane = device->NewStream(StreamKind::kBackground, "lane");
+  std::latch go_on(1);
   bool done = false;
   lane->Run(Work([&] {
-    absl::SleepFor(absl::Milliseconds(20));
+    go_on.wait();
     done = true;
   }));
-  compute->WaitFor(lane->Record());
-  EXPECT_TRUE(done);
+  const Event event = lane->Record();
+  WaitingThread caller([&] {
+    compute->WaitFor(event);
+    EXPECT_TRUE(done);
+  });
+  EXPECT_FALSE(caller.returned());
+  go_on.count_down();
 }
 
-TEST(BackgroundStreamTest, WorkRunsBesideTheCallerOnAThreadWithTheStreamsName) {
-  const auto stream = MakeCpuDevice()->NewStream(StreamKind::kBackground, "a lane of many words");
+TEST(BackgroundStreamTest, WorkRunsOnAThreadWithTheStreamsName) {
+  const auto stream = MakeCpuDevice()->NewStream(StreamKind::kBackground, "a stream with a long name");
   std::string name;
   std::thread::id ran_on;
   stream->Run(Work([&] {
@@ -129,7 +137,7 @@ TEST(BackgroundStreamTest, WorkRunsBesideTheCallerOnAThreadWithTheStreamsName) {
     ran_on = std::this_thread::get_id();
   }));
   EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
-  EXPECT_EQ(name, "a lane of many ");
+  EXPECT_EQ(name, "a stream with a");
   EXPECT_NE(ran_on, std::this_thread::get_id());
 }
 
@@ -146,13 +154,16 @@ TEST(BackgroundStreamTest, WorkWaitsForAnEventOfAnotherStream) {
   const auto device = MakeCpuDevice();
   const auto first = device->NewStream(StreamKind::kBackground, "first");
   const auto second = device->NewStream(StreamKind::kBackground, "second");
-  std::vector<int> order;  // the event is what keeps the two from a race
+  std::latch go_on(1);
+  std::vector<int> order;  // the event prevents a race
   first->Run(Work([&] {
-    absl::SleepFor(absl::Milliseconds(20));
+    go_on.wait();
     order.push_back(1);
   }));
   second->WaitFor(first->Record());
   second->Run(Work([&] { order.push_back(2); }));
+  EXPECT_FALSE(second->Record().Happened());
+  go_on.count_down();
   EXPECT_EQ(second->Synchronize(), absl::OkStatus());
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
 }
@@ -208,20 +219,20 @@ TEST_P(StreamTest, MemoryOfTheDeviceStartsAsZerosAndKeepsWhatIsCopied) {
   }
 }
 
-TEST_P(StreamTest, StampsTellWhenTheStreamGotThere) {
-  int64_t before = 0, behind = 0;
+TEST_P(StreamTest, StampsAreTheTimesAtWhichTheStreamReachesThem) {
+  int64_t before = 0, after = 0;
   const int64_t begin = MonotonicNanos();
   stream_->Stamp(before);
   stream_->Run(Work([] { absl::SleepFor(absl::Milliseconds(20)); }));
-  stream_->Stamp(behind);
+  stream_->Stamp(after);
   EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
-  EXPECT_GE(behind - before, 19'000'000);
+  EXPECT_GE(after - before, 19'000'000);
   // A GPU's clock is set by the host's, some microseconds late.
   EXPECT_GE(before, begin - 5'000'000);
-  EXPECT_LE(behind, MonotonicNanos() + 5'000'000);
+  EXPECT_LE(after, MonotonicNanos() + 5'000'000);
 }
 
-TEST_P(StreamTest, HostWorkWaitsForTheDevicesAndIsWaitedFor) {
+TEST_P(StreamTest, HostWorkIsInOrderWithTheDevicesWork) {
   const Buffer memory = device_->Allocate(4).value(), host = device_->AllocateOnHost(4).value();
   auto* const value = static_cast<int32_t*>(host.data());
   *value = 1;
@@ -275,16 +286,16 @@ TEST_P(StreamTest, TheFirstErrorSkipsTheRestAndStays) {
   EXPECT_EQ(to, 0);
 }
 
-TEST_P(StreamTest, EventsBehindAnErrorHappenAndCarryIt) {
+TEST_P(StreamTest, EventsAfterAnErrorHappenAndContainIt) {
   const Event before = stream_->Record();
   stream_->Run(Failure("lost"));
-  const Event behind = stream_->Record();
+  const Event after = stream_->Record();
   EXPECT_EQ(before.Wait(Soon()), absl::OkStatus());
-  EXPECT_EQ(behind.Wait(Soon()), absl::UnavailableError("lost"));
-  EXPECT_TRUE(behind.Happened());
+  EXPECT_EQ(after.Wait(Soon()), absl::UnavailableError("lost"));
+  EXPECT_TRUE(after.Happened());
 }
 
-TEST_P(StreamTest, AnErrorTravelsWithAnEventToTheStreamThatWaits) {
+TEST_P(StreamTest, AnErrorInAnEventReachesTheStreamThatWaitsForIt) {
   const auto failing = device_->NewStream(StreamKind::kBackground, "failing");
   failing->Run(Failure("peer 2 is gone"));
   stream_->WaitFor(failing->Record());
@@ -301,14 +312,12 @@ TEST(EventTest, AnEmptyEventHasHappened) {
 
 TEST(EventTest, WaitingEndsAtItsDeadline) {
   const auto stream = MakeCpuDevice()->NewStream(StreamKind::kBackground, "lane");
-  std::atomic<bool> go_on = false;
-  stream->Run(Work([&] {
-    while (!go_on) absl::SleepFor(absl::Milliseconds(1));
-  }));
+  std::latch go_on(1);
+  stream->Run(Work([&] { go_on.wait(); }));
   const Event event = stream->Record();
   EXPECT_EQ(event.Wait(absl::Now() + absl::Milliseconds(10)).code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_FALSE(event.Happened());
-  go_on = true;
+  go_on.count_down();
   EXPECT_EQ(event.Wait(Soon()), absl::OkStatus());
 }
 

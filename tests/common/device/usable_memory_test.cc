@@ -26,7 +26,7 @@ class ControlGroupTest : public ::testing::Test {
   const std::string root_ = absl::StrCat(::testing::TempDir(), "/control-groups-", getpid());
 };
 
-TEST_F(ControlGroupTest, WithoutALimitThereIsNothing) {
+TEST_F(ControlGroupTest, WithoutALimitThereIsNoResult) {
   EXPECT_FALSE(ControlGroupMemory(root_).has_value());
   Write("/proc/self/cgroup", "0::/job\n");
   Write("/sys/fs/cgroup/job/memory.max", "max\n");
@@ -34,7 +34,7 @@ TEST_F(ControlGroupTest, WithoutALimitThereIsNothing) {
   EXPECT_FALSE(ControlGroupMemory(root_).has_value());
 }
 
-TEST_F(ControlGroupTest, VersionTwoTakesTheTightestGroupAboveAndFilesCountAsFree) {
+TEST_F(ControlGroupTest, VersionTwoUsesTheTightestAncestorAndFileCachesCountAsFree) {
   Write("/proc/self/cgroup", "0::/slice/job\n");
   Write("/sys/fs/cgroup/slice/memory.max", "5000\n");
   Write("/sys/fs/cgroup/slice/memory.current", "4000\n");
@@ -59,7 +59,7 @@ TEST_F(ControlGroupTest, VersionOneInAContainerHasItsGroupAtTheTop) {
   EXPECT_FALSE(ControlGroupMemory(root_).has_value());
 }
 
-TEST(UsableMemoryTest, AnEighthOfWhatIsFreeIsLeft) {
+TEST(UsableMemoryTest, AnEighthOfFreeMemoryIsReserved) {
   const auto device = MakeCpuDevice();
   const size_t usable = UsableMemory(*device);
   ASSERT_TRUE(device->memory().has_value());

@@ -52,7 +52,7 @@ TEST_F(CheckpointFolder, KeepsTheNewest) {
 }
 
 // A run with more workers makes fewer steps of the same samples.
-TEST_F(CheckpointFolder, TheNewestIsTheOneThatWasWrittenLastWhateverItsStep) {
+TEST_F(CheckpointFolder, TheNewestIsTheLastWritten) {
   ASSERT_TRUE(Save(100, 1).ok());
   ASSERT_TRUE(Save(60, 2).ok());
   EXPECT_EQ(Steps(), (std::vector<int64_t>{60, 100}));
@@ -60,14 +60,14 @@ TEST_F(CheckpointFolder, TheNewestIsTheOneThatWasWrittenLastWhateverItsStep) {
   EXPECT_EQ(Steps(), (std::vector<int64_t>{70, 60}));
 }
 
-TEST_F(CheckpointFolder, OneOfTheSameStepIsReplaced) {
+TEST_F(CheckpointFolder, ACheckpointOfTheSameStepIsReplaced) {
   ASSERT_TRUE(Save(10, 1, 2, "old").ok());
   ASSERT_TRUE(Save(10, 2, 2, "new").ok());
   EXPECT_EQ(*ReadFile((folder_ / "step10" / kModelFile).string()), "new");
   EXPECT_EQ(Entries(), 1);
 }
 
-TEST_F(CheckpointFolder, WhatAKilledWriterLeftIsNoCheckpointAndGoesWithTheNext) {
+TEST_F(CheckpointFolder, UnfinishedCheckpointsAreIgnoredAndRemoved) {
   fs::create_directories(folder_ / "step30.part");
   std::ofstream(folder_ / "step30.part" / kPositionFile) << "{\"sequence\":3}";
   fs::create_directories(folder_ / "step20");  // not whole: another writer's, or a removal cut short
@@ -78,7 +78,7 @@ TEST_F(CheckpointFolder, WhatAKilledWriterLeftIsNoCheckpointAndGoesWithTheNext) 
   EXPECT_FALSE(fs::exists(folder_ / "step30.part"));
 }
 
-TEST_F(CheckpointFolder, OtherFilesAreLeftAlone) {
+TEST_F(CheckpointFolder, OtherFilesAreKept) {
   for (const char* name : {"notes.txt", "stepwise", "step-1", "model"}) {
     fs::create_directories(folder_ / name);
     std::ofstream(folder_ / name / kPositionFile) << "{\"sequence\":1}";
@@ -94,7 +94,7 @@ TEST_F(CheckpointFolder, AnUnreadableOneIsTheOldest) {
   EXPECT_EQ(Steps(), (std::vector<int64_t>{10, 99}));
 }
 
-TEST_F(CheckpointFolder, AnotherRunsCheckpointsAreRefusedInOneLine) {
+TEST_F(CheckpointFolder, AnotherRunsCheckpointsAreAnError) {
   ASSERT_TRUE(OpenCheckpoints((folder_ / "new" / "one").string(), 0).ok());
   ASSERT_TRUE(OpenCheckpoints(folder_.string(), 0).ok());
   ASSERT_TRUE(Save(10, 4).ok());
@@ -105,7 +105,7 @@ TEST_F(CheckpointFolder, AnotherRunsCheckpointsAreRefusedInOneLine) {
   EXPECT_EQ(refused.message().find('\n'), std::string::npos);
 }
 
-TEST_F(CheckpointFolder, WhereNobodyCanWriteItIsSaid) {
+TEST_F(CheckpointFolder, AFolderThatIsNotWritableIsAnError) {
   std::ofstream(folder_ / "file") << "x";
   const absl::Status opened = OpenCheckpoints((folder_ / "file").string(), 0);
   EXPECT_NE(opened.message().find((folder_ / "file").string()), std::string::npos) << opened;

@@ -23,13 +23,13 @@ TEST(JsonObject, ReadsFieldsOfEachType) {
   EXPECT_EQ(json->Texts("names", 2, 1).value(), (std::vector<std::string>{"a", ""}));
 }
 
-TEST(JsonObject, RefusesTextThatIsNoObject) {
+TEST(JsonObject, RejectsTextThatIsNotAnObject) {
   for (const char* text : {"", "5", "[]", "null", R"("text")", "{", "{} {}", R"({"a": 1e999})", "\xff"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(JsonObject::Parse(text, kPlenty).status())) << text;
   }
 }
 
-TEST(JsonObject, RefusesTextThatIsLongOrDeep) {
+TEST(JsonObject, RejectsTextThatIsTooLongOrTooDeep) {
   EXPECT_TRUE(JsonObject::Parse("{   }", 5).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(JsonObject::Parse("{    }", 5).status()));
   const auto nested = [](int depth) {
@@ -41,7 +41,7 @@ TEST(JsonObject, RefusesTextThatIsLongOrDeep) {
   EXPECT_TRUE(absl::StrContains(deep.message(), "deeper")) << deep;
 }
 
-TEST(JsonObject, EveryReaderRefusesEveryOtherType) {
+TEST(JsonObject, EveryReaderRejectsEveryOtherType) {
   const auto json = JsonObject::Parse(
       R"({"bool": true, "whole": 3, "real": 2.5, "text": "x", "list": ["x"], "object": {}, "null": null})",
       kPlenty);
@@ -57,7 +57,7 @@ TEST(JsonObject, EveryReaderRefusesEveryOtherType) {
   }
 }
 
-TEST(JsonObject, RefusesWhatIsOutOfBounds) {
+TEST(JsonObject, RejectsValuesOutOfBounds) {
   const auto json = JsonObject::Parse(
       R"({"whole": 8, "huge": 18446744073709551615, "long": "four", "many": ["a", "b"], "mixed": ["a", 5]})",
       kPlenty);

@@ -27,7 +27,7 @@ std::string ErrorOf(const std::string& bytes) {
   return std::string(DecodeSafetensors(bytes).status().message());
 }
 
-TEST(Safetensors, ComesBackAsItWas) {
+TEST(Safetensors, RoundTrips) {
   const auto back = DecodeSafetensors(EncodeSafetensors(Some(), {{"format", "pt"}}));
   ASSERT_TRUE(back.ok()) << back.status();
   ASSERT_EQ(back->size(), Some().size());
@@ -40,14 +40,14 @@ TEST(Safetensors, ComesBackAsItWas) {
   }
 }
 
-TEST(Safetensors, NothingIsAFileToo) {
+TEST(Safetensors, AnEmptyListIsValid) {
   const auto back = DecodeSafetensors(EncodeSafetensors({}, {}));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_TRUE(back->empty());
 }
 
-// As the format is written down: anybody's reader must find the values there.
-TEST(Safetensors, IsLaidOutAsTheFormatSays) {
+// As the format is specified, so that other readers find the values.
+TEST(Safetensors, HasTheLayoutOfTheFormat) {
   const std::string bytes =
       EncodeSafetensors({{.name = "a", .shape = {1}, .values = {1.5}}}, {{"step", "3"}});
   uint64_t length = 0;
@@ -62,7 +62,7 @@ TEST(Safetensors, IsLaidOutAsTheFormatSays) {
   EXPECT_EQ(value, 1.5);
 }
 
-TEST(Safetensors, ErrorsSayWhatIsWrong) {
+TEST(Safetensors, ErrorsNameTheProblem) {
   EXPECT_EQ(ErrorOf(""), "it ends early");
   EXPECT_EQ(ErrorOf("no such thing at all"), "it is truncated, or not a safetensors file");
   EXPECT_EQ(ErrorOf(File("[]", 0)), "its header is not a JSON object");
@@ -74,34 +74,36 @@ TEST(Safetensors, ErrorsSayWhatIsWrong) {
   };
   EXPECT_EQ(ErrorOf(File(tensor("BF16", "[2]", "[0,4]"), 4)),
             "its tensor \"a\" is of type \"BF16\"; psring reads F32");
-  EXPECT_EQ(ErrorOf(File(tensor("F32", "[-1]", "[0,4]"), 4)), "its tensor \"a\" has a bad shape or place");
-  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,4,8]"), 4)), "its tensor \"a\" has a bad shape or place");
-  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,8]"), 4)), "its tensor \"a\" is outside of the file");
-  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[4,0]"), 4)), "its tensor \"a\" is outside of the file");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[-1]", "[0,4]"), 4)),
+            "its tensor \"a\" has an invalid shape or offsets");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,4,8]"), 4)),
+            "its tensor \"a\" has an invalid shape or offsets");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,8]"), 4)), "its tensor \"a\" is outside the file");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[4,0]"), 4)), "its tensor \"a\" is outside the file");
   for (const char* shape : {"[2]", "[4294967296,4294967296]", "[9223372036854775807,2]"}) {
     EXPECT_EQ(ErrorOf(File(tensor("F32", shape, "[0,4]"), 4)),
-              "its tensor \"a\" has not as many values as its shape")
+              "its tensor \"a\" does not have as many values as its shape")
         << shape;
   }
-  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[4,8]"), 8)), "its tensors have gaps or overlap");
-  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,4]"), 8)), "there are bytes that belong to no tensor");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[4,8]"), 8)), "its tensors overlap or have gaps");
+  EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,4]"), 8)), "it has bytes that belong to no tensor");
 }
 
-TEST(Safetensors, TwoTensorsInOnePlaceAreRefused) {
+TEST(Safetensors, OverlappingTensorsAreRejected) {
   const std::string one = R"("dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   EXPECT_EQ(ErrorOf(File(absl::StrCat("{\"a\":{", one, ",\"b\":{", one, "}"), 4)),
-            "its tensors have gaps or overlap");
+            "its tensors overlap or have gaps");
 }
 
-TEST(Safetensors, CutShortAnywhereItIsAnError) {
+TEST(Safetensors, TruncationIsAnError) {
   const std::string whole = EncodeSafetensors(Some(), {{"format", "pt"}});
   for (size_t length = 0; length < whole.size(); ++length) {
     EXPECT_FALSE(DecodeSafetensors(std::string_view(whole).substr(0, length)).ok()) << length;
   }
 }
 
-// Whatever a flipped bit makes of a file, what comes back fits together.
-TEST(Safetensors, ABitFlippedAnywhereDoesNoHarm) {
+// With a flipped bit, the result is an error or a consistent file.
+TEST(Safetensors, AFlippedBitIsAnErrorOrAConsistentFile) {
   const std::string whole = EncodeSafetensors(Some(), {{"format", "pt"}});
   for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
     std::string flipped = whole;

@@ -48,13 +48,13 @@ TEST(CollectiveTable, ARowHasNcclTestsThirteenColumnsInItsWidths) {
   EXPECT_EQ(columns.size(), 13);
 }
 
-TEST(CollectiveTable, PercentOfLimitStandsBehindThem) {
+TEST(CollectiveTable, PercentOfLimitFollowsTheColumns) {
   const std::string plain = CollectiveTableLine(Row(), false), held = CollectiveTableLine(Row(), true);
   EXPECT_EQ(held.substr(0, plain.size() - 1), plain.substr(0, plain.size() - 1));
   EXPECT_EQ(held.substr(plain.size() - 1), "    87.7     N/A\n");
 }
 
-TEST(CollectiveTable, WhatWasNotCheckedOrDoesNotExistSaysSo) {
+TEST(CollectiveTable, MissingFiguresAreNotAvailable) {
   CollectiveRow row = Row();
   row.out_of_place.wrong = -1;
   row.in_place.measured = false;
@@ -64,7 +64,7 @@ TEST(CollectiveTable, WhatWasNotCheckedOrDoesNotExistSaysSo) {
       "N/A     N/A     N/A\n");
 }
 
-TEST(CollectiveTable, TheHeadIsOfLinesThatAreNoData) {
+TEST(CollectiveTable, HeaderLinesAreComments) {
   for (const bool limits : {false, true}) {
     for (absl::string_view line : absl::StrSplit(CollectiveTableHeader(limits), '\n', absl::SkipEmpty())) {
       EXPECT_EQ(line[0], '#');
@@ -74,7 +74,7 @@ TEST(CollectiveTable, TheHeadIsOfLinesThatAreNoData) {
             "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 4.25 \n#\n");
 }
 
-TEST(ByteSize, TakesWhatNcclTestsTakes) {
+TEST(ByteSize, AcceptsTheSizesOfNcclTests) {
   EXPECT_EQ(*ParseByteSize("0"), 0);
   EXPECT_EQ(*ParseByteSize("4096"), 4096);
   EXPECT_EQ(*ParseByteSize("4K"), 4096);
@@ -83,13 +83,13 @@ TEST(ByteSize, TakesWhatNcclTestsTakes) {
   EXPECT_EQ(*ParseByteSize("2GB"), uint64_t{2} << 30);
 }
 
-TEST(ByteSize, RefusesTheRest) {
+TEST(ByteSize, RejectsOthers) {
   for (const char* text : {"", "K", "4X", "-1", "1e3", "inf", "4 K", "0.1", "4KiB", "2000G", "1.2.3"}) {
     EXPECT_FALSE(ParseByteSize(text).ok()) << text;
   }
 }
 
-TEST(ByteSize, TextIsShortAndReadsBack) {
+TEST(ByteSize, TextIsShortAndRoundTrips) {
   EXPECT_EQ(ByteSizeText(4096), "4K");
   EXPECT_EQ(ByteSizeText(3 << 19), "1.5M");
   EXPECT_EQ(ByteSizeText(1000), "1000");

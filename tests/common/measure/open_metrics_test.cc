@@ -9,7 +9,7 @@
 namespace psring {
 namespace {
 
-TEST(OpenMetrics, FamiliesHaveTypeUnitAndHelpAndTheTextItsEnd) {
+TEST(OpenMetrics, HasTypeUnitAndHelpOfEachFamilyAndTheEndMarker) {
   OpenMetrics metrics(OpenMetrics::Labels{{"rank", "3"}});
   metrics.Counter("psring_sent", "bytes", "Payload.", 12345678901);
   metrics.Gauge("psring_loss", "", "Of the last step.", 0.25);
@@ -21,7 +21,7 @@ TEST(OpenMetrics, FamiliesHaveTypeUnitAndHelpAndTheTextItsEnd) {
       "EOF\n");
 }
 
-TEST(OpenMetrics, AHistogramAddsUpToInfinity) {
+TEST(OpenMetrics, HistogramBucketsAreCumulative) {
   OpenMetrics metrics(OpenMetrics::Labels{});
   metrics.Histogram("psring_step", "seconds", "Steps.", {0.001, 1}, {2, 0, 3}, 9.5);
   EXPECT_EQ(
@@ -33,7 +33,7 @@ TEST(OpenMetrics, AHistogramAddsUpToInfinity) {
       "# EOF\n");
 }
 
-TEST(OpenMetrics, TextsAreEscapedAndNumbersAreWrittenAsTheFormatHasThem) {
+TEST(OpenMetrics, EscapesTextsAndFormatsNumbers) {
   OpenMetrics metrics(OpenMetrics::Labels{{"a", "x\"\\\n"}});
   metrics.Gauge("g", "", "two\nlines", std::nan(""));
   EXPECT_EQ(metrics.Text(), "# TYPE g gauge\n# HELP g two\\nlines\ng{a=\"x\\\"\\\\\\n\"} NaN\n# EOF\n");
@@ -42,7 +42,7 @@ TEST(OpenMetrics, TextsAreEscapedAndNumbersAreWrittenAsTheFormatHasThem) {
   EXPECT_NE(infinite.Text().find("g -Inf\n"), std::string::npos);
 }
 
-TEST(OpenMetrics, WithoutFiguresThereIsTheEndAlone) {
+TEST(OpenMetrics, WithoutMetricsIsOnlyTheEndMarker) {
   EXPECT_EQ(OpenMetrics(OpenMetrics::Labels{}).Text(), "# EOF\n");
 }
 

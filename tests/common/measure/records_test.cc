@@ -36,7 +36,7 @@ StepRecord SomeStep() {
   return record;
 }
 
-TEST(StepRecord, ComesBackAsItWas) {
+TEST(StepRecord, RoundTrips) {
   const StepRecord record = SomeStep();
   const std::string line = ToJson(record);
   EXPECT_EQ(line.find('\n'), std::string::npos);
@@ -65,7 +65,7 @@ TEST(StepRecord, ComesBackAsItWas) {
   EXPECT_EQ(ToJson(*back), line);
 }
 
-TEST(StepRecord, LossThatIsNoNumberIsNullAndComesBackAsNaN) {
+TEST(StepRecord, ALossThatIsNotANumberIsNullAndReadAsNaN) {
   StepRecord record;
   record.loss = std::numeric_limits<double>::infinity();
   EXPECT_TRUE(nlohmann::json::parse(ToJson(record))["loss"].is_null());
@@ -74,7 +74,7 @@ TEST(StepRecord, LossThatIsNoNumberIsNullAndComesBackAsNaN) {
   EXPECT_TRUE(std::isnan(back->loss));
 }
 
-TEST(StepRecord, ErrorsSayWhatIsWrong) {
+TEST(StepRecord, ErrorsNameTheProblem) {
   EXPECT_EQ(StepRecordFromJson("{\"rank\":").status().message(), "step record: not JSON");
   EXPECT_EQ(StepRecordFromJson("[]").status().message(), "step record: not a JSON object");
   EXPECT_EQ(StepRecordFromJson("{\"rank\":1}").status().message(), "step record: \"step\" is missing");
@@ -92,7 +92,7 @@ TEST(StepRecord, FieldsOfLaterVersionsAreIgnored) {
   EXPECT_TRUE(StepRecordFromJson(line).ok());
 }
 
-TEST(RankResult, ComesBackAsItWas) {
+TEST(RankResult, RoundTrips) {
   RankResult result;
   result.rank = 1;
   result.world_size = 4;
@@ -142,7 +142,7 @@ TEST(RankResult, ComesBackAsItWas) {
   EXPECT_EQ(json.size(), 31);
 }
 
-TEST(RankResult, OfAnEarlierVersionDoesNotSayWhatNobodyCountedThen) {
+TEST(RankResult, OfAnEarlierVersionHasDefaultsForNewFields) {
   RankResult result;
   result.computed_ms = result.probe_ms = 3;
   auto json = nlohmann::json::parse(ToJson(result));
@@ -165,7 +165,7 @@ TEST(RankResult, OfAnEarlierVersionDoesNotSayWhatNobodyCountedThen) {
   EXPECT_FALSE(RankResultFromJson(json.dump()).ok());
 }
 
-TEST(ServerResult, ComesBackAsItWas) {
+TEST(ServerResult, RoundTrips) {
   const ServerResult result = {.server = 1,
                                .pushes = 6,
                                .payload_rx_bytes = 7,
@@ -194,7 +194,7 @@ class FilesTest : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(FilesTest, ReadGivesWhatWasWritten) {
+TEST_F(FilesTest, ReadReturnsTheWrittenText) {
   const std::string path = folder_ + "/file";
   const std::string text = std::string("a\0b", 3) + std::string(100000, 'x');
   ASSERT_TRUE(WriteFile(path, "before").ok());
@@ -205,7 +205,7 @@ TEST_F(FilesTest, ReadGivesWhatWasWritten) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "nothing is left behind";
 }
 
-TEST_F(FilesTest, ReaderNeverSeesHalfAFile) {
+TEST_F(FilesTest, AReaderNeverSeesAPartialFile) {
   const std::string path = folder_ + "/file";
   ASSERT_TRUE(WriteFile(path, std::string(1 << 20, 'a')).ok());
   std::atomic<bool> done = false;
@@ -234,7 +234,7 @@ TEST_F(FilesTest, ErrorsNameThePathAndTheReason) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "nothing is left behind";
 }
 
-TEST(PeakMemory, CoversWhatIsHeld) {
+TEST(PeakMemory, IncludesAllocatedMemory) {
   std::vector<char> held(64 << 20, 'x');
   EXPECT_GE(PeakMemoryMb(), 64);
   EXPECT_LT(PeakMemoryMb(), 100000);
@@ -242,13 +242,13 @@ TEST(PeakMemory, CoversWhatIsHeld) {
 }
 
 TEST(HashBytes, IsStableOverTimeAndMachines) {
-  // Recorded: runs of different builds are compared by it.
+  // Fixed, because it compares runs of different builds.
   EXPECT_EQ(HashBytes("", 0), HashBytes(nullptr, 0));
   EXPECT_EQ(HashBytes("psring", 6).size(), 16);
   EXPECT_EQ(HashBytes("psring", 6), "2f8f3cbdaf6ac45c");
 }
 
-TEST(HashBytes, ChangesWithEveryBitAndWithTheLength) {
+TEST(HashBytes, ChangesWithEveryBitAndTheLength) {
   for (const size_t bytes : {1, 7, 8, 63, 64, 65, 200}) {
     std::string data(bytes, '\0');
     const std::string before = HashBytes(data.data(), data.size());

@@ -27,7 +27,7 @@ TEST(Trace, KeepsSpansAndUsesTheGivenClock) {
   EXPECT_EQ(trace.spans()[0].step, 7);
 }
 
-TEST(Trace, CountsWhatItDrops) {
+TEST(Trace, CountsDroppedSpans) {
   Trace trace(0, 2);
   for (int i = 0; i < 5; ++i) trace.Add({.begin_ns = i, .end_ns = i + 1});
   EXPECT_EQ(trace.spans().size(), 2);
@@ -36,7 +36,7 @@ TEST(Trace, CountsWhatItDrops) {
   EXPECT_EQ(Events(trace).size(), 2 + 2 + 2 + 1);  // process, row, spans, note
 }
 
-TEST(Trace, TakesSpansFromManyThreads) {
+TEST(Trace, IsThreadSafe) {
   Trace trace(0, 10000);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -69,7 +69,7 @@ TEST(BusyNanos, IsTheLengthOfTheUnion) {
   EXPECT_EQ(BusyNanos({{9, 3}, {0, 5}}), 5) << "a span that ends before it begins lasts no time";
 }
 
-TEST(ChromeTrace, GivesASpanItsRankKindTimesAndBucket) {
+TEST(ChromeTrace, ASpanHasItsRankKindTimesAndBucket) {
   Trace trace(2);
   trace.Add(
       {.kind = SpanKind::kCommunication, .step = 4, .bucket = 1, .begin_ns = 1234567, .end_ns = 1300000});
@@ -114,7 +114,7 @@ TEST(ChromeTrace, SpansOfOneRowNeverOverlap) {
   EXPECT_EQ(row_of_bucket[0], row_of_bucket[2]);
 }
 
-TEST(ChromeTrace, OfNothingIsStillValid) {
+TEST(ChromeTrace, WithoutSpansIsValid) {
   EXPECT_EQ(Events(Trace(0)).size(), 2);  // the process's name and place
 }
 

@@ -1,4 +1,4 @@
-// What the server says to requests, good and bad; and that nobody keeps it from ending.
+// Replies to valid and invalid requests; and no client prevents the server from stopping.
 #include "common/net/http_server.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ std::string Said(const std::string& request, bool this_host_only = true) {
   return answer.complete ? answer.bytes : "(more)";
 }
 
-TEST(HttpMessage, AGetIsAnsweredByItsPathWithoutTheQuery) {
+TEST(HttpMessage, TheReplyDependsOnThePathWithoutTheQuery) {
   const std::string said = Said("GET /a/b?c=d HTTP/1.1\r\nHost: localhost:80\r\n\r\n");
   EXPECT_THAT(said, StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_THAT(said, HasSubstr("Content-Type: text/x\r\n"));
@@ -34,20 +34,20 @@ TEST(HttpMessage, AGetIsAnsweredByItsPathWithoutTheQuery) {
   EXPECT_THAT(said, testing::EndsWith("\r\n\r\n</a/b>"));
 }
 
-TEST(HttpMessage, AHeadHasTheSameHeadersAndNoBody) {
+TEST(HttpMessage, HeadHasTheSameHeadersAndNoBody) {
   const std::string said = Said("HEAD /a HTTP/1.0\r\n\r\n");
   EXPECT_THAT(said, HasSubstr("Content-Length: 4\r\n"));
   EXPECT_THAT(said, testing::EndsWith("\r\n\r\n"));
 }
 
-TEST(HttpMessage, HalfARequestIsWaitedFor) {
+TEST(HttpMessage, AnIncompleteRequestHasNoReply) {
   const std::string request = "GET / HTTP/1.1\r\nHost: [::1]:9\r\n\r\n";
   for (size_t length = 0; length < request.size(); ++length)
     EXPECT_EQ(Said(request.substr(0, length)), "(more)");
   EXPECT_THAT(Said(request), HasSubstr("200"));
 }
 
-TEST(HttpMessage, WhatIsNoRequestIsRefused) {
+TEST(HttpMessage, InvalidRequestsAreRejected) {
   EXPECT_THAT(Said("\r\n\r\n"), HasSubstr(" 400 "));
   EXPECT_THAT(Said("GET\r\n\r\n"), HasSubstr(" 400 "));
   EXPECT_THAT(Said("GET / FTP/1\r\n\r\n"), HasSubstr(" 400 "));
@@ -60,7 +60,7 @@ TEST(HttpMessage, WhatIsNoRequestIsRefused) {
               HasSubstr(" 431 "));
 }
 
-TEST(HttpMessage, OnTheLoopbackOtherHostsNamesAreRefused) {
+TEST(HttpMessage, OnTheLoopbackOtherHostNamesAreRejected) {
   EXPECT_THAT(Said("GET / HTTP/1.1\r\nHOST:  evil.example\r\n\r\n"), HasSubstr(" 403 "));
   EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: 127.0.0.1:4242\r\n\r\n"), HasSubstr(" 200 "));
   EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: node7:4242\r\n\r\n", /*this_host_only=*/false),
@@ -102,14 +102,14 @@ class HttpServerTest : public testing::Test {
   std::unique_ptr<HttpServer> server_;
 };
 
-TEST_F(HttpServerTest, SaysWhereItIsAndAnswersThere) {
+TEST_F(HttpServerTest, RepliesAtItsUrl) {
   EXPECT_EQ(server_->url(), absl::StrCat("http://127.0.0.1:", server_->port()));
   const FileDescriptor socket = Connect();
   Send(socket, "GET /x HTTP/1.1\r\n\r\n");
   EXPECT_THAT(ReadAll(socket), testing::EndsWith("</x>"));
 }
 
-TEST_F(HttpServerTest, ManyAreAnsweredAtOnce) {
+TEST_F(HttpServerTest, RepliesToManyClients) {
   std::vector<std::thread> readers;
   for (int reader = 0; reader < 8; ++reader) {
     readers.emplace_back([this, reader] {
@@ -123,7 +123,7 @@ TEST_F(HttpServerTest, ManyAreAnsweredAtOnce) {
   for (std::thread& reader : readers) reader.join();
 }
 
-TEST_F(HttpServerTest, ALargeAnswerArrivesWhole) {
+TEST_F(HttpServerTest, ALargeReplyArrivesComplete) {
   const std::string body(8 << 20, 'y');
   auto large = HttpServer::Start({}, [&](const std::string&) { return HttpReply{.body = body}; });
   ASSERT_TRUE(large.ok());
@@ -133,7 +133,7 @@ TEST_F(HttpServerTest, ALargeAnswerArrivesWhole) {
   EXPECT_EQ(ReadAll(socket).size(), body.size() + HttpBytes({.body = body}, true).size());
 }
 
-TEST_F(HttpServerTest, WhoSaysNothingOrRubbishOrGoesAwayKeepsNobodyFromAnAnswer) {
+TEST_F(HttpServerTest, SilentInvalidAndLostClientsDoNotBlockOthers) {
   std::vector<FileDescriptor> silent;
   for (int i = 0; i < 40; ++i) silent.push_back(Connect());
   Send(silent[39], "\x16\x03\x01 no HTTP at all");
@@ -143,7 +143,7 @@ TEST_F(HttpServerTest, WhoSaysNothingOrRubbishOrGoesAwayKeepsNobodyFromAnAnswer)
   EXPECT_THAT(ReadAll(socket), testing::EndsWith("</x>"));
 }
 
-TEST_F(HttpServerTest, EndsWithClientsInTheMiddleOfARequest) {
+TEST_F(HttpServerTest, StopsDuringARequest) {
   const FileDescriptor silent = Connect(), half = Connect();
   Send(half, "GET / HT");
   server_.reset();

@@ -33,7 +33,7 @@ TEST(TokenBucket, PassesABurstAndThenLimitsTheRate) {
   EXPECT_EQ(bucket.ReadyNs(), begin + 101 * kMs);
 }
 
-TEST(TokenBucket, WithoutARateNothingWaits) {
+TEST(TokenBucket, WithoutARateThereIsNoDelay) {
   TokenBucket bucket(0, 0);
   bucket.Take(5, 1 << 30);
   EXPECT_LE(bucket.ReadyNs(), 5);
@@ -197,7 +197,7 @@ TEST_F(LinkShaperTest, DataArrivesAfterItsSenderHasClosed) {
   out.join();
 }
 
-TEST_F(LinkShaperTest, APeerThatIsGoneEndsTheConnection) {
+TEST_F(LinkShaperTest, ALostPeerEndsTheConnection) {
   Make({.bits_per_s = kRate, .burst_bytes = kBurst});
   Ends ends = Connect();
   ends.far = FileDescriptor();

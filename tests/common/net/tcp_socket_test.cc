@@ -19,7 +19,7 @@ std::string CongestionControl(int fd) {
   return name;
 }
 
-TEST(TcpSocketTest, NothingIsPacedBetweenTwoEndsOfOneHost) {
+TEST(TcpSocketTest, ConnectionsWithinAHostUseReno) {
   const auto listener = ListenTcp("127.0.0.1");
   ASSERT_TRUE(listener.ok()) << listener.status();
   const auto connected = ConnectTcp("127.0.0.1", listener->port, absl::Now() + absl::Seconds(5));
@@ -27,7 +27,7 @@ TEST(TcpSocketTest, NothingIsPacedBetweenTwoEndsOfOneHost) {
   EXPECT_EQ(CongestionControl(connected->get()), "reno");
 }
 
-TEST(TcpSocketTest, ASocketThatGoesToAnotherAddressKeepsTheSystemsChoice) {
+TEST(TcpSocketTest, OtherConnectionsKeepTheSystemsCongestionControl) {
   const auto listener = ListenTcp("127.0.0.2");
   ASSERT_TRUE(listener.ok()) << listener.status();
   FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -44,7 +44,7 @@ TEST(TcpSocketTest, ASocketThatGoesToAnotherAddressKeepsTheSystemsChoice) {
   EXPECT_EQ(CongestionControl(socket.get()), before);
 }
 
-TEST(TcpSocketTest, WhereNobodyListensTheErrorNamesTheAddress) {
+TEST(TcpSocketTest, IfNobodyListensTheErrorNamesTheAddress) {
   const auto listener = ListenTcp("127.0.0.1");
   const int port = listener->port;
   shutdown(listener->socket.get(), SHUT_RDWR);

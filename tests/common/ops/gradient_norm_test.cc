@@ -23,7 +23,7 @@ TEST(SumOfSquares, AddsEveryElementOnceInDouble) {
   EXPECT_NEAR(SumOfSquares(huge.data(), 3) / 3e60, 1, 1e-6);
 }
 
-TEST(ClipFactor, BringsTheMeanGradientToTheBoundAndNeverLengthensIt) {
+TEST(ClipFactor, ScalesTheMeanGradientDownToTheBoundAndNeverUp) {
   // A sum of norm 20 over 4 samples has a mean of norm 5.
   EXPECT_DOUBLE_EQ(*ClipFactor(1, 400, 4), .2);
   EXPECT_EQ(*ClipFactor(5, 400, 4), 1);
@@ -32,7 +32,7 @@ TEST(ClipFactor, BringsTheMeanGradientToTheBoundAndNeverLengthensIt) {
   EXPECT_EQ(*ClipFactor(0, 400, 4), 1);
 }
 
-TEST(ClipFactor, RefusesAGradientWithoutANorm) {
+TEST(ClipFactor, RejectsAGradientThatIsNotFinite) {
   for (const double none : {std::numeric_limits<double>::infinity(), std::nan("")}) {
     EXPECT_EQ(ClipFactor(1, none, 4).status().code(), absl::StatusCode::kOutOfRange);
   }

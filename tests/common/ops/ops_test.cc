@@ -1,4 +1,4 @@
-// One suite over every implementation of Ops, and the yardstick itself against its definition.
+// One suite for every implementation of Ops, and tests of the reference.
 #include "common/ops/ops.h"
 
 #include <gtest/gtest.h>
@@ -79,7 +79,7 @@ void ExpectNear(const LayerResult& actual, const LayerResult& expected) {
   ExpectNear(actual.dbias, expected.dbias);
 }
 
-// Outputs start as NaN, so that adding to them instead of writing them shows.
+// Outputs start as NaN, so that an op that adds instead of writing fails.
 template <typename Shape>
 LayerResult RunLayer(Ops& ops, const Shape& shape, Device& device, Stream& stream, bool want_dx = true,
                      int seed = 1) {
@@ -233,7 +233,7 @@ TEST_P(OpsTest, RanksAsThreadsDoNotDisturbEachOther) {
   }
 }
 
-TEST_P(OpsTest, MaxPoolTakesTheFirstOfTheHighest) {
+TEST_P(OpsTest, MaxPoolTakesTheFirstMaximum) {
   // Two channels of one 2 x 4 picture.
   const auto x = Put<float>({1, 9, 5, 9, 0, 0, 0, -1,  //
                              4, 9, 2, 9, 0, 0, 3, -2});
@@ -249,7 +249,7 @@ TEST_P(OpsTest, MaxPoolTakesTheFirstOfTheHighest) {
                               0, 0, 0, 0, 0, 0, 30, 0}));
 }
 
-TEST_P(OpsTest, MaxPoolSendsEachGradientToItsWinner) {
+TEST_P(OpsTest, MaxPoolPassesEachGradientToItsMaximum) {
   for (const PoolShape& shape : {PoolShape{1, 2, 2, 1}, PoolShape{3, 4, 6, 5}, PoolShape{2, 8, 4, 64}}) {
     const size_t count = size_t(shape.batch) * shape.height * shape.width * shape.channels;
     const Floats x = Random(count, 1);
@@ -257,7 +257,7 @@ TEST_P(OpsTest, MaxPoolSendsEachGradientToItsWinner) {
                dx_there = Put(Floats(count, std::nanf("")));
     const auto argmax = Put(std::vector<uint8_t>(count / 4));
     ops_->MaxPoolForward(shape, x_there.span(), y_there.span(), argmax.data(), *stream_);
-    // With the outputs as gradients, an input's gradient is the input itself where it won.
+    // With the outputs as gradients, an input's gradient is the input itself if it is the maximum.
     ops_->MaxPoolBackward(shape, y_there.span(), argmax.data(), dx_there.span(), *stream_);
     const Floats y = y_there.Get(), dx = dx_there.Get();
     size_t i = 0;
@@ -289,7 +289,7 @@ TEST_P(OpsTest, CrossEntropyOfEqualLogitsIsTheLogarithmOfTheClasses) {
   for (int i = 0; i < 20; ++i) EXPECT_NEAR(d[i], i == 0 || i == 17 ? -0.9 : 0.1, 1e-6);
 }
 
-TEST_P(OpsTest, CrossEntropyStandsLargeLogitsAndMayOverwriteThem) {
+TEST_P(OpsTest, CrossEntropyOfLargeLogitsIsFiniteAndCanBeInPlace) {
   const auto logits = Put<float>({1000, 0, -1000});
   const auto label = Put<uint8_t>({1});
   const auto loss = Put<double>({0});
@@ -304,7 +304,7 @@ TEST_P(OpsTest, CrossEntropyStandsLargeLogitsAndMayOverwriteThem) {
   EXPECT_EQ(logits.Get(), (Floats{1, -1, 0}));
 }
 
-// More samples than parts that they are added up in, and counts that do not divide.
+// More samples than partial sums, and counts that do not divide.
 TEST_P(OpsTest, CrossEntropyAddsUpTheSamplesOfABatch) {
   for (const int batch : {1, 3, 63, 64, 65, 1000}) {
     const Floats values = Random(size_t(batch) * 7, batch);
@@ -341,8 +341,8 @@ TEST_P(OpsTest, AddAdds) {
   }
 }
 
-// As what is handed over from an address that is aligned only as floats are, or not like the others.
-TEST_P(OpsTest, AddAndUpdatesTakeAnySliceOfMemory) {
+// With addresses that are aligned only as floats are, or differently from each other.
+TEST_P(OpsTest, AddAndUpdatesAcceptAnyAlignment) {
   const size_t count = 1000;
   const Floats a = Random(count, 1), b = Random(count, 2);
   const float rate = .5f;
@@ -357,7 +357,7 @@ TEST_P(OpsTest, AddAndUpdatesTakeAnySliceOfMemory) {
         }
         const auto to = Put(a), weights = Put(a), from = Put(b);
         ops_->Add(to.span().Slice(a_at, length), from.span().Slice(b_at, length), *stream_);
-        ops_->Apply(SgdStep{1, rate}, weights.span().Slice(a_at, length), from.span().Slice(b_at, length),
+        ops_->Apply(SgdStep{1, rate}, weights.span().Slice(a_at, length), from.span().Slice(b_at, length), {},
                     *stream_);
         EXPECT_EQ(to.Get(), sum);
         EXPECT_EQ(weights.Get(), updated);
@@ -366,7 +366,7 @@ TEST_P(OpsTest, AddAndUpdatesTakeAnySliceOfMemory) {
   }
 }
 
-TEST_P(OpsTest, SixteenBitsAreConvertedAndAddedByTheirValue) {
+TEST_P(OpsTest, SixteenBitValuesAreConvertedAndAdded) {
   for (const DType type : {DType::kBFloat16, DType::kFloat16}) {
     for (const size_t count : {0, 1, 7, 5000}) {
       const Floats values = Random(count, 1), start = Random(count, 2);
@@ -388,7 +388,7 @@ TEST_P(OpsTest, SixteenBitsAreConvertedAndAddedByTheirValue) {
   }
 }
 
-TEST_P(OpsTest, WhatIsNotFiniteIsFoundInEveryType) {
+TEST_P(OpsTest, NonFiniteValuesAreFoundInEveryType) {
   const float infinity = std::numeric_limits<float>::infinity();
   for (const DType type : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     for (const float bad : {1.0f, infinity, -infinity, std::nanf("")}) {
@@ -406,7 +406,7 @@ TEST_P(OpsTest, WhatIsNotFiniteIsFoundInEveryType) {
   }
 }
 
-TEST_P(OpsTest, SquaresAreAddedToWhatStoodThere) {
+TEST_P(OpsTest, SquaresAreAddedToTheSum) {
   for (const size_t count : {0, 1, 63, 64, 65, 16383, 16384, 16385, 100'003}) {
     const Floats values = Random(count, 3);
     const auto there = Put(values);
@@ -417,7 +417,7 @@ TEST_P(OpsTest, SquaresAreAddedToWhatStoodThere) {
   }
 }
 
-// The same bits, whoever computes: servers and workers may stand on different devices.
+// The same bits from every implementation: servers and workers may use different devices.
 TEST_P(OpsTest, OptimizerStepsHaveTheBitsOfTheDefinition) {
   const auto cpu = MakeCpuDevice();
   const auto cpu_stream = cpu->NewStream(StreamKind::kCompute, "reference");
@@ -429,11 +429,11 @@ TEST_P(OpsTest, OptimizerStepsHaveTheBitsOfTheDefinition) {
     const auto step = [&](Ops& ops, Device& device, Stream& stream, int kind) {
       const OnDevice<float> w(device, stream, weights), g(device, stream, gradient), a(device, stream, first),
           b(device, stream, second);
-      if (kind == 0) ops.Apply(SgdStep{1.0f / 3, .05f}, w.span(), g.span(), stream);
-      if (kind == 1) ops.Apply(MomentumStep{1.0f / 3, .05f, .9f}, w.span(), g.span(), a.span(), stream);
+      if (kind == 0) ops.Apply(SgdStep{1.0f / 3, .05f}, w.span(), g.span(), {}, stream);
+      if (kind == 1) ops.Apply(MomentumStep{1.0f / 3, .05f, .9f}, w.span(), g.span(), {a.span()}, stream);
       if (kind == 2) {
-        ops.Apply(AdamStep{1.0f / 3, .001f, .9f, .999f, 1e-8f, .19f, .002f}, w.span(), g.span(), a.span(),
-                  b.span(), stream);
+        ops.Apply(AdamStep{1.0f / 3, .001f, .9f, .999f, 1e-8f, .19f, .002f}, w.span(), g.span(),
+                  {a.span(), b.span()}, stream);
       }
       return std::vector{w.Get(), a.Get(), b.Get()};
     };
@@ -459,7 +459,7 @@ Floats Slopes(Floats at, const std::function<double(Floats&)>& f) {
 }
 
 // The layer's gradients against the slopes of sum(y * dy): exact up to rounding, since layers are linear in
-// each argument. Without relu, whose kinks finite differences stumble over; the mask has tests of its own.
+// each argument. Without relu, which is not differentiable at 0; the mask has its own tests.
 template <typename Shape>
 void ExpectGradientsAreSlopes(Ops& ops, const Shape& shape, Stream& stream) {
   const LayerSizes sizes = SizesOf(shape);

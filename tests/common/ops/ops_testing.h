@@ -1,4 +1,4 @@
-// What the tests of ops share: memory of any device, layers of both kinds, and GPUs' ops in plain loops.
+// Shared by the tests of ops: memory of any device, layers of both kinds, and GPUs' ops in plain loops.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace psring {
 
-// What a GPU would launch and multiply, in plain loops; and convolve, where it is to have a library for that.
+// A GPU's kernels and products in plain loops, and convolutions if it should have a library for them.
 class HostMath : public GpuMath {
  public:
   explicit HostMath(bool convolves = false) : convolves_(convolves) {}
@@ -47,7 +47,7 @@ struct Implementation {
   friend std::ostream& operator<<(std::ostream& out, const Implementation& i) { return out << i.name; }
 };
 
-// Memory of a device with these values at first.
+// Device memory with initial values.
 template <typename T>
 class OnDevice {
  public:

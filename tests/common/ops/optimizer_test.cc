@@ -36,14 +36,14 @@ TEST(LearningRateTest, ConstantIsTheScaledBase) {
   EXPECT_DOUBLE_EQ(LearningRate(schedule, 1'000'000), 0.4);
 }
 
-TEST(LearningRateTest, WarmUpClimbsFromTheUnscaledBase) {
+TEST(LearningRateTest, WarmUpRisesFromTheUnscaledBase) {
   const LrSchedule schedule{.base = 0.1, .scale = 4, .warmup_samples = 1000};
   EXPECT_DOUBLE_EQ(LearningRate(schedule, 0), 0.1);
   EXPECT_DOUBLE_EQ(LearningRate(schedule, 500), 0.25);
   EXPECT_DOUBLE_EQ(LearningRate(schedule, 1000), 0.4);
 }
 
-TEST(LearningRateTest, LinearDecayFallsFromTheEndOfWarmUpToZero) {
+TEST(LearningRateTest, LinearDecayGoesFromTheEndOfWarmUpToZero) {
   const LrSchedule schedule{
       .decay = LrDecay::kLinear, .base = 0.1, .scale = 2, .warmup_samples = 100, .total_samples = 1100};
   EXPECT_DOUBLE_EQ(LearningRate(schedule, 100), 0.2);
@@ -53,7 +53,7 @@ TEST(LearningRateTest, LinearDecayFallsFromTheEndOfWarmUpToZero) {
   EXPECT_DOUBLE_EQ(LearningRate(schedule, 5000), 0);
 }
 
-TEST(LearningRateTest, WarmUpLongerThanTheRunNeverFalls) {
+TEST(LearningRateTest, AWarmUpLongerThanTheRunHasNoDecay) {
   const LrSchedule schedule{
       .decay = LrDecay::kLinear, .base = 0.1, .scale = 3, .warmup_samples = 100, .total_samples = 50};
   EXPECT_DOUBLE_EQ(LearningRate(schedule, 50), 0.2);
@@ -97,7 +97,7 @@ class OptimizerTest : public testing::TestWithParam<OptimizerKind> {
 INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerTest, testing::ValuesIn(kKinds),
                          [](const auto& info) { return OptimizerName(info.param); });
 
-TEST_P(OptimizerTest, BitsDoNotDependOnHowTheRangeIsCutOrAligned) {
+TEST_P(OptimizerTest, BitsDoNotDependOnSlicesOrAlignment) {
   constexpr size_t kCount = 1003;
   const auto ops = MakeOneDnnOps(1);
   const Floats whole = Train(kCount, {}, *ops);
@@ -109,9 +109,9 @@ TEST_P(OptimizerTest, BitsDoNotDependOnHowTheRangeIsCutOrAligned) {
   for (const size_t shift : {1, 3, 7, 15}) EXPECT_EQ(Train(kCount, {17, 333}, *ops, shift), whole);
 }
 
-// As a plain processor computes it, one rounded operation after the other; `volatile` keeps the compiler of
-// this test from fusing a product with the sum behind it.
-TEST_P(OptimizerTest, EveryOperationIsRoundedOnItsOwn) {
+// The definition, each operation rounded separately; `volatile` prevents the compiler from fusing a product
+// with the following sum.
+TEST_P(OptimizerTest, EveryOperationIsRoundedSeparately) {
   constexpr size_t kCount = 200;
   Floats w = RandomValues(kCount, 1), m(kCount), v(kCount);
   for (int t = 1; t <= 3; ++t) {
@@ -183,7 +183,7 @@ TEST_P(OptimizerTest, FollowsItsFormula) {
   for (size_t i = 0; i < kCount; ++i) EXPECT_NEAR(state[i], w[i], 1e-5) << i;
 }
 
-TEST_P(OptimizerTest, LeavesWhatIsOutsideTheSliceAlone) {
+TEST_P(OptimizerTest, DoesNotChangeElementsOutsideTheSlice) {
   const Optimizer optimizer = Make(10);
   Floats weights(4, 1), gradient(4, 128);
   const auto ops = MakeOneDnnOps(1);
@@ -194,7 +194,7 @@ TEST_P(OptimizerTest, LeavesWhatIsOutsideTheSliceAlone) {
   }
 }
 
-TEST(OptimizerSlotsTest, EachKindKeepsWhatItNeeds) {
+TEST(OptimizerSlotsTest, EachKindHasItsSlots) {
   const auto device = MakeCpuDevice();
   const auto slots = [&](OptimizerKind kind) {
     return Optimizer::Create({.kind = kind}, *device, 7).value().slots().size();

@@ -191,7 +191,7 @@ TEST_P(ReducedPrecision, ConvolutionsAreLikeFloat32) {
   }
 }
 
-TEST_P(ReducedPrecision, PoolingPicksWhatFloat32Picks) {
+TEST_P(ReducedPrecision, PoolingChoosesTheSameElementsAsFloat32) {
   const PoolShape shape{.batch = 3, .height = 6, .width = 4, .channels = 5};
   const size_t full = 3 * 6 * 4 * 5;
   const auto run = [&](const Bench& on, std::vector<uint8_t>& argmax) {
@@ -208,7 +208,7 @@ TEST_P(ReducedPrecision, PoolingPicksWhatFloat32Picks) {
   EXPECT_EQ(half_argmax, full_argmax);
 }
 
-TEST_P(ReducedPrecision, TheLossIsTakenInFloat32) {
+TEST_P(ReducedPrecision, TheLossIsComputedInFloat32) {
   const Floats logits = Exact(4 * 10, 1);
   const auto run = [&](const Bench& on, double& loss, int64_t& correct) {
     const Tensor z = on.Put(logits, on.type()), dz = on.Put(Floats(40), on.type());
@@ -228,7 +228,7 @@ TEST_P(ReducedPrecision, TheLossIsTakenInFloat32) {
   EXPECT_EQ(half_correct, full_correct);
 }
 
-TEST(Precision, OpsSayWhatTheyAre) {
+TEST(Precision, OpsNamesContainThePrecision) {
   if (BFloat16Support() == BFloat16::kNone) GTEST_SKIP() << "no AVX-512";
   EXPECT_EQ(MakeOneDnnOps(1, DType::kBFloat16)->name(), "onednn, bfloat16");
   EXPECT_EQ(MakeOneDnnOps(1, DType::kBFloat16)->activations(), DType::kBFloat16);
@@ -243,13 +243,12 @@ TEST(Precision, NamesAreThoseOfTheFlag) {
             "unknown precision 'fp8'; there are float32, tf32 and bfloat16");
 }
 
-TEST(Precision, ACpuRefusesTf32) {
+TEST(Precision, ACpuRejectsTf32) {
   const auto cpu = MakeCpuDevice();
   const absl::Status refused = MakeOps(*cpu, 1, Precision::kTf32).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(
-      refused.message(),
-      "--precision tf32 is for GPUs from NVIDIA's Ampere on (cuda), and this device is cpu; leave it out");
+  EXPECT_EQ(refused.message(),
+            "--precision tf32 needs a GPU (NVIDIA Ampere or newer), but this device is cpu; leave it out");
 }
 
 }  // namespace

@@ -123,7 +123,7 @@ std::string ValidationError(const std::function<void(TrainingOptions&)>& change)
   return std::string(ValidateTrainingOptions(options).message());
 }
 
-TEST(ServerReturns, OnlyWhereThereIsOneAndItsWorkersCanGoBackTogether) {
+TEST(ServerReturns, OnlyIfThereIsOneAndItsWorkersCanRollBackTogether) {
   TrainingOptions options;
   EXPECT_FALSE(ServerReturns(options, 1));
   options.max_restarts = 1;
@@ -138,7 +138,7 @@ TEST(ServerReturns, OnlyWhereThereIsOneAndItsWorkersCanGoBackTogether) {
   EXPECT_FALSE(ServerReturns(options, 1));
 }
 
-TEST(ValidateTrainingOptions, OneProcessForAllWorkersCarriesNoRanks) {
+TEST(ValidateTrainingOptions, TheVirtualClockExcludesRanksPerProcess) {
   TrainingOptions options;
   options.ranks_per_process = 2;
   EXPECT_TRUE(ValidateTrainingOptions(options).ok());
@@ -148,7 +148,7 @@ TEST(ValidateTrainingOptions, OneProcessForAllWorkersCarriesNoRanks) {
             "them out");
 }
 
-TEST(CheckRecovery, NamesWhatDoesNotGoTogether) {
+TEST(CheckRecovery, NamesConflictingFlags) {
   const auto error = [](const std::function<void(TrainingOptions&)>& change, int servers) {
     TrainingOptions options;
     change(options);
@@ -183,7 +183,7 @@ TEST(CheckRecovery, NamesWhatDoesNotGoTogether) {
   EXPECT_EQ(error([](auto& o) { o.on_worker_loss = "stop"; }, 2), "");
 }
 
-TEST(ServerFlagGiven, IsNamedAndCanBeLeftOut) {
+TEST(ServerFlagGiven, IsNamedAndCanBeReset) {
   EXPECT_EQ(ServerFlagGiven(TrainingOptions()), nullptr);
   for (const auto& [flag, change] :
        std::vector<std::pair<std::string, std::function<void(TrainingOptions&)>>>{
@@ -206,9 +206,9 @@ TEST(ServerFlagGiven, IsNamedAndCanBeLeftOut) {
   EXPECT_EQ(ServerFlagGiven(stops), nullptr);
 }
 
-TEST(TrainingArguments, DefaultsAreLeftOut) { EXPECT_TRUE(TrainingArguments(TrainingOptions()).empty()); }
+TEST(TrainingArguments, OmitDefaults) { EXPECT_TRUE(TrainingArguments(TrainingOptions()).empty()); }
 
-TEST(TrainingArguments, EveryFieldComesBackByItself) {
+TEST(TrainingArguments, RoundTripEveryField) {
   for (const Field& field : Fields()) {
     TrainingOptions options;
     field.change(options);
@@ -223,7 +223,7 @@ TEST(TrainingArguments, EveryFieldComesBackByItself) {
   }
 }
 
-TEST(TrainingArguments, AllFieldsComeBackTogether) {
+TEST(TrainingArguments, RoundTripAllFieldsTogether) {
   TrainingOptions options;
   for (const Field& field : Fields()) field.change(options);
   EXPECT_EQ(TrainingArguments(options).size(), Fields().size());
@@ -241,7 +241,7 @@ TEST(TrainingOptionsOf, IsTheInverseOfTrainingArguments) {
   EXPECT_EQ(Dump(TrainingOptionsOf({}).value()), Dump(TrainingOptions()));
 }
 
-TEST(TrainingOptionsOf, RefusesWhatIsNoTrainingFlagInOneLine) {
+TEST(TrainingOptionsOf, RejectsOtherArgumentsInOneLine) {
   const std::vector<std::vector<std::string>> wrong = {{"--record=x"},
                                                        {"--help"},
                                                        {"word"},
@@ -293,7 +293,7 @@ TEST(TrainingFlags, HelpAllListsGroupsAndDefaults) {
   }
 }
 
-TEST(TrainingFlags, SkippedOnesAreLeftToTheCaller) {
+TEST(TrainingFlags, SkippedFlagsAreNotAdded) {
   CLI::App app("", "psring");
   TrainingOptions options;
   AddTrainingFlags(app, options, {"--batch", "--seed"});
@@ -305,7 +305,7 @@ TEST(TrainingFlags, SkippedOnesAreLeftToTheCaller) {
   EXPECT_EQ(Parse(app, {"--seeds", "1"}).text, "psring: unknown flag --seeds\n");
 }
 
-TEST(TrainingFlags, BadValuesAreRefusedWithTheirFlag) {
+TEST(TrainingFlags, ErrorsNameTheFlag) {
   const std::map<std::string, std::string> errors = {
       {"--batch=0", "--batch: 0 is too small; the least is 1"},
       {"--batch=abc", "--batch: 'abc' is not a number"},
@@ -341,7 +341,7 @@ TEST(TrainingFlags, BadValuesAreRefusedWithTheirFlag) {
   }
 }
 
-TEST(ValidateTrainingOptions, DefaultsAreFine) {
+TEST(ValidateTrainingOptions, AcceptsDefaults) {
   EXPECT_TRUE(ValidateTrainingOptions(TrainingOptions()).ok());
 }
 
@@ -356,15 +356,15 @@ TEST(ValidateTrainingOptions, ChecksFieldsAsTheirFlagsDo) {
             "--optimizer: 'adm' is not one of sgd, momentum, adam; did you mean adam?");
 }
 
-TEST(ValidateTrainingOptions, OneBudgetAtMost) {
+TEST(ValidateTrainingOptions, AcceptsOneLength) {
   EXPECT_EQ(ValidationError([](auto& o) { o.steps = o.samples = 5; }),
-            "--steps and --samples each say how long to train; give one of them");
+            "--steps and --samples each set the length of training; give one of them");
   EXPECT_EQ(ValidationError([](auto& o) {
               o.steps = 5;
               o.samples = 5;
               o.epochs = 1;
             }),
-            "--steps, --samples and --epochs each say how long to train; give one of them");
+            "--steps, --samples and --epochs each set the length of training; give one of them");
   EXPECT_EQ(ValidationError([](auto& o) { o.epochs = 3; }), "");
 }
 
@@ -377,7 +377,7 @@ TEST(ValidateTrainingOptions, MicroBatchesAreForSingle) {
             "--micro_batches is for --strategy single; leave it out for ring");
 }
 
-TEST(ValidateTrainingOptions, ContradictionsAreRefused) {
+TEST(ValidateTrainingOptions, RejectsContradictions) {
   EXPECT_EQ(ValidationError([](auto& o) {
               o.evaluate = false;
               o.eval_every = 5;
@@ -387,7 +387,7 @@ TEST(ValidateTrainingOptions, ContradictionsAreRefused) {
               o.optimizer = "sgd";
               o.momentum = 0.9;
             }),
-            "--momentum 0.9 does nothing with --optimizer sgd; leave it out or choose momentum");
+            "--momentum 0.9 has no effect with --optimizer sgd; leave it out or choose momentum");
 }
 
 }  // namespace

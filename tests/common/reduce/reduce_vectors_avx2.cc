@@ -1,4 +1,4 @@
-// Stands in for reduce_vectors_x86.cc, so that the AVX2 kernels are tested where AVX-512 would be chosen too.
+// Replaces reduce_vectors_x86.cc, so that the AVX2 kernels are tested on processors with AVX-512, too.
 #include "common/reduce/reduce_vectors.h"
 
 namespace psring::cpu {

@@ -40,12 +40,12 @@ int64_t LastArrival(const std::vector<Passage>& passages) {
   return last;
 }
 
-TEST(BeginTogether, WithOneClockNobodyLeavesBeforeTheMomentThatAllKnow) {
+TEST(BeginTogether, WithOneClockNoRankLeavesBeforeTheAgreedMoment) {
   for (const int ranks : {1, 2, 5}) {
     const std::vector<Passage> passages = PassThrough(ranks, [](int) { return ThisClock(); });
     for (const Passage& passage : passages) {
       EXPECT_TRUE(passage.status.ok()) << passage.status;
-      // A while behind the last one's arrival, in which its word reaches the others.
+      // After the last arrival, by more than its message takes.
       EXPECT_GE(passage.left_ns, LastArrival(passages) + 1'000'000) << ranks;
     }
   }
@@ -60,12 +60,12 @@ TEST(BeginTogether, WithSeveralClocksItIsABarrier) {
   }
 }
 
-TEST(BeginTogether, HandsOnTheErrorOfWhoIsMissing) {
+TEST(BeginTogether, ReturnsTheErrorThatNamesTheMissingRank) {
   FakeRendezvous rendezvous(std::make_shared<FakeStore>(), 0, 2, absl::Milliseconds(20));
   EXPECT_EQ(BeginTogether(rendezvous).code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST(ThisClock, IsTheSameForAllOfThisHost) {
+TEST(ThisClock, IsTheSameForAllProcessesOfThisHost) {
   EXPECT_FALSE(ThisClock().empty());
   EXPECT_EQ(ThisClock(), ThisClock());
 }

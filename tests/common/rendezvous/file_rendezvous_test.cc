@@ -1,4 +1,4 @@
-// Ranks that meet in a file: threads as ranks where they live, processes where they die.
+// The rendezvous in a file: ranks are threads, or processes if they must die.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -61,7 +61,7 @@ void OnFileRanks(int ranks, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(FileRendezvousTest, RanksExchangeSetAndGetAndLeaveNothing) {
+TEST_F(FileRendezvousTest, RanksExchangeSetAndGetAndRemoveTheFile) {
   OnFileRanks(7, [&](int rank) {
     const auto rendezvous = Join(rank, 7);
     ASSERT_NE(rendezvous, nullptr);
@@ -81,7 +81,7 @@ TEST_F(FileRendezvousTest, RanksExchangeSetAndGetAndLeaveNothing) {
   EXPECT_FALSE(fs::exists(path()));
 }
 
-TEST_F(FileRendezvousTest, PartsOfItMeetByThemselves) {
+TEST_F(FileRendezvousTest, PartsExchangeSeparately) {
   OnFileRanks(4, [&](int rank) {
     const auto rendezvous = Join(rank, 4);
     ASSERT_NE(rendezvous, nullptr);
@@ -95,9 +95,9 @@ TEST_F(FileRendezvousTest, PartsOfItMeetByThemselves) {
   });
 }
 
-TEST_F(FileRendezvousTest, ALeftOverFileDoesNoHarm) {
+TEST_F(FileRendezvousTest, ALeftoverFileIsReplaced) {
   for (int run = 0; run < 3; ++run) {
-    // A process that joined as every rank, said what it had to say, and died.
+    // A process that joined as every rank, exchanged a value and died.
     const std::string self = fs::read_symlink("/proc/self/exe").string();
     const std::string filter = "--gtest_filter=*DISABLED_JoinsAndDies";
     std::string variable = absl::StrCat("PSRING_TEST_FILE=", path());
@@ -112,7 +112,7 @@ TEST_F(FileRendezvousTest, ALeftOverFileDoesNoHarm) {
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << status;
-    ASSERT_TRUE(fs::exists(path())) << "nothing is left over";
+    ASSERT_TRUE(fs::exists(path())) << "there is no leftover file";
 
     OnFileRanks(2, [&](int rank) {
       const auto rendezvous = Join(rank, 2);
@@ -136,13 +136,13 @@ TEST(FileRendezvousChild, DISABLED_JoinsAndDies) {
     options.file = path;
     auto rendezvous = Rendezvous::Join(options);
     if (rendezvous.ok()) (void)(*rendezvous)->Exchange("word", "old");
-    static std::atomic<int> said{0};
-    if (++said == 2) kill(getpid(), SIGKILL);
-    absl::SleepFor(absl::Seconds(60));
+    static std::atomic<int> done{0};
+    if (++done == 2) kill(getpid(), SIGKILL);
+    ::pause();
   });
 }
 
-TEST_F(FileRendezvousTest, AnEntryThatWasNotFinishedDoesNotCount) {
+TEST_F(FileRendezvousTest, AnUnfinishedEntryIsIgnored) {
   const auto zero = Join(0, 2);
   {
     std::ofstream half(path(), std::ios::app);
@@ -157,9 +157,9 @@ TEST_F(FileRendezvousTest, AnEntryThatWasNotFinishedDoesNotCount) {
   EXPECT_EQ(*values, (std::vector<std::string>{"a", "b"}));
 }
 
-TEST_F(FileRendezvousTest, WhatIsNotOursIsNotTouched) {
+TEST_F(FileRendezvousTest, OtherFilesAreNotChanged) {
   std::ofstream(path()) << "my thesis";
-  EXPECT_TRUE(absl::StrContains(TryJoin(0, 2).status().message(), "holds something else"));
+  EXPECT_TRUE(absl::StrContains(TryJoin(0, 2).status().message(), "is not a rendezvous file"));
   std::string text;
   std::getline(std::ifstream(path()), text);
   EXPECT_EQ(text, "my thesis");
@@ -182,7 +182,7 @@ TEST_F(FileRendezvousTest, DeadlineNamesTheMissingRanks) {
   EXPECT_EQ(zero->Exchange("begin", "").status().message(), late.message());
 }
 
-TEST_F(FileRendezvousTest, ARankThatLeavesOrIsRefusedEndsTheWaitsForIt) {
+TEST_F(FileRendezvousTest, ARankThatLeavesOrIsRejectedEndsTheWaitsForIt) {
   const auto zero = Join(0, 2);
   const absl::Status other_size = TryJoin(1, 3).status();
   EXPECT_TRUE(absl::StrContains(other_size.message(), "is 3, that of rank 0")) << other_size;
@@ -211,7 +211,7 @@ TEST_F(FileRendezvousTest, ADeadRankEndsTheWaitsForIt) {
   EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
 }
 
-TEST_F(FileRendezvousTest, ALockThatIsKeptRunsIntoTheDeadline) {
+TEST_F(FileRendezvousTest, WaitingForALockHasADeadline) {
   const auto zero = Join(0, 2, absl::Milliseconds(200));
   auto other = FileStore::Open(path(), absl::Seconds(20));
   ASSERT_TRUE(other.ok()) << other.status();

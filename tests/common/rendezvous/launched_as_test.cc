@@ -60,13 +60,13 @@ TEST(LaunchedAs, ReadsEveryLaunchersNumbers) {
   }
 }
 
-TEST(LaunchedAs, ABatchScriptOfSlurmIsNoRank) {
+TEST(LaunchedAs, ASlurmBatchScriptIsNotARank) {
   EXPECT_FALSE(IsStartedAsARank(Environment({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}})));
   EXPECT_FALSE(IsStartedAsARank(Environment({})));
   EXPECT_FALSE(IsStartedAsARank(Environment({{"RANK", ""}, {"WORLD_SIZE", ""}})));
 }
 
-TEST(LaunchedAs, ForgetsWhoStartedIt) {
+TEST(LaunchedAs, ForgetLauncherClearsTheVariables) {
   for (const auto* variables : {&kOpenMpi, &kHydra, &kSrun}) {
     for (const auto& [name, value] : *variables) setenv(name.c_str(), value.c_str(), 1);
   }
@@ -98,7 +98,7 @@ TEST(LaunchedAs, ReadsSlurmsCompactLists) {
   }
 }
 
-TEST(ParseRendezvous, RanksOfOneHostMeetInAFileOfTheirJob) {
+TEST(ParseRendezvous, RanksOfOneHostUseAFileOfTheirJob) {
   const auto own = [](const std::string& job) { return absl::StrCat("/tmp/psring-", geteuid(), "-", job); };
   EXPECT_EQ(ParseRendezvous("env://", Environment(kOpenMpi))->file, own("mpirun-4711"));
   EXPECT_EQ(ParseRendezvous("env://", Environment(kHydra))->file,
@@ -107,7 +107,7 @@ TEST(ParseRendezvous, RanksOfOneHostMeetInAFileOfTheirJob) {
   EXPECT_EQ(ParseRendezvous("env://", Environment(one_host))->file, own("slurm-12345.2"));
 }
 
-TEST(ParseRendezvous, OverSeveralHostsSrunSaysWhereRank0IsAndMpirunIsAskedTo) {
+TEST(ParseRendezvous, OverSeveralHostsSrunProvidesTheAddressAndMpirunNeedsIt) {
   const auto slurm = ParseRendezvous("env://", Environment(kSrun));
   ASSERT_TRUE(slurm.ok()) << slurm.status();
   EXPECT_EQ(slurm->host, "node03");
@@ -126,7 +126,7 @@ TEST(ParseRendezvous, OverSeveralHostsSrunSaysWhereRank0IsAndMpirunIsAskedTo) {
   EXPECT_EQ(told->host, "h");
 }
 
-TEST(ParseRendezvous, WhoShareAHostDoNotLeaveItToMeet) {
+TEST(ParseRendezvous, RanksOfOneHostUseTheLoopback) {
   const Variables torchrun = {{"RANK", "1"},
                               {"WORLD_SIZE", "2"},
                               {"LOCAL_WORLD_SIZE", "2"},
@@ -147,7 +147,7 @@ TEST(ParseRendezvous, ReadsAFile) {
   EXPECT_FALSE(ParseRendezvous("file://", Environment(ranks)).ok());
 }
 
-// What a process listens on.
+// The addresses on which a process listens.
 
 RendezvousOptions Meeting(int world_size, int local_world_size, const std::string& host) {
   RendezvousOptions meeting;
@@ -157,13 +157,13 @@ RendezvousOptions Meeting(int world_size, int local_world_size, const std::strin
   return meeting;
 }
 
-TEST(OwnAddress, IsTheLoopbackWhereAllRanksAreOnOneHost) {
+TEST(OwnAddress, IsTheLoopbackIfAllRanksAreOnOneHost) {
   EXPECT_EQ(OwnAddress({}, Meeting(4, 4, "203.0.113.1")).value_or(""), "127.0.0.1");
   EXPECT_EQ(OwnAddress({}, Meeting(1, 0, "203.0.113.1")).value_or(""), "127.0.0.1");
   EXPECT_EQ(OwnAddress({}, Meeting(4, 0, "localhost")).value_or(""), "127.0.0.1");
 }
 
-TEST(OwnAddress, IsWhatIsAskedFor) {
+TEST(OwnAddress, IsTheRequestedOne) {
   EXPECT_EQ(OwnAddress({.interface = "lo"}, Meeting(4, 2, "203.0.113.1")).value_or(""), "127.0.0.1");
   EXPECT_EQ(OwnAddress({.bind = "127.0.0.2"}, Meeting(4, 4, "")).value_or(""), "127.0.0.2");
   const absl::Status unknown = OwnAddress({.interface = "eth9"}, Meeting(4, 4, "")).status();
@@ -174,7 +174,7 @@ TEST(OwnAddress, IsWhatIsAskedFor) {
   EXPECT_FALSE(OwnAddress({.bind = "127.0.0.1", .interface = "lo"}, Meeting(4, 4, "")).ok());
 }
 
-TEST(StoreAddress, IsOneOfOursAndNeverAllOfThem) {
+TEST(StoreAddress, IsASpecificAddressOfThisMachine) {
   EXPECT_EQ(StoreAddress("", "localhost").value_or(""), "localhost");
   EXPECT_EQ(StoreAddress("127.0.0.9", "203.0.113.1").value_or(""), "127.0.0.9");
   const absl::Status foreign = StoreAddress("", "203.0.113.1").status();

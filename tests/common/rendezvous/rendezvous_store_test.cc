@@ -10,6 +10,7 @@
 
 #include "absl/time/clock.h"
 #include "common/rendezvous/rendezvous.h"
+#include "tests/waiting_thread.h"
 
 namespace psring {
 namespace {
@@ -30,7 +31,7 @@ void OnStoreRanks(int ranks, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(RendezvousStore, ExchangeHandsEveryRankAllValuesInRankOrder) {
+TEST(RendezvousStore, ExchangeReturnsAllValuesInRankOrder) {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     RendezvousStore store;
     std::vector<int64_t> members;
@@ -69,7 +70,7 @@ TEST(RendezvousStore, DeadlineNamesTheMissingRanksAndThoseThatNeverJoined) {
   });
   EXPECT_EQ(first.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(first.message(), "waited 0.1 s for ranks 2 and 3 at exchange 'start'; rank 3 never joined");
-  EXPECT_EQ(second, first) << "all who wait leave together";
+  EXPECT_EQ(second, first) << "all waiting ranks get the same error";
 }
 
 TEST(RendezvousStore, FailedExchangeStaysFailed) {
@@ -85,12 +86,11 @@ TEST(RendezvousStore, LossOfARankEndsTheWaitsForIt) {
   const int64_t zero = JoinAs(store, 0, 3), one = JoinAs(store, 1, 3);
   const absl::Time begin = absl::Now();
   absl::Status exchange, get;
-  std::thread waits([&] { exchange = store.Exchange(zero, "x", "", kLong).status(); });
-  std::thread gets([&] { get = store.Get("key", "the server's address", kLong).status(); });
-  absl::SleepFor(absl::Milliseconds(20));
+  WaitingThread exchanges([&] { exchange = store.Exchange(zero, "x", "", kLong).status(); });
+  WaitingThread gets([&] { get = store.Get("key", "the server's address", kLong).status(); });
   store.Lose(one);
-  waits.join();
-  gets.join();
+  exchanges.Join();
+  gets.Join();
   EXPECT_LT(absl::Now() - begin, kLong / 2);
   EXPECT_EQ(exchange.message(), "rank 1 (host:101) has died while others waited for it at exchange 'x'");
   EXPECT_EQ(get.message(), "rank 1 (host:101) has died while others waited for the server's address");
@@ -99,11 +99,9 @@ TEST(RendezvousStore, LossOfARankEndsTheWaitsForIt) {
 TEST(RendezvousStore, LossOfARankThatHasGivenItsValueDoesNotEndTheExchange) {
   RendezvousStore store;
   const int64_t zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
-  std::thread gone([&] { (void)store.Exchange(one, "x", "from 1", kLong); });
-  absl::SleepFor(absl::Milliseconds(20));
+  WaitingThread gone([&] { (void)store.Exchange(one, "x", "from 1", kLong); });
   store.Lose(one);
   const auto values = store.Exchange(zero, "x", "from 0", kLong);
-  gone.join();
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_EQ(values->at(1), "from 1");
 }
@@ -118,20 +116,18 @@ TEST(RendezvousStore, LeavingEndsExchangesThatNeedTheRankButNoGet) {
   EXPECT_EQ(store.Get("key", "a value", kShort).status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST(RendezvousStore, TakenRankIsRefusedWithItsOwner) {
+TEST(RendezvousStore, ATakenRankIsRejectedAndItsOwnerNamed) {
   RendezvousStore store;
   const int64_t one = JoinAs(store, 1, 2);
   const Participant twin = {.rank = 1, .world_size = 2, .name = "other:7"};
-  EXPECT_EQ(
-      store.Join(twin).status().message(),
-      "other:7 says that it is rank 1, which is taken by host:101; give every process a rank of its own");
+  EXPECT_EQ(store.Join(twin).status().message(),
+            "other:7 claims to be rank 1, which is taken by host:101; give every process a rank of its own");
   store.Lose(one);
-  EXPECT_EQ(
-      store.Join(twin).status().message(),
-      "other:7 says that it is rank 1, which is taken by host:101, which has ended; start all ranks anew");
+  EXPECT_EQ(store.Join(twin).status().message(),
+            "other:7 claims to be rank 1, which is taken by host:101, which has ended; restart all ranks");
 }
 
-TEST(RendezvousStore, DifferingWorldSizeIsRefused) {
+TEST(RendezvousStore, ADifferentWorldSizeIsRejected) {
   RendezvousStore store;
   JoinAs(store, 0, 2);
   EXPECT_EQ(store.Join({.rank = 1, .world_size = 3, .name = "b:2"}).status().message(),
@@ -143,13 +139,10 @@ TEST(RendezvousStore, DifferingWorldSizeIsRefused) {
 
 TEST(RendezvousStore, GetWaitsForTheValue) {
   RendezvousStore store;
-  std::thread sets([&] {
-    absl::SleepFor(absl::Milliseconds(20));
-    store.Set("other", "no");
-    store.Set("key", "value");
-  });
-  EXPECT_EQ(*store.Get("key", "a value", kLong), "value");
-  sets.join();
+  WaitingThread gets([&] { EXPECT_EQ(*store.Get("key", "a value", kLong), "value"); });
+  store.Set("other", "no");
+  store.Set("key", "value");
+  gets.Join();
   EXPECT_EQ(store.Get("none", "rank 0's address", kShort).status().message(),
             "waited 0.1 s for rank 0's address ('none')");
 }
@@ -157,13 +150,10 @@ TEST(RendezvousStore, GetWaitsForTheValue) {
 TEST(RendezvousStore, CloseEndsAllWaits) {
   RendezvousStore store;
   const int64_t zero = JoinAs(store, 0, 2);
-  std::thread closes([&] {
-    absl::SleepFor(absl::Milliseconds(20));
-    store.Close(absl::UnavailableError("closed"));
-  });
-  EXPECT_EQ(store.Exchange(zero, "x", "", kLong).status().message(), "closed");
+  WaitingThread exchanges(
+      [&] { EXPECT_EQ(store.Exchange(zero, "x", "", kLong).status().message(), "closed"); });
+  store.Close(absl::UnavailableError("closed"));
   EXPECT_EQ(store.Get("key", "a value", kLong).status().message(), "closed");
-  closes.join();
 }
 
 TEST(RendezvousStore, IsEmptyOnceAllHaveLeftOrAreLost) {
@@ -176,7 +166,7 @@ TEST(RendezvousStore, IsEmptyOnceAllHaveLeftOrAreLost) {
   EXPECT_TRUE(store.WaitUntilEmpty(kLong));
 }
 
-TEST(RendezvousStore, MisuseIsAnErrorAndNoCrash) {
+TEST(RendezvousStore, MisuseIsAnError) {
   RendezvousStore store;
   JoinAs(store, 0, 2);
   store.Leave(17);
@@ -185,7 +175,7 @@ TEST(RendezvousStore, MisuseIsAnErrorAndNoCrash) {
   EXPECT_EQ(store.Exchange(-1, "x", "", kLong).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(RendezvousStore, RanksReadAsWords) {
+TEST(RendezvousStore, RanksTextListsRanks) {
   EXPECT_EQ(RanksText({2}), "rank 2");
   EXPECT_EQ(RanksText({2, 3}), "ranks 2 and 3");
   EXPECT_EQ(RanksText({0, 1, 2, 3}), "ranks 0, 1, 2 and 3");
@@ -231,7 +221,7 @@ TEST(ParseRendezvous, ReadsWhatTorchrunSets) {
   EXPECT_FALSE(options->hosted_elsewhere);
 }
 
-TEST(ParseRendezvous, TakesMpirunsRankWhereNobodySetAnother) {
+TEST(ParseRendezvous, UsesMpirunsRankIfNoOtherIsSet) {
   using Variables = std::map<std::string, std::string>;
   const auto parse = [](Variables variables) {
     variables["MASTER_ADDR"] = "node0";
@@ -268,7 +258,7 @@ TEST(ParseRendezvous, TakesMpirunsRankWhereNobodySetAnother) {
   EXPECT_EQ(options->rank, 3);
 }
 
-TEST(ParseRendezvous, StandsBesideTorchrunsOwnStore) {
+TEST(ParseRendezvous, UsesThePortAfterTorchrunsStore) {
   std::map<std::string, std::string> variables = kTorchrun;
   variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
   EXPECT_EQ(ParseRendezvous("env://", StoreEnvironment(variables))->port, 29500);
@@ -291,11 +281,11 @@ TEST(ParseRendezvous, ReadsAnAddress) {
   EXPECT_EQ(options->host, "::1");
 }
 
-TEST(ParseRendezvous, SaysWhatIsWrongInOneLine) {
+TEST(ParseRendezvous, ErrorsAreOneLine) {
   EXPECT_EQ(ParseError("env://", "RANK", std::nullopt),
-            "env:// needs the variable RANK, which is not set; psring, torchrun and the like set it");
+            "env:// needs the variable RANK, which is not set; psring and torchrun set it");
   EXPECT_EQ(ParseError("env://", "MASTER_ADDR", ""),
-            "env:// needs the variable MASTER_ADDR, which is not set; psring, torchrun and the like set it");
+            "env:// needs the variable MASTER_ADDR, which is not set; psring and torchrun set it");
   EXPECT_EQ(ParseError("env://", "WORLD_SIZE", "four"),
             "WORLD_SIZE is 'four'; it must be a whole number of at least 1");
   EXPECT_EQ(ParseError("env://", "MASTER_PORT", "70000"),

@@ -11,11 +11,14 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <latch>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "tests/random_moments.h"
+#include "tests/waiting_thread.h"
 
 extern char** environ;
 
@@ -39,7 +42,7 @@ RendezvousOptions Options(int rank, int world_size, int port, absl::Duration tim
   return options;
 }
 
-// A socket that listens on a port of its own, and never speaks.
+// A socket that listens and never answers.
 class SilentListener {
  public:
   SilentListener() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -106,19 +109,18 @@ TEST_F(RendezvousTest, ProcessWithoutARankSetsAndGets) {
   ASSERT_TRUE(server.ok()) << server.status();
   ASSERT_TRUE((*server)->Set("address", "here").ok());
   EXPECT_EQ(*rank->Get("address", "the server"), "here");
-  EXPECT_EQ((*server)->Exchange("x", "").status().message(), "exchange 'x' is for ranks that have joined");
+  EXPECT_EQ((*server)->Exchange("x", "").status().message(),
+            "exchange 'x' is only for ranks that have joined");
 }
 
 TEST_F(RendezvousTest, DeadlineNamesTheMissingRanks) {
   auto zero = Join(0, 4, absl::Milliseconds(200));
   auto one = Join(1, 4, absl::Milliseconds(200));
-  std::thread waits([&] { EXPECT_FALSE(one->Exchange("start", "").ok()); });
-  absl::SleepFor(absl::Milliseconds(50));
-  const absl::Status status = zero->Exchange("start", "").status();
-  waits.join();
+  const absl::Status status = one->Exchange("start", "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(status.message(),
-            "waited 0.2 s for ranks 2 and 3 at exchange 'start'; ranks 2 and 3 never joined");
+            "waited 0.2 s for ranks 0, 2 and 3 at exchange 'start'; ranks 2 and 3 never joined");
+  EXPECT_EQ(zero->Exchange("start", "").status(), status) << "a failed exchange stays failed";
   EXPECT_EQ(zero->Get("k", "the server's address").status().message(),
             "waited 0.2 s for the server's address ('k')");
 }
@@ -130,29 +132,28 @@ TEST_F(RendezvousTest, TakenRankNamesItsOwner) {
   char host[256];
   ASSERT_EQ(::gethostname(host, sizeof(host)), 0);
   const std::string self = std::string(host) + ":" + std::to_string(::getpid());
-  EXPECT_EQ(twin.status().message(), self + " says that it is rank 1, which is taken by " + self +
+  EXPECT_EQ(twin.status().message(), self + " claims to be rank 1, which is taken by " + self +
                                          "; give every process a rank of its own");
 }
 
-TEST_F(RendezvousTest, DifferingWorldSizesAreRefused) {
+TEST_F(RendezvousTest, DifferentWorldSizesAreRejected) {
   auto zero = Join(0, 2);
   const auto other = Rendezvous::Join(Options(1, 3, server_->port()));
   EXPECT_TRUE(absl::StrContains(other.status().message(), "is 3, that of rank 0")) << other.status();
   EXPECT_EQ(Rendezvous::Join(Options(3, 3, server_->port())).status().message(),
             "rank 3 does not exist in a world size of 3");
-  // Who waits for the one that was refused waits in vain, and is told why.
+  // A wait for the rejected rank ends with the reason.
   const absl::Time begin = absl::Now();
   const auto waited = zero->Exchange("begin", "");
   EXPECT_TRUE(absl::StrContains(waited.status().message(), "the world size of rank 1")) << waited.status();
   EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
 }
 
-TEST_F(RendezvousTest, ADeadlineNamesTheRankThatCameTwice) {
+TEST_F(RendezvousTest, TheDeadlineNamesADuplicateRank) {
   auto zero = Join(0, 3, absl::Milliseconds(300)), one = Join(1, 3);
   EXPECT_FALSE(Rendezvous::Join(Options(1, 3, server_->port())).ok());
   const auto waited = zero->Exchange("begin", "");
-  for (const char* part :
-       {"ranks 1 and 2", "rank 2 never joined", "says that it is rank 1, which is taken"}) {
+  for (const char* part : {"ranks 1 and 2", "rank 2 never joined", "claims to be rank 1, which is taken"}) {
     EXPECT_TRUE(absl::StrContains(waited.status().message(), part)) << waited.status();
   }
 }
@@ -161,7 +162,7 @@ TEST_F(RendezvousTest, SomeRanksExchangeAmongThemselves) {
   OnRanks(5, [&](int rank) {
     auto rendezvous = Join(rank, 5);
     ASSERT_NE(rendezvous, nullptr);
-    // The odd ones, backwards; the even ones as they are: two parts under two names.
+    // Two parts: odd ranks in reverse order, even ranks in order.
     const std::vector<int> ranks = rank % 2 == 1 ? std::vector<int>{3, 1} : std::vector<int>{0, 2, 4};
     const auto part = MakePartRendezvous(*rendezvous, ranks, rank % 2 == 1 ? "odd" : "even");
     EXPECT_EQ(part->options().world_size, static_cast<int>(ranks.size()));
@@ -189,7 +190,7 @@ TEST_F(RendezvousTest, RequireEqualNamesTheFirstRankThatDiffers) {
 TEST_F(RendezvousTest, RandomBytesOnThePortDoNoHarm) {
   auto zero = Join(0, 2);
   std::thread exchanges([&] { EXPECT_TRUE(zero->Exchange("x", "").ok()); });
-  uint64_t random = 1;
+  uint64_t random = TestSeed();
   for (int i = 0; i < 20; ++i) {
     const int client = ::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address = {};
@@ -213,10 +214,7 @@ TEST_F(RendezvousTest, RandomBytesOnThePortDoNoHarm) {
 TEST_F(RendezvousTest, RankThatLeavesEndsTheWaitsForIt) {
   auto zero = Join(0, 2);
   auto one = Join(1, 2);
-  std::thread leaves([&] {
-    absl::SleepFor(absl::Milliseconds(50));
-    one.reset();
-  });
+  std::thread leaves([&] { one.reset(); });  // before or after the wait begins
   const absl::Status status = zero->Exchange("x", "").status();
   leaves.join();
   EXPECT_TRUE(absl::StrContains(status.message(), "has left while others waited for it at exchange 'x'"))
@@ -225,14 +223,14 @@ TEST_F(RendezvousTest, RankThatLeavesEndsTheWaitsForIt) {
 
 TEST_F(RendezvousTest, EndOfTheStoreIsNamed) {
   auto zero = Join(0, 2);
-  std::thread ends([&] { server_.reset(); });  // lingers for rank 0, and then gives it up
+  std::thread ends([&] { server_.reset(); });  // waits for rank 0 until its deadline
   const absl::Status status = zero->Exchange("x", "").status();
   ends.join();
   EXPECT_EQ(status.message(), "the rendezvous store has been closed by its host");
   EXPECT_TRUE(absl::StrContains(zero->Set("k", "v").message(), "lost the rendezvous store at 127.0.0.1:"));
 }
 
-// The child of DeathOfAProcessEndsTheWaitsForIt: joins as rank 1, says so, and waits to be killed.
+// The child of DeathOfAProcessEndsTheWaitsForIt: joins as rank 1 and waits to be killed.
 TEST(RendezvousChild, DISABLED_JoinsAndWaits) {
   auto rendezvous = Rendezvous::Join(Options(1, 2, std::atoi(std::getenv("PSRING_TEST_PORT"))));
   ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
@@ -259,58 +257,61 @@ TEST_F(RendezvousTest, DeathOfAProcessEndsTheWaitsForIt) {
   ::waitpid(child, nullptr, 0);
 }
 
-TEST(Rendezvous, RankZeroHostsTheStoreAndOthersMayComeBefore) {
+TEST(Rendezvous, RankZeroHostsTheStoreAndOthersMayStartEarlier) {
   const int port = FreePort();
   absl::Time served;
+  std::atomic<pid_t> threads[3] = {};
   OnRanks(3, [&](int rank) {
+    threads[rank] = gettid();
     RendezvousOptions options = Options(rank, 3, port);
     options.hosted_elsewhere = false;
     if (rank == 0) {
-      absl::SleepFor(absl::Milliseconds(300));
+      for (const int other : {1, 2}) EXPECT_TRUE(AwaitSleepOf(threads[other]));
       served = absl::Now();
     }
     auto rendezvous = Rendezvous::Join(options);
     ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
     ASSERT_TRUE((*rendezvous)->Exchange("start", "").ok());
     if (rank == 0) RecordProperty("ms_until_all_met", absl::ToInt64Milliseconds(absl::Now() - served));
-    EXPECT_LT(absl::Now() - served, absl::Seconds(2)) << "the next try comes at most 100 ms later";
+    EXPECT_LT(absl::Now() - served, absl::Seconds(2)) << "connections are retried after at most 100 ms";
   });
 }
 
-// The last replies of the others are under way when rank 0 goes, and with it the store.
-TEST(Rendezvous, OthersDoNotFailWhenRankZeroIsTheFirstToGo) {
+// The last replies to the others are in transit when rank 0 leaves, and with it the store.
+TEST(Rendezvous, OthersDoNotFailWhenRankZeroLeavesFirst) {
   for (int repeat = 0; repeat < 10; ++repeat) {
     RendezvousOptions options = Options(0, 4, 0);
     options.hosted_elsewhere = false;
     auto host = Rendezvous::Join(options);
     ASSERT_TRUE(host.ok()) << host.status();
     const int port = (*host)->options().port;
+    std::latch others(3);
     OnRanks(4, [&](int rank) {
       auto rendezvous = rank == 0 ? std::move(host) : Rendezvous::Join(Options(rank, 4, port));
       ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
       const std::string large(1 << 20, 'x');
       const auto values = (*rendezvous)->Exchange("end", large);
       EXPECT_TRUE(values.ok()) << values.status();
-      if (rank != 3) return;
-      // Even a straggler may still say something: the store waits for it.
-      absl::SleepFor(absl::Milliseconds(50));
+      if (rank != 3) return others.count_down();
+      // The store waits for the last rank's calls, too.
+      others.wait();
       EXPECT_TRUE((*rendezvous)->Set("late", "").ok());
     });
   }
 }
 
-TEST(Rendezvous, PortInUseIsRefused) {
+TEST(Rendezvous, APortInUseIsAnError) {
   const SilentListener other;
   RendezvousOptions options = Options(0, 2, other.port());
   options.hosted_elsewhere = false;
   const absl::Time begin = absl::Now();
   EXPECT_EQ(Rendezvous::Join(options).status().message(),
             "port " + std::to_string(other.port()) +
-                " on 127.0.0.1 is in use; end what uses it or choose another MASTER_PORT");
+                " on 127.0.0.1 is in use; stop the program that uses it or choose another MASTER_PORT");
   EXPECT_LT(absl::Now() - begin, absl::Seconds(2)) << "before any waiting";
 }
 
-TEST(Rendezvous, PortOfAnotherStoreIsRefused) {
+TEST(Rendezvous, ThePortOfAnotherStoreIsAnError) {
   auto first = RendezvousServer::Start("127.0.0.1", 0);
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(RendezvousServer::Start("127.0.0.1", (*first)->port()).status().code(),
@@ -319,7 +320,7 @@ TEST(Rendezvous, PortOfAnotherStoreIsRefused) {
             absl::StatusCode::kAlreadyExists);
 }
 
-TEST(Rendezvous, HostThatIsNotOursIsRefused) {
+TEST(Rendezvous, AHostThatIsNotThisMachineIsAnError) {
   EXPECT_FALSE(RendezvousServer::Start("no-such-host.invalid", 0).ok());
   const absl::Status status = RendezvousServer::Start("203.0.113.1", 0).status();
   EXPECT_EQ(status.message(), "cannot listen on 203.0.113.1:0: Cannot assign requested address");
@@ -338,7 +339,7 @@ TEST(Rendezvous, StoreThatCannotBeReachedIsNamed) {
                                   "the firewall");
 }
 
-TEST(Rendezvous, SilentStrangerOnThePortRunsIntoTheDeadline) {
+TEST(Rendezvous, ASilentProgramOnThePortRunsIntoTheDeadline) {
   const SilentListener stranger;
   EXPECT_EQ(Rendezvous::Join(Options(1, 2, stranger.port(), absl::Milliseconds(300))).status().code(),
             absl::StatusCode::kDeadlineExceeded);

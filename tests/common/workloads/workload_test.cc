@@ -54,16 +54,16 @@ TEST(Workload, TensorsMayBeDeclaredInAnyOrder) {
   EXPECT_EQ(layout.tensors()[2].first, 11u);
   ExpectRefused(head + "a,4,1,0\nb,4,2,0\n", "0 of b appears twice");
   ExpectRefused(head + "a,4,1,0\nb,4,2,2\n", "2 of b is too large");
-  ExpectRefused(head + "a,4,1\n", "does not have the fields name,bytes,ready_ms,declared");
+  ExpectRefused(head + "a,4,1\n", "must have the fields name,bytes,ready_ms,declared");
   ExpectRefused(head + "a,4,1,first\n", "line 5: declared 'first'");
 }
 
-TEST(Workload, SaysWhatIsWrongInWhichLine) {
+TEST(Workload, ErrorsNameTheLine) {
   const std::string head = kHead;
   ExpectRefused("", "no tensor");
   ExpectRefused("name,bytes\n", "line 1: the columns must be name,bytes,ready_ms");
   ExpectRefused(head + "w,10,1\n", "line 5: bytes '10' is not a size of float32 values");
-  ExpectRefused(head + "w,8\n", "does not have the fields");
+  ExpectRefused(head + "w,8\n", "must have the fields");
   ExpectRefused(head + "w,8,soon\n", "ready_ms 'soon'");
   ExpectRefused(head + "w,8,2\nv,8,1\n", "line 6: ready_ms 1 comes before that of the row above (2)");
   ExpectRefused("# batch: none\n" + head, "line 1: batch 'none'");
@@ -71,7 +71,7 @@ TEST(Workload, SaysWhatIsWrongInWhichLine) {
   ExpectRefused("# backward_ms: 1\n" + head + "w,8,2\n", "before the last gradient");
 }
 
-TEST(Workload, BuiltInOnesHaveTheSizesOfTheirModels) {
+TEST(Workload, BuiltInWorkloadsHaveTheSizesOfTheirModels) {
   const std::vector<std::pair<std::string, int64_t>> bytes = {
       {"alexnet", 244'403'360},   {"gnmt", 775'063'808},     {"inception_v3", 108'645'056},
       {"resnet101", 178'196'640}, {"resnet50", 102'228'128}, {"vgg16", 553'463'968}};
@@ -87,7 +87,7 @@ TEST(Workload, BuiltInOnesHaveTheSizesOfTheirModels) {
   EXPECT_NEAR(LoadWorkload("resnet50")->backward_ms, 64.8, 0.1);
 }
 
-TEST(Workload, UnknownNamesAreAnsweredWithTheKnownOnes) {
+TEST(Workload, AnUnknownNameIsAnErrorThatListsTheKnownOnes) {
   const absl::Status status = LoadWorkload("resnet51").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(absl::StrContains(status.message(), "resnet50, vgg16")) << status;
@@ -101,7 +101,7 @@ TEST(Workload, AFasterDeviceDividesEveryTime) {
   EXPECT_DOUBLE_EQ(workload.tensors[0].ready_ms, 0.5);
 }
 
-TEST(Workload, ABucketIsReadyWhenTheLastOfItsTensorsIs) {
+TEST(Workload, ABucketIsReadyWithItsLastTensor) {
   // 1 MiB, then 0.5 + 0.5 MiB, then what is left.
   const Workload workload = Parsed("a,1048576,1\nb,524288,2\nc,524288,3\nd,4,4\n");
   const std::vector<Bucket> buckets = PlanBuckets(LayoutOf(workload), {.first_mb = 1, .others_mb = 1});

@@ -50,7 +50,7 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--straggler", "4:2"}, "no worker 4"},
       {{"compare", "--straggler", "1:2", "--workers", "1"}, "there is only worker 0"},
       {{"compare", "--strategies", "ring", "--workers", "2", "--straggler", "2:2"}, "no worker 2"},
-      {{"compare", "--straggler", "1:0.5"}, "slow the others down"},
+      {{"compare", "--straggler", "1:0.5"}, "slow the other workers down instead"},
       {{"compare", "--jitter_ms", "often"}, "--jitter_ms"},
       {{"compare", "--compute_ms", "6"}, "--clock virtual"},
       {{"compare", "--like", "/no/such/run"}, "--clock virtual"},

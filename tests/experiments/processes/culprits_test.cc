@@ -73,7 +73,7 @@ TEST_P(CulpritsEverywhereTest, TwoProcessesWithTheSameRank) {
   for (const char* rank : {"0", "1", "1"}) {
     ranks.push_back(Rank(rank, "3", Meeting() + " --strategy ring --timeout 20"));
   }
-  ExpectOneLineEach(ranks, {"says that it is rank 1, which is taken by"});
+  ExpectOneLineEach(ranks, {"claims to be rank 1, which is taken by"});
 }
 
 TEST_P(CulpritsEverywhereTest, DifferentWorldSizes) {
@@ -182,7 +182,7 @@ TEST_F(CulpritsTest, TwoRunsAtTheSameTimeOnOneFile) {
     for (const auto& rank : ranks) {
       const std::string& says = rank->errors();
       succeeded += rank->Succeeded();
-      turned_away += absl::StrContains(says, "; runs at the same time need a file each");
+      turned_away += absl::StrContains(says, "; concurrent runs need different files");
       if (rank->Succeeded()) continue;
       EXPECT_EQ(std::count(says.begin(), says.end(), '\n'), 1) << says;
       // On a busy machine a rank may start after its partner was rejected and the others have ended.

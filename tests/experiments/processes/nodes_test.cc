@@ -69,7 +69,7 @@ TEST(ServerRole, FollowsThePlacement) {
   EXPECT_EQ(ServerRoleOf(training, 1, 4)->becomes, -1);
   EXPECT_EQ(ServerRoleOf(training, 2, 4)->becomes, 0);
   EXPECT_EQ(ServerRoleOf(training, 3, 4)->becomes, 1);
-  EXPECT_TRUE(absl::StrContains(ServerRoleOf(training, 0, 2).status().message(), "leaves none to train"));
+  EXPECT_TRUE(absl::StrContains(ServerRoleOf(training, 0, 2).status().message(), "none is left to train"));
   training.servers = 0;
   EXPECT_EQ(ServerRoleOf(training, 3, 4)->becomes, 0);
   training.server_placement = "colocated";
@@ -90,7 +90,7 @@ TEST(ServerRole, CountsRanksOfProcessesWithSeveralRanks) {
   EXPECT_EQ(ServerRoleOf(training, 0, 2)->workers, 3);
   EXPECT_EQ(ServerRoleOf(training, 1, 2)->becomes, 0);
   EXPECT_TRUE(absl::StrContains(ServerRoleOf(training, 0, 1).status().message(),
-                                "makes the last 1 process of 1 a server, and leaves none to train"));
+                                "needs 1 of the 1 processes for servers, and none is left to train"));
 }
 
 TEST(ServerArguments, AServerUsesTheDeviceOfTheRankBesideIt) {

@@ -1,9 +1,19 @@
+// What the folder's headers promise, in a build without CUDA.
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "common/cuda/cuda_device.h"
+#include "common/cuda/cuda_sharing.h"
+#include "common/cuda/recorded_work.h"
 
 namespace psring {
+namespace {
+
+absl::Status NotAGpu(const Device& device) {
+  return absl::FailedPreconditionError(absl::StrCat(device.name(), " is not a GPU"));
+}
+
+}  // namespace
 
 int CudaDeviceCount() { return 0; }
 
@@ -23,10 +33,20 @@ absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, Precision preci
   return CheckCudaPrecision(device, precision);
 }
 
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaUpdateOps(Device& device) { return MakeCudaOps(device); }
+
 absl::StatusOr<std::string> ConvolutionLibrary() {
   return absl::FailedPreconditionError("this build of psring has no CUDA");
 }
 
-absl::StatusOr<std::unique_ptr<Ops>> MakeCudaUpdateOps(Device& device) { return MakeCudaOps(device); }
+absl::StatusOr<std::string> ExportMemory(Device& device, const Buffer&) { return NotAGpu(device); }
+
+absl::StatusOr<Buffer> ImportMemory(Device& device, const std::string&, size_t) { return NotAGpu(device); }
+
+absl::Status BeginRecording(Stream&) {
+  return absl::UnimplementedError("only a GPU's compute stream can be recorded");
+}
+
+absl::StatusOr<std::unique_ptr<RecordedWork>> EndRecording(Stream& stream) { return BeginRecording(stream); }
 
 }  // namespace psring
