@@ -82,6 +82,12 @@ std::string WhyNotCarried(const LinkReport& report) {
   return "";
 }
 
+double LeastCarried(const LinkReport& report) {
+  double least = std::min(report.ring, report.incast);
+  for (const double link : report.links) least = std::min(least, link);
+  return least;
+}
+
 std::string DescribeLink(const LinkReport& report, Language language) {
   if (report.shaping == Shaping::kNone) return In(language, kLoopbackText);
   std::string text = report.bits_per_s > 0 ? Say(language, kLinkText, BitRateText(report.bits_per_s))
