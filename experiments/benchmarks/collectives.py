@@ -45,11 +45,18 @@ def latency(row):
     return " / ".join(f"{row[place]['time']:.1f}" for place in ("out_of_place", "in_place"))
 
 
-def table(rows, sizes, figure):
-    cells = {(name(row), row["size"]): figure(row) for row in rows}
-    names = dict.fromkeys(name(row) for row in rows)
-    return runs.table(" | ".join(["", *map(short, sizes)]), [[one, *(cells.get((one, size), "") for size in sizes)]
-                                                              for one in names])
+def table(rows, sizes):
+    by_name = {}
+    for row in rows:
+        by_name.setdefault(name(row), {})[row["size"]] = row
+    small = [size for size in sizes if size <= 1 << 18]  # whose time is also of interest
+
+    def cells(figure, of_name, of_sizes):
+        return [figure(of_name[size]) if size in of_name else "" for size in of_sizes]
+
+    return runs.table(" | ".join(["", *map(short, sizes), *(f"{short(size)}, us" for size in small)]),
+                      [[one, *cells(bandwidth, of_name, sizes), *cells(latency, of_name, small)]
+                       for one, of_name in by_name.items()])
 
 
 def section(title, results, manifest, command):
@@ -68,10 +75,7 @@ def section(title, results, manifest, command):
     for workers in sorted({row["workers"] for row in results}):
         rows = [row for row in results if row["workers"] == workers]
         crowded = f" on {machine['cores']} cores" if workers > machine["cores"] else ""
-        lines += [f"## {workers} processes{crowded}: busbw, GB/s", "", *table(rows, sizes, bandwidth), ""]
-        small = [size for size in sizes if size <= 1 << 18]
-        if small:
-            lines += ["### Time of a call, us", "", *table(rows, small, latency), ""]
+        lines += [f"## {workers} processes{crowded}: busbw in GB/s; time of a call in us", "", *table(rows, sizes), ""]
     return "\n".join(lines) + "\n"
 
 
