@@ -17,15 +17,8 @@ constexpr double kQueueSeconds = 0.016;
 }  // namespace
 
 const char* ShapingName(Shaping shaping) {
-  switch (shaping) {
-    case Shaping::kNone:
-      return "none";
-    case Shaping::kNetns:
-      return "netns";
-    case Shaping::kUserspace:
-      return "userspace";
-  }
-  return "";
+  constexpr const char* kNames[] = {"none", "netns", "userspace"};
+  return kNames[static_cast<size_t>(shaping)];
 }
 
 absl::Status CheckLink(const LinkOptions& options) {
