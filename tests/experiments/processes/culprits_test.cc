@@ -165,7 +165,7 @@ TEST_F(CulpritsTest, AFileOfAKilledRun) {
   EXPECT_FALSE(std::filesystem::exists(Folder("meet")));
 }
 
-// The first process of each rank joins. Differences between the runs are named, and nobody waits for long.
+// The first process of each rank joins. Differences between the runs are named, and no process waits long.
 TEST_F(CulpritsTest, TwoRunsAtTheSameTimeOnOneFile) {
   const std::string meeting =
       absl::StrCat("--strategy ring --timeout 20 --rendezvous file://", folder_, "/meet");

@@ -46,7 +46,7 @@ TEST_F(RestartTest, AKilledProcessOfSeveralRanksRestartsAllFromTheLastCheckpoint
   EXPECT_TRUE(AllEnd());
 }
 
-TEST_F(RestartTest, AKilledServerIsRestartedAloneAndAKilledWorkerRestartsAll) {
+TEST_F(RestartTest, OnlyAKilledServerIsRestartedButAKilledWorkerRestartsAll) {
   const std::string undisturbed = Undisturbed(kSingle);
   Start(kServer, Out("run"), absl::StrCat("--max_restarts 3 --checkpoint_dir ", Folder()));
   const pid_t rank1 = PidOf("rank 1"), server = PidOf("server");
@@ -78,7 +78,7 @@ TEST_F(RestartTest, WorkersRestoreRoundingResidualsAfterAServerRestart) {
   EXPECT_TRUE(AllEnd());
 }
 
-TEST_F(RestartTest, OneOfTwoServersIsRestartedAloneAndRestartsAreCountedTogether) {
+TEST_F(RestartTest, OnlyTheKilledServerOfTwoIsRestartedAndRestartsAreCountedTogether) {
   const std::string undisturbed = Undisturbed(kSingle);
   Start(absl::StrCat(kServer, " --servers 2"), Out("run"),
         absl::StrCat("--max_restarts 2 --checkpoint_dir ", Folder()));
