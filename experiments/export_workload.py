@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Writes a workload file for psring (`--workload ./mine.csv`) from a PyTorch model or from a profiler's trace.
 
-In your own program, around one step of any model:
+In your program, for one step of any model:
 
     from export_workload import record
     record(model, lambda: loss_fn(model(x), y), batch=len(x), path="mine.csv")
 
-From a trace that torch.profiler wrote (Kineto, Chrome JSON), which names no parameters, so their sizes come from a list
+From a trace of torch.profiler (Kineto, Chrome JSON). It does not name parameters, so their sizes come from a list
 "name,bytes" in the order in which backward finishes them:
 
     export_workload.py --trace trace.json --sizes sizes.csv --batch 32 --device V100 > mine.csv
 
-To try it: export_workload.py --demo (wants torch).
+A demonstration, which requires torch: export_workload.py --demo
 """
 import argparse
 import json
@@ -21,11 +21,11 @@ import time
 
 
 def write(out, rows, forward_ms, backward_ms, batch, device, declared=False, **remarks):
-    """rows: (name, bytes, ready_ms) in any order, `declared`: in the model's; ready_ms counts from the begin of backward."""
+    """rows: (name, bytes, ready_ms); ready_ms counts from the begin of backward. declared: rows are in the model's order."""
     print(f"# batch: {batch}\n# device: {device}\n# forward_ms: {forward_ms:.4f}\n# backward_ms: {backward_ms:.4f}", file=out)
     for key, value in remarks.items():
         print(f"# {key}: {value}", file=out)
-    # Where each tensor is declared is said only where backward does not finish the last one first.
+    # The declared order is written only if backward does not finish tensors in the reverse order.
     order = sorted(range(len(rows)), key=lambda i: rows[i][2])
     tell = declared and order != list(range(len(rows)))[::-1]
     print("name,bytes,ready_ms" + (",declared" if tell else ""), file=out)
@@ -35,10 +35,10 @@ def write(out, rows, forward_ms, backward_ms, batch, device, declared=False, **r
 
 
 def record(model, loss, batch, path=None, steps=5, device=None, **remarks):
-    """Runs `loss()` (forward) and its backward `steps` times after two for warming up; keeps the median of every time.
+    """Runs `loss()` (forward) and its backward `steps` times after two warm-up steps; keeps the median of every time.
 
-    On a GPU times are those of CUDA events on the current stream, on a CPU the host's clock. Gradients count as 4 bytes an
-    element, which is what psring sends. Returns the rows.
+    Times are from CUDA events on the current stream on a GPU, else from the host's clock. Gradients have 4 bytes per
+    element, as psring sends them. Returns the rows.
     """
     import torch
 
@@ -56,7 +56,7 @@ def record(model, loss, batch, path=None, steps=5, device=None, **remarks):
         return a.elapsed_time(b) if on_gpu else 1e3 * (b - a)
 
     ready = {}
-    # A tensor's hook runs when its gradient is complete; the first of a tied tensor's would come too early, the last counts.
+    # A hook runs when a gradient is complete. A tied tensor's runs several times; the last call counts.
     hooks = [p.register_hook(lambda grad, n=name: ready.__setitem__(n, mark())) for name, p in parameters]
     samples = {name: [] for name, _ in parameters}
     forward, backward = [], []
@@ -86,7 +86,7 @@ def record(model, loss, batch, path=None, steps=5, device=None, **remarks):
 
     unused = [name for name, _ in parameters if not samples[name]]
     if unused:
-        raise ValueError(f"no gradient reached {', '.join(unused)}: psring sends every tensor in every step")
+        raise ValueError(f"{', '.join(unused)} got no gradient, but psring sends every tensor in every step")
     rows = [(name, 4 * p.numel(), median(samples[name])) for name, p in parameters]
     end = max(median(backward), max(row[2] for row in rows))
     device = device or (torch.cuda.get_device_name() if on_gpu else "CPU")
@@ -101,7 +101,7 @@ def refuse(why):
 
 
 def from_trace(trace, sizes, batch, device, out):
-    """The accumulation of each gradient (AccumulateGrad) is when it is ready; the first backward node begins backward."""
+    """A gradient is ready when its AccumulateGrad ends; backward begins with the first backward node."""
     with open(trace) as f:
         content = json.load(f)
     events = content["traceEvents"] if isinstance(content, dict) else content
@@ -111,14 +111,13 @@ def from_trace(trace, sizes, batch, device, out):
                    if e["name"].endswith("AccumulateGrad") and "evaluate_function" in e["name"])
     ready = ready or sorted(e["ts"] + e["dur"] for e in nodes if e["name"].endswith("AccumulateGrad"))
     if not nodes or not ready:
-        refuse(f"{trace} holds no backward operations (no AccumulateGrad); record a training step, "
-               "backward included, with torch.profiler and its CPU activities")
+        refuse(f"{trace} has no backward operations (no AccumulateGrad); record a training step including backward with "
+               "torch.profiler's CPU activities")
     begin = min(e["ts"] for e in nodes)
     steps = [e["ts"] for e in events if e["name"].startswith("ProfilerStep") and e["ts"] <= begin]
     start = max(steps) if steps else min(e["ts"] for e in events)
     if len(ready) % len(sizes) != 0:
-        refuse(f"{trace} completes {len(ready)} gradients, which is no multiple of the {len(sizes)} "
-               "sizes; the list must have every parameter once")
+        refuse(f"{trace} completes {len(ready)} gradients, not a multiple of the {len(sizes)} sizes; list every parameter once")
     ready = ready[:len(sizes)]  # of the first step
     rows = [(name, size, (at - begin) / 1e3) for (name, size), at in zip(sizes, ready)]
     write(out, rows, (begin - start) / 1e3, rows[-1][2], batch, device, source=os.path.basename(trace))
@@ -142,7 +141,7 @@ def main():
     if arguments.demo:
         return demo()
     if not (arguments.trace and arguments.sizes and arguments.batch > 0 and arguments.device):
-        parser.error("a trace needs --trace, --sizes, --batch and --device; a model: see the head of this file")
+        parser.error("a trace needs --trace, --sizes, --batch and --device; for a model see the top of this file")
     with open(arguments.sizes) as f:
         lines = [line.strip() for line in f if line.strip() and not line.startswith(("#", "name,"))]
     sizes = [(line.split(",")[0], int(line.split(",")[1])) for line in lines]

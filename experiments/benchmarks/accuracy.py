@@ -3,54 +3,45 @@
 
     ./run build && experiments/benchmarks/accuracy.py [--only mlp|async|cnn]
 
-Prints and writes experiments/results/accuracy.md. Takes about 10 minutes on two cores.
+Prints the table and writes experiments/results/accuracy.md (without --only). Takes about 10 minutes on two cores.
 """
-import argparse
 import datetime
 import statistics
-import sys
 
 import runs
 
-# section, strategy, workers, model, epochs, seeds, more flags
+# section, strategy, workers, model, epochs, seeds
 CASES = [
-    ("mlp", "single", 1, "mlp", 3, 3, []),
-    ("mlp", "ring", 2, "mlp", 3, 3, []),
-    ("mlp", "ring", 4, "mlp", 3, 3, []),
-    ("mlp", "ps-sync", 2, "mlp", 3, 3, []),
-    ("mlp", "ps-sync", 4, "mlp", 3, 3, []),
-    ("async", "ps-async", 4, "mlp", 3, 10, []),
-    ("cnn", "single", 1, "cnn", 1, 3, []),
-    ("cnn", "ring", 2, "cnn", 1, 3, []),
+    ("mlp", "single", 1, "mlp", 3, 3),
+    ("mlp", "ring", 2, "mlp", 3, 3),
+    ("mlp", "ring", 4, "mlp", 3, 3),
+    ("mlp", "ps-sync", 2, "mlp", 3, 3),
+    ("mlp", "ps-sync", 4, "mlp", 3, 3),
+    ("async", "ps-async", 4, "mlp", 3, 10),
+    ("cnn", "single", 1, "cnn", 1, 3),
+    ("cnn", "ring", 2, "cnn", 1, 3),
 ]
 
 
-def accuracy(strategy, workers, model, epochs, seed, more):
-    return float(runs.train(["--strategy", strategy, "--workers", str(workers), "--model", model, "--epochs", str(epochs),
-                             "--schedule", "linear", "--seed", str(seed), *more])["test_accuracy"])
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = runs.flags(__doc__)
     parser.add_argument("--only", choices=["mlp", "async", "cnn"])
     args = parser.parse_args()
-    lines = ["# What the strategies learn", "",
-             f"Measured {datetime.date.today()}: test accuracy on Fashion-MNIST, batch 128 a worker, linear decay to 0, each "
-             "strategy's default learning rate and momentum. Made by experiments/benchmarks/accuracy.py.", "",
-             "| model | epochs | strategy | workers | seeds | accuracy: mean | lowest | highest |",
-             "|---|---|---|---|---|---|---|---|"]
-    for section, strategy, workers, model, epochs, seeds, more in CASES:
-        if args.only and section != args.only:
-            continue
-        values = []
-        for seed in range(1, seeds + 1):
-            values.append(accuracy(strategy, workers, model, epochs, seed, more))
-            print(f"{strategy} x{workers} {model} seed {seed}: {values[-1]:.4f}", file=sys.stderr)
-        lines.append(f"| {model} | {epochs} | {strategy} | {workers} | {seeds} | {statistics.mean(values):.4f} | "
-                     f"{min(values):.4f} | {max(values):.4f} |")
-        print(lines[-1], flush=True)
-    if not args.only:
-        runs.write_result("accuracy.md", "\n".join(lines) + "\n")
+    rows = []
+    for section, strategy, workers, model, epochs, seeds in CASES:
+        if args.only in (None, section):
+            values = runs.accuracies(["--strategy", strategy, "--workers", workers, "--model", model, "--epochs", epochs],
+                                     seeds, f"{strategy} x{workers} {model}")
+            rows.append([model, epochs, strategy, workers, seeds,
+                         *(f"{figure(values):.4f}" for figure in (statistics.mean, min, max))])
+    table = runs.table("model | epochs | strategy | workers | seeds | accuracy: mean | lowest | highest", rows)
+    if args.only:
+        print("\n".join(table))
+        return
+    runs.write_result("accuracy.md", [
+        "# What the strategies learn", "",
+        f"Measured {datetime.date.today()}: test accuracy on Fashion-MNIST, batch 128 per worker, linear decay to 0, each "
+        "strategy's default learning rate and momentum. Written by experiments/benchmarks/accuracy.py.", "", *table])
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""PyTorch's side of the training benchmark: the same networks, batch and optimizer, one thread a process.
+"""PyTorch's part of the training benchmark: the same networks, batch and optimizer, one thread per process.
 
-Prints one JSON line: {"samples_per_s": ..., "loss": ..., "torch": version}. With --workers above 1 it is
-DistributedDataParallel over gloo, one process a worker. Started by training.py; needs Debian's python3-torch or any
-PyTorch. --device cuda is one process on a GPU, with what PyTorch does by itself (--compile: torch.compile); the data are on
-the GPU already, as little work for the host as can be. --precision means what psring means by it: float32 without tf32
-anywhere, tf32 in products and convolutions, or bfloat16 by autocast. Without data_dir's files the pictures are random.
+Prints one JSON line: {"samples_per_s": ..., "loss": ..., "torch": version}. --workers above 1 uses DistributedDataParallel
+over gloo, one process per worker. With --device cuda, one process trains on a GPU that holds all data. --precision has
+psring's meaning: float32 without tf32, tf32 in products and convolutions, or bfloat16 by autocast. Without files in
+--data_dir, the images are random. Started by training.py; requires PyTorch.
 """
 import argparse
 import contextlib
@@ -15,7 +14,7 @@ import os
 import sys
 import time
 
-# One thread a process: OpenBLAS would otherwise bring threads of its own, whatever torch is told.
+# OpenBLAS starts threads regardless of torch.set_num_threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -48,7 +47,7 @@ def train(rank, args, port):
     if args.workers > 1:
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=args.workers)
     torch.manual_seed(args.seed)
-    # Convolutions would be in tf32 unless told otherwise.
+    # By default convolutions use tf32.
     torch.set_float32_matmul_precision("high" if args.precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = args.precision == "tf32"
     in_precision = contextlib.nullcontext
@@ -112,7 +111,7 @@ def main():
     parser.add_argument("--data_dir", default="/usr/share/datasets/fashion-mnist")
     args = parser.parse_args()
     if args.workers > 1 and args.device != "cpu":
-        parser.error("--workers above 1 is gloo between CPUs; leave --device out")
+        parser.error("--workers above 1 uses gloo between CPUs; omit --device")
     if args.workers == 1:
         train(0, args, 0)
         return

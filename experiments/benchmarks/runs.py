@@ -1,40 +1,76 @@
-"""Shared by the benchmark scripts: run psring, take turns, write a result file."""
+"""Shared by the benchmark scripts: run psring, interleave measurements, format tables, write result files."""
+import argparse
 import csv
+import datetime
+import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PSRING = ROOT / "build/release/bin/psring"
+RESULTS = ROOT / "experiments/results"
+
+
+def flags(doc):
+    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def run(command, **options):
+    """Returns the command's output; exits with it if the command fails."""
+    command = [str(part) for part in command]
+    done = subprocess.run(command, **{"capture_output": True, "text": True, "timeout": 3600, **options})
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stdout or ''}{done.stderr or ''}")
+    return done.stdout
 
 
 def train_into(out, arguments):
-    """Runs `psring train`; exits with its error if it fails."""
-    command = [os.path.join(ROOT, "build/release/bin/psring"), "train", *arguments, "--out", out]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)} failed: {done.stderr}")
+    run([PSRING, "train", *arguments, "--out", out])
 
 
-def summary_row(run):
-    with open(os.path.join(run, "summary.csv")) as f:
-        return next(csv.DictReader(f))
+def summary_rows(run_folder):
+    with open(os.path.join(run_folder, "summary.csv")) as f:
+        return list(csv.DictReader(f))
+
+
+def read_json(folder, name):
+    return json.loads((pathlib.Path(folder) / name).read_text())
 
 
 def train(arguments):
-    """The row of summary.csv."""
+    """Runs `psring train`; returns its row of summary.csv."""
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "run")
         train_into(out, arguments)
-        return summary_row(out)
+        return summary_rows(out)[0]
 
 
-def cpu():
-    """(model name, text of /proc/cpuinfo)"""
-    with open("/proc/cpuinfo") as f:
-        text = f.read()
-    return next((line.split(":")[1].strip() for line in text.splitlines() if line.startswith("model name")), "unknown"), text
+def accuracies(arguments, seeds, label):
+    """The test accuracy of one training per seed, from 1."""
+    values = []
+    for seed in range(1, seeds + 1):
+        values.append(float(train([*arguments, "--schedule", "linear", "--seed", seed])["test_accuracy"]))
+        print(f"{label} seed {seed}: {values[-1]:.4f}", file=sys.stderr)
+    return values
+
+
+def write_workload(path, megabytes, tensors):
+    """A workload whose computing takes 2 ms, so that a step is one exchange."""
+    rows = "".join(f"t{i},{megabytes * 1_000_000 // tensors},0\n" for i in range(tensors))
+    path.write_text(f"# batch: 1\n# device: none\n# forward_ms: 1\n# backward_ms: 1\nname,bytes,ready_ms\n{rows}")
+
+
+def cpu_info():
+    return pathlib.Path("/proc/cpuinfo").read_text()
+
+
+def measured_on():
+    models = [line.split(":")[1].strip() for line in cpu_info().splitlines() if line.startswith("model name")]
+    return f"Measured {datetime.date.today()} on {models[0] if models else 'unknown'}, {os.cpu_count()} cores"
 
 
 def cpu_ticks():
@@ -43,7 +79,7 @@ def cpu_ticks():
     return sum(fields), sum(fields) - fields[3] - fields[4]
 
 
-def take_turns(contenders, rounds, label):
+def interleave(contenders, rounds, label):
     """Runs every contender once per round, so that disturbances affect all alike. The first round is not counted.
 
     contenders: {name: function that returns samples/s}. Returns ({name: values}, a sentence about other processes)."""
@@ -62,12 +98,41 @@ def take_turns(contenders, rounds, label):
     return results, f"Processor time of others during the run: {foreign:.1f}%."
 
 
-def spread(values):
-    return f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
+def paired_ratio(values, base):
+    return statistics.median(a / b for a, b in zip(values, base))
 
 
-def write_result(name, text):
-    folder = os.path.join(ROOT, "experiments", "results")
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, name), "w") as f:
-        f.write(text)
+def spread(values, form=",.0f", center=statistics.median):
+    return f"{center(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def table(head, rows):
+    """The lines of a Markdown table. head: its columns, separated by |."""
+    return [f"| {head} |", "|" + "---|" * (head.count("|") + 1),
+            *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)]
+
+
+def write_result(name, lines):
+    """Prints the lines and writes them to experiments/results/NAME."""
+    text = "\n".join(lines) + "\n"
+    print(text)
+    (RESULTS / name).write_text(text)
+
+
+def virtual_cluster_flags(doc):
+    """The flags of scripts that measure on a virtual cluster."""
+    parser = flags(doc)
+    parser.add_argument("--psring", default=PSRING)
+    parser.add_argument("--realtime", action="store_true", help="run before all other processes (chrt --rr), as root")
+    parser.add_argument("--out", help="also write the table to this file")
+    return parser
+
+
+def psring_command(options):
+    return [*(["chrt", "--rr", "1"] if options.realtime else []), pathlib.Path(options.psring).resolve()]
+
+
+def why_not_valid(valid, note, ignore_others):
+    """Empty if the run is valid. ignore_others: it ran before all other processes, so their load does not count."""
+    reasons = [part for part in note.split("; ") if not (ignore_others and part.startswith("other programs used"))]
+    return "" if valid else "; ".join(reasons)

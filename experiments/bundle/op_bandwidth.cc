@@ -1,6 +1,5 @@
 // Measures the memory bandwidth of element-wise ops relative to a copy on the same device:
 // op_bandwidth [DEVICE [MIB]]. Bytes are those that an op must read and write.
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -15,6 +14,7 @@
 #include "common/devices/make_device.h"
 #include "common/devices/make_ops.h"
 #include "common/ops/ops.h"
+#include "experiments/stats/statistics.h"
 
 namespace psring {
 namespace {
@@ -29,11 +29,6 @@ struct Case {
   std::vector<double> seconds = {};
 };
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 absl::Status Run(const std::string& spec, size_t bytes) {
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(spec));
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Ops> ops, MakeUpdateOps(*device));
@@ -44,19 +39,14 @@ absl::Status Run(const std::string& spec, size_t bytes) {
     buffers.push_back(std::move(buffer));
   }
   const Span a = buffers[0].span(), b = buffers[1].span(), c = buffers[2].span(), d = buffers[3].span();
+  const SgdStep sgd{1, 0};
+  const MomentumStep momentum{1, 0, 0};
+  const AdamStep adam{1, 0, 0, 0, 1, 1, 1};
   std::vector<Case> cases = {{"copy", 2, [&] { stream->Copy(a.data, b.data, bytes); }},
                              {"add", 3, [&] { ops->Add(a, b, *stream); }},
-                             {"sgd", 3,
-                              [&] {
-                                ops->Apply(SgdStep{1, 0}, a, b, {}, *stream);
-                              }},
-                             {"momentum", 5,
-                              [&] {
-                                ops->Apply(MomentumStep{1, 0, 0}, a, b, {c}, *stream);
-                              }},
-                             {"adam", 7, [&] {
-                                ops->Apply(AdamStep{1, 0, 0, 0, 1, 1, 1}, a, b, {c, d}, *stream);
-                              }}};
+                              {"sgd", 3, [&] { ops->Apply(sgd, a, b, {}, *stream); }},
+                              {"momentum", 5, [&] { ops->Apply(momentum, a, b, {c}, *stream); }},
+                              {"adam", 7, [&] { ops->Apply(adam, a, b, {c, d}, *stream); }}};
   for (int round = -1; round < kRounds; ++round) {  // the first is not counted
     for (Case& one : cases) {
       int64_t begin = 0, end = 0;
@@ -68,7 +58,7 @@ absl::Status Run(const std::string& spec, size_t bytes) {
     }
   }
   const auto rate = [&](const Case& one) {
-    return static_cast<double>(one.passes) * static_cast<double>(bytes) / Median(one.seconds) / 1e9;
+    return static_cast<double>(one.passes) * static_cast<double>(bytes) / Quantile(one.seconds, 0.5) / 1e9;
   };
   std::printf("# %s, %zu MiB a buffer, median of %d rounds\n%-10s %10s %10s\n", device->name().c_str(),
               bytes >> 20, kRounds, "op", "GB/s", "of copy");

@@ -17,7 +17,7 @@
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
 #include "experiments/compare/checkpoints.h"
-#include "experiments/host/calibrate.h"
+#include "experiments/host/connections.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/report/page/assets.h"

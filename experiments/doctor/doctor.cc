@@ -1,9 +1,6 @@
 #include "experiments/doctor/doctor.h"
 
-#include <sched.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -27,6 +24,14 @@
 
 namespace psring {
 namespace {
+
+struct Examination {
+  std::string what;  // "GPUs"
+  bool found = false;
+  std::string detail;  // what was found, or why not
+  std::string fix;     // if not found: the command to type
+  bool required = false;
+};
 
 Examination ExamineCores(const Machine& machine, Language language) {
   return {.what = In(language, kCores),
@@ -57,7 +62,7 @@ Examination ExamineSharedMemory(Language language) {
 
 Examination ExaminePackages(const Interrupt& interrupt, Language language) {
   Examination result{.what = In(language, kPackages)};
-  const std::vector<std::string> needed = absl::StrSplit(kDebianPackages, ' ');
+  const std::vector<std::string> needed = absl::StrSplit(PSRING_DEBIAN_PACKAGES, ' ');
   std::vector<std::string> command = {"/usr/bin/dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"};
   command.insert(command.end(), needed.begin(), needed.end());
   // dpkg-query fails if it does not know one of the packages, but lists the others: its exit code is ignored.
@@ -143,19 +148,12 @@ Examination ExamineNamespaces(const Interrupt& interrupt, Language language) {
 }
 
 Examination ExamineTc(Language language) {
-  Examination result{
-      .what = "tc", .detail = In(language, kNotInstalled), .fix = "sudo apt-get install -y iproute2"};
-  for (const char* path : {"/usr/sbin/tc", "/sbin/tc", "/usr/bin/tc"}) {
-    if (access(path, X_OK) == 0) {
-      result.found = true;
-      result.detail = path;
-      break;
-    }
-  }
-  return result;
+  const std::string path = FindTool("tc");
+  return {.what = "tc",
+          .found = !path.empty(),
+          .detail = path.empty() ? In(language, kNotInstalled) : path,
+          .fix = "sudo apt-get install -y iproute2"};
 }
-
-}  // namespace
 
 std::vector<Examination> Examine(const Interrupt& interrupt, Language language) {
   const Machine machine = DescribeMachine();
@@ -182,33 +180,29 @@ std::vector<Examination> Examine(const Interrupt& interrupt, Language language) 
           ExamineTc(language)};
 }
 
-std::string DescribeExaminations(const std::vector<Examination>& examinations, Language language) {
-  const auto padded = [](const std::string& text, size_t columns) {
-    return text + std::string(columns - std::min(columns, TextColumns(text)), ' ');
-  };
-  std::string text;
-  for (const Examination& examination : examinations) {
-    const Phrase& verdict = examination.found ? kYes : examination.required ? kNoAndRequired : kNo;
-    absl::StrAppend(&text, padded(examination.what, 14), " ", padded(In(language, verdict), 3), "  ",
-                    examination.detail, "\n");
-    if (!examination.found) {
-      absl::StrAppend(&text, std::string(20, ' '), Say(language, kFix, examination.fix), "\n");
-    }
-  }
-  return text;
+std::string Padded(const std::string& text, size_t columns) {
+  return text + std::string(columns - std::min(columns, TextColumns(text)), ' ');
 }
+
+}  // namespace
 
 int RunDoctor(const Interrupt& interrupt, Language language) {
   const std::vector<Examination> examinations = Examine(interrupt, language);
   if (const absl::Status ended = interrupt.Check(); !ended.ok()) {
     return Fail("psring doctor", std::string(ended.message()));
   }
-  std::fputs(DescribeExaminations(examinations, language).c_str(), stdout);
+  const Examination* missing = nullptr;  // the first required one
   for (const Examination& examination : examinations) {
-    if (examination.required && !examination.found) {
-      std::printf("\n%s\n", Say(language, kMissing, examination.what).c_str());
-      return 1;
-    }
+    const Phrase& verdict = examination.found ? kYes : examination.required ? kNoAndRequired : kNo;
+    std::printf("%s %s  %s\n", Padded(examination.what, 14).c_str(), Padded(In(language, verdict), 3).c_str(),
+                examination.detail.c_str());
+    if (examination.found) continue;
+    std::printf("%20s%s\n", "", Say(language, kFix, examination.fix).c_str());
+    if (examination.required && missing == nullptr) missing = &examination;
+  }
+  if (missing != nullptr) {
+    std::printf("\n%s\n", Say(language, kMissing, missing->what).c_str());
+    return 1;
   }
   std::printf("\n%s\n", In(language, kAllThere));
   return 0;

@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/base/file_descriptor.h"
+#include "experiments/theory/cost_model.h"
 
 namespace psring {
 
@@ -33,5 +35,13 @@ absl::StatusOr<std::vector<double>> MeasureRates(std::vector<SocketPair> connect
 double MeasureAdd(double seconds);
 // The same for an optimizer step with momentum, which reads three arrays and writes two.
 double MeasureUpdate(double seconds);
+
+// Measures this machine's loopback for the cost model, for about `time` in total:
+//   latency_s           half the round trip of 4 bytes between two threads
+//   bytes_per_s         one connection in one direction
+//   medium_bytes_per_s  one connection per pair of cores, summed: the capacity that all ranks share
+//   add_s_per_byte      see MeasureAdd
+// Ranks on one host share this capacity, so each of the N links of a ring has medium / N (*derived*).
+absl::StatusOr<Wires> CalibrateLoopback(int cores, absl::Duration time);
 
 }  // namespace psring

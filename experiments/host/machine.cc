@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -17,22 +15,16 @@
 #include "absl/strings/strip.h"
 #include "common/base/cores.h"
 #include "common/cuda/cuda_device.h"
+#include "common/io/files.h"
 #include "common/measure/trace.h"
 
 namespace psring {
 namespace {
 
-std::string Slurp(const std::string& path) {
-  std::ifstream in(path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 // Cores in the container's quota (cgroup v2: "max 100000" or "200000 100000"); 0: no quota.
 double QuotaCores() {
   const std::vector<std::string> fields =
-      absl::StrSplit(absl::StripAsciiWhitespace(Slurp("/sys/fs/cgroup/cpu.max")), ' ');
+      absl::StrSplit(absl::StripAsciiWhitespace(ReadFile("/sys/fs/cgroup/cpu.max").value_or("")), ' ');
   double quota = 0, period = 0;
   if (fields.size() != 2 || !absl::SimpleAtod(fields[0], &quota) || !absl::SimpleAtod(fields[1], &period) ||
       period <= 0) {
@@ -70,12 +62,12 @@ Machine DescribeMachine() {
   if (const double quota = QuotaCores(); quota > 0) {
     machine.cores = std::clamp(static_cast<int>(std::floor(quota + 0.01)), 1, machine.cores);
   }
-  machine.cpu_model = Field(Slurp("/proc/cpuinfo"), "model name", ':');
+  machine.cpu_model = Field(ReadFile("/proc/cpuinfo").value_or(""), "model name", ':');
   struct sysinfo info {};
   if (sysinfo(&info) == 0) {
     machine.memory_mb = static_cast<int64_t>(info.totalram) * info.mem_unit / (1 << 20);
   }
-  machine.system = Field(Slurp("/etc/os-release"), "PRETTY_NAME", '=');
+  machine.system = Field(ReadFile("/etc/os-release").value_or(""), "PRETTY_NAME", '=');
   utsname name{};
   if (uname(&name) == 0) {
     machine.kernel = name.release;
@@ -106,7 +98,8 @@ double BusySeconds(const std::string& proc_stat, const std::vector<int>& cpus, d
 ForeignCpu::ForeignCpu() : cpus_(AllowedCores()), start_(Take(cpus_)) {}
 
 ForeignCpu::Sample ForeignCpu::Take(const std::vector<int>& cpus) {
-  return {.busy_s = BusySeconds(Slurp("/proc/stat"), cpus, static_cast<double>(sysconf(_SC_CLK_TCK))),
+  return {.busy_s = BusySeconds(ReadFile("/proc/stat").value_or(""), cpus,
+                                static_cast<double>(sysconf(_SC_CLK_TCK))),
           .ours_s = CpuSeconds(RUSAGE_SELF) + CpuSeconds(RUSAGE_CHILDREN),
           .wall_s = 1e-9 * static_cast<double>(MonotonicNanos())};
 }

@@ -59,13 +59,11 @@ void LiveRun::Note(const ProgressEvent& event) {
   MutexLock lock(mutex_);
   if (event.rank < 0 || event.rank >= static_cast<int>(ranks_.size())) return;
   ProgressEvent& last = ranks_[static_cast<size_t>(event.rank)];
-  const ProgressEvent before = last;
-  last = event;
   if (event.event != "step") {  // other events have no counts
-    last.step = before.step, last.steps = before.steps, last.loss = before.loss;
-    last.samples = before.samples, last.tx_bytes = before.tx_bytes;
+    last.event = event.event;
     return;
   }
+  last = event;
   const Totals now = Now();
   recent_.push_back(now);
   // Keeps the newest entry that is at least kRateOver old, and all after it.

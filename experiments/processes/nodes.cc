@@ -125,15 +125,10 @@ absl::StatusOr<std::unique_ptr<Nodes>> Nodes::Join(const NodesOptions& options,
   PSRING_ASSIGN_OR_RETURN(nodes->hosts_, nodes->rendezvous_->Exchange("hosts", HostName()));
   PSRING_RETURN_IF_ERROR(CheckNames(nodes->addresses_));
   PSRING_RETURN_IF_ERROR(CheckNames(nodes->hosts_));
-  PSRING_RETURN_IF_ERROR(nodes->CompareClocks());
-  return nodes;
-}
-
-absl::Status Nodes::CompareClocks() {
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> clocks,
-                          rendezvous_->Exchange("clocks", ThisClock()));
-  own_clock_ = clocks[static_cast<size_t>(options_.node)] != clocks[0];
-  return absl::OkStatus();
+                          nodes->rendezvous_->Exchange("clocks", ThisClock()));
+  nodes->own_clock_ = clocks[static_cast<size_t>(options.node)] != clocks[0];
+  return nodes;
 }
 
 absl::StatusOr<ClockOffset> Nodes::MeasureClock() {

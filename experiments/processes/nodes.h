@@ -80,7 +80,6 @@ class Nodes {
 
  private:
   Nodes() = default;
-  absl::Status CompareClocks();
   // The offset to node 0's clock.
   absl::StatusOr<ClockOffset> MeasureClock();
   // The failure that another node reported for this launch, or the store's error if a node is lost.

@@ -39,12 +39,10 @@ std::optional<ProgressEvent> ParseProgress(const std::string& line) {
 void LaunchProgress::Note(const ProgressEvent& event) {
   if (event.rank < 0 || event.rank >= static_cast<int>(ranks_.size())) return;
   ProgressEvent& last = ranks_[static_cast<size_t>(event.rank)];
-  const ProgressEvent before = last;
-  last = event;
   if (event.steps == 0) {  // the event has no counts
-    last.step = before.step;
-    last.steps = before.steps;
-    last.loss = before.loss;
+    last.event = event.event;
+  } else {
+    last = event;
   }
 }
 

@@ -17,15 +17,8 @@ constexpr double kQueueSeconds = 0.016;
 }  // namespace
 
 const char* ShapingName(Shaping shaping) {
-  switch (shaping) {
-    case Shaping::kNone:
-      return "none";
-    case Shaping::kNetns:
-      return "netns";
-    case Shaping::kUserspace:
-      return "userspace";
-  }
-  return "";
+  constexpr const char* kNames[] = {"none", "netns", "userspace"};
+  return kNames[static_cast<size_t>(shaping)];
 }
 
 absl::Status CheckLink(const LinkOptions& options) {
@@ -80,6 +73,12 @@ std::string WhyNotCarried(const LinkReport& report) {
   if (falls_short(report.ring)) return carried("the slowest link, while every node sends,", report.ring);
   if (falls_short(report.incast)) return carried("the link into one node from all others", report.incast);
   return "";
+}
+
+double LeastCarried(const LinkReport& report) {
+  double least = std::min(report.ring, report.incast);
+  for (const double link : report.links) least = std::min(least, link);
+  return least;
 }
 
 std::string DescribeLink(const LinkReport& report, Language language) {

@@ -72,6 +72,9 @@ inline constexpr double kHeadroom = 1.5;
 // Describes the first measurement in `report` below kLeastShare of the rate; empty: none.
 std::string WhyNotCarried(const LinkReport& report);
 
+// The smallest of the measurements in `report`, in bits/s.
+double LeastCarried(const LinkReport& report);
+
 // "1 Gbit/s links (netns, cubic)", "this machine's loopback".
 std::string DescribeLink(const LinkReport& report, Language language = Language::kEnglish);
 

@@ -151,13 +151,6 @@ absl::StatusOr<FileDescriptor> NewNetworkNamespace(int user_fd) {
   });
 }
 
-std::string FindTool(const std::string& name) {
-  for (const char* folder : {"/usr/sbin/", "/sbin/", "/usr/bin/", "/bin/"}) {
-    if (access((folder + name).c_str(), X_OK) == 0) return folder + name;
-  }
-  return "";
-}
-
 // Runs `tool -batch` with `lines` inside `network`; it inherits the descriptors `inherits`.
 absl::Status Batch(const std::string& tool, const ChildNetwork& network,
                    const std::vector<std::string>& lines, const std::vector<int>& inherits,
@@ -197,6 +190,13 @@ absl::StatusOr<std::string> ReadIn(const ChildNetwork& network, const char* path
 }
 
 }  // namespace
+
+std::string FindTool(const std::string& name) {
+  for (const char* folder : {"/usr/sbin/", "/sbin/", "/usr/bin/", "/bin/"}) {
+    if (access((folder + name).c_str(), X_OK) == 0) return folder + name;
+  }
+  return "";
+}
 
 absl::StatusOr<std::vector<NodeCounters>> Namespaces::Counters(const Interrupt& interrupt) const {
   PSRING_ASSIGN_OR_RETURN(

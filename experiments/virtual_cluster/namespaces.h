@@ -59,6 +59,9 @@ class Namespaces {
   bool in_turn_ = false;
 };
 
+// The path of iproute2's `name` ("ip", "tc"); empty: it is not installed.
+std::string FindTool(const std::string& name);
+
 // Opens a TCP socket in `network`.
 absl::StatusOr<FileDescriptor> OpenSocketIn(const ChildNetwork& network);
 

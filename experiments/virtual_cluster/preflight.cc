@@ -1,5 +1,6 @@
 #include "experiments/virtual_cluster/preflight.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -10,22 +11,18 @@
 #include "common/base/check.h"
 
 namespace psring {
-namespace {
-
-// What a user can do if the host carries `capacity` bits/s on each link while `nodes` send.
-std::string Advice(double capacity, int nodes) {
-  const double rate = RateWithHeadroom(capacity, kDefaultRates[0]);
-  return absl::StrCat("use --link ", rate > 0 ? absl::StrFormat("%.0fmbit", rate / 1e6) : "none",
-                      nodes > 2 ? ", fewer workers," : "", " or simulate the network with psring predict");
-}
-
-}  // namespace
 
 double RateWithHeadroom(double capacity, double most) {
   for (const double rate : kDefaultRates) {
     if (rate <= most && kHeadroom * rate <= capacity) return rate;
   }
   return 0;
+}
+
+std::string LinkAdvice(double capacity, double carried, int nodes) {
+  const double rate = RateWithHeadroom(capacity, carried);
+  return absl::StrCat("use --link ", rate > 0 ? absl::StrFormat("%.0fmbit", rate / 1e6) : "none",
+                      nodes > 2 ? ", fewer workers," : "", " or simulate the network with psring predict");
 }
 
 absl::StatusOr<CarriedCluster> BuildCarriedCluster(const LinkOptions& options, bool may_lower,
@@ -45,6 +42,7 @@ absl::StatusOr<CarriedCluster> BuildCarriedCluster(const LinkOptions& options, b
     }
   }
   std::string fell_short;
+  double least_carried = options.bits_per_s;  // by links that fell short
   for (const double rate : rates) {
     LinkOptions carried = options;
     carried.bits_per_s = rate;
@@ -65,13 +63,15 @@ absl::StatusOr<CarriedCluster> BuildCarriedCluster(const LinkOptions& options, b
       return built;
     }
     fell_short = shortfall;
+    least_carried = std::min(least_carried, LeastCarried(cluster->report()));
   }
   return absl::FailedPreconditionError(
       absl::StrFormat("this machine cannot carry %s links%s: without a limit each link carries %.0f Mbit/s "
                       "while %d nodes send%s; %s",
                       BitRateText(may_lower ? *std::rbegin(kDefaultRates) : options.bits_per_s),
                       may_lower ? " with headroom" : "", capacity / 1e6, nodes,
-                      fell_short.empty() ? "" : absl::StrCat(", and ", fell_short), Advice(capacity, nodes)));
+                      fell_short.empty() ? "" : absl::StrCat(", and ", fell_short),
+                      LinkAdvice(capacity, least_carried, nodes)));
 }
 
 }  // namespace psring

@@ -22,6 +22,10 @@ struct CarriedCluster {
 // All in bits/s. Pure.
 double RateWithHeadroom(double capacity, double most);
 
+// What a user can do after a refusal: links without a limit have `capacity`, those of the refused rates
+// carried `carried`, the most that the suggested rate can be. Both in bits/s. Pure.
+std::string LinkAdvice(double capacity, double carried, int nodes);
+
 // A cluster of `nodes` with links of `options.bits_per_s`. With `may_lower`, the rate is the fastest of
 // kDefaultRates, up to the requested one, that this host carries with headroom while every node sends. Takes
 // 2 s, or up to 10 s if rates fall short. FailedPrecondition: the host carries no such rate; the message

@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/experiments/eventually.h"
 #include "tests/experiments/slurp.h"
 
 namespace psring {
@@ -72,6 +73,14 @@ class PsringInAFolder : public testing::Test {
   }
 
   Outcome Run(const std::vector<std::string>& arguments) { return Finish(Start(arguments)); }
+
+  // Waits until the file of step records `steps` has content.
+  static void AwaitSteps(const std::filesystem::path& steps) {
+    EXPECT_TRUE(Eventually([&] { return !Slurp(steps).empty(); })) << steps;
+  }
+  static void ExpectNoProcessWith(const std::string& folder) {
+    EXPECT_TRUE(Eventually([&] { return Processes(folder).empty(); }, absl::Seconds(3))) << folder;
+  }
 
   std::filesystem::path root_;
 

@@ -16,12 +16,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "common/base/file_descriptor.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/rendezvous/launched_as.h"
 #include "experiments/processes/child_process.h"
+#include "tests/experiments/eventually.h"
 
 namespace psring {
 
@@ -41,7 +41,7 @@ class Started {
   ~Started() {
     if (process_.running) {
       kill(-process_.pid, SIGKILL);
-      while (!process_.TryWait()) absl::SleepFor(absl::Milliseconds(5));
+      EXPECT_TRUE(Eventually([this] { return process_.TryWait(); }));
     }
     out_.Close();
     err_.Close();
@@ -70,28 +70,38 @@ class Started {
 
 using StartedOnes = std::vector<std::unique_ptr<Started>>;
 
-// Reads the output of all `ones` until `condition()` holds; false: one has ended before, or 30 s have passed.
+// Reads the output of `one` until `condition()` holds; false: it has ended before, or a minute has passed.
+template <typename Condition>
+bool WaitUntil(Started& one, const Condition& condition) {
+  bool holds = false;
+  (void)Eventually([&] {
+    const bool runs = one.Look();
+    holds = condition();
+    return holds || !runs;
+  });
+  return holds;
+}
+
+// The same for all `ones`; false also if one of them has ended before.
 template <typename Condition>
 bool WaitUntil(const StartedOnes& ones, const Condition& condition) {
-  for (const absl::Time deadline = absl::Now() + absl::Seconds(30); absl::Now() < deadline;) {
+  bool holds = false;
+  (void)Eventually([&] {
     bool all_run = true;
     for (const auto& one : ones) all_run = one->Look() && all_run;
-    if (condition()) return true;
-    if (!all_run) return false;
-    absl::SleepFor(absl::Milliseconds(5));
-  }
-  return false;
+    holds = condition();
+    return holds || !all_run;
+  });
+  return holds;
 }
 
 // Waits until all have ended; false: some had not after a minute.
 inline bool WaitForAll(StartedOnes& ones) {
-  for (const absl::Time deadline = absl::Now() + absl::Minutes(1); absl::Now() < deadline;) {
+  return Eventually([&] {
     bool running = false;
     for (const auto& one : ones) running = one->Look() || running;
-    if (!running) return true;
-    absl::SleepFor(absl::Milliseconds(10));
-  }
-  return false;
+    return !running;
+  });
 }
 
 // A test with its own folder and without a launcher's variables in its environment.

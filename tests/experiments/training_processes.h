@@ -12,7 +12,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/io/checkpoint_folder.h"
 #include "tests/experiments/slurp.h"
 
@@ -41,15 +40,6 @@ inline std::vector<std::pair<std::string, pid_t>> TrainingProcesses(const std::s
 inline bool HasCheckpoint(const std::string& folder, int64_t step) {
   const std::vector<CheckpointPath> there = ListCheckpoints(folder);
   return !there.empty() && there.front().step >= step;
-}
-
-// Waits for HasCheckpoint until `deadline`.
-inline bool AwaitCheckpoint(const std::string& folder, int64_t step, absl::Time deadline) {
-  while (!HasCheckpoint(folder, step)) {
-    if (absl::Now() >= deadline) return false;
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  return true;
 }
 
 }  // namespace psring

@@ -53,13 +53,17 @@ class BenchTest : public PsringInAFolder {
     return found;
   }
 
-  // A benchmark that would go on for long, once it measures.
+  // Starts a benchmark that takes long, and waits until both workers compute.
   pid_t StartLong() {
     const pid_t psring = Start({"--backend", "native", "--algorithm", "ring", "--transport", "tcp", "-b",
                                 "1M", "-e", "1M", "-n", "1000000"});
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
-    while (Workers().size() < 2 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
-    absl::SleepFor(absl::Milliseconds(300));
+    EXPECT_TRUE(Eventually([this] {
+      int computing = 0;
+      for (const int worker : Workers()) {  // ns on a processor; starting takes less
+        computing += std::atoll(Slurp(absl::StrCat("/proc/", worker, "/schedstat")).c_str()) > 300'000'000;
+      }
+      return computing == 2;
+    }));
     return psring;
   }
 };

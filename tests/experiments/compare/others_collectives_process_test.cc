@@ -39,20 +39,11 @@ class OthersCollectives : public OtherCollectivesTest, public testing::WithParam
   pid_t StartLongTraining(const std::string& out) {
     const pid_t psring = Start({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy",
                                 GetParam(), "--workers", "2", "--epochs", "1000", "--out", out});
-    const fs::path records = Records(out);
-    const absl::Time deadline = absl::Now() + absl::Seconds(60);
-    while (Slurp(records / "steps-rank1.jsonl").empty() && absl::Now() < deadline) {
-      absl::SleepFor(absl::Milliseconds(50));
-    }
+    AwaitSteps(Records(out) / "steps-rank1.jsonl");
     return psring;
   }
   fs::path Records(const std::string& out) {
     return fs::path(out) / "records/training-1" / absl::StrCat(GetParam(), "-2");
-  }
-  void ExpectNothingIsLeft(const std::string& out) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(3);
-    while (!Processes(out).empty() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
-    EXPECT_TRUE(Processes(out).empty());
   }
 };
 
@@ -85,7 +76,7 @@ TEST_P(OthersCollectives, CtrlCLeavesNothingBehind) {
   EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
   EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
   EXPECT_EQ(outcome.err, "psring train: interrupted (SIGINT)\n");
-  ExpectNothingIsLeft(out);
+  ExpectNoProcessWith(out);
 }
 
 TEST_P(OthersCollectives, AKilledRankEndsTheRest) {
@@ -105,7 +96,7 @@ TEST_P(OthersCollectives, AKilledRankEndsTheRest) {
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
   EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
   EXPECT_TRUE(absl::StrContains(outcome.err, "rank 1")) << outcome.err;
-  ExpectNothingIsLeft(out);
+  ExpectNoProcessWith(out);
 }
 
 TEST_P(OthersCollectives, AKilledPsringTakesItsRanksAlong) {
@@ -113,7 +104,7 @@ TEST_P(OthersCollectives, AKilledPsringTakesItsRanksAlong) {
   const pid_t psring = StartLongTraining(out);
   kill(psring, SIGKILL);
   Finish(psring);
-  ExpectNothingIsLeft(out);
+  ExpectNoProcessWith(out);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OthersCollectives, testing::Values("gloo", "mpi"),

@@ -57,19 +57,7 @@ double Sample(const std::string& metrics, const std::string& name) {
   return number;
 }
 
-class ReadAlongTest : public LaunchTest {
- protected:
-  // Looks at `run` until `seen`; false where it ended before, or after a minute.
-  static bool Until(Started& run, const std::function<bool()>& seen) {
-    for (const absl::Time deadline = absl::Now() + absl::Minutes(1); absl::Now() < deadline;) {
-      const bool running = run.Look();
-      if (seen()) return true;
-      if (!running) return false;
-      absl::SleepFor(absl::Milliseconds(20));
-    }
-    return false;
-  }
-};
+using ReadAlongTest = LaunchTest;
 
 TEST_F(ReadAlongTest, ALivePageShowsTheRunAndEndsWithIt) {
   Started run(
@@ -78,11 +66,11 @@ TEST_F(ReadAlongTest, ALivePageShowsTheRunAndEndsWithIt) {
                            Folder("run"))),
       {});
   int port = 0;
-  ASSERT_TRUE(Until(run, [&] {
+  ASSERT_TRUE(WaitUntil(run, [&] {
     return (port = PortAfter(run.output(), "live:      http://127.0.0.1:")) > 0;
   })) << run.Story();
   nlohmann::json json;
-  EXPECT_TRUE(Until(run, [&] {
+  EXPECT_TRUE(WaitUntil(run, [&] {
     json = nlohmann::json::parse(Get(port, "/live.json"), nullptr, false);
     return json.is_object() && json["ranks"].size() == 2 && json["steps"] > 3 &&
            json["samples_per_s"].is_number();
@@ -94,7 +82,7 @@ TEST_F(ReadAlongTest, ALivePageShowsTheRunAndEndsWithIt) {
   EXPECT_THAT(Get(port, "/"), HasSubstr("live.json"));
   EXPECT_THAT(Get(port, "/etc/passwd"), HasSubstr("there is /"));
   run.Signal(SIGINT);
-  EXPECT_FALSE(Until(run, [] { return false; }));
+  EXPECT_FALSE(WaitUntil(run, [] { return false; }));
   EXPECT_EQ(Get(port, "/live.json"), "");
 }
 
@@ -105,7 +93,7 @@ TEST_F(ReadAlongTest, WorkersAndServersTellTheirFigures) {
                                    Folder("run"))),
               {});
   int rank0 = 0, rank1 = 0, server = 0;
-  ASSERT_TRUE(Until(run, [&] {
+  ASSERT_TRUE(WaitUntil(run, [&] {
     rank0 = PortAfter(run.output(), "metrics of rank 0: http://127.0.0.1:");
     rank1 = PortAfter(run.output(), "metrics of rank 1: http://127.0.0.1:");
     server = PortAfter(run.output(), "of server 0: http://127.0.0.1:");
@@ -113,8 +101,9 @@ TEST_F(ReadAlongTest, WorkersAndServersTellTheirFigures) {
   })) << run.Story();
   for (const int port : {rank0, rank1}) {
     std::string text;
-    EXPECT_TRUE(Until(run, [&] { return Sample(text = Get(port, "/metrics"), "psring_steps_total") > 3; }))
-        << text;
+    EXPECT_TRUE(WaitUntil(run, [&] {
+      return Sample(text = Get(port, "/metrics"), "psring_steps_total") > 3;
+    })) << text;
     EXPECT_EQ(Sample(text, "psring_samples_total"), 128 * Sample(text, "psring_steps_total"));
     EXPECT_GT(Sample(text, "psring_sent_bytes_total"), 0);
     EXPECT_EQ(Sample(text, "psring_step_seconds_count"), Sample(text, "psring_steps_total"));
@@ -125,7 +114,7 @@ TEST_F(ReadAlongTest, WorkersAndServersTellTheirFigures) {
   EXPECT_GT(Sample(text, "psring_server_received_bytes_total"), 0);
   EXPECT_THAT(text, testing::EndsWith("# EOF\n"));
   run.Signal(SIGINT);
-  EXPECT_FALSE(Until(run, [] { return false; }));
+  EXPECT_FALSE(WaitUntil(run, [] { return false; }));
 }
 
 TEST_F(ReadAlongTest, EventFilesStandBesideTheRun) {
@@ -134,7 +123,7 @@ TEST_F(ReadAlongTest, EventFilesStandBesideTheRun) {
                                           "--tensorboard --out ",
                                           Folder("run"))),
       {});
-  EXPECT_FALSE(Until(run, [] { return false; }));
+  EXPECT_FALSE(WaitUntil(run, [] { return false; }));
   ASSERT_TRUE(run.Succeeded()) << run.Story();
   EXPECT_THAT(run.output(), HasSubstr("tensorboard --logdir"));
   std::string file;
@@ -152,7 +141,7 @@ TEST_F(ReadAlongTest, EventFilesStandBesideTheRun) {
 TEST_F(ReadAlongTest, FlagsThatDoNothingAreRefused) {
   const auto refused = [&](const std::string& flags, const std::string& why) {
     Started run(Command(PSRING_BINARY, absl::StrCat("train --data synthetic --steps 1 ", flags)), {});
-    EXPECT_FALSE(Until(run, [] { return false; }));
+    EXPECT_FALSE(WaitUntil(run, [] { return false; }));
     EXPECT_FALSE(run.Succeeded());
     EXPECT_THAT(run.errors(), HasSubstr(why));
   };

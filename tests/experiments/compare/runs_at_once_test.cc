@@ -50,13 +50,11 @@ class RunsAtOnceTest : public LaunchTest {
   // Whether `out`'s training has recorded steps, within a minute.
   static bool Trains(Started& psring, const std::string& out, uintmax_t bytes = 1) {
     const fs::path steps = fs::path(out) / "records/training-1/ps-sync-2/steps-rank0.jsonl";
-    for (const absl::Time deadline = absl::Now() + absl::Minutes(1); absl::Now() < deadline;) {
-      if (!psring.Look()) return false;
+    return WaitUntil(psring, [&] {
       std::error_code missing;
-      if (const uintmax_t size = fs::file_size(steps, missing); !missing && size >= bytes) return true;
-      absl::SleepFor(absl::Milliseconds(10));
-    }
-    return false;
+      const uintmax_t size = fs::file_size(steps, missing);
+      return !missing && size >= bytes;
+    });
   }
 };
 
@@ -147,9 +145,7 @@ TEST_F(RunsAtOnceTest, ATrainingIgnoresWhatItsParentIgnored) {
   const uintmax_t so_far = fs::file_size(Folder("run") + "/records/training-1/ps-sync-2/steps-rank0.jsonl");
   EXPECT_TRUE(Trains(psring, Folder("run"), so_far + (64 << 10))) << psring.Story();
   psring.Signal(SIGTERM);
-  for (const absl::Time deadline = absl::Now() + absl::Minutes(1); psring.Look() && absl::Now() < deadline;) {
-    absl::SleepFor(absl::Milliseconds(10));
-  }
+  EXPECT_TRUE(Eventually([&] { return !psring.Look(); }));
   EXPECT_TRUE(absl::StartsWith(psring.Story(), "ended with exit code 143")) << psring.Story();
   EXPECT_EQ(psring.errors(), "psring train: interrupted (SIGTERM)\n");
 }
@@ -162,14 +158,12 @@ TEST_F(RunsAtOnceTest, AReportIsEndedByASignal) {
   Started report(Command(PSRING_BINARY, "report run --kineto traces"), {});
   // This can be opened once the report reads it. The report then waits for bytes that never come.
   FileDescriptor trace;
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (!trace.valid() && report.Look() && absl::Now() < deadline) {
+  ASSERT_TRUE(WaitUntil(report, [&] {
     trace = FileDescriptor(open("run/trace.json", O_WRONLY | O_NONBLOCK | O_CLOEXEC));
-    absl::SleepFor(absl::Milliseconds(10));
-  }
-  ASSERT_TRUE(trace.valid()) << report.Story();
+    return trace.valid();
+  })) << report.Story();
   report.Signal(SIGTERM);
-  while (report.Look() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(10));
+  EXPECT_TRUE(Eventually([&] { return !report.Look(); }));
   EXPECT_TRUE(absl::StartsWith(report.Story(), "was killed by SIGTERM")) << report.Story();
 }
 

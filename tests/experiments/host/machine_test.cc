@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "experiments/host/calibrate.h"
+#include "experiments/host/connections.h"
 
 namespace psring {
 namespace {

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/experiments/eventually.h"
 
 namespace psring {
 namespace {
@@ -230,15 +231,13 @@ TEST_F(LauncherTest, NothingSurvivesTheDeathOfTheLauncher) {
   ASSERT_GT(child, 1);
   kill(launcher, SIGKILL);
   waitpid(launcher, nullptr, 0);
-  const absl::Time deadline = absl::Now() + absl::Seconds(5);
   // Ended, or a zombie that its new parent has not reaped yet.
   const auto is_gone = [&] {
     std::ifstream stat(absl::StrCat("/proc/", child, "/stat"));
     std::string line;
     return !std::getline(stat, line) || line.find(") Z ") != std::string::npos;
   };
-  while (!is_gone() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(10));
-  EXPECT_TRUE(is_gone());
+  EXPECT_TRUE(Eventually(is_gone, absl::Seconds(5)));
   close(fds[0]);
 }
 

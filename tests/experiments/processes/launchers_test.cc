@@ -167,19 +167,20 @@ TEST_F(LaunchersTest, ConvertsTimesToNode0sClock) {
 
 // Waits until the first child of `parent` is not `previous`, which a test has killed. 0: not within 30 s.
 pid_t NextChildOf(pid_t parent, pid_t previous) {
-  for (const absl::Time deadline = absl::Now() + absl::Seconds(30); absl::Now() < deadline;) {
-    std::string children;
-    std::getline(std::ifstream(absl::StrCat("/proc/", parent, "/task/", parent, "/children")), children);
-    pid_t pid = 0;
-    const auto all = Words(children);
-    if (!all.empty() && absl::SimpleAtoi(all.front(), &pid) && pid != previous) return pid;
-    absl::SleepFor(absl::Milliseconds(5));
-  }
-  return 0;
+  pid_t pid = 0;
+  const bool found = Eventually(
+      [&] {
+        std::string children;
+        std::getline(std::ifstream(absl::StrCat("/proc/", parent, "/task/", parent, "/children")), children);
+        const auto all = Words(children);
+        return !all.empty() && absl::SimpleAtoi(all.front(), &pid) && pid != previous;
+      },
+      absl::Seconds(30));
+  return found ? pid : 0;
 }
 
 bool AwaitCheckpoint(const std::string& folder, int64_t step) {
-  return psring::AwaitCheckpoint(folder, step, absl::Now() + absl::Seconds(30));
+  return Eventually([&] { return HasCheckpoint(folder, step); });
 }
 
 TEST_F(NamespacesLaunchTest, AProcessKilledOnAnotherMachineRestartsAll) {

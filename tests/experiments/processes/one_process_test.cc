@@ -82,7 +82,7 @@ TEST_F(OneProcessTest, SigtermKeepsACheckpointThatAnyLayoutCanResume) {
   for (int processes : {1, 2}) {
     std::filesystem::remove_all(Folder("checkpoints"));
     StartedOnes ones = Start(1, absl::StrCat(flags, " --ranks_per_process 2"));
-    EXPECT_TRUE(AwaitCheckpoint(Folder("checkpoints"), 10, absl::Now() + absl::Seconds(50)));
+    EXPECT_TRUE(Eventually([&] { return HasCheckpoint(Folder("checkpoints"), 10); }));
     ones[0]->Signal(SIGTERM);
     EXPECT_TRUE(WaitForAll(ones));
     EXPECT_TRUE(absl::StrContains(ones[0]->Story(), "exit code 143")) << ones[0]->Story();
@@ -130,7 +130,7 @@ std::string Psring(const std::string& arguments, StartedOnes& ones) {
   return ones[0]->Story();
 }
 
-TEST_F(OneProcessTest, PsringLaysRanksOutAndSaysSo) {
+TEST_F(OneProcessTest, PsringReportsTheLayoutOfRanks) {
   StartedOnes ones;
   const std::string out = Folder("compared");
   const std::string story = Psring(
@@ -158,7 +158,7 @@ TEST_F(OneProcessTest, PsringLaysRanksOutAndSaysSo) {
   EXPECT_TRUE(absl::StrContains(manifest.dump(), "--ranks_per_process=2"));
 }
 
-TEST_F(OneProcessTest, PsringTrainsInOneProcessWithoutBeingToldHowManyWorkers) {
+TEST_F(OneProcessTest, WithoutWorkersPsringTrainsInOneProcess) {
   StartedOnes ones;
   const std::string out = Folder("trained");
   const std::string story =
@@ -169,7 +169,7 @@ TEST_F(OneProcessTest, PsringTrainsInOneProcessWithoutBeingToldHowManyWorkers) {
   EXPECT_EQ(Weights(out).size(), 3);
 }
 
-TEST_F(OneProcessTest, PsringRefusesWhatCannotBeLaidOut) {
+TEST_F(OneProcessTest, PsringRejectsImpossibleLayouts) {
   for (const auto& [arguments, line] : std::map<std::string, std::string>{
            {"train --strategy ring --workers 3 --ranks_per_process 2", "3 is not a multiple of 2"},
            {"compare --strategies ring --workers 2,5 --ranks_per_process 2", "5 is not a multiple of 2"},

@@ -16,8 +16,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "common/io/checkpoint_folder.h"
+#include "tests/experiments/eventually.h"
 #include "tests/experiments/training_processes.h"
 #include "tests/random_moments.h"
 
@@ -67,14 +67,9 @@ class RestartTest : public testing::Test {
 
   int Wait() {
     int status = 0;
-    for (const absl::Time deadline = absl::Now() + kLong; absl::Now() < deadline;) {
-      if (waitpid(psring_, &status, WNOHANG) == psring_) {
-        psring_ = -1;
-        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-      }
-      absl::SleepFor(absl::Milliseconds(5));
-    }
-    return -1;
+    if (!Eventually([&] { return waitpid(psring_, &status, WNOHANG) == psring_; }, kLong)) return -1;
+    psring_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
   std::string output() const { return Slurp(root_ / "out") + Slurp(root_ / "err"); }
 
@@ -83,27 +78,27 @@ class RestartTest : public testing::Test {
     ASSERT_GT(pid, 1) << "no such process: " << output();  // kill(-1) would signal all processes
     kill(pid, signal);
   }
-  pid_t PidOf(const std::string& who) const {
-    for (const absl::Time deadline = absl::Now() + kLong; absl::Now() < deadline;) {
-      for (const auto& [name, pid] : Processes()) {
-        if (name == who) return pid;
-      }
-      absl::SleepFor(absl::Milliseconds(1));
-    }
-    return -1;
+  // Waits until `who` runs in a process other than `previous`. -1: there is none.
+  pid_t PidOf(const std::string& who, pid_t previous = -1) const {
+    pid_t found = -1;
+    (void)Eventually(
+        [&] {
+          for (const auto& [name, pid] : Processes()) {
+            if (name == who && pid != previous) found = pid;
+          }
+          return found > 0;
+        },
+        kLong);
+    return found;
   }
   bool AllEnd() const {
-    for (const absl::Time deadline = absl::Now() + kLong; absl::Now() < deadline;) {
-      if (Processes().empty()) return true;
-      absl::SleepFor(absl::Milliseconds(5));
-    }
-    return false;
+    return Eventually([this] { return Processes().empty(); }, kLong);
   }
 
   // Waits for a checkpoint of `step` or a later one.
   void AwaitCheckpoint(const std::filesystem::path& folder, int64_t step) const {
-    if (psring::AwaitCheckpoint(folder.string(), step, absl::Now() + kLong)) return;
-    FAIL() << "no checkpoint of step " << step << ": " << output();
+    ASSERT_TRUE(Eventually([&] { return HasCheckpoint(folder.string(), step); }, kLong))
+        << "no checkpoint of step " << step << ": " << output();
   }
 
   std::string Hash(const std::string& out) const {

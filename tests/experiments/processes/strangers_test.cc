@@ -146,11 +146,10 @@ class FollowerTest : public LaunchTest {
     if (const auto stranger = Stranger(options.master_port); stranger != nullptr) {
       EXPECT_TRUE(stranger->Set("order/0/1", order).ok());
     }
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (!silent && Slurp(printed).empty() && absl::Now() < deadline) {
-      absl::SleepFor(absl::Milliseconds(5));
+    if (!silent) {
+      EXPECT_TRUE(Eventually([&] { return !Slurp(printed).empty(); }, absl::Seconds(20)));
+      (*nodes)->End(absl::OkStatus());
     }
-    if (!silent) (*nodes)->End(absl::OkStatus());
     node1.join();
     followed.printed = Slurp(printed);
     return followed;

@@ -1,7 +1,6 @@
 // Kills workers of real trainings at random moments: the others continue or stop, as configured.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -39,19 +38,12 @@ class WorkerLossTest : public LaunchTest,
   void Clear() const {
     for (const auto& entry : fs::directory_iterator(folder_)) fs::remove_all(entry.path());
   }
-  // Waits for a checkpoint of `step` or a later one; false: the training has ended before.
-  bool Reaches(int64_t step, StartedOnes& ones) const {
-    while (std::ranges::all_of(ones, [](const auto& one) { return one->Look(); })) {
-      if (HasCheckpoint(Folder("checkpoints"), step)) return true;
-      absl::SleepFor(absl::Milliseconds(1));
-    }
-    return false;
-  }
-  // Waits for a random moment of a random step long before the end.
+  // Waits for a random moment after a random checkpoint long before the end; false: the training has ended.
   bool ReachesSomeMoment(std::mt19937& random, StartedOnes& ones) const {
     const int64_t step = 10 + static_cast<int64_t>(random() % 80);
-    const bool there = Reaches(step, ones);
-    absl::SleepFor(absl::Microseconds(random() % 30'000));
+    const absl::Duration later = absl::Microseconds(random() % 30'000);  // up to three steps
+    const bool there = WaitUntil(ones, [&] { return HasCheckpoint(Folder("checkpoints"), step); });
+    absl::SleepFor(later);
     return there;
   }
 

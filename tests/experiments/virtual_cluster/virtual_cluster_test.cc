@@ -58,6 +58,22 @@ TEST(Preflight, ChoosesTheFastestRateThatLeavesHeadroom) {
   EXPECT_EQ(RateWithHeadroom(5e9, 300e6), 250e6);
 }
 
+TEST(Preflight, SuggestsARateBelowTheOneThatFellShort) {
+  // A busy host: fast without a limit, but 200 Mbit/s links carried only 156 Mbit/s.
+  const LinkReport report{.shaping = Shaping::kNetns,
+                          .bits_per_s = 200e6,
+                          .links = {190e6, 191e6},
+                          .ring = 156e6,
+                          .incast = 180e6};
+  EXPECT_EQ(LeastCarried(report), 156e6);
+  EXPECT_EQ(LinkAdvice(5e9, LeastCarried(report), 2),
+            "use --link 100mbit or simulate the network with psring predict");
+  EXPECT_EQ(LinkAdvice(5e9, 80e6, 4),
+            "use --link none, fewer workers, or simulate the network with psring predict");
+  // No rate was tried: 1 Gbit/s was requested, and links without a limit carry 800 Mbit/s.
+  EXPECT_EQ(LinkAdvice(800e6, 1e9, 2), "use --link 500mbit or simulate the network with psring predict");
+}
+
 TEST(Link, TheBurstIsAboutAMillisecondOfTheRate) {
   EXPECT_EQ(BurstBytes(1e9), 128 << 10);
   EXPECT_NEAR(static_cast<double>(BurstBytes(1e10)), 10 * (128 << 10), 16);
