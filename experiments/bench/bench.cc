@@ -173,11 +173,11 @@ absl::Status Bench(BenchFlags flags, const Interrupt& interrupt, Display& displa
     PSRING_RETURN_IF_ERROR(WriteFile(flags.profile, ProfilesJson(profiles)));
     for (const MachineProfile& profile : profiles) display.Say(absl::StrCat("# ", Describe(profile)));
   }
-  PSRING_RETURN_IF_ERROR(
-      outputs.Write("bench.txt", BenchHeadText(flags.request, plan, run.machine, expected_s) +
-                                     BenchTablesText(flags.request, result, run.machine)));
+  PSRING_RETURN_IF_ERROR(outputs.Write(
+      "bench.txt",
+      BenchHeadText(flags.request, plan, run.machine, expected_s) + BenchTablesText(flags.request, result)));
   PSRING_RETURN_IF_ERROR(WriteRunReport(outputs.folder(), flags.language));
-  say(BenchTablesText(flags.request, result, run.machine, flags.language));
+  say(BenchTablesText(flags.request, result, flags.language));
   if (!outputs.json().empty()) display.Say(absl::StrCat("# Writing JSON output to ", outputs.json()));
   display.Say(Say(flags.language, kBenchAllOfIt, outputs.folder(), absl::StrFormat("%.0f", run.wall_s)));
   return absl::OkStatus();

@@ -17,7 +17,7 @@ std::string BenchHeadText(const BenchRequest& request, const BenchPlan& plan, co
 
 // Ranks, then a table a combination with its footer, the limits, and the busbw of all combinations side by
 // side.
-std::string BenchTablesText(const BenchRequest& request, const BenchResult& result, const Machine& machine,
+std::string BenchTablesText(const BenchRequest& request, const BenchResult& result,
                             Language language = Language::kEnglish);
 
 }  // namespace psring

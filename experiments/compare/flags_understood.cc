@@ -24,9 +24,9 @@ constexpr double kLinkOfCpus = 1e9;  // bit/s
 // By default a comparison runs on a virtual cluster with a rate that two cores can carry, but not on GPUs,
 // which have faster links of their own, and not with shared memory.
 double DefaultLink(const RawExperimentFlags& raw, const std::vector<int>& workers) {
-  if (raw.shaping == "none" || raw.training.transport == "shm") return 0;
+  if (raw.flags.link.shaping == "none" || raw.flags.options.training.transport == "shm") return 0;
   const int gpus = CudaDeviceCount();
-  return gpus == 0 || DeviceForAll(raw.training, workers, gpus) == "cpu" ? kLinkOfCpus : 0;
+  return gpus == 0 || DeviceForAll(raw.flags.options.training, workers, gpus) == "cpu" ? kLinkOfCpus : 0;
 }
 
 absl::Status UnderstandRates(const RawExperimentFlags& raw, CompareOptions& options) {
@@ -68,35 +68,26 @@ absl::Status UnderstandLike(const RawExperimentFlags& raw, TrainingOptions& trai
 // The part that both verbs share.
 absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
                                            const std::vector<std::string>& command_line) {
-  ExperimentFlags flags;
-  flags.out = raw.out;
-  flags.dry_run = raw.dry_run;
-  flags.plan_of = raw.plan_of;
-  flags.tensorboard = raw.tensorboard;
-  flags.live = raw.live;
-  flags.live_port = raw.live_port;
-  if (raw.live_port != 0 && !raw.live) {
+  ExperimentFlags flags = raw.flags;
+  flags.command_line = command_line;
+  if (flags.live_port != 0 && !flags.live) {
     return absl::InvalidArgumentError("--live_port is the port of --live; give both, or neither");
   }
-  flags.metrics_port = raw.metrics_port;
-  if (raw.metrics_port >= 0 && raw.training.clock == "virtual") {
-    return absl::InvalidArgumentError("--metrics_port is for real processes; leave --clock virtual out");
-  }
-  flags.command_line = command_line;
   CompareOptions& options = flags.options;
+  if (flags.metrics_port >= 0 && options.training.clock == "virtual") {
+    return absl::InvalidArgumentError("--metrics_port needs real processes; omit --clock virtual");
+  }
   options.language = LanguageOf(raw.language);
-  options.training = raw.training;
   PSRING_RETURN_IF_ERROR(ApplyWorkload(options.training));
   if (!raw.strategies.empty()) options.strategies = absl::StrSplit(raw.strategies, ',');
-  options.workers = DefaultWorkers(raw.training, CudaDeviceCount());
+  options.workers = DefaultWorkers(raw.flags.options.training, CudaDeviceCount());
   if (!raw.workers.empty()) {
     PSRING_ASSIGN_OR_RETURN(options.workers, ParseCounts(raw.workers, kMostLogicalWorkers));
   }
-  options.servers = {raw.training.servers};
+  options.servers = {raw.flags.options.training.servers};
   if (!raw.servers.empty()) {
     PSRING_ASSIGN_OR_RETURN(options.servers, ParseCounts(raw.servers, kMostServers));
   }
-  if (raw.repeats > 0) options.repeats = raw.repeats;
   flags.link_is_default = raw.link == "auto";
   if (flags.link_is_default) {
     flags.link.bits_per_s = DefaultLink(raw, options.workers);
@@ -104,10 +95,9 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
     PSRING_ASSIGN_OR_RETURN(flags.link.bits_per_s, ParseLink(raw.link));
   }
   PSRING_ASSIGN_OR_RETURN(flags.link.latency_s, ParseLatency(raw.latency));
-  flags.link.shaping = raw.shaping;
   PSRING_RETURN_IF_ERROR(CheckLink(flags.link));
   if (flags.link.wanted()) {
-    if (raw.training.transport == "shm") {
+    if (raw.flags.options.training.transport == "shm") {
       return absl::InvalidArgumentError(
           "machines of a virtual cluster share no memory; leave --transport shm out, or --link and "
           "--latency");
@@ -118,8 +108,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
     PSRING_ASSIGN_OR_RETURN(options.time_budget_s, ParseSeconds(raw.time_budget));
     flags.time_budget_given = true;
   }
-  options.target_accuracy = raw.target_accuracy;
-  if (raw.target_accuracy > 0 && !raw.training.evaluate) {
+  if (options.target_accuracy > 0 && !options.training.evaluate) {
     return absl::InvalidArgumentError("--target_accuracy needs evaluations; leave --no_eval out");
   }
   PSRING_RETURN_IF_ERROR(UnderstandRates(raw, options));
@@ -145,7 +134,7 @@ void ResolveDevice(ExperimentFlags& flags) {
 
 absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
                                                   const std::vector<std::string>& command_line) {
-  if (raw.nodes.several()) {
+  if (raw.flags.nodes.several()) {
     return absl::InvalidArgumentError(
         "compare runs on one machine, its loopback or a virtual cluster (--link); on several machines train "
         "each strategy with psring train --nnodes, or predict the cost with psring predict");
@@ -158,7 +147,6 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
   checked.steps = 0;          // of the cost part: it does not contradict --samples or --epochs
   checked.micro_batches = 1;  // CheckCompareOptions knows the strategies
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
-  flags.predict = raw.predict;
   if (flags.predict && checked.clock == "virtual") {
     return absl::InvalidArgumentError(
         "--predict compares a measured run with the simulator; leave --clock virtual out");
@@ -173,16 +161,15 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
                                                 const std::vector<std::string>& command_line) {
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   if (flags.options.strategies.empty()) flags.options.strategies = {"single"};
-  PSRING_RETURN_IF_ERROR(CheckNodes(raw.nodes));
-  flags.nodes = raw.nodes;
-  flags.nodes.timeout = absl::Seconds(raw.training.timeout_s);
+  PSRING_RETURN_IF_ERROR(CheckNodes(flags.nodes));
+  flags.nodes.timeout = absl::Seconds(raw.flags.options.training.timeout_s);
   if (flags.nodes.per_node > 0 && !raw.workers.empty()) {
     return absl::InvalidArgumentError("--workers and --nproc_per_node both say how many; give one of them");
   }
   if (raw.workers.empty()) {
-    const int server_nodes = flags.nodes.several() ? ServerNodes(raw.training) : 0;
+    const int server_nodes = flags.nodes.several() ? ServerNodes(raw.flags.options.training) : 0;
     const int workers = (flags.nodes.nodes - server_nodes) * std::max(1, flags.nodes.per_node) *
-                        raw.training.ranks_per_process;
+                        raw.flags.options.training.ranks_per_process;
     if (workers < 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("--server_placement dedicated takes the last --servers machines of --nnodes ",

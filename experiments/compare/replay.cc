@@ -1,5 +1,3 @@
-#include "experiments/compare/replay.h"
-
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -12,6 +10,7 @@
 #include "common/base/command_line.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
+#include "experiments/compare/compare.h"
 #include "experiments/compare/experiment.h"
 #include "experiments/compare/runner.h"
 #include "experiments/plan/launches.h"

@@ -200,17 +200,19 @@ std::optional<NetworkFigures> NetworkOf(const std::vector<NodeCounters>& before,
 
 }  // namespace
 
-absl::StatusOr<Binaries> FindBinaries() {
+absl::StatusOr<std::string> FindProgram(const std::string& name) {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
   if (error) return absl::InternalError(absl::StrCat("cannot read /proc/self/exe: ", error.message()));
-  Binaries binaries{.trainer = (self.parent_path() / "trainer").string(),
-                    .ps_server = (self.parent_path() / "ps_server").string()};
-  for (const std::string& binary : {binaries.trainer, binaries.ps_server}) {
-    if (access(binary.c_str(), X_OK) != 0) {
-      return absl::NotFoundError(absl::StrCat(binary, " is missing; build it: ./run build"));
-    }
-  }
+  const std::string path = (self.parent_path() / name).string();
+  if (access(path.c_str(), X_OK) == 0) return path;
+  return absl::NotFoundError(absl::StrCat(path, " is missing; build it: ./run build"));
+}
+
+absl::StatusOr<Binaries> FindBinaries() {
+  Binaries binaries;
+  PSRING_ASSIGN_OR_RETURN(binaries.trainer, FindProgram("trainer"));
+  PSRING_ASSIGN_OR_RETURN(binaries.ps_server, FindProgram("ps_server"));
   return binaries;
 }
 

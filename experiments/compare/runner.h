@@ -16,7 +16,8 @@
 
 namespace psring {
 
-// In the folder of this program. NotFound names the one that is missing.
+// The path of a program in this program's folder. NotFound: it is missing.
+absl::StatusOr<std::string> FindProgram(const std::string& name);
 absl::StatusOr<Binaries> FindBinaries();
 
 // The output of `trainer --describe`.

@@ -1,5 +1,3 @@
-#include "experiments/compare/train.h"
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/rendezvous/own_address.h"
 #include "experiments/compare/checkpoints.h"
+#include "experiments/compare/compare.h"
 #include "experiments/compare/experiment.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/plan_text.h"
@@ -34,12 +33,11 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   const std::string& backend = options.training.backend;
   if ((!backend.empty() && backend != configuration.backend()) ||
       (configuration.training.transport != options.training.transport && !flags.link.wanted())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--backend or --transport does nothing for --strategy ", configuration.strategy.name,
-                     configuration.strategy.needs == StrategyNeeds::kProcessGroup
-                         ? absl::StrCat(", which is ", configuration.backend(), "'s own")
-                         : ", which has no collectives",
-                     "; leave it out"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--backend or --transport does nothing for --strategy ", configuration.strategy.name,
+        configuration.strategy.uses_group ? absl::StrCat(", which is ", configuration.backend(), "'s own")
+                                          : ", which has no collectives",
+        "; leave it out"));
   }
   if (configuration.training.straggler != options.training.straggler ||
       configuration.training.jitter_ms != options.training.jitter_ms) {

@@ -28,8 +28,7 @@ double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
 }  // namespace
 
 double ExchangeBytes(const Configuration& configuration, int64_t elements) {
-  const bool halves = configuration.strategy.needs == StrategyNeeds::kProcessGroup &&
-                      configuration.training.wire != "float32";
+  const bool halves = configuration.strategy.uses_group && configuration.training.wire != "float32";
   return (halves ? 2.0 : 4.0) * static_cast<double>(elements);
 }
 
@@ -50,10 +49,8 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
           : 1;
   const double bytes = ExchangeBytes(configuration, probe.parameters);
   double moved = 0;
-  if (configuration.strategy.needs == StrategyNeeds::kProcessGroup)
-    moved = 2 * (configuration.workers - 1) * bytes;
-  if (configuration.strategy.needs == StrategyNeeds::kParameterServer)
-    moved = 2 * configuration.workers * bytes;
+  if (configuration.strategy.uses_group) moved = 2 * (configuration.workers - 1) * bytes;
+  if (configuration.strategy.uses_servers) moved = 2 * configuration.workers * bytes;
   double exchange_s = moved / kPayloadBytesPerS;
   const std::optional<Scheme> scheme = SchemeOf(configuration.strategy);
   if (probe.link && scheme && *scheme != Scheme::kNone) {

@@ -56,9 +56,7 @@ struct Configuration {
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
   int ranks() const { return strategy.single_process ? 1 : workers; }
   int processes() const { return ranks() / training.ranks_per_process; }
-  int servers() const {
-    return strategy.needs == StrategyNeeds::kParameterServer ? ServersOf(training, workers) : 0;
-  }
+  int servers() const { return strategy.uses_servers ? ServersOf(training, workers) : 0; }
   std::string name() const;    // "ring x 4", "ps-sync x 4 on 2 servers"
   std::string folder() const;  // "ring-4", "ps-sync-4-on-2"
 };

@@ -1,5 +1,3 @@
-#include "experiments/predict/flags.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <set>
@@ -14,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/base/delays.h"
+#include "experiments/predict/predict.h"
 #include "experiments/texts/language_flag.h"
 #include "ring_worker/schedules/schedule.h"
 

@@ -35,11 +35,8 @@ absl::StatusOr<StrategyInfo> Find(const Catalog& catalog, const std::string& nam
   }
   for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
     if (name == algorithm) {
-      return StrategyInfo{.name = name,
-                          .needs = StrategyNeeds::kProcessGroup,
-                          .backend = "native",
-                          .algorithm = name,
-                          .synchronous = true};
+      return StrategyInfo{
+          .name = name, .uses_group = true, .backend = "native", .algorithm = name, .synchronous = true};
     }
   }
   return strategy;
@@ -116,7 +113,7 @@ class PredictionRun {
     for (const int workers : flags_.workers) {
       for (const StrategyInfo& strategy : strategies) {
         if (strategy.single_process && workers > 1) continue;
-        if (strategy.needs != StrategyNeeds::kParameterServer) {
+        if (!strategy.uses_servers) {
           cases.push_back({.strategy = strategy, .workers = workers});
           continue;
         }
@@ -150,10 +147,8 @@ class PredictionRun {
   // More servers are never slower, so bisection finds the fewest.
   absl::Status MatchServers(const std::vector<StrategyInfo>& strategies) {
     const auto first = [&](const auto& is) { return std::find_if(strategies.begin(), strategies.end(), is); };
-    const auto all_reduce =
-        first([](const StrategyInfo& s) { return s.needs == StrategyNeeds::kProcessGroup; });
-    const auto server = first(
-        [](const StrategyInfo& s) { return s.needs == StrategyNeeds::kParameterServer && s.synchronous; });
+    const auto all_reduce = first([](const StrategyInfo& s) { return s.uses_group; });
+    const auto server = first([](const StrategyInfo& s) { return s.uses_servers && s.synchronous; });
     if (all_reduce == strategies.end() || server == strategies.end()) return absl::OkStatus();
     report_.findings.matched_strategy = all_reduce->name;
     for (const int workers : flags_.workers) {
@@ -185,8 +180,7 @@ class PredictionRun {
     if (workers == 1) return absl::OkStatus();
     std::vector<PredictCase> cases;
     for (const PredictCase& point : CasesOf(strategies)) {
-      if (point.workers == workers && point.strategy.needs != StrategyNeeds::kNothing &&
-          point.strategy.synchronous) {
+      if (point.workers == workers && point.strategy.communicates() && point.strategy.synchronous) {
         cases.push_back(point);
       }
     }

@@ -17,7 +17,7 @@
 namespace psring {
 namespace {
 
-bool Communicates(const PredictedRow& row) { return row.point.strategy.needs != StrategyNeeds::kNothing; }
+bool Communicates(const PredictedRow& row) { return row.point.strategy.communicates(); }
 
 const char* PlaceName(ServerPlace place) {
   switch (place) {

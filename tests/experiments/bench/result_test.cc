@@ -90,7 +90,7 @@ TEST_F(BenchResultTest, WhatItReallyRanOverDecides) {
   Say(LimitLine("tcp", 500));
   const BenchTable& table = result.tables()[0];
   EXPECT_NEAR(result.RowOf(table, table.cells[0], 0).out_of_place.percent_of_limit, 100, 1e-9);
-  EXPECT_THAT(BenchTablesText(request, result, {}), HasSubstr("--transport shm was asked for, and tcp"));
+  EXPECT_THAT(BenchTablesText(request, result), HasSubstr("--transport shm was asked for, and tcp"));
 }
 
 TEST(MeasuredLimits, AServersRoundIsHeldAgainstTheBareRoundOfItsKind) {
@@ -137,8 +137,7 @@ TEST_F(BenchResultTest, OtherLinesAreNone) {
 TEST_F(BenchResultTest, OnlyRowsAreNoComments) {
   SayAll();
   int rows = 0;
-  for (absl::string_view line :
-       absl::StrSplit(BenchTablesText(request, result, {}), '\n', absl::SkipEmpty())) {
+  for (absl::string_view line : absl::StrSplit(BenchTablesText(request, result), '\n', absl::SkipEmpty())) {
     if (line[0] == '#') continue;
     ++rows;
     const std::vector<std::string> columns = absl::StrSplit(line, ' ', absl::SkipEmpty());
@@ -146,7 +145,7 @@ TEST_F(BenchResultTest, OnlyRowsAreNoComments) {
     EXPECT_EQ(columns[0], "1000000");
   }
   EXPECT_EQ(rows, 2);
-  const std::string text = BenchTablesText(request, result, {});
+  const std::string text = BenchTablesText(request, result);
   EXPECT_THAT(text, HasSubstr("=== all_reduce, gloo ring_chunked over tcp, private buffers, 4 workers"));
   EXPECT_THAT(text, HasSubstr("# Out of bounds values : 0 OK"));
   EXPECT_THAT(text, HasSubstr("# Summary: all_reduce, 4 workers"));

@@ -54,11 +54,9 @@ TEST(Clusters, ComeFromJsonAndNameWhatIsWrong) {
   }
 }
 
-const StrategyInfo kRing{
-    .name = "ring", .needs = StrategyNeeds::kProcessGroup, .algorithm = "ring", .synchronous = true};
-const StrategyInfo kSync{
-    .name = "ps-sync", .needs = StrategyNeeds::kParameterServer, .algorithm = "sync", .synchronous = true};
-const StrategyInfo kAsync{.name = "ps-async", .needs = StrategyNeeds::kParameterServer, .algorithm = "async"};
+const StrategyInfo kRing{.name = "ring", .uses_group = true, .algorithm = "ring", .synchronous = true};
+const StrategyInfo kSync{.name = "ps-sync", .uses_servers = true, .algorithm = "sync", .synchronous = true};
+const StrategyInfo kAsync{.name = "ps-async", .uses_servers = true, .algorithm = "async"};
 
 // 100 MB that are ready at once, half of the step.
 Workload Block() {
@@ -143,8 +141,7 @@ TEST(Predictor, StragglersAndJitterDelayARing) {
 }
 
 TEST(Predictor, WhatOthersChooseIsNotPredicted) {
-  EXPECT_FALSE(
-      CheckStrategy({.name = "nccl", .needs = StrategyNeeds::kProcessGroup, .algorithm = "default"}).ok());
+  EXPECT_FALSE(CheckStrategy({.name = "nccl", .uses_group = true, .algorithm = "default"}).ok());
   EXPECT_TRUE(CheckStrategy(kAsync).ok());
 }
 
