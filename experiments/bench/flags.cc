@@ -47,7 +47,7 @@ absl::StatusOr<SizeSweep> UnderstandSizes(const RawBenchFlags& raw) {
   if (!raw.sizes.empty()) {
     if (!raw.min_bytes.empty() || !raw.max_bytes.empty() || !raw.step_bytes.empty() ||
         !raw.step_factor.empty()) {
-      return absl::InvalidArgumentError("--sizes excludes -b, -e, -i and -f; leave one of them out");
+      return absl::InvalidArgumentError("--sizes excludes -b, -e, -i and -f; omit one of them");
     }
     for (const std::string& text : Names(raw.sizes)) {
       PSRING_ASSIGN_OR_RETURN(sweep.list.emplace_back(), ParseByteSize(text));
@@ -73,7 +73,7 @@ absl::StatusOr<SizeSweep> UnderstandSizes(const RawBenchFlags& raw) {
   return sweep;
 }
 
-// "float", "half" and the like, or "all", into the names that the workers use.
+// Converts "float", "half" or "all" to the names that the workers use.
 template <typename Value, typename All, typename Parser>
 absl::StatusOr<std::vector<std::string>> NamesOf(const std::string& text, const All& all, Parser parse) {
   std::vector<std::string> names;
@@ -114,7 +114,7 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   const std::string all_of_what = InHelpAll(what);
   add(what, "--collective,--collectives", raw.collectives, "NAMES",
       "all_reduce, reduce_scatter, all_gather, broadcast, or ps_push_pull: a round of the gRPC parameter "
-      "server, which knows no backend, algorithm or transport [all_reduce]",
+      "server, which has no backends, algorithms or transports [all_reduce]",
       ListOf(CheckText));
   add(what, "--backend,--backends", raw.backends, "NAMES",
       "native, gloo, mpi, nccl [all in this build except nccl; on GPUs native and nccl]", ListOf(CheckText));
@@ -230,7 +230,7 @@ absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
     if (std::find(request.collectives.begin(), request.collectives.end(), kPushPull) ==
         request.collectives.end()) {
       return absl::InvalidArgumentError(
-          "--servers is for --collective ps_push_pull; name it, or leave it out");
+          "--servers is for --collective ps_push_pull; name it, or omit --servers");
     }
   }
   if (!raw.types.empty()) {

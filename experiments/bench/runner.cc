@@ -136,8 +136,8 @@ std::string OneLineOf(const std::string& report) {
   const std::string first = lines.front().substr(0, lines.front().find("; its last lines:"));
   if (absl::StrContains(first, " was killed by ")) return first;
   const std::string launch = first.substr(0, first.find(": "));
-  // The nearest to the cause first: a signal, as mpirun words it; a rank of MPI that ends the job; a
-  // program's own last word, without its name.
+  // In order of preference: mpirun's report of a signal; an MPI rank that ends the job; a program's last
+  // message, without its name.
   for (const auto& [mark, cut] :
        {std::pair(" exited on signal ", false), std::pair("; the job ends", false),
         std::pair("ring_worker: ", true), std::pair("ps_worker: ", true), std::pair("ps_server: ", true)}) {

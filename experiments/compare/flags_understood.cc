@@ -1,4 +1,4 @@
-// From the parsed flags to the verbs' options; contradictions are errors of one line.
+// Turns parsed flags into the verbs' options; contradictions are errors of one line.
 #include <algorithm>
 #include <cstdio>
 
@@ -21,8 +21,8 @@ namespace {
 
 constexpr double kLinkOfCpus = 1e9;  // bit/s
 
-// By default a comparison runs on a virtual cluster with a rate that two cores can carry, but not on GPUs,
-// which have faster links of their own, and not with shared memory.
+// By default a comparison runs on a virtual cluster with a rate that two cores can carry; not on GPUs, which
+// have faster links, and not with shared memory.
 double DefaultLink(const RawExperimentFlags& raw, const std::vector<int>& workers) {
   if (raw.flags.link.shaping == "none" || raw.flags.options.training.transport == "shm") return 0;
   const int gpus = CudaDeviceCount();
@@ -44,7 +44,7 @@ absl::Status UnderstandRates(const RawExperimentFlags& raw, CompareOptions& opti
     return absl::OkStatus();
   }
   if (!options.training.evaluate) {
-    return absl::InvalidArgumentError("--lr with several rates selects one by accuracy; leave --no_eval out");
+    return absl::InvalidArgumentError("--lr with several rates selects one by accuracy; omit --no_eval");
   }
   if (options.training.validation == 0) options.training.validation = kValidationSamples;
   return absl::OkStatus();
@@ -99,8 +99,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   if (flags.link.wanted()) {
     if (raw.flags.options.training.transport == "shm") {
       return absl::InvalidArgumentError(
-          "machines of a virtual cluster share no memory; leave --transport shm out, or --link and "
-          "--latency");
+          "machines of a virtual cluster share no memory; omit --transport shm, or --link and --latency");
     }
     options.training.transport = "tcp";
   }
@@ -109,7 +108,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
     flags.time_budget_given = true;
   }
   if (options.target_accuracy > 0 && !options.training.evaluate) {
-    return absl::InvalidArgumentError("--target_accuracy needs evaluations; leave --no_eval out");
+    return absl::InvalidArgumentError("--target_accuracy needs evaluations; omit --no_eval");
   }
   PSRING_RETURN_IF_ERROR(UnderstandRates(raw, options));
   PSRING_RETURN_IF_ERROR(UnderstandLike(raw, options.training));
@@ -123,7 +122,7 @@ void ResolveDevice(ExperimentFlags& flags) {
   if (device != training.device && gpus > 0) {
     std::fprintf(
         stderr,
-        "psring: note: %d GPU%s: too few for that many workers, so all run on the CPU; to share them, "
+        "psring: note: %d GPU%s are fewer than the workers, so all run on the CPU; to share GPUs, use "
         "--device cuda --oversubscribe\n",
         gpus, gpus == 1 ? "" : "s");
   }
@@ -136,8 +135,8 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
                                                   const std::vector<std::string>& command_line) {
   if (raw.flags.nodes.several()) {
     return absl::InvalidArgumentError(
-        "compare runs on one machine, its loopback or a virtual cluster (--link); on several machines train "
-        "each strategy with psring train --nnodes, or predict the cost with psring predict");
+        "compare runs on one machine, over its loopback or a virtual cluster (--link); on several machines, "
+        "use psring train --nnodes for each strategy, or psring predict");
   }
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   // Waiting needs several workers.
@@ -149,7 +148,7 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
   if (flags.predict && checked.clock == "virtual") {
     return absl::InvalidArgumentError(
-        "--predict compares a measured run with the simulator; leave --clock virtual out");
+        "--predict compares a measured run with the simulator; omit --clock virtual");
   }
   if (flags.predict && flags.link.bits_per_s <= 0) {
     return absl::InvalidArgumentError("--predict needs links with a known rate; add --link 1gbit");
@@ -164,7 +163,7 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
   PSRING_RETURN_IF_ERROR(CheckNodes(flags.nodes));
   flags.nodes.timeout = absl::Seconds(raw.flags.options.training.timeout_s);
   if (flags.nodes.per_node > 0 && !raw.workers.empty()) {
-    return absl::InvalidArgumentError("--workers and --nproc_per_node both say how many; give one of them");
+    return absl::InvalidArgumentError("--workers and --nproc_per_node exclude each other; omit one of them");
   }
   if (raw.workers.empty()) {
     const int server_nodes = flags.nodes.several() ? ServerNodes(raw.flags.options.training) : 0;
@@ -173,14 +172,14 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
     if (workers < 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("--server_placement dedicated takes the last --servers machines of --nnodes ",
-                       flags.nodes.nodes, ", and leaves none to train; give more machines"));
+                       flags.nodes.nodes, ", and leaves none to train; use more machines"));
     }
     flags.options.workers = {workers};
   }
   ResolveDevice(flags);
   if (flags.options.strategies.size() > 1 || flags.options.workers.size() > 1) {
     return absl::InvalidArgumentError(
-        "train takes one strategy and one number of workers; for several: psring compare");
+        "train takes one strategy and one number of workers; for several use psring compare");
   }
   flags.options.training.strategy = flags.options.strategies.front();
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.options.training));

@@ -20,30 +20,31 @@
 namespace psring {
 namespace {
 
-// All payload must pass the shaped link, or its rate would be meaningless.
+// On a virtual cluster all payload must use the shaped links.
 absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& link, Shaping shaping) {
   const std::string backend = configuration.backend();
   if (shaping != Shaping::kNone && configuration.training.ranks_per_process > 1 &&
       (shaping != Shaping::kNetns || link.latency_s > 0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--ranks_per_process ", configuration.training.ranks_per_process,
-        " makes machines of several ranks, which only the kernel's namespaces keep apart: ",
-        link.latency_s > 0 ? "--latency holds back what never leaves a machine, too; leave it out"
-                           : "there are none here; leave --ranks_per_process out, or --link none"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--ranks_per_process ", configuration.training.ranks_per_process,
+                     " puts several ranks on a machine of the virtual cluster: ",
+                     link.latency_s > 0 ? "--latency would also delay messages within a machine; omit it"
+                                        : "this needs network namespaces, which are unavailable here; omit "
+                                          "--ranks_per_process, or use --link none"));
   }
   if (shaping == Shaping::kNone || !configuration.strategy.uses_group || backend == "native") {
     return absl::OkStatus();
   }
   std::string why;
   if (backend == "mpi") why = "mpirun starts all its ranks on one host";
-  if (backend == "nccl") why = "NCCL chooses its wires itself";
-  if (backend == "gloo" && link.latency_s > 0) why = "--latency is kept by psring's own transports";
+  if (backend == "nccl") why = "NCCL chooses its links itself";
+  if (backend == "gloo" && link.latency_s > 0) why = "only psring's own transports apply --latency";
   if (backend == "gloo" && shaping != Shaping::kNetns)
     why = "without namespaces only psring's own transports limit the rate";
   if (why.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(configuration.strategy.name,
-                                                 " cannot be given links with a rate: ", why,
-                                                 "; leave it out, or --link none"));
+                                                 " cannot run on a virtual cluster: ", why,
+                                                 "; omit it, or use --link none"));
 }
 
 absl::StatusOr<std::vector<Configuration>> AllConfigurations(const ExperimentFlags& flags,
@@ -112,7 +113,7 @@ absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
   display.Say(Say(language, kNetworkLine, DescribeLink(report, language)));
   note(prepared.virtual_cluster.why_lower);
   if (!why_userspace.empty()) {
-    note(absl::StrCat("no namespaces here, so psring's own transports limit the rate: ", why_userspace));
+    note(absl::StrCat("no network namespaces, so psring's own transports limit the rate: ", why_userspace));
   }
   return absl::OkStatus();
 }
@@ -162,9 +163,9 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   prepared.machine = DescribeMachine();
   TrainingOptions checked = flags.options.training;
   checked.strategy = "single";
-  checked.steps = 0;  // of the cost part, which allows --samples or --epochs too
+  checked.steps = 0;  // of the cost part; it does not contradict --samples or --epochs
   checked.micro_batches = 1;
-  checked.staleness_lr = "none";  // of some of the strategies; CheckCompareOptions knows them
+  checked.staleness_lr = "none";  // applies to some strategies; CheckCompareOptions has checked it
   checked.wire = "float32";
   checked.score = "test";
   checked.straggler = "none";  // there is one worker here
@@ -175,7 +176,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   if (flags.options.training.clock == "virtual") {
     if (!flags.link_is_default && prepared.link.wanted()) {
       return absl::InvalidArgumentError(
-          "--link is for processes that run; --clock virtual takes --network_ms, the time of one gradient");
+          "--link is for real processes; with --clock virtual, set --network_ms, the time of one gradient");
     }
     prepared.link = {};
   }

@@ -10,11 +10,6 @@ namespace {
 constexpr double kPayloadBytesPerS = 1.2e9;  // over the loopback, including adding and copying
 constexpr double kEvaluationShare = 0.4;     // forward pass / training time of a sample
 
-ServerPlace PlaceOf(const std::string& placement) {
-  if (placement == "dedicated") return ServerPlace::kDedicated;
-  return placement == "colocated" ? ServerPlace::kColocated : ServerPlace::kRank0;
-}
-
 // The delay per step of the most delayed worker.
 double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
   double slowest = 1;
@@ -26,6 +21,11 @@ double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
 }
 
 }  // namespace
+
+ServerPlace PlaceOf(const std::string& placement) {
+  if (placement == "dedicated") return ServerPlace::kDedicated;
+  return placement == "colocated" ? ServerPlace::kColocated : ServerPlace::kRank0;
+}
 
 double ExchangeBytes(const Configuration& configuration, int64_t elements) {
   const bool halves = configuration.strategy.uses_group && configuration.training.wire != "float32";

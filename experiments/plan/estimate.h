@@ -1,6 +1,8 @@
 // Estimates durations from one short training. Pure.
 #pragma once
 
+#include <string>
+
 #include "experiments/plan/plan.h"
 #include "experiments/theory/cost_model.h"
 
@@ -9,6 +11,9 @@ namespace psring {
 // Bytes of `elements` in an exchange. An all-reduce sends 16-bit elements in both directions; a server
 // receives 16 bits and sends 32, which PatternOf states.
 double ExchangeBytes(const Configuration& configuration, int64_t elements);
+
+// Of a value of --server_placement.
+ServerPlace PlaceOf(const std::string& placement);
 
 CommPattern PatternOf(const Configuration& configuration, Scheme scheme);
 

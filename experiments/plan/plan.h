@@ -104,6 +104,13 @@ bool GoesBeyondOneGpu(const CompareOptions& options, int gpus);
 absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& catalog, const Probe& probe,
                               int cores);
 
+// The plan for --clock virtual: `cost` holds trainings, one of each per round, because step times are given;
+// `single` is added as the reference.
+absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalog& catalog,
+                                     const Probe& probe, int cores);
+// Checks what a virtual clock requires. `options` must have passed CheckCompareOptions.
+absl::Status CheckVirtualOptions(const CompareOptions& options, const Catalog& catalog);
+
 // Reduces the samples of all accuracy trainings equally, to at least ten global batches, if they would take
 // more than `left_s` at `slowness` times the planned duration. False: nothing changed, because they fit or
 // the user chose the number.

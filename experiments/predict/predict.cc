@@ -70,8 +70,8 @@ class PredictionRun {
     const std::vector<PredictCase> cases = CasesOf(strategies);
     if (cases.empty()) {
       return absl::InvalidArgumentError(
-          "nothing to predict: a single process does not communicate, and servers beside "
-          "workers need as many of those");
+          "nothing to predict: a single process does not communicate, and colocated servers need at least as "
+          "many workers");
     }
     for (const PredictCase& point : cases) PSRING_RETURN_IF_ERROR(PredictRow(point));
     PSRING_RETURN_IF_ERROR(MatchServers(strategies));
@@ -126,7 +126,7 @@ class PredictionRun {
     return cases;
   }
 
-  absl::Status StillWanted(const std::string& doing) {
+  absl::Status Progress(const std::string& doing) {
     display_.Redraw(doing);
     return interrupt_.Check();
   }
@@ -135,7 +135,7 @@ class PredictionRun {
     PredictedRow row{.point = point};
     const double one_step_s = 1e-3 * flags_.workload.compute_ms();
     row.single_samples_per_s = flags_.workload.batch / one_step_s;
-    PSRING_RETURN_IF_ERROR(StillWanted(absl::StrCat("simulating ", row.name(), " x ", point.workers)));
+    PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("simulating ", row.name(), " x ", point.workers)));
     for (const NetworkGuess& guess : kNetworkGuesses) {
       PSRING_ASSIGN_OR_RETURN(row.guesses.emplace_back(),
                               predictor_.Predict(point, Guessed(report_.cluster, guess)));
@@ -153,8 +153,7 @@ class PredictionRun {
     report_.findings.matched_strategy = all_reduce->name;
     for (const int workers : flags_.workers) {
       if (workers == 1) continue;
-      PSRING_RETURN_IF_ERROR(
-          StillWanted(absl::StrCat("servers to match ", all_reduce->name, " x ", workers)));
+      PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("servers to match ", all_reduce->name, " x ", workers)));
       PSRING_ASSIGN_OR_RETURN(
           const Prediction goal,
           predictor_.Predict({.strategy = *all_reduce, .workers = workers}, report_.cluster));
@@ -186,7 +185,7 @@ class PredictionRun {
     }
     if (cases.size() < 2) return absl::OkStatus();
     for (double bytes = 1024; bytes <= 1 << 30; bytes *= 4) {
-      PSRING_RETURN_IF_ERROR(StillWanted(absl::StrFormat("exchanges of %.0f bytes", bytes)));
+      PSRING_RETURN_IF_ERROR(Progress(absl::StrFormat("exchanges of %.0f bytes", bytes)));
       double least = INFINITY;
       const PredictCase* fastest = nullptr;
       for (const PredictCase& point : cases) {

@@ -1,6 +1,7 @@
 // psring predict: simulates what a step would cost on other machines and networks.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,9 @@ namespace psring {
 struct RawPredictFlags {
   std::string workload = "resnet50", strategies = "ring,ps-sync,ps-async", servers = "1",
               workers = "2,4,8,...,64";
-  std::string cluster, link, intra, latency, intra_latency, gpus_per_node, cards_per_node, rings, fraction,
-      oversubscription;
+  std::string cluster, link, intra, latency, intra_latency;
+  std::optional<int> gpus_per_node, cards_per_node, rings;
+  std::optional<double> fraction, oversubscription;
   std::string server_placement = "rank0", ps_schedule = "pipelined", straggler = "none", jitter_ms = "none",
               profile, out, language = "en";
   double bucket_mb = 25, compute_speedup = 1;
@@ -31,7 +33,7 @@ struct RawPredictFlags {
 struct PredictFlags {
   Workload workload;
   std::vector<std::string> strategies;  // names, not looked up yet
-  std::vector<int> servers, workers;    // ascending, none twice
+  std::vector<int> servers, workers;    // ascending, distinct
   Cluster cluster;
   PredictOptions options;
   std::string profile;             // of a measured machine; empty: none

@@ -111,7 +111,7 @@ TEST(BenchPlan, NcclsSocketsHaveProcessesOfTheirOwn) {
 
 TEST(BenchPlan, MoreRanksThanGpusMustBeAskedForAndIsSaid) {
   EXPECT_THAT(GpuPlanOf({.workers = {4}}).status().message(),
-              HasSubstr("--workers 4 on 2 GPUs: take fewer, or give --oversubscribe"));
+              HasSubstr("--workers 4 on 2 GPUs: use fewer, or --oversubscribe"));
   const auto plan = GpuPlanOf({.workers = {4}, .oversubscribe = true});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(plan->notes, ElementsAre("ranks share GPUs: functional, not a measurement"));
@@ -120,12 +120,12 @@ TEST(BenchPlan, MoreRanksThanGpusMustBeAskedForAndIsSaid) {
 TEST(BenchPlan, WhatIsOfTheHostIsRefusedOnGpus) {
   EXPECT_THAT(GpuPlanOf({.backends = {"gloo"}}).status().message(),
               HasSubstr("for native and nccl; gloo works"));
-  EXPECT_THAT(GpuPlanOf({.collectives = {kPushPull}}).status().message(), HasSubstr("leave --device out"));
-  EXPECT_THAT(GpuPlanOf({.limits = true}).status().message(), HasSubstr("leave --device or --limits out"));
+  EXPECT_THAT(GpuPlanOf({.collectives = {kPushPull}}).status().message(), HasSubstr("omit --device"));
+  EXPECT_THAT(GpuPlanOf({.limits = true}).status().message(), HasSubstr("omit --device or --limits"));
   EXPECT_THAT(GpuPlanOf({.buffers = {"huge"}}).status().message(), HasSubstr("private and shared"));
-  EXPECT_THAT(GpuPlanOf({.transports = {"shm"}}).status().message(), HasSubstr("'shm' is no transport"));
+  EXPECT_THAT(GpuPlanOf({.transports = {"shm"}}).status().message(), HasSubstr("'shm' is not a transport"));
   EXPECT_THAT(PlanOf({.transports = {"cuda_ipc"}}).status().message(),
-              HasSubstr("'cuda_ipc' is no transport"));
+              HasSubstr("'cuda_ipc' is not a transport"));
   EXPECT_THAT(PlanOf({.oversubscribe = true}).status().message(), HasSubstr("is for --device cuda"));
 }
 

@@ -221,7 +221,7 @@ TEST_F(PsringTest, AComparisonLeavesAFolderWithEverythingInIt) {
   ChromeTraceCheck::Expect(trace);
 }
 
-// A live run with a straggler; its weights made again; then the same in simulated time.
+// A live run with a straggler; its replay; then the same in simulated time.
 TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulatedLikeItWas) {
   const Outcome live = Run({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ps-async",
                             "--workers", "3", "--straggler", "1:2", "--steps", "60", "--batch", "32",
@@ -237,7 +237,7 @@ TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulatedLikeItWas) {
 
   const Outcome again = Run({"replay", "live"});
   EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
-  EXPECT_TRUE(absl::StrContains(again.out, "180 updates made again")) << again.out;
+  EXPECT_TRUE(absl::StrContains(again.out, "180 updates repeated")) << again.out;
   EXPECT_TRUE(absl::StrContains(again.out, "bit for bit")) << again.out;
 
   const Outcome like =
@@ -261,7 +261,7 @@ TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulatedLikeItWas) {
   ASSERT_TRUE(std::ofstream(arrivals, std::ios::binary) << bytes);
   const Outcome differs = Run({"replay", "live"});
   EXPECT_EQ(differs.exit_code, 1) << differs.out;
-  EXPECT_TRUE(absl::StrContains(differs.err, "1 of 1 runs came out differently")) << differs.err;
+  EXPECT_TRUE(absl::StrContains(differs.err, "1 of 1 runs differ")) << differs.err;
 }
 
 TEST_F(PsringTest, RatesArePickedOnSamplesThatNobodyTrainsOn) {

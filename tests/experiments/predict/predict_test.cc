@@ -24,12 +24,12 @@ TEST(PredictFlags, BadInputIsOneLineThatSaysWhatToDo) {
   says({.link = "25"}, "--link: '25' has no unit; write 1gbit");
   says({.workload = "resnet", .link = "1gbit"},
        "there are: alexnet, gnmt, inception_v3, resnet101, resnet50, vgg16");
-  says({.workers = "4,12", .link = "1gbit", .intra = "10gbit", .gpus_per_node = "8"},
+  says({.workers = "4,12", .link = "1gbit", .intra = "10gbit", .gpus_per_node = 8},
        "12 workers do not fill nodes of 8 GPUs");
-  says({.link = "1gbit", .gpus_per_node = "8"}, "write --intra");
+  says({.link = "1gbit", .gpus_per_node = 8}, "write --intra");
   says({}, "write --link 25gbit");
   says({.cluster = "dgx"}, "there are: dgx-h100, p3dn, 8x10gbe");
-  says({.link = "1gbit", .latency = "5"}, "--latency: '5' is not a latency");
+  says({.link = "1gbit", .latency = "5"}, "--latency: '5' is not a time");
   says({.workers = "2,4", .link = "1gbit", .straggler = "2:2"}, "no worker 2");
 }
 
