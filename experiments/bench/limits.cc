@@ -9,12 +9,16 @@
 #include "experiments/texts/bench.h"
 
 namespace psring {
+namespace {
 
+// The workers' names; empty: no limit.
 std::string LimitKindOf(const BenchCombination& combination, const std::string& transport) {
   if (transport == "shm") return combination.push_pull() ? "fused" : "shared";
   if (transport == "tcp") return combination.push_pull() ? "raw" : "tcp";
   return "";
 }
+
+}  // namespace
 
 void MeasuredLimits::Add(int workers, const std::string& kind, const std::string& collective, uint64_t bytes,
                          const std::vector<double>& times_us) {

@@ -24,9 +24,6 @@
 
 namespace psring {
 
-// The workers' names: "shared", "tcp", "raw", "fused"; empty: no limit.
-std::string LimitKindOf(const BenchCombination& combination, const std::string& transport);
-
 // Every measurement of the limits of a run.
 class MeasuredLimits {
  public:

@@ -12,8 +12,8 @@
 #include "common/base/delays.h"
 #include "common/io/files.h"
 #include "experiments/host/gpu_probe.h"
+#include "experiments/plan/launches.h"
 #include "experiments/plan/plan_text.h"
-#include "experiments/plan/recorded_plan.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/texts/plan.h"
 

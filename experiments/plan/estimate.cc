@@ -20,27 +20,7 @@ double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
   return (slowest - 1) * probe.step_s + (jitter.ok() ? 2e-3 * jitter->mean_ms() : 0);
 }
 
-}  // namespace
-
-ServerPlace PlaceOf(const std::string& placement) {
-  if (placement == "dedicated") return ServerPlace::kDedicated;
-  return placement == "colocated" ? ServerPlace::kColocated : ServerPlace::kRank0;
-}
-
-double ExchangeBytes(const Configuration& configuration, int64_t elements) {
-  const bool halves = configuration.strategy.uses_group && configuration.training.wire != "float32";
-  return (halves ? 2.0 : 4.0) * static_cast<double>(elements);
-}
-
-CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
-  return {.scheme = scheme,
-          .workers = configuration.workers,
-          .place = PlaceOf(configuration.training.server_placement),
-          .pipelined = configuration.training.ps_schedule != "serial",
-          .servers = std::max(1, configuration.servers()),
-          .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
-}
-
+// One step including its exchange. More workers than cores share processor time.
 double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
   if (configuration.simulated()) return probe.step_s * configuration.workers;  // one after the other
   const double crowding =
@@ -60,6 +40,27 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
     exchange_s += ExchangeSeconds(pattern, bytes, *probe.link);
   }
   return probe.step_s * crowding + exchange_s + DelaySeconds(configuration.training, probe);
+}
+
+}  // namespace
+
+ServerPlace PlaceOf(const std::string& placement) {
+  if (placement == "dedicated") return ServerPlace::kDedicated;
+  return placement == "colocated" ? ServerPlace::kColocated : ServerPlace::kRank0;
+}
+
+double ExchangeBytes(const Configuration& configuration, int64_t elements) {
+  const bool halves = configuration.strategy.uses_group && configuration.training.wire != "float32";
+  return (halves ? 2.0 : 4.0) * static_cast<double>(elements);
+}
+
+CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
+  return {.scheme = scheme,
+          .workers = configuration.workers,
+          .place = PlaceOf(configuration.training.server_placement),
+          .pipelined = configuration.training.ps_schedule != "serial",
+          .servers = std::max(1, configuration.servers()),
+          .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
 }
 
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {

@@ -17,9 +17,6 @@ ServerPlace PlaceOf(const std::string& placement);
 
 CommPattern PatternOf(const Configuration& configuration, Scheme scheme);
 
-// One step including its exchange. More workers than cores share processor time.
-double StepSeconds(const Configuration& configuration, const Probe& probe, int cores);
-
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores);
 
 // A launch without its steps and evaluations.

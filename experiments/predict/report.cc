@@ -58,6 +58,28 @@ std::vector<int> WorkerCounts(const PredictReport& report) {
   return counts;
 }
 
+// Why the case is outside the range that the predictor was validated on; empty: it is inside.
+std::vector<std::string> OutsideValidatedRange(const PredictReport& report, Language language) {
+  Sentences reasons(language);
+  const int workers = WorkerCounts(report).back();
+  if (workers > kMostValidatedWorkers) reasons.Add(kOutsideWorkers, workers, kMostValidatedWorkers);
+  const double link = report.cluster.link_bytes_per_s * report.cluster.cards_per_node;
+  if (link < kLeastValidatedLink || link > kMostValidatedLink) {
+    reasons.Add(kOutsideLink, BitRateText(8 * link), BitRateText(8 * kLeastValidatedLink),
+                BitRateText(8 * kMostValidatedLink));
+  }
+  if (report.cluster.oversubscription > 1) reasons.Add(kOutsideFabric);
+  const bool alone = std::any_of(report.rows.begin(), report.rows.end(), [](const PredictedRow& row) {
+    return IsAsynchronousServer(row.point.strategy);
+  });
+  if (alone) reasons.Add(kOutsideAsynchronous);
+  const bool spare = std::any_of(report.rows.begin(), report.rows.end(), [](const PredictedRow& row) {
+    return row.guesses.front().dropped_share > 0;
+  });
+  if (spare) reasons.Add(kOutsideSpare);
+  return reasons.list();
+}
+
 void AddCrossoverByWorkers(const PredictReport& report, Sentences& text) {
   std::vector<std::string> parts;
   std::string last;
@@ -229,27 +251,6 @@ Interval PredictedRow::samples_per_s() const {
 std::string PredictedRow::name(Language language) const {
   if (point.servers == 0) return point.strategy.name;
   return Say(language, point.servers == 1 ? kServerOne : kServerMany, point.strategy.name, point.servers);
-}
-
-std::vector<std::string> OutsideValidatedRange(const PredictReport& report, Language language) {
-  Sentences reasons(language);
-  const int workers = WorkerCounts(report).back();
-  if (workers > kMostValidatedWorkers) reasons.Add(kOutsideWorkers, workers, kMostValidatedWorkers);
-  const double link = report.cluster.link_bytes_per_s * report.cluster.cards_per_node;
-  if (link < kLeastValidatedLink || link > kMostValidatedLink) {
-    reasons.Add(kOutsideLink, BitRateText(8 * link), BitRateText(8 * kLeastValidatedLink),
-                BitRateText(8 * kMostValidatedLink));
-  }
-  if (report.cluster.oversubscription > 1) reasons.Add(kOutsideFabric);
-  const bool alone = std::any_of(report.rows.begin(), report.rows.end(), [](const PredictedRow& row) {
-    return IsAsynchronousServer(row.point.strategy);
-  });
-  if (alone) reasons.Add(kOutsideAsynchronous);
-  const bool spare = std::any_of(report.rows.begin(), report.rows.end(), [](const PredictedRow& row) {
-    return row.guesses.front().dropped_share > 0;
-  });
-  if (spare) reasons.Add(kOutsideSpare);
-  return reasons.list();
 }
 
 std::optional<PredictionVerdict> VerdictOf(const PredictReport& report) {

@@ -54,10 +54,6 @@ struct PredictReport {
   std::vector<std::string> notes;  // values fitted from a --profile
 };
 
-// Why the case is outside the range that the predictor was validated on; empty: it is inside.
-std::vector<std::string> OutsideValidatedRange(const PredictReport& report,
-                                               Language language = Language::kEnglish);
-
 // The fastest strategy that communicates, with the most workers, compared with the next.
 struct PredictionVerdict {
   const PredictedRow* winner = nullptr;
