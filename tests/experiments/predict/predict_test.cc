@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "experiments/predict/flags.h"
+#include "experiments/predict/predict.h"
 #include "experiments/predict/report.h"
 #include "experiments/runs/run_files.h"
 #include "experiments/theory/machine_profile.h"
