@@ -1,3 +1,5 @@
+#include "experiments/predict/predict.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -5,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "experiments/predict/predict.h"
 #include "experiments/predict/report.h"
 #include "experiments/runs/run_files.h"
 #include "experiments/theory/machine_profile.h"
@@ -33,7 +34,7 @@ TEST(PredictFlags, BadInputIsOneLineThatSaysWhatToDo) {
   says({.workers = "2,4", .link = "1gbit", .straggler = "2:2"}, "no worker 2");
 }
 
-TEST(PredictFlags, AClusterIsChangedByTheFlagsBesideIt) {
+TEST(PredictFlags, FlagsOverrideTheCluster) {
   const auto flags = UnderstandPredict({.workers = "8,16", .cluster = "p3dn", .link = "25gbit"}, {});
   ASSERT_TRUE(flags.ok()) << flags.status();
   EXPECT_DOUBLE_EQ(flags->cluster.link_bytes_per_s, 25e9 / 8);
