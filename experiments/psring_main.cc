@@ -13,8 +13,6 @@
 #include "experiments/bench/bench.h"
 #include "experiments/compare/compare.h"
 #include "experiments/compare/flags.h"
-#include "experiments/compare/replay.h"
-#include "experiments/compare/train.h"
 #include "experiments/doctor/doctor.h"
 #include "experiments/explain/explain_verb.h"
 #include "experiments/plan/plan.h"
@@ -34,9 +32,9 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   RawExperimentFlags compare_raw, train_raw;
   // A rate that decays to 0 ends at a lower loss with less noise, so that accuracies differ sooner.
-  compare_raw.training.schedule = "linear";
+  compare_raw.flags.options.training.schedule = "linear";
   // A comparison stands for a network, so that all strategies use one, not shared memory.
-  compare_raw.training.transport = "tcp";
+  compare_raw.flags.options.training.transport = "tcp";
   compare_raw.link = "auto";
   CLI::App* compare = AddCompare(app, compare_raw);
   AddTrain(app, train_raw);

@@ -38,8 +38,8 @@ std::string UtcText(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S", time, absl::UTCTimeZone());
 }
 
-// As nccl-tests does it: the first of FILE, FILE.0, FILE.1, ... that is not there yet, made at once and empty
-// so that it is known to be writable before anything is measured.
+// As nccl-tests: the first of FILE, FILE.0, FILE.1, ... that does not exist. It is created empty now, so that
+// an unwritable path fails before anything is measured.
 absl::StatusOr<std::string> ReserveFile(const std::string& wanted) {
   std::string path = wanted;
   for (int count = 0;; ++count) {
@@ -56,7 +56,7 @@ absl::StatusOr<std::string> ReserveFile(const std::string& wanted) {
   }
 }
 
-// Where the results go: gone again if there are none.
+// The files of the results.
 class Outputs {
  public:
   static absl::StatusOr<Outputs> Make(const BenchFlags& flags) {
@@ -73,7 +73,7 @@ class Outputs {
     return kept;
   }
 
-  // Without figures an empty JSON file would only mislead; logs stay.
+  // Deletes the reserved JSON file after a failure; logs stay.
   void Discard() const {
     if (!json_.empty()) unlink(json_.c_str());
   }
@@ -100,9 +100,8 @@ absl::Status CheckMemory(const BenchPlan& plan, const Machine& machine) {
   const uint64_t needed = BenchMemoryBytes(plan), there = static_cast<uint64_t>(machine.memory_mb) << 20;
   if (there == 0 || needed <= there / 10 * 8) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("the buffers of all processes come to %.1f GiB, and this machine has %.1f; take a "
-                      "smaller --maxbytes or "
-                      "fewer --workers",
+      absl::StrFormat("the buffers of all processes need %.1f GiB, but this machine has %.1f; use a smaller "
+                      "--maxbytes or fewer --workers",
                       static_cast<double>(needed) / (1 << 30), static_cast<double>(there) / (1 << 30)));
 }
 
@@ -173,11 +172,11 @@ absl::Status Bench(BenchFlags flags, const Interrupt& interrupt, Display& displa
     PSRING_RETURN_IF_ERROR(WriteFile(flags.profile, ProfilesJson(profiles)));
     for (const MachineProfile& profile : profiles) display.Say(absl::StrCat("# ", Describe(profile)));
   }
-  PSRING_RETURN_IF_ERROR(
-      outputs.Write("bench.txt", BenchHeadText(flags.request, plan, run.machine, expected_s) +
-                                     BenchTablesText(flags.request, result, run.machine)));
+  PSRING_RETURN_IF_ERROR(outputs.Write(
+      "bench.txt",
+      BenchHeadText(flags.request, plan, run.machine, expected_s) + BenchTablesText(flags.request, result)));
   PSRING_RETURN_IF_ERROR(WriteRunReport(outputs.folder(), flags.language));
-  say(BenchTablesText(flags.request, result, run.machine, flags.language));
+  say(BenchTablesText(flags.request, result, flags.language));
   if (!outputs.json().empty()) display.Say(absl::StrCat("# Writing JSON output to ", outputs.json()));
   display.Say(Say(flags.language, kBenchAllOfIt, outputs.folder(), absl::StrFormat("%.0f", run.wall_s)));
   return absl::OkStatus();

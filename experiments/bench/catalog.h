@@ -12,8 +12,8 @@ namespace psring {
 struct BackendInfo {
   std::string name, summary;
   bool available = false;
-  std::string missing;                                         // what to install where it is not
-  std::map<std::string, std::vector<std::string>> algorithms;  // by collective; none: it lacks the collective
+  std::string missing;                                         // if not available: what to install
+  std::map<std::string, std::vector<std::string>> algorithms;  // by collective; absent: not offered
   std::vector<std::string> transports;
 
   const std::vector<std::string>& AlgorithmsFor(const std::string& collective) const;

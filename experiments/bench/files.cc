@@ -24,7 +24,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kJsonVersion = 3;  // of nccl-tests' layout
 
-// Of the environment, what may change a figure; nccl-tests writes all of it, secrets included.
+// The variables that may affect results; nccl-tests writes the entire environment, including secrets.
 OrderedJson RelevantEnvironment() {
   OrderedJson list = OrderedJson::array();
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -35,7 +35,7 @@ OrderedJson RelevantEnvironment() {
   return list;
 }
 
-// nccl-tests writes truth as text.
+// nccl-tests writes booleans as text.
 const char* Truth(bool value) { return value ? "true" : "false"; }
 
 OrderedJson OrNull(double value, bool there) { return there ? OrderedJson(value) : OrderedJson(nullptr); }
@@ -65,7 +65,7 @@ OrderedJson SamplesJson(const SampleFigures& samples) {
           {"times_us", samples.times_us}};
 }
 
-// Both where there are two, else the one there is.
+// The better placement.
 double BestPercent(const CollectiveRow& row) {
   return std::max(row.out_of_place.percent_of_limit, row.in_place.percent_of_limit);
 }
@@ -224,7 +224,7 @@ std::string BenchCsv(const BenchRequest& request, const BenchResult& result, con
 }
 
 std::string BenchManifest(const BenchRequest& request, const BenchPlan& plan, const BenchRun& run) {
-  // Machine and versions are those of every run's manifest.
+  // Machine and versions as in every run's manifest.
   OrderedJson json = OrderedJson::parse(ManifestJson({.run_id = run.run_id,
                                                       .verb = "bench",
                                                       .command_line = run.command_line,

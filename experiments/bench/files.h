@@ -1,4 +1,4 @@
-// The files of a benchmark: nccl-tests' JSON, a CSV row a combination and size, the manifest. Pure.
+// The files of a benchmark: nccl-tests' JSON, a CSV with a row per combination and size, the manifest. Pure.
 #pragma once
 
 #include <string>
@@ -21,8 +21,8 @@ struct BenchRun {
   double wall_s = 0;  // 0: not finished
 };
 
-// nccl-tests' -J, version 3 of its layout, with extra fields. Of all
-// combinations; nccl-tests would write a file each.
+// nccl-tests' -J, version 3 of its layout, with extra fields. One file has all combinations, whereas
+// nccl-tests writes a file for each.
 std::string BenchJson(const BenchRequest& request, const BenchResult& result, const BenchRun& run);
 
 std::string BenchCsv(const BenchRequest& request, const BenchResult& result, const BenchRun& run);

@@ -1,5 +1,3 @@
-#include "experiments/bench/flags.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
@@ -12,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/reduce/reduce.h"
+#include "experiments/bench/bench.h"
 #include "experiments/texts/language_flag.h"
 
 namespace psring {
@@ -48,7 +47,7 @@ absl::StatusOr<SizeSweep> UnderstandSizes(const RawBenchFlags& raw) {
   if (!raw.sizes.empty()) {
     if (!raw.min_bytes.empty() || !raw.max_bytes.empty() || !raw.step_bytes.empty() ||
         !raw.step_factor.empty()) {
-      return absl::InvalidArgumentError("--sizes excludes -b, -e, -i and -f; leave one of them out");
+      return absl::InvalidArgumentError("--sizes excludes -b, -e, -i and -f; omit one of them");
     }
     for (const std::string& text : Names(raw.sizes)) {
       PSRING_ASSIGN_OR_RETURN(sweep.list.emplace_back(), ParseByteSize(text));
@@ -74,7 +73,7 @@ absl::StatusOr<SizeSweep> UnderstandSizes(const RawBenchFlags& raw) {
   return sweep;
 }
 
-// "float", "half" and the like, or "all", into the names that the workers use.
+// Converts "float", "half" or "all" to the names that the workers use.
 template <typename Value, typename All, typename Parser>
 absl::StatusOr<std::vector<std::string>> NamesOf(const std::string& text, const All& all, Parser parse) {
   std::vector<std::string> names;
@@ -95,6 +94,7 @@ absl::StatusOr<std::vector<std::string>> NamesOf(const std::string& text, const 
 }  // namespace
 
 CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
+  BenchRequest& request = raw.flags.request;
   CLI::App* verb =
       app.add_subcommand("bench", "Measure collectives of every backend, with nccl-tests' flags and table");
   const auto add = [&](const char* group, const char* names, std::string& to, const char* value,
@@ -114,7 +114,7 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   const std::string all_of_what = InHelpAll(what);
   add(what, "--collective,--collectives", raw.collectives, "NAMES",
       "all_reduce, reduce_scatter, all_gather, broadcast, or ps_push_pull: a round of the gRPC parameter "
-      "server, which knows no backend, algorithm or transport [all_reduce]",
+      "server, which has no backends, algorithms or transports [all_reduce]",
       ListOf(CheckText));
   add(what, "--backend,--backends", raw.backends, "NAMES",
       "native, gloo, mpi, nccl [all in this build except nccl; on GPUs native and nccl]", ListOf(CheckText));
@@ -132,14 +132,14 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   add(what, "--servers", raw.servers, "S,...",
       "Parameter servers of ps_push_pull, each with a slice of every gradient [1]",
       CountsText(kMostBenchServers));
-  add(what, "--device", raw.device, "DEVICE",
+  add(what, "--device", request.device, "DEVICE",
       "Location of the buffers: cpu, or cuda: rank i uses GPU i; native then runs over cuda_ipc, and nccl is "
       "measured too [cpu]",
       OneOf({"cpu", "cuda"}));
-  verb->add_flag("--oversubscribe", raw.oversubscribe,
+  verb->add_flag("--oversubscribe", request.oversubscribe,
                  "Let processes share a GPU: a functional test, not a speed test")
       ->group(all_of_what);
-  verb->add_flag("--limits", raw.limits,
+  verb->add_flag("--limits", request.limits,
                  "Also measure the limits of this machine, alternating with the rest, and compare every row "
                  "with them")
       ->group(what);
@@ -157,29 +157,30 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   const char* calls = "Calls (nccl-tests' flags)";
   add(calls, "-d,--datatype", raw.types, "TYPES", "float, bfloat16, half, all [float]", ListOf(CheckType));
   add(calls, "-o,--op", raw.ops, "OPS", "sum, avg, min, max, all; of reductions [sum]", ListOf(CheckOp));
-  number(InHelpAll(calls), "-r,--root", raw.root, "Of a broadcast", 0, kMostBenchWorkers - 1);
-  number(calls, "-n,--iters", raw.iterations,
+  number(InHelpAll(calls), "-r,--root", request.root, "Of a broadcast", 0, kMostBenchWorkers - 1);
+  number(calls, "-n,--iters", request.iterations,
          "Timed iterations; their median is the time (nccl-tests: their mean)", 1, 1'000'000);
-  number(InHelpAll(calls), "-m,--agg_iters", raw.aggregated,
+  number(InHelpAll(calls), "-m,--agg_iters", request.aggregated,
          "Calls in a row in an iteration; 0: as many as last 200 us, at least 1 (nccl-tests 1)", 0,
          1'000'000);
-  number(calls, "-w,--warmup_iters", raw.warmup, "Calls before them, not timed (nccl-tests 1)", 0, 1'000'000);
-  number(calls, "-c,--check", raw.checks,
+  number(calls, "-w,--warmup_iters", request.warmup, "Calls before them, not timed (nccl-tests 1)", 0,
+         1'000'000);
+  number(calls, "-c,--check", request.checks,
          "Calls whose every element is checked; 0: none, and #wrong is N/A. With one wrong element no figure "
          "is printed",
          0, 1'000'000);
-  number(InHelpAll(calls), "-a,--average", raw.average,
+  number(InHelpAll(calls), "-a,--average", request.average,
          "Of the ranks' times: 0 rank 0's, 1 mean, 2 least, 3 most (nccl-tests 1)", 0, 3);
 
-  add(all_of_what.c_str(), "--ranks_per_node", raw.ranks_per_node, "N",
+  add(all_of_what.c_str(), "--ranks_per_node", request.ranks_per_node, "N",
       "Of the hierarchical algorithm [all: one host]", WholeNumber(1, kMostBenchWorkers));
-  add(kDebugGroup, "--debug.segment", raw.segment, "SIZE",
+  add(kDebugGroup, "--debug.segment", request.segment, "SIZE",
       "native: size of the pieces in which a chunk is moved [depends on the transport]", CheckSize);
-  add(kDebugGroup, "--debug.sockets", raw.sockets, "N", "native: sockets to each peer [1]",
+  add(kDebugGroup, "--debug.sockets", request.sockets, "N", "native: sockets to each peer [1]",
       WholeNumber(1, 64));
 
   const char* results = "How often, machine and results";
-  number(InHelpAll(results), "--rounds", raw.rounds,
+  number(InHelpAll(results), "--rounds", request.rounds,
          "Launches of everything, one after another, which share the iterations; 0: 1, or 3 if it takes "
          "several launches (several --workers, MPI over several transports)",
          0, 1000);
@@ -188,22 +189,22 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
           "Let the kernel move processes between cores. Else, with a core for each process, its calling "
           "thread is pinned")
       ->group(InHelpAll(results));
-  verb->add_option("--timeout", raw.timeout_s, "Seconds to wait for a silent process")
+  verb->add_option("--timeout", request.timeout_s, "Seconds to wait for a silent process")
       ->group(InHelpAll(results))
       ->option_text("S")
       ->check(RealNumber({}))
       ->capture_default_str();
-  add(results, "--profile", raw.profile, "FILE",
+  add(results, "--profile", raw.flags.profile, "FILE",
       "Write latency, rate and speed of adding, fitted from the native all-reduces, for psring predict "
       "--profile",
       CheckText);
-  add(results, "-J,--output_file", raw.json_file, "FILE",
+  add(results, "-J,--output_file", raw.flags.json_file, "FILE",
       "nccl-tests' JSON, with more fields; never overwrites: FILE.0 and so on", CheckJsonPath);
-  add(results, "--out", raw.out, "DIR", "Folder for the results, new or empty; else runs/<UTC time>-bench",
-      CheckText);
+  add(results, "--out", raw.flags.out, "DIR",
+      "Folder for the results, new or empty; else runs/<UTC time>-bench", CheckText);
   AddLanguageFlag(*verb, raw.language, "Language of the text around the tables, and of the page: en or zh")
       ->group(results);
-  verb->add_flag("--dry_run", raw.dry_run, "Print the plan and the expected time, and do nothing")
+  verb->add_flag("--dry_run", raw.flags.dry_run, "Print the plan and the expected time, and do nothing")
       ->group(results);
   AddConfigFlag(*verb, results);
   return verb;
@@ -211,12 +212,9 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
 
 absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
                                            const std::vector<std::string>& command_line) {
-  BenchFlags flags{.out = raw.out,
-                   .json_file = raw.json_file,
-                   .profile = raw.profile,
-                   .dry_run = raw.dry_run,
-                   .language = LanguageOf(raw.language),
-                   .command_line = command_line};
+  BenchFlags flags = raw.flags;
+  flags.language = LanguageOf(raw.language);
+  flags.command_line = command_line;
   BenchRequest& request = flags.request;
   PSRING_ASSIGN_OR_RETURN(request.sizes, UnderstandSizes(raw));
   if (!raw.collectives.empty()) request.collectives = Names(raw.collectives);
@@ -232,7 +230,7 @@ absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
     if (std::find(request.collectives.begin(), request.collectives.end(), kPushPull) ==
         request.collectives.end()) {
       return absl::InvalidArgumentError(
-          "--servers is for --collective ps_push_pull; name it, or leave it out");
+          "--servers is for --collective ps_push_pull; name it, or omit --servers");
     }
   }
   if (!raw.types.empty()) {
@@ -241,21 +239,7 @@ absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
   if (!raw.ops.empty()) {
     PSRING_ASSIGN_OR_RETURN(request.ops, NamesOf<ReduceOp>(raw.ops, kOps, ParseReduceOp));
   }
-  request.root = raw.root;
-  request.iterations = raw.iterations;
-  request.aggregated = raw.aggregated;
-  request.warmup = raw.warmup;
-  request.checks = raw.checks;
-  request.average = raw.average;
-  request.rounds = raw.rounds;
-  request.limits = raw.limits;
-  request.device = raw.device;
-  request.oversubscribe = raw.oversubscribe;
   request.pin = !raw.no_pin;
-  request.segment = raw.segment;
-  request.sockets = raw.sockets;
-  request.ranks_per_node = raw.ranks_per_node;
-  request.timeout_s = raw.timeout_s;
   PSRING_RETURN_IF_ERROR(SizesOf(request.sizes).status());
   return flags;
 }

@@ -9,12 +9,16 @@
 #include "experiments/texts/bench.h"
 
 namespace psring {
+namespace {
 
+// The workers' names; empty: no limit.
 std::string LimitKindOf(const BenchCombination& combination, const std::string& transport) {
   if (transport == "shm") return combination.push_pull() ? "fused" : "shared";
   if (transport == "tcp") return combination.push_pull() ? "raw" : "tcp";
   return "";
 }
+
+}  // namespace
 
 void MeasuredLimits::Add(int workers, const std::string& kind, const std::string& collective, uint64_t bytes,
                          const std::vector<double>& times_us) {
@@ -74,7 +78,7 @@ std::string MeasuredLimits::Text(int workers, Language language) const {
   for (const auto& [collective, bytes] : rows) {
     absl::StrAppendFormat(&text, "# %10d  %14s", bytes, collective);
     for (const char* kind : {"copy", "shared", "tcp", "unix"}) {
-      // A copy is the same whatever it is measured beside.
+      // A copy has no bus factor.
       const double factor = std::string(kind) == "copy" ? 1 : BusFactor(collective, workers);
       const std::optional<double> median = MedianUs({workers, kind, collective, bytes});
       text += median ? absl::StrFormat("  %8.2f", factor * static_cast<double>(bytes) / *median / 1e3)

@@ -39,7 +39,7 @@ std::vector<T> Once(const std::vector<T>& list) {
   return once;
 }
 
-// The name as the table has it: `-` and `_` are the same.
+// The name in the table; `-` and `_` are equal.
 std::optional<std::string> Find(const std::vector<std::string>& table, const std::string& name) {
   for (const std::string& known : table) {
     if (CanonicalWord(known) == CanonicalWord(name)) return known;
@@ -79,7 +79,7 @@ class Planner {
     return backend.AlgorithmsFor(collective).empty() ? std::vector<std::string>() : TransportsHere(backend);
   }
 
-  // Those for the memory that is measured.
+  // The transports for the host's or the GPUs' memory, whichever is measured.
   std::vector<std::string> TransportsHere(const BackendInfo& backend) const {
     std::vector<std::string> list = backend.transports;
     if (backend.name != "native") return list;
@@ -93,15 +93,15 @@ class Planner {
     if (!on_gpus()) {
       if (!request_.oversubscribe) return absl::OkStatus();
       return absl::InvalidArgumentError(
-          "--oversubscribe is for --device cuda, where ranks may share a GPU; leave it out");
+          "--oversubscribe is for --device cuda, where ranks may share a GPU; omit it");
     }
     if (Contains(request_.collectives, kPushPull)) {
       return absl::InvalidArgumentError(
-          "ps_push_pull measures the server in the host's memory; leave --device out (psring train measures "
-          "a server on a GPU)");
+          "ps_push_pull measures the server in the host's memory; omit --device (psring train measures a "
+          "server on a GPU)");
     }
     if (request_.limits) {
-      return absl::InvalidArgumentError("--limits are of the host's memory; leave --device or --limits out");
+      return absl::InvalidArgumentError("--limits measures the host's memory; omit --device or --limits");
     }
     if (Contains(request_.buffers, "huge")) {
       return absl::InvalidArgumentError(
@@ -112,7 +112,7 @@ class Planner {
       if (!request_.oversubscribe) {
         return absl::InvalidArgumentError(
             absl::StrCat("--workers ", workers, " on ", request_.gpus, request_.gpus == 1 ? " GPU" : " GPUs",
-                         ": take fewer, or give --oversubscribe (a functional test, not a speed test)"));
+                         ": use fewer, or --oversubscribe (a functional test, not a speed test)"));
       }
       Note("ranks share GPUs: functional, not a measurement");
     }
@@ -120,21 +120,21 @@ class Planner {
   }
 
   absl::Status CheckWorkers() const {
-    if (request_.workers.empty()) return absl::InvalidArgumentError("--workers names no number");
+    if (request_.workers.empty()) return absl::InvalidArgumentError("--workers is empty");
     for (const int workers : request_.workers) {
       if (workers < 1 || workers > kMostBenchWorkers) {
         return absl::InvalidArgumentError(
-            absl::StrCat("--workers ", workers, ": from 1 to ", kMostBenchWorkers));
+            absl::StrCat("--workers ", workers, ": must be from 1 to ", kMostBenchWorkers));
       }
       if (request_.root >= workers && Contains(request_.collectives, "broadcast")) {
         return absl::InvalidArgumentError(
-            absl::StrCat("--root ", request_.root, " is no rank of ", workers, " workers"));
+            absl::StrCat("--root ", request_.root, " is not a rank of ", workers, " workers"));
       }
     }
     return absl::OkStatus();
   }
 
-  // The collectives but for the parameter server's.
+  // Without the parameter server's.
   std::vector<std::string> Collectives() const {
     std::vector<std::string> list = Once(request_.collectives);
     std::erase(list, kPushPull);
@@ -170,7 +170,7 @@ class Planner {
       if (!named && !on_gpus() && backend.name == "nccl") continue;
       if (backend.name == "mpi" && !mpirun_.ok()) {
         if (named) return mpirun_;
-        Note(absl::StrCat("mpi is left out: ", mpirun_.message()));
+        Note(absl::StrCat("mpi is omitted: ", mpirun_.message()));
         continue;
       }
       backends_.push_back(&backend);
@@ -178,7 +178,7 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // Each name must be offered by one of the backends for one of the collectives, or it is a mistake.
+  // Each name must be offered by one of the backends for one of the collectives.
   absl::Status RequireOffered(const std::string& what, const std::vector<std::string>& names,
                               Offered offered) const {
     const std::vector<std::string> collectives = Collectives();
@@ -198,14 +198,14 @@ class Planner {
       }
       if (found) continue;
       return absl::InvalidArgumentError(
-          absl::StrCat("'", name, "' is no ", what, " of ",
+          absl::StrCat("'", name, "' is not ", what == "algorithm" ? "an " : "a ", what, " of ",
                        backends_.size() == 1 ? backends_[0]->name + " here" : "these backends", "; ",
                        offers.empty() ? "none offers the collective" : absl::StrJoin(offers, "; ")));
     }
     return absl::OkStatus();
   }
 
-  // What `names` come to for one backend; those it lacks are noted.
+  // Those of `names` that one backend offers; the others are noted.
   std::vector<std::string> Offer(const std::string& what, const std::vector<std::string>& names,
                                  const std::vector<std::string>& offered, const std::string& whose) {
     std::vector<std::string> list;
@@ -272,7 +272,7 @@ class Planner {
         }
       }
       if (Contains(request_.collectives, kPushPull)) {
-        // Shared memory serves buffers that are shared from the start, as the trainer's are.
+        // Over shm the buffers are shared from the start, as the trainer's are.
         for (const char* transport : {"shm", "tcp"}) {
           if (!request_.transports.empty() && !Contains(request_.transports, transport)) continue;
           const bool shm = transport == std::string("shm");
@@ -294,8 +294,8 @@ class Planner {
                                                           : plan_.notes.front());
   }
 
-  // MPI's own transport is fixed when mpirun starts the job, so each has a launch; what is not MPI's joins
-  // the launch whose transport it shares, or the first. The parameter server has processes of its own.
+  // mpirun fixes MPI's transport for a job, so each transport has a launch. Other combinations join the
+  // launch with their transport, or the first. The parameter server has its own processes.
   void PlanLaunches(int workers) {
     std::vector<std::string> mpi_transports;
     for (const BenchCombination& combination : plan_.combinations) {
@@ -322,7 +322,7 @@ class Planner {
                               .limits = request_.limits});
         continue;
       }
-      // NCCL reads some of its variables once a process, so its sockets have processes of their own.
+      // NCCL reads some of its variables once per process, so its sockets get their own processes.
       if (on_gpus() && combination.backend == "nccl" && combination.transport == "tcp") {
         nccl_sockets.push_back(i);
         continue;
@@ -376,9 +376,8 @@ absl::StatusOr<std::vector<uint64_t>> SizesOf(const SizeSweep& sweep) {
   for (uint64_t size = sweep.least; size <= sweep.most;) {
     sizes.push_back(size);
     if (sizes.size() > kMostSizes) {
-      return absl::InvalidArgumentError(absl::StrCat("more than ", kMostSizes, " sizes; take a larger step"));
+      return absl::InvalidArgumentError(absl::StrCat("more than ", kMostSizes, " sizes; use a larger step"));
     }
-    // From 0 a factor leads nowhere.
     if (factor > 0 && size == 0) break;
     size = factor > 0 ? size * factor : size + sweep.step_bytes;
   }
@@ -416,9 +415,9 @@ uint64_t BenchMemoryBytes(const BenchPlan& plan) {
     const uint64_t workers = static_cast<uint64_t>(launch.workers);
     uint64_t bytes = 0;
     if (launch.kind == BenchLaunchKind::kPushPull) {
-      // Weights and gradients at each worker and at the server; every size is a bucket of its own.
+      // Weights and gradients at each worker and at the server; every size is a bucket.
       bytes = (2 * workers + 2) * all_sizes;
-      // A second set of weights each, and what the server makes its fused rounds with.
+      // A second set of weights each, and the server's buffers for fused rounds.
       if (launch.limits) bytes += workers * all_sizes + (2 * workers + 3) * std::ranges::max(plan.sizes);
     } else {
       std::set<std::string> kinds;

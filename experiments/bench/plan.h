@@ -1,4 +1,4 @@
-// Flags of bench -> combinations, sizes, and which processes measure what. Pure.
+// From the flags of bench to combinations, sizes and launches. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@ namespace psring {
 
 inline constexpr int kMostBenchWorkers = 64;
 inline constexpr int kMostBenchServers = 64;
-inline constexpr char kPushPull[] = "ps_push_pull";  // the parameter server's round, beside the collectives
+inline constexpr char kPushPull[] = "ps_push_pull";  // a round of the parameter server
 
-// nccl-tests' -b, -e, -i, -f. Both steps 0: one factor that suits a CPU.
+// nccl-tests' -b, -e, -i, -f. Both steps 0: kDefaultFactor.
 struct SizeSweep {
   uint64_t least = 4 << 10, most = 16 << 20;
   uint64_t step_bytes = 0;
   uint64_t step_factor = 0;
-  std::vector<uint64_t> list;  // not empty: these, in this order, and nothing above counts
+  std::vector<uint64_t> list;  // not empty: these, in this order, instead of the above
 };
 inline constexpr uint64_t kDefaultFactor = 16;
 
-// least, then times the factor or plus the step, while not above most. InvalidArgument: least above most,
-// both steps, a factor that does not grow, more than 1000 sizes, one size twice.
+// From `least` by the factor or the step up to `most`. InvalidArgument: `least` above `most`, both steps, a
+// factor of 1, more than 1000 sizes, a size twice.
 absl::StatusOr<std::vector<uint64_t>> SizesOf(const SizeSweep& sweep);
 
 struct BenchRequest {
@@ -38,7 +38,7 @@ struct BenchRequest {
   std::vector<std::string> types = {"float32"}, ops = {"sum"};
   int root = 0;
   int iterations = 20, aggregated = 0, warmup = 5, checks = 1, average = 3;
-  int rounds = 0;  // 0: 1 where one launch does it all, else 3
+  int rounds = 0;  // 0: 1 if there is one launch, else 3
   bool limits = false;
   std::string device = "cpu";                    // or cuda: a GPU's memory
   int gpus = 0;                                  // of this machine
@@ -60,10 +60,10 @@ struct BenchCombination {
 
 enum class BenchLaunchKind { kPlain, kMpirun, kPushPull };
 
-// Processes that are started together and hold a group for each of their combinations.
+// Processes that are started together, with a group for each of their combinations.
 struct BenchLaunch {
   BenchLaunchKind kind = BenchLaunchKind::kPlain;
-  std::string mpi_transport;  // kMpirun: what MPI may send over, fixed for the job
+  std::string mpi_transport;  // kMpirun: MPI's transport, fixed for the job
   int workers = 2;
   std::vector<size_t> combinations;  // indices; empty if only limits are measured
   bool limits = false;
@@ -79,21 +79,21 @@ struct BenchPlan {
   std::vector<std::string> notes;
 };
 
-// Defaults: every backend of this build except nccl, which needs GPUs; of native the
-// algorithms ring, direct and one-shot where it has them, of others what they choose themselves; every
-// transport but auto; private buffers, and for native over shared memory shared ones as well. On GPUs: native
-// over cuda_ipc with buffers that are registered, and nccl where this build has it.
+// Defaults: every backend of this build except nccl, which needs GPUs; native's algorithms ring, direct and
+// one-shot, the others' own choice; every transport except auto; private buffers, and for native over shared
+// memory also shared ones. On GPUs: native over cuda_ipc with registered buffers, and nccl if this build has
+// it.
 //
-// InvalidArgument or NotFound in one line: an unknown name, a backend that was named and is not in this build
-// (or `mpirun` is not OK), an algorithm or transport that none of the backends offers. What only some of a
-// cross product offer is left out, with a note.
+// InvalidArgument or NotFound in one line: an unknown name, a named backend that is not in this build (or
+// `mpirun` is not OK), an algorithm or transport that no backend offers. If only some backends offer it, the
+// others are omitted with a note.
 absl::StatusOr<BenchPlan> MakeBenchPlan(const BenchRequest& options, const BenchCatalog& catalog,
                                         const absl::Status& mpirun);
 
-// Memory of all processes of the largest launch, without what transports stage.
+// Memory of all processes of the largest launch, without the transports' staging buffers.
 uint64_t BenchMemoryBytes(const BenchPlan& plan);
 
-// A guess, from above on a slow machine.
+// An estimate, pessimistic on slow machines.
 double ExpectedBenchSeconds(const BenchPlan& plan, const BenchRequest& options, int cores);
 
 }  // namespace psring

@@ -113,15 +113,14 @@ absl::Status BenchResult::RequireComplete() const {
   const size_t wanted = static_cast<size_t>(plan_.rounds) * static_cast<size_t>(plan_.iterations);
   for (const BenchTable& table : tables_) {
     const std::string name = table.combination.name();
-    if (table.cells.empty()) return absl::DataLossError(absl::StrCat(name, ": no figure came"));
+    if (table.cells.empty()) return absl::DataLossError(absl::StrCat(name, ": received no samples"));
     for (const BenchCell& cell : table.cells) {
       const bool both = !table.combination.push_pull();
       if (cell.out_of_place.times_us.size() >= wanted && (!both || cell.in_place.times_us.size() >= wanted)) {
         continue;
       }
-      return absl::DataLossError(absl::StrCat(name, ", ", cell.bytes,
-                                              " bytes: ", cell.out_of_place.times_us.size(), " of ", wanted,
-                                              " samples came"));
+      return absl::DataLossError(absl::StrCat(name, ", ", cell.bytes, " bytes: received ",
+                                              cell.out_of_place.times_us.size(), " of ", wanted, " samples"));
     }
   }
   return absl::OkStatus();

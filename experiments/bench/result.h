@@ -21,14 +21,14 @@ struct SampleFigures {
   int64_t wrong = -1;
 
   double Median() const, Mean() const, Least() const, Most() const, StandardDeviation() const;
-  // The least sample that at least `percent` of all do not exceed: nccl-tests' nearest rank.
+  // nccl-tests' nearest rank: the smallest sample that is at least as large as `percent` of all.
   double NearestRank(int percent) const;
 };
 
 struct BenchCell {
   std::string type, op;  // as the workers name them
   uint64_t bytes = 0, count = 0;
-  SampleFigures out_of_place, in_place;  // a parameter server's round has no second one
+  SampleFigures out_of_place, in_place;  // a parameter server's round has only the first
 };
 
 struct BenchTable {
@@ -56,7 +56,7 @@ class BenchResult {
   bool Note(const BenchLaunch& launch, const std::string& line);
   void NoteForeignCpu(const BenchLaunch& launch, double percent);
 
-  // DataLoss names the first combination and size of which no figure came, or fewer than were asked for.
+  // DataLoss names the first combination and size without enough samples.
   absl::Status RequireComplete() const;
 
   const BenchPlan& plan() const { return plan_; }

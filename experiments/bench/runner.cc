@@ -1,8 +1,5 @@
 #include "experiments/bench/runner.h"
 
-#include <unistd.h>
-
-#include <filesystem>
 #include <memory>
 
 #include "absl/strings/match.h"
@@ -12,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/rendezvous/rendezvous.h"
+#include "experiments/compare/runner.h"
 #include "experiments/host/machine.h"
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
@@ -19,7 +17,6 @@
 namespace psring {
 namespace {
 
-namespace fs = std::filesystem;
 using Words = std::vector<std::string>;
 
 constexpr char kHost[] = "127.0.0.1";
@@ -121,16 +118,10 @@ absl::StatusOr<std::vector<ChildSpec>> Children(const BenchRequest& request, con
 }  // namespace
 
 absl::StatusOr<BenchBinaries> FindBenchBinaries() {
-  std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  if (error) return absl::InternalError(absl::StrCat("cannot read /proc/self/exe: ", error.message()));
-  const auto beside = [&](const char* name) { return (self.parent_path() / name).string(); };
-  BenchBinaries binaries{beside("ring_worker"), beside("ps_worker"), beside("ps_server")};
-  for (const std::string& binary : {binaries.ring_worker, binaries.ps_worker, binaries.ps_server}) {
-    if (access(binary.c_str(), X_OK) != 0) {
-      return absl::NotFoundError(absl::StrCat(binary, " is missing; build it: ./run build"));
-    }
-  }
+  BenchBinaries binaries;
+  PSRING_ASSIGN_OR_RETURN(binaries.ring_worker, FindProgram("ring_worker"));
+  PSRING_ASSIGN_OR_RETURN(binaries.ps_worker, FindProgram("ps_worker"));
+  PSRING_ASSIGN_OR_RETURN(binaries.ps_server, FindProgram("ps_server"));
   return binaries;
 }
 
@@ -145,8 +136,8 @@ std::string OneLineOf(const std::string& report) {
   const std::string first = lines.front().substr(0, lines.front().find("; its last lines:"));
   if (absl::StrContains(first, " was killed by ")) return first;
   const std::string launch = first.substr(0, first.find(": "));
-  // The nearest to the cause first: a signal, as mpirun words it; a rank of MPI that ends the job; a
-  // program's own last word, without its name.
+  // In order of preference: mpirun's report of a signal; an MPI rank that ends the job; a program's last
+  // message, without its name.
   for (const auto& [mark, cut] :
        {std::pair(" exited on signal ", false), std::pair("; the job ends", false),
         std::pair("ring_worker: ", true), std::pair("ps_worker: ", true), std::pair("ps_server: ", true)}) {

@@ -1,4 +1,4 @@
-// Starts the processes of a benchmark's launch, collects their measurements, and ends all of them.
+// Starts the processes of a benchmark's launch and collects their measurements.
 #pragma once
 
 #include <string>
@@ -21,14 +21,14 @@ absl::StatusOr<BenchBinaries> FindBenchBinaries();
 
 absl::StatusOr<BenchCatalog> AskRingWorker(const BenchBinaries& binaries, const Interrupt& interrupt);
 
-// Logs go to `folder`. Errors are one line, and name the rank, and the combination where it is known.
-// `expected_s` sets the deadline, generously beyond it.
+// Logs go to `folder`. Errors are one line and name the rank, and the combination if known. `expected_s` sets
+// the deadline, which is much later.
 absl::Status LaunchBench(const BenchRequest& request, const BenchPlan& plan, const BenchLaunch& launch,
                          const BenchBinaries& binaries, const std::string& folder, double expected_s,
                          const Interrupt& interrupt, const std::string& label, Display& display,
                          BenchResult& result);
 
-// Of what a launcher reports about a failed child, the line that says why. Pure.
+// The line of a launcher's report about a failed child that states the cause. Pure.
 std::string OneLineOf(const std::string& report);
 
 }  // namespace psring

@@ -120,8 +120,7 @@ std::string BenchHeadText(const BenchRequest& request, const BenchPlan& plan, co
   return text;
 }
 
-std::string BenchTablesText(const BenchRequest& request, const BenchResult& result, const Machine&,
-                            Language language) {
+std::string BenchTablesText(const BenchRequest& request, const BenchResult& result, Language language) {
   std::string text = "#\n# Using processes\n";
   for (const auto& [workers, ranks] : result.ranks()) {
     for (size_t rank = 0; rank < ranks.size(); ++rank) {

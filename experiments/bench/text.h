@@ -1,5 +1,4 @@
-// What people and parsers read of a benchmark: nccl-tests' tables; lines that are not data begin with #.
-// Pure.
+// The text output of a benchmark: nccl-tests' tables; lines that are not data begin with #. Pure.
 #pragma once
 
 #include <string>
@@ -11,13 +10,12 @@
 
 namespace psring {
 
-// Machine, sizes, how often, combinations, notes: what is known before anything runs.
+// Before the run: machine, sizes, iterations, combinations, notes.
 std::string BenchHeadText(const BenchRequest& request, const BenchPlan& plan, const Machine& machine,
                           double expected_s, Language language = Language::kEnglish);
 
-// Ranks, then a table a combination with its footer, the limits, and the busbw of all combinations side by
-// side.
-std::string BenchTablesText(const BenchRequest& request, const BenchResult& result, const Machine& machine,
+// After the run: ranks, a table for each combination, the limits, and the busbw of all combinations.
+std::string BenchTablesText(const BenchRequest& request, const BenchResult& result,
                             Language language = Language::kEnglish);
 
 }  // namespace psring

@@ -42,8 +42,8 @@ absl::Status ResolveResume(TrainingOptions& training) {
   std::error_code error;
   if (!latest && (!fs::is_directory(run, error) || fs::exists(fs::path(run) / kPositionFile, error) ||
                   !ListCheckpoints(run).empty())) {
-    // A checkpoint, a folder of some, or nothing, of which the trainer says so. The training that is about to
-    // begin will point runs/latest elsewhere.
+    // A checkpoint, a folder of checkpoints, or an error that the trainer reports. The path is resolved
+    // because this training changes runs/latest.
     if (const fs::path place = fs::canonical(resume, error); !error) resume = place.string();
     return absl::OkStatus();
   }
@@ -51,7 +51,7 @@ absl::Status ResolveResume(TrainingOptions& training) {
   if (folders.empty()) {
     return absl::NotFoundError(absl::StrCat(
         "--resume ", resume, ": there is no checkpoint", latest ? absl::StrCat(" in ", kLatestRun) : "",
-        "; --checkpoint_every or --checkpoint_dir has a training keep some"));
+        "; train with --checkpoint_every or --checkpoint_dir to write some"));
   }
   if (folders.size() > 1) {
     return absl::InvalidArgumentError(absl::StrCat("--resume ", resume,

@@ -1,4 +1,4 @@
-// Where the checkpoints of trainings are, as people name them to psring.
+// Finds checkpoints by the names that users give.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace psring {
 
-// Turns --resume into what a trainer takes: a run's folder, or `latest` without --checkpoint_dir (then that
-// is runs/latest), becomes the folder of its checkpoints. NotFound where there are none, InvalidArgument
-// where several trainings of the run have some.
+// Replaces a run folder in --resume by the folder of its checkpoints, as the trainer expects. `latest`
+// without
+// --checkpoint_dir means runs/latest. NotFound: there are none; InvalidArgument: several trainings have some.
 absl::Status ResolveResume(TrainingOptions& training);
 
-// The newest that a training has kept; empty where there is none.
+// The training's newest checkpoint; empty if there is none.
 std::string NewestCheckpoint(const TrainingOptions& training);
 
 }  // namespace psring

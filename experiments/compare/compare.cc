@@ -6,17 +6,17 @@
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "experiments/compare/experiment.h"
+#include "experiments/plan/plan.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/plan/rates.h"
-#include "experiments/plan/virtual_plan.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
 
-// Rounds until all are done, or until another one would leave too little for the accuracy part. The number
-// done.
+// Runs rounds until all are done or another one would leave too little time for the accuracy part. Returns
+// the number of rounds.
 absl::StatusOr<int> RunRounds(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment,
                               Display& display) {
   const uint64_t seed = flags.options.training.seed;
@@ -43,7 +43,7 @@ absl::StatusOr<int> RunRounds(const ExperimentFlags& flags, const Plan& plan, Ex
   return plan.rounds;
 }
 
-// Where the rounds took longer than planned, so will the trainings.
+// If the rounds took longer than planned, the trainings will too.
 void ShortenTrainings(const ExperimentFlags& flags, int rounds, Experiment& experiment, Display& display,
                       Plan& plan) {
   const int64_t planned = plan.accuracy.empty() ? 0 : plan.accuracy.front().training.samples;
@@ -83,7 +83,7 @@ absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Di
   return absl::OkStatus();
 }
 
-// In simulated time: a training of each in every round.
+// Simulated time: every round trains each configuration once.
 absl::Status RunSimulated(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment) {
   for (int round = 0; round < plan.rounds; ++round) {
     const std::string label =

@@ -1,4 +1,4 @@
-// psring compare: a sweep over strategies and worker counts.
+// psring compare, train and replay.
 #pragma once
 
 #include <string>
@@ -34,8 +34,16 @@ struct ExperimentFlags {
 absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrupt& interrupt,
                                     Display& display);
 
-// Compare, with its error on stderr. Returns the exit code: 0, 2 for bad input (nothing has been written
-// then), 1 for a failure.
+// The verbs return the exit code: 0, 2 for bad input (nothing is written then), 1 for a failure. Errors go to
+// stderr.
+
 int RunCompare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display);
+
+// `flags.options` has one strategy and one number of workers. --repeats trains again with the next seed.
+int RunTrain(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display);
+
+// Repeats every live asynchronous launch in `run`, a run folder or one of its record folders, from its
+// recorded order of arrivals. 1: some weights differ; 2: there is nothing to replay.
+int RunReplay(const std::string& run, const Interrupt& interrupt, Display& display);
 
 }  // namespace psring

@@ -113,7 +113,7 @@ absl::StatusOr<TriedRate> Experiment::TryRate(const Configuration& configuration
   const absl::StatusOr<Launched> launched =
       Launch(tried, folder, label, expected_s, prepared_.binaries, site_, interrupt_, display_);
   if (!launched.ok()) {
-    // A rate that is too high is a valid result. Any process may have reported it, not only the first to end.
+    // Divergence is a valid result. Any process may have reported it, not only the first to end.
     if (SaysDiverged(folder)) return rate;
     return launched.status();
   }
@@ -147,7 +147,7 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
       .disturbances = flags.options.training,
       .provenance = provenance};
   PSRING_RETURN_IF_ERROR(experiment->MeasureWires());
-  PSRING_RETURN_IF_ERROR(experiment->LetRead());
+  PSRING_RETURN_IF_ERROR(experiment->StartServing());
   PSRING_RETURN_IF_ERROR(experiment->WriteManifest(false));
   return experiment;
 }
@@ -161,7 +161,7 @@ absl::Status Experiment::WriteManifest(bool finished) const {
                                                run));
 }
 
-absl::Status Experiment::LetRead() {
+absl::Status Experiment::StartServing() {
   site_.metrics_port = flags_.metrics_port;
   if (!flags_.live) return absl::OkStatus();
   live_ =
@@ -181,7 +181,7 @@ absl::Status Experiment::MeasureWires() {
   if (manifest_.plan.simulated) return absl::OkStatus();
   site_ = prepared_.site;
   if (site_.nodes != nullptr) {
-    note("no predictions: what the network between the machines can do was not measured");
+    note("no predictions: the network between the machines was not measured");
     return interrupt_.Check();
   }
   if (const VirtualCluster* const cluster = prepared_.virtual_cluster.cluster.get(); cluster != nullptr) {
@@ -249,15 +249,15 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   figures.foreign_cpu_pct = launched.foreign_cpu_pct;
   if (site_.nodes != nullptr && site_.nodes->clocks_within() > absl::ZeroDuration()) {
     const double within_ms = absl::ToDoubleMilliseconds(site_.nodes->clocks_within());
-    // A wait that may as well be the clocks' is none.
-    const bool told = within_ms <= kClockShare * figures.step_ms;
-    if (!told) figures.wait_ms.reset();
-    display_.Say(absl::StrCat(In(language(), kNoteLine), Say(language(), told ? kClocksAgree : kClocksApart,
+    // A wait as short as the difference between the clocks means nothing.
+    const bool known = within_ms <= kClockShare * figures.step_ms;
+    if (!known) figures.wait_ms.reset();
+    display_.Say(absl::StrCat(In(language(), kNoteLine), Say(language(), known ? kClocksAgree : kClocksApart,
                                                              absl::StrFormat("%.2g", within_ms))));
   }
   PSRING_RETURN_IF_ERROR(folder_.Append(run, seeded, launched.records, figures));
   if (flags_.tensorboard) PSRING_RETURN_IF_ERROR(KeepScalars(run, configuration, launched.records));
-  // One round shows the course of things; all of them would make a file that no viewer opens.
+  // The trace of all rounds would be too large for viewers.
   if (repeat == 0 && part != "accuracy") PSRING_RETURN_IF_ERROR(folder_.KeepTrace(run, seeded));
 
   ConfigurationRuns& runs = RunsOf(configuration);
@@ -280,7 +280,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
 absl::Status Experiment::KeepScalars(const RunLabel& run, const Configuration& configuration,
                                      const RunRecords& records) const {
   const double now_s = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
-  // A virtual clock begins at 0; it is made to begin now.
+  // A virtual clock begins at 0, which is mapped to the present.
   const double zero_s =
       configuration.simulated() ? now_s : now_s - 1e-9 * static_cast<double>(MonotonicNanos());
   const std::string name =

@@ -18,10 +18,10 @@
 
 namespace psring {
 
-// A run in progress: launches configurations, keeps their figures, and reports in the end.
+// A run in progress: launches configurations, keeps their figures, and reports at the end.
 class Experiment {
  public:
-  // Makes the run folder, and calibrates the loopback if there is no virtual cluster.
+  // Creates the run folder, and measures the loopback if there is no virtual cluster.
   static absl::StatusOr<std::unique_ptr<Experiment>> Start(const ExperimentFlags& flags,
                                                            const std::string& verb, const Prepared& prepared,
                                                            const Plan& plan, const Interrupt& interrupt,
@@ -43,7 +43,7 @@ class Experiment {
   }
   void note(const std::string& text) { manifest_.plan.notes.push_back(text); }
 
-  // Writes the summary; prints table, findings and where all is kept.
+  // Writes the summary; prints the table, the findings and the run folder.
   absl::Status Report(int rounds_done);
 
  private:
@@ -55,7 +55,7 @@ class Experiment {
         display_(display),
         folder_(std::move(folder)) {}
 
-  // Puts the measured times that `training` names into `folder`, and names them there.
+  // Writes the measured times that the configuration names to `folder`, and names those files instead.
   absl::Status ResolveTimes(const std::string& folder, Configuration& configuration) const;
 
   ConfigurationRuns& RunsOf(const Configuration& configuration);
@@ -63,10 +63,10 @@ class Experiment {
   // manifest.json, and config.toml, which repeats the run (`finished`: with its rounds, steps and samples).
   absl::Status WriteManifest(bool finished) const;
 
-  // What the cost model needs to know about the network, and where the processes run.
+  // Measures the network for the cost model and sets where the processes run.
   absl::Status MeasureWires();
   // --live and --metrics_port.
-  absl::Status LetRead();
+  absl::Status StartServing();
 
   // tensorboard/<configuration>/<part>-<n>/ in the run's folder.
   absl::Status KeepScalars(const RunLabel& run, const Configuration& configuration,
@@ -87,7 +87,7 @@ class Experiment {
   std::unique_ptr<HttpServer> live_server_;  // of live_
   Manifest manifest_;
   int64_t begin_ns_ = 0;
-  int repeats_left_ = 0;  // launches that may be repeated because other programs used the processors
+  int repeats_left_ = 0;  // launches that may be repeated because of other programs' load
   std::vector<ConfigurationRuns> runs_;
 };
 

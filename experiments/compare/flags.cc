@@ -58,7 +58,7 @@ void AddNodeFlags(CLI::App& verb, NodesOptions& nodes) {
 
 // The flags of both verbs.
 void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
-  Add(verb, "Evaluation and checks", "--target_accuracy", raw.target_accuracy, "X",
+  Add(verb, "Evaluation and checks", "--target_accuracy", raw.flags.options.target_accuracy, "X",
       "Also print the time to the first evaluation with this test accuracy; without --eval_every there are "
       "20 evaluations",
       RealNumber({.low = 0, .high = 1}));
@@ -69,12 +69,12 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
       "With --clock virtual: take the times of computing and exchanging from this earlier run, step by step "
       "(--compute_ms trace:RUN --network_ms trace:RUN), and its stragglers and delays unless given",
       CheckName);
-  Add(verb, kHowOften, "--repeats", raw.repeats, "N", "", WholeNumber(1, 1000));
+  Add(verb, kHowOften, "--repeats", raw.flags.options.repeats, "N", "", WholeNumber(1, 1000));
   Add(verb, kHowOften, "--time_budget", raw.time_budget, "TIME", "", CheckSeconds);
-  Add(verb, InHelpAll(kHowOften), "--plan_of", raw.plan_of, "RUN",
+  Add(verb, InHelpAll(kHowOften), "--plan_of", raw.flags.plan_of, "RUN",
       "Take the rounds, steps and samples that are not given from this earlier run instead of fitting them",
       CheckName);
-  verb.add_flag("--dry_run", raw.dry_run, "Print the plan and the expected time, and do nothing")
+  verb.add_flag("--dry_run", raw.flags.dry_run, "Print the plan and the expected time, and do nothing")
       ->group(kHowOften);
   Add(verb, kNetwork, "--link", raw.link, "RATE",
       "A virtual cluster: the rate of every machine's link, both ways, such as 1gbit or 200mbit; none: all "
@@ -85,29 +85,29 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
   Add(verb, kNetwork, "--latency", raw.latency, "TIME",
       "Added to every message of the virtual cluster, one way: 0.5ms", CheckLatency)
       ->capture_default_str();
-  Add(verb, InHelpAll(kNetwork), "--shaping", raw.shaping, "HOW",
+  Add(verb, InHelpAll(kNetwork), "--shaping", raw.flags.link.shaping, "HOW",
       "How the link's rate is limited: netns (a network namespace per machine), userspace (in psring's "
       "transports), none, or auto",
       OneOf({"auto", "netns", "userspace", "none"}))
       ->capture_default_str();
-  verb.add_flag("--live", raw.live,
+  verb.add_flag("--live", raw.flags.live,
                 "While it runs, serve a page with progress, throughput, loss and link use on this machine's "
                 "loopback, and print its address")
       ->group(kResults);
-  Add(verb, InHelpAll(kResults), "--live_port", raw.live_port, "PORT",
+  Add(verb, InHelpAll(kResults), "--live_port", raw.flags.live_port, "PORT",
       "The port of --live; else the system chooses", WholeNumber(1, 65535));
-  Add(verb, InHelpAll(kResults), "--metrics_port", raw.metrics_port, "PORT",
+  Add(verb, InHelpAll(kResults), "--metrics_port", raw.flags.metrics_port, "PORT",
       "Every worker and server serves steps, bytes, waits and staleness as OpenMetrics: rank r at "
       "http://ADDRESS:PORT+r/metrics, server s at PORT+workers+s; ADDRESS is the loopback or --bind, in a "
       "virtual cluster the node's own; 0: the system chooses the ports and psring prints them",
       WholeNumber(0, 65535));
-  verb.add_flag("--tensorboard", raw.tensorboard,
+  verb.add_flag("--tensorboard", raw.flags.tensorboard,
                 "Also write loss, accuracy, samples/s, communication and staleness of every step as "
                 "TensorBoard event files, in tensorboard/ of the run's folder")
       ->group(InHelpAll(kResults));
   AddLanguageFlag(verb, raw.language, "Language of the output, and initially of the page: en or zh")
       ->group(kResults);
-  Add(verb, kResults, "--out", raw.out, "DIR",
+  Add(verb, kResults, "--out", raw.flags.out, "DIR",
       "Folder for the results, new or empty; else runs/<UTC time>-<verb>", CheckName);
   AddConfigFlag(verb, kResults);
 }
@@ -130,9 +130,9 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "1, or one per worker if colocated",
       CountsText(kMostServers));
   AddSharedFlags(*verb, raw);
-  Add(*verb, InHelpAll(kMachines), "--nnodes", raw.nodes.nodes, "N", "Only for psring train",
+  Add(*verb, InHelpAll(kMachines), "--nnodes", raw.flags.nodes.nodes, "N", "Only for psring train",
       WholeNumber(1, kMostWorkers));
-  verb->add_flag("--predict", raw.predict,
+  verb->add_flag("--predict", raw.flags.predict,
                  "Add the simulator's prediction of each row, and residuals.csv with the differences; needs "
                  "links with a rate (--link)")
       ->group(kWhat);
@@ -145,15 +145,15 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
           "Rounds of the cost part, and trainings (with the next seed each) of the accuracy part; else as "
           "many rounds as fit into --time_budget, and one training");
   verb->get_option("--time_budget")->description("Whatever is not given is chosen to fit into it [3m]");
-  Add(*verb, kHowOften, "--steps", raw.training.steps, "N",
+  Add(*verb, kHowOften, "--steps", raw.flags.options.training.steps, "N",
       "Measured steps of a launch in the cost part; else fitted", WholeNumber(1, 1'000'000'000));
-  Add(*verb, kHowOften, "--samples", raw.training.samples, "N",
+  Add(*verb, kHowOften, "--samples", raw.flags.options.training.samples, "N",
       "Of each training in the accuracy part, over all workers; else fitted", WholeNumber(1, INT64_MAX));
-  Add(*verb, kHowOften, "--epochs", raw.training.epochs, "X", "As --samples, in passes over the data",
-      RealNumber({}));
-  Add(*verb, InHelpAll(kHowOften), "--warmup_steps", raw.training.warmup_steps, "N",
+  Add(*verb, kHowOften, "--epochs", raw.flags.options.training.epochs, "X",
+      "As --samples, in passes over the data", RealNumber({}));
+  Add(*verb, InHelpAll(kHowOften), "--warmup_steps", raw.flags.options.training.warmup_steps, "N",
       "Steps before the measured ones in the cost part [3]", WholeNumber(0, 1'000'000));
-  AddTrainingFlags(*verb, raw.training,
+  AddTrainingFlags(*verb, raw.flags.options.training,
                    {"--strategy", "--servers", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr"});
   verb->get_option("--no_eval")->description("Leave the accuracy part out");
   return verb;
@@ -166,15 +166,16 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   Add(*verb, "What is trained", "--workers", raw.workers, "N", "Workers [1]",
       CountsText(kMostLogicalWorkers));
   AddSharedFlags(*verb, raw);
-  Add(*verb, kMachines, "--nnodes", raw.nodes.nodes, "N", "How many machines", WholeNumber(1, kMostWorkers))
+  Add(*verb, kMachines, "--nnodes", raw.flags.nodes.nodes, "N", "How many machines",
+      WholeNumber(1, kMostWorkers))
       ->capture_default_str();
-  AddNodeFlags(*verb, raw.nodes);
+  AddNodeFlags(*verb, raw.flags.nodes);
   verb->get_option("--repeats")->description("Trainings, each with the next seed [1]");
   verb->get_option("--time_budget")
       ->description("Refuse to start a training that would take longer")
       ->group(InHelpAll(kHowOften));
   verb->get_option("--target_accuracy")->group(InHelpAll("Evaluation and checks"));
-  AddTrainingFlags(*verb, raw.training, {"--strategy"});
+  AddTrainingFlags(*verb, raw.flags.options.training, {"--strategy"});
   verb->get_option("--resume")->group("Checkpoints and failure");
   return verb;
 }

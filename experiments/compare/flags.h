@@ -15,16 +15,11 @@ class App;
 
 namespace psring {
 
-// The flags of a verb as parsed.
+// The flags of a verb as parsed; `flags` holds those that are used as they are.
 struct RawExperimentFlags {
-  TrainingOptions training;
-  std::string strategies, workers, servers, out, time_budget, lrs, like, plan_of, language = "en";
-  std::string link = "none", latency = "0", shaping = "auto";
-  double target_accuracy = 0;
-  int repeats = 0;  // 0: not given
-  bool dry_run = false, predict = false, tensorboard = false, live = false;
-  int live_port = 0, metrics_port = -1;
-  NodesOptions nodes;
+  ExperimentFlags flags;
+  std::string strategies, workers, servers, time_budget, lrs, like, language = "en";
+  std::string link = "none", latency = "0";
 };
 
 // The verbs, with their flags' help and checks. `raw` must outlive the parsing.

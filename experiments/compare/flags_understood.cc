@@ -1,4 +1,4 @@
-// From the parsed flags to the verbs' options; contradictions are errors of one line.
+// Turns parsed flags into the verbs' options; contradictions are errors of one line.
 #include <algorithm>
 #include <cstdio>
 
@@ -21,12 +21,12 @@ namespace {
 
 constexpr double kLinkOfCpus = 1e9;  // bit/s
 
-// By default a comparison runs on a virtual cluster with a rate that two cores can carry, but not on GPUs,
-// which have faster links of their own, and not with shared memory.
+// By default a comparison runs on a virtual cluster with a rate that two cores can carry; not on GPUs, which
+// have faster links, and not with shared memory.
 double DefaultLink(const RawExperimentFlags& raw, const std::vector<int>& workers) {
-  if (raw.shaping == "none" || raw.training.transport == "shm") return 0;
+  if (raw.flags.link.shaping == "none" || raw.flags.options.training.transport == "shm") return 0;
   const int gpus = CudaDeviceCount();
-  return gpus == 0 || DeviceForAll(raw.training, workers, gpus) == "cpu" ? kLinkOfCpus : 0;
+  return gpus == 0 || DeviceForAll(raw.flags.options.training, workers, gpus) == "cpu" ? kLinkOfCpus : 0;
 }
 
 absl::Status UnderstandRates(const RawExperimentFlags& raw, CompareOptions& options) {
@@ -44,7 +44,7 @@ absl::Status UnderstandRates(const RawExperimentFlags& raw, CompareOptions& opti
     return absl::OkStatus();
   }
   if (!options.training.evaluate) {
-    return absl::InvalidArgumentError("--lr with several rates selects one by accuracy; leave --no_eval out");
+    return absl::InvalidArgumentError("--lr with several rates selects one by accuracy; omit --no_eval");
   }
   if (options.training.validation == 0) options.training.validation = kValidationSamples;
   return absl::OkStatus();
@@ -68,35 +68,26 @@ absl::Status UnderstandLike(const RawExperimentFlags& raw, TrainingOptions& trai
 // The part that both verbs share.
 absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
                                            const std::vector<std::string>& command_line) {
-  ExperimentFlags flags;
-  flags.out = raw.out;
-  flags.dry_run = raw.dry_run;
-  flags.plan_of = raw.plan_of;
-  flags.tensorboard = raw.tensorboard;
-  flags.live = raw.live;
-  flags.live_port = raw.live_port;
-  if (raw.live_port != 0 && !raw.live) {
+  ExperimentFlags flags = raw.flags;
+  flags.command_line = command_line;
+  if (flags.live_port != 0 && !flags.live) {
     return absl::InvalidArgumentError("--live_port is the port of --live; give both, or neither");
   }
-  flags.metrics_port = raw.metrics_port;
-  if (raw.metrics_port >= 0 && raw.training.clock == "virtual") {
-    return absl::InvalidArgumentError("--metrics_port is for real processes; leave --clock virtual out");
-  }
-  flags.command_line = command_line;
   CompareOptions& options = flags.options;
+  if (flags.metrics_port >= 0 && options.training.clock == "virtual") {
+    return absl::InvalidArgumentError("--metrics_port needs real processes; omit --clock virtual");
+  }
   options.language = LanguageOf(raw.language);
-  options.training = raw.training;
   PSRING_RETURN_IF_ERROR(ApplyWorkload(options.training));
   if (!raw.strategies.empty()) options.strategies = absl::StrSplit(raw.strategies, ',');
-  options.workers = DefaultWorkers(raw.training, CudaDeviceCount());
+  options.workers = DefaultWorkers(raw.flags.options.training, CudaDeviceCount());
   if (!raw.workers.empty()) {
     PSRING_ASSIGN_OR_RETURN(options.workers, ParseCounts(raw.workers, kMostLogicalWorkers));
   }
-  options.servers = {raw.training.servers};
+  options.servers = {raw.flags.options.training.servers};
   if (!raw.servers.empty()) {
     PSRING_ASSIGN_OR_RETURN(options.servers, ParseCounts(raw.servers, kMostServers));
   }
-  if (raw.repeats > 0) options.repeats = raw.repeats;
   flags.link_is_default = raw.link == "auto";
   if (flags.link_is_default) {
     flags.link.bits_per_s = DefaultLink(raw, options.workers);
@@ -104,13 +95,11 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
     PSRING_ASSIGN_OR_RETURN(flags.link.bits_per_s, ParseLink(raw.link));
   }
   PSRING_ASSIGN_OR_RETURN(flags.link.latency_s, ParseLatency(raw.latency));
-  flags.link.shaping = raw.shaping;
   PSRING_RETURN_IF_ERROR(CheckLink(flags.link));
   if (flags.link.wanted()) {
-    if (raw.training.transport == "shm") {
+    if (raw.flags.options.training.transport == "shm") {
       return absl::InvalidArgumentError(
-          "machines of a virtual cluster share no memory; leave --transport shm out, or --link and "
-          "--latency");
+          "machines of a virtual cluster share no memory; omit --transport shm, or --link and --latency");
     }
     options.training.transport = "tcp";
   }
@@ -118,9 +107,8 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
     PSRING_ASSIGN_OR_RETURN(options.time_budget_s, ParseSeconds(raw.time_budget));
     flags.time_budget_given = true;
   }
-  options.target_accuracy = raw.target_accuracy;
-  if (raw.target_accuracy > 0 && !raw.training.evaluate) {
-    return absl::InvalidArgumentError("--target_accuracy needs evaluations; leave --no_eval out");
+  if (options.target_accuracy > 0 && !options.training.evaluate) {
+    return absl::InvalidArgumentError("--target_accuracy needs evaluations; omit --no_eval");
   }
   PSRING_RETURN_IF_ERROR(UnderstandRates(raw, options));
   PSRING_RETURN_IF_ERROR(UnderstandLike(raw, options.training));
@@ -134,7 +122,7 @@ void ResolveDevice(ExperimentFlags& flags) {
   if (device != training.device && gpus > 0) {
     std::fprintf(
         stderr,
-        "psring: note: %d GPU%s: too few for that many workers, so all run on the CPU; to share them, "
+        "psring: note: %d GPU%s are fewer than the workers, so all run on the CPU; to share GPUs, use "
         "--device cuda --oversubscribe\n",
         gpus, gpus == 1 ? "" : "s");
   }
@@ -145,10 +133,10 @@ void ResolveDevice(ExperimentFlags& flags) {
 
 absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
                                                   const std::vector<std::string>& command_line) {
-  if (raw.nodes.several()) {
+  if (raw.flags.nodes.several()) {
     return absl::InvalidArgumentError(
-        "compare runs on one machine, its loopback or a virtual cluster (--link); on several machines train "
-        "each strategy with psring train --nnodes, or predict the cost with psring predict");
+        "compare runs on one machine, over its loopback or a virtual cluster (--link); on several machines, "
+        "use psring train --nnodes for each strategy, or psring predict");
   }
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   // Waiting needs several workers.
@@ -158,10 +146,9 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
   checked.steps = 0;          // of the cost part: it does not contradict --samples or --epochs
   checked.micro_batches = 1;  // CheckCompareOptions knows the strategies
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
-  flags.predict = raw.predict;
   if (flags.predict && checked.clock == "virtual") {
     return absl::InvalidArgumentError(
-        "--predict compares a measured run with the simulator; leave --clock virtual out");
+        "--predict compares a measured run with the simulator; omit --clock virtual");
   }
   if (flags.predict && flags.link.bits_per_s <= 0) {
     return absl::InvalidArgumentError("--predict needs links with a known rate; add --link 1gbit");
@@ -173,27 +160,26 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
                                                 const std::vector<std::string>& command_line) {
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   if (flags.options.strategies.empty()) flags.options.strategies = {"single"};
-  PSRING_RETURN_IF_ERROR(CheckNodes(raw.nodes));
-  flags.nodes = raw.nodes;
-  flags.nodes.timeout = absl::Seconds(raw.training.timeout_s);
+  PSRING_RETURN_IF_ERROR(CheckNodes(flags.nodes));
+  flags.nodes.timeout = absl::Seconds(raw.flags.options.training.timeout_s);
   if (flags.nodes.per_node > 0 && !raw.workers.empty()) {
-    return absl::InvalidArgumentError("--workers and --nproc_per_node both say how many; give one of them");
+    return absl::InvalidArgumentError("--workers and --nproc_per_node exclude each other; omit one of them");
   }
   if (raw.workers.empty()) {
-    const int server_nodes = flags.nodes.several() ? ServerNodes(raw.training) : 0;
+    const int server_nodes = flags.nodes.several() ? ServerNodes(raw.flags.options.training) : 0;
     const int workers = (flags.nodes.nodes - server_nodes) * std::max(1, flags.nodes.per_node) *
-                        raw.training.ranks_per_process;
+                        raw.flags.options.training.ranks_per_process;
     if (workers < 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("--server_placement dedicated takes the last --servers machines of --nnodes ",
-                       flags.nodes.nodes, ", and leaves none to train; give more machines"));
+                       flags.nodes.nodes, ", and leaves none to train; use more machines"));
     }
     flags.options.workers = {workers};
   }
   ResolveDevice(flags);
   if (flags.options.strategies.size() > 1 || flags.options.workers.size() > 1) {
     return absl::InvalidArgumentError(
-        "train takes one strategy and one number of workers; for several: psring compare");
+        "train takes one strategy and one number of workers; for several use psring compare");
   }
   flags.options.training.strategy = flags.options.strategies.front();
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.options.training));

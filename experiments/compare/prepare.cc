@@ -12,97 +12,92 @@
 #include "common/base/delays.h"
 #include "common/io/files.h"
 #include "experiments/host/gpu_probe.h"
+#include "experiments/plan/launches.h"
 #include "experiments/plan/plan_text.h"
-#include "experiments/plan/recorded_plan.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
 
-// All payload must pass the shaped link, or its rate would be meaningless.
+// On a virtual cluster all payload must use the shaped links.
 absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& link, Shaping shaping) {
   const std::string backend = configuration.backend();
   if (shaping != Shaping::kNone && configuration.training.ranks_per_process > 1 &&
       (shaping != Shaping::kNetns || link.latency_s > 0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--ranks_per_process ", configuration.training.ranks_per_process,
-        " makes machines of several ranks, which only the kernel's namespaces keep apart: ",
-        link.latency_s > 0 ? "--latency holds back what never leaves a machine, too; leave it out"
-                           : "there are none here; leave --ranks_per_process out, or --link none"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--ranks_per_process ", configuration.training.ranks_per_process,
+                     " puts several ranks on a machine of the virtual cluster: ",
+                     link.latency_s > 0 ? "--latency would also delay messages within a machine; omit it"
+                                        : "this needs network namespaces, which are unavailable here; omit "
+                                          "--ranks_per_process, or use --link none"));
   }
-  if (shaping == Shaping::kNone || configuration.strategy.needs != StrategyNeeds::kProcessGroup ||
-      backend == "native") {
+  if (shaping == Shaping::kNone || !configuration.strategy.uses_group || backend == "native") {
     return absl::OkStatus();
   }
   std::string why;
   if (backend == "mpi") why = "mpirun starts all its ranks on one host";
-  if (backend == "nccl") why = "NCCL chooses its wires itself";
-  if (backend == "gloo" && link.latency_s > 0) why = "--latency is kept by psring's own transports";
+  if (backend == "nccl") why = "NCCL chooses its links itself";
+  if (backend == "gloo" && link.latency_s > 0) why = "only psring's own transports apply --latency";
   if (backend == "gloo" && shaping != Shaping::kNetns)
     why = "without namespaces only psring's own transports limit the rate";
   if (why.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(configuration.strategy.name,
-                                                 " cannot be given links with a rate: ", why,
-                                                 "; leave it out, or --link none"));
+                                                 " cannot run on a virtual cluster: ", why,
+                                                 "; omit it, or use --link none"));
 }
 
-// The collectives of this experiment must be available: built, offering what is asked of them; MPI with an
-// mpirun, NCCL with a GPU.
-absl::Status CheckCollectives(const ExperimentFlags& flags, const Prepared& prepared) {
-  std::vector<std::string> names = flags.options.strategies;
-  if (names.empty()) names = DefaultStrategies();
-  for (const std::string& name : names) {
-    for (int workers : flags.options.workers) {
-      PSRING_ASSIGN_OR_RETURN(const Configuration configuration,
-                              MakeConfiguration(name, workers, flags.options.training, prepared.catalog,
-                                                prepared.probe, prepared.machine.cores));
-      if (!configuration.update.refused.empty() && !configuration.simulated()) {
-        return absl::InvalidArgumentError(configuration.update.refused);
+absl::StatusOr<std::vector<Configuration>> AllConfigurations(const ExperimentFlags& flags,
+                                                             const Prepared& prepared) {
+  const CompareOptions& options = flags.options;
+  std::vector<Configuration> all;
+  for (const std::string& name : options.strategies.empty() ? DefaultStrategies() : options.strategies) {
+    for (const int workers : options.workers) {
+      for (const int servers : options.servers) {
+        TrainingOptions training = options.training;
+        if (servers > 0) training.servers = servers;
+        PSRING_ASSIGN_OR_RETURN(all.emplace_back(),
+                                MakeConfiguration(name, workers, training, prepared.catalog, prepared.probe,
+                                                  prepared.machine.cores));
       }
-      if (configuration.simulated()) continue;
-      PSRING_RETURN_IF_ERROR(CheckShaped(configuration, prepared.link, prepared.shaping));
-      if (configuration.backend() == "mpi") {
-        PSRING_RETURN_IF_ERROR(
-            FindMpirun({.ranks = configuration.workers, .transport = configuration.training.transport})
-                .status());
-      }
-      if (configuration.backend() == "nccl") {
-        if (const absl::Status gpus = FindGpus().status(); !gpus.ok()) {
-          return absl::FailedPreconditionError(
-              absl::StrCat("strategy ", name, ": NCCL needs a GPU: ", gpus.message(),
-                           "; check it with nvidia-smi, or choose ring, which CPUs have too"));
-        }
+    }
+  }
+  return all;
+}
+
+// The collectives must be available: MPI needs an mpirun, NCCL a GPU.
+absl::Status CheckCollectives(const std::vector<Configuration>& configurations, const Prepared& prepared) {
+  for (const Configuration& configuration : configurations) {
+    if (configuration.simulated()) continue;
+    if (!configuration.update.refused.empty()) {
+      return absl::InvalidArgumentError(configuration.update.refused);
+    }
+    PSRING_RETURN_IF_ERROR(CheckShaped(configuration, prepared.link, prepared.shaping));
+    if (configuration.backend() == "mpi") {
+      PSRING_RETURN_IF_ERROR(
+          FindMpirun({.ranks = configuration.workers, .transport = configuration.training.transport})
+              .status());
+    }
+    if (configuration.backend() == "nccl") {
+      if (const absl::Status gpus = FindGpus().status(); !gpus.ok()) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("strategy ", configuration.strategy.name, ": NCCL needs a GPU: ", gpus.message(),
+                         "; check it with nvidia-smi, or use ring, which also runs on CPUs"));
       }
     }
   }
   return absl::OkStatus();
 }
 
-// Nodes that the largest configuration needs.
-absl::StatusOr<int> NodesNeeded(const ExperimentFlags& flags, const Prepared& prepared) {
-  std::vector<std::string> names = flags.options.strategies;
-  if (names.empty()) names = DefaultStrategies();
-  int nodes = 1;
-  for (const std::string& name : names) {
-    for (const int workers : flags.options.workers) {
-      for (const int servers : flags.options.servers) {
-        TrainingOptions training = flags.options.training;
-        if (servers > 0) training.servers = servers;
-        PSRING_ASSIGN_OR_RETURN(const Configuration configuration,
-                                MakeConfiguration(name, workers, training, prepared.catalog, prepared.probe,
-                                                  prepared.machine.cores));
-        nodes = std::max(nodes, NodesOf(configuration));
-      }
-    }
-  }
-  return nodes;
-}
-
-absl::Status BuildVirtualCluster(const ExperimentFlags& flags, const std::string& why_userspace,
-                                 const Interrupt& interrupt, Display& display, Prepared& prepared) {
+absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
+                                 const std::vector<Configuration>& configurations,
+                                 const std::string& why_userspace, const Interrupt& interrupt,
+                                 Display& display, Prepared& prepared) {
   if (prepared.shaping == Shaping::kNone) return absl::OkStatus();
-  PSRING_ASSIGN_OR_RETURN(const int nodes, NodesNeeded(flags, prepared));
+  int nodes = 1;
+  for (const Configuration& configuration : configurations) {
+    nodes = std::max(nodes, NodesOf(configuration));
+  }
   display.Redraw("building the virtual cluster and measuring its links");
   PSRING_ASSIGN_OR_RETURN(prepared.virtual_cluster,
                           BuildCarriedCluster(prepared.link, /*may_lower=*/flags.link_is_default,
@@ -118,7 +113,7 @@ absl::Status BuildVirtualCluster(const ExperimentFlags& flags, const std::string
   display.Say(Say(language, kNetworkLine, DescribeLink(report, language)));
   note(prepared.virtual_cluster.why_lower);
   if (!why_userspace.empty()) {
-    note(absl::StrCat("no namespaces here, so psring's own transports limit the rate: ", why_userspace));
+    note(absl::StrCat("no network namespaces, so psring's own transports limit the rate: ", why_userspace));
   }
   return absl::OkStatus();
 }
@@ -151,7 +146,7 @@ absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::str
                                         const Configuration& configuration, std::string& which) {
   const MeasuredRun* run = MeasuredIn(prepared, time);
   PSRING_CHECK(run != nullptr);
-  const bool alone = configuration.strategy.needs == StrategyNeeds::kNothing;
+  const bool alone = !configuration.strategy.communicates();
   return run->TimesFor(configuration, computing || alone, which);
 }
 
@@ -168,9 +163,9 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   prepared.machine = DescribeMachine();
   TrainingOptions checked = flags.options.training;
   checked.strategy = "single";
-  checked.steps = 0;  // of the cost part, which allows --samples or --epochs too
+  checked.steps = 0;  // of the cost part; it does not contradict --samples or --epochs
   checked.micro_batches = 1;
-  checked.staleness_lr = "none";  // of some of the strategies; CheckCompareOptions knows them
+  checked.staleness_lr = "none";  // applies to some strategies; CheckCompareOptions has checked it
   checked.wire = "float32";
   checked.score = "test";
   checked.straggler = "none";  // there is one worker here
@@ -181,26 +176,29 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   if (flags.options.training.clock == "virtual") {
     if (!flags.link_is_default && prepared.link.wanted()) {
       return absl::InvalidArgumentError(
-          "--link is for processes that run; --clock virtual takes --network_ms, the time of one gradient");
+          "--link is for real processes; with --clock virtual, set --network_ms, the time of one gradient");
     }
     prepared.link = {};
   }
   std::string why_userspace;
   PSRING_ASSIGN_OR_RETURN(prepared.shaping, VirtualCluster::Choose(prepared.link, interrupt, why_userspace));
-  absl::Status collectives = CheckCollectives(flags, prepared);
+  PSRING_ASSIGN_OR_RETURN(const std::vector<Configuration> configurations,
+                          AllConfigurations(flags, prepared));
+  absl::Status collectives = CheckCollectives(configurations, prepared);
   if (!collectives.ok() && flags.link_is_default && prepared.shaping != Shaping::kNone) {
     // The link is only a default: try without it.
     const std::string why_no_link(collectives.message());
     prepared.link = {};
     prepared.shaping = Shaping::kNone;
-    collectives = CheckCollectives(flags, prepared);
+    collectives = CheckCollectives(configurations, prepared);
     if (collectives.ok()) {
       display.Say(absl::StrCat(In(flags.options.language, kNoteLine), "no virtual cluster: ", why_no_link));
     }
   }
   PSRING_RETURN_IF_ERROR(collectives);
   PSRING_RETURN_IF_ERROR(CheckBatches(flags.options, prepared.catalog, prepared.probe.samples));
-  PSRING_RETURN_IF_ERROR(BuildVirtualCluster(flags, why_userspace, interrupt, display, prepared));
+  PSRING_RETURN_IF_ERROR(
+      BuildVirtualCluster(flags, configurations, why_userspace, interrupt, display, prepared));
   PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training, interrupt,
                                      display, prepared.probe));
   return prepared;

@@ -1,4 +1,4 @@
-// What compare and train check before any work, and what they know by then.
+// The checks of compare and train before any work, and what they find out.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ struct Prepared {
   Catalog catalog;
   Machine machine;
   Probe probe;
-  LinkOptions link;  // of the virtual cluster; none where a default one is not possible
+  LinkOptions link;  // of the virtual cluster; none if a default one is not possible
   Shaping shaping = Shaping::kNone;
   CarriedCluster virtual_cluster;     // empty: none
   Site site;                          // `cluster` is set by Experiment
@@ -31,22 +31,21 @@ struct Prepared {
 };
 
 // Checks all input, builds and measures the virtual cluster, and measures the trainer's speed.
-// InvalidArgument, NotFound and FailedPrecondition are the user's to fix; the claim is undone then, and
-// nothing has been written.
+// InvalidArgument, NotFound and FailedPrecondition are errors of the input; nothing remains written then.
 absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
                                  const Interrupt& interrupt, Display& display);
 
 // The run that `time` ("trace:RUN") names; null: none.
 const MeasuredRun* MeasuredIn(const Prepared& prepared, const std::string& time);
-// Its times for `configuration`, of `computing` or of exchanges; `which`: the configuration they come from.
+// Its times for `configuration`, of computing or of exchanges; `which`: the configuration they come from.
 absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::string& time, bool computing,
                                         const Configuration& configuration, std::string& which);
 
-// Where --plan_of names a run: what `plan` has fitted becomes what that run did. Errors name the run.
+// --plan_of: replaces what `plan` has fitted by the values of that run. Errors name the run.
 absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan);
 
-// Whether the runs that --compute_ms and --network_ms name have times for all that is planned. Says in the
-// plan's notes whose times are taken.
+// Checks that the runs named by --compute_ms and --network_ms have times for every configuration. Adds notes
+// that say which configuration's times are used.
 absl::Status CheckMeasured(const Prepared& prepared, Plan& plan);
 
 }  // namespace psring

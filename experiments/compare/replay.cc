@@ -1,5 +1,3 @@
-#include "experiments/compare/replay.h"
-
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -12,6 +10,7 @@
 #include "common/base/command_line.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
+#include "experiments/compare/compare.h"
 #include "experiments/compare/experiment.h"
 #include "experiments/compare/runner.h"
 #include "experiments/plan/launches.h"
@@ -42,7 +41,7 @@ absl::StatusOr<Replayed> ReplayOne(const LaunchNote& note, const Binaries& binar
   return Replayed{json.value("weights_hash", ""), json.value("updates", int64_t{0})};
 }
 
-// Those that can be replayed.
+// The launches that can be replayed.
 absl::StatusOr<std::vector<LaunchNote>> AsynchronousLaunches(const std::string& run) {
   PSRING_ASSIGN_OR_RETURN(const std::vector<LaunchNote> all, ListLaunches(run));
   std::vector<LaunchNote> found;
@@ -52,17 +51,17 @@ absl::StatusOr<std::vector<LaunchNote>> AsynchronousLaunches(const std::string& 
     if (note.servers > 1) {
       return absl::FailedPreconditionError(
           absl::StrCat(note.folder, ": ", note.strategy, " had ", note.servers,
-                       " servers; only runs with one server can be replayed, give --servers 1"));
+                       " servers; only runs with one server can be replayed (--servers 1)"));
     }
     found.push_back(note);
   }
   if (!found.empty()) return found;
   return absl::FailedPreconditionError(absl::StrCat("'", run,
-                                                    "' has no recorded order of arrivals. It is kept for "
-                                                    "real asynchronous runs (ps-async, ps-ssp) without "
-                                                    "restarted servers, lost workers or broken streams; "
-                                                    "other runs do not depend on it: repeat them with the "
-                                                    "same flags and --seed"));
+                                                    "' has no recorded order of arrivals. Only "
+                                                    "asynchronous runs (ps-async, ps-ssp) on the wall clock "
+                                                    "record it, unless a server restarted, a worker was "
+                                                    "lost or a stream broke; to repeat another run, use "
+                                                    "psring rerun"));
 }
 
 absl::StatusOr<int> ReplayAll(const std::string& run, const Interrupt& interrupt, Display& display) {
@@ -78,17 +77,16 @@ absl::StatusOr<int> ReplayAll(const std::string& run, const Interrupt& interrupt
     const bool same = replayed.weights_hash == live.weights_hash;
     differ += !same;
     display.Clear();
-    display.Say(absl::StrFormat(
-        "%s x %d: %d updates made again, weights %s: %s", note.strategy, note.workers, replayed.updates,
-        replayed.weights_hash,
-        same ? "those of the run, bit for bit" : absl::StrCat("NOT those of the run, ", live.weights_hash)));
+    display.Say(absl::StrFormat("%s x %d: %d updates repeated, weights %s: %s", note.strategy, note.workers,
+                                replayed.updates, replayed.weights_hash,
+                                same ? "equal to the run's, bit for bit"
+                                     : absl::StrCat("DIFFERENT from the run's, ", live.weights_hash)));
   }
   if (differ == 0) return 0;
   return Fail(
       "psring replay",
       absl::StrCat(differ, " of ", launches.size(),
-                   " runs came out differently: another processor or library than theirs, or a server "
-                   "that was started again in between"));
+                   " runs differ: they used another processor or library, or a server was restarted"));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Longer than a trainer takes that ends with a checkpoint.
+// Longer than a trainer needs to write a checkpoint and exit.
 constexpr absl::Duration kGraceWithCheckpoint = absl::Seconds(25);
 
 // Where and how a launch runs.
@@ -49,7 +49,7 @@ struct Ground {
   }
 
   const VirtualCluster* cluster() const { return site.cluster; }
-  // By number: of a virtual cluster's node, or of a machine.
+  // `node`: of the virtual cluster, or a machine.
   std::string Address(int node) const {
     return site.cluster != nullptr ? site.cluster->Address(node)
            : site.nodes != nullptr ? site.nodes->address(node)
@@ -61,9 +61,9 @@ struct Ground {
   int NodeOfRank(int rank) const {
     return site.nodes != nullptr ? layout.NodeOfRank(rank) : rank / ranks_per_process;
   }
-  // Of several machines this psring starts the processes of node 0 only.
+  // On several machines this psring starts only node 0's processes.
   bool IsHere(int node) const { return site.nodes == nullptr || node == 0; }
-  // Only on psring's own machine, which has the server's saved state and restarts it.
+  // Only on this machine, which has the server's saved state and can restart it.
   bool Returns(const Configuration& configuration, int server) const {
     return ServerReturns(configuration.training, configuration.servers()) &&
            (site.nodes == nullptr || NodeOf(configuration, server) == 0);
@@ -88,7 +88,7 @@ absl::StatusOr<Ground> Prepare(const Site& site, const TrainingOptions& training
   return ground;
 }
 
-bool GoesOnWithoutAWorker(const Configuration& configuration) {
+bool ContinuesWithoutAWorker(const Configuration& configuration) {
   const std::string& wanted = configuration.training.on_worker_loss;
   return wanted.empty() ? !configuration.strategy.synchronous : wanted == "continue";
 }
@@ -105,7 +105,7 @@ TrainingJob JobOf(const Configuration& configuration, const Ground& ground) {
   TrainingJob job{.training = configuration.training,
                   .workers = configuration.ranks(),
                   .servers = configuration.servers(),
-                  .outlives_workers = configuration.servers() > 0 && GoesOnWithoutAWorker(configuration),
+                  .outlives_workers = configuration.servers() > 0 && ContinuesWithoutAWorker(configuration),
                   .store_host = ground.store_host,
                   .store_port = ground.store->port()};
   job.local_processes = ground.site.nodes != nullptr ? ground.layout.per_node / ground.ranks_per_process
@@ -154,7 +154,7 @@ absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const Train
   return child;
 }
 
-// One process for all: it needs no store and no server.
+// One process simulates all ranks, without a store and servers.
 ChildSpec VirtualTrainer(const Configuration& configuration, const std::string& folder,
                          const Binaries& binaries) {
   ChildSpec child{
@@ -182,7 +182,7 @@ ChildSpec Server(const Configuration& configuration, const TrainingJob& job, int
   return child;
 }
 
-// A step's share of what was counted during a launch.
+// What was counted during a launch, per step.
 std::optional<NetworkFigures> NetworkOf(const std::vector<NodeCounters>& before,
                                         const std::vector<NodeCounters>& after, size_t steps,
                                         double bits_per_s) {
@@ -200,17 +200,19 @@ std::optional<NetworkFigures> NetworkOf(const std::vector<NodeCounters>& before,
 
 }  // namespace
 
-absl::StatusOr<Binaries> FindBinaries() {
+absl::StatusOr<std::string> FindProgram(const std::string& name) {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
   if (error) return absl::InternalError(absl::StrCat("cannot read /proc/self/exe: ", error.message()));
-  Binaries binaries{.trainer = (self.parent_path() / "trainer").string(),
-                    .ps_server = (self.parent_path() / "ps_server").string()};
-  for (const std::string& binary : {binaries.trainer, binaries.ps_server}) {
-    if (access(binary.c_str(), X_OK) != 0) {
-      return absl::NotFoundError(absl::StrCat(binary, " is missing; build it: ./run build"));
-    }
-  }
+  const std::string path = (self.parent_path() / name).string();
+  if (access(path.c_str(), X_OK) == 0) return path;
+  return absl::NotFoundError(absl::StrCat(path, " is missing; build it: ./run build"));
+}
+
+absl::StatusOr<Binaries> FindBinaries() {
+  Binaries binaries;
+  PSRING_ASSIGN_OR_RETURN(binaries.trainer, FindProgram("trainer"));
+  PSRING_ASSIGN_OR_RETURN(binaries.ps_server, FindProgram("ps_server"));
   return binaries;
 }
 
@@ -226,7 +228,7 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
   for (const std::string& argument : TrainingArguments(training)) command.push_back(argument);
   absl::StatusOr<std::string> text = RunForOutput(command, absl::Minutes(2), interrupt);
   if (!text.ok()) {
-    // What the trainer says is about the input; anything else is a crash.
+    // A message of the trainer is about the input; anything else is a crash.
     absl::string_view message = text.status().message();
     if (!absl::ConsumePrefix(&message, "trainer: ")) return text.status();
     return absl::FailedPreconditionError(message);
@@ -252,8 +254,7 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
 
 namespace {
 
-// The job's processes from their start to the end of all. `restarts`: how many there may be, less those that
-// were needed here.
+// Runs the job's processes until all have ended. `restarts`: the number allowed; reduced by those used.
 absl::Status RunOnce(const Configuration& configuration, const std::string& folder, const std::string& label,
                      double expected_s, int attempt, const Binaries& binaries, const Site& site,
                      const Interrupt& interrupt, Display& display, int& restarts) {
@@ -274,7 +275,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     if (!ground.IsHere(ground.NodeOfRank(process * each))) continue;
     spec.children.push_back(Trainer(job, process, ground, folder, binaries));
   }
-  // Last, so that a child's number says which ranks it carries.
+  // Servers come last, so that a child's index determines its ranks.
   for (int server = 0; server < configuration.servers() && !simulated; ++server) {
     if (!ground.IsHere(ground.NodeOf(configuration, server))) continue;
     spec.children.push_back(Server(configuration, job, server, ground, folder, binaries));
@@ -320,14 +321,13 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   return site.nodes->Gather(own, folder, deadline, /*may_restart=*/restarts > 0, interrupt, display);
 }
 
-// As torchrun does: a process of the job has died, so all of it ends, and begins again from its last
-// checkpoint.
+// As torchrun: if a process dies, the entire job ends and restarts from its last checkpoint.
 absl::Status RunWithRestarts(const Configuration& configuration, const std::string& folder,
                              const std::string& label, double expected_s, const Binaries& binaries,
                              const Site& site, const Interrupt& interrupt, Display& display) {
   Configuration attempted = configuration;
   int restarts = configuration.training.max_restarts;
-  const std::string others = NewestCheckpoint(attempted.training);  // not ours: nothing is written yet
+  const std::string others = NewestCheckpoint(attempted.training);  // of an earlier training
   for (int attempt = 0;; ++attempt) {
     const absl::Status status =
         RunOnce(attempted, folder, label, expected_s, attempt, binaries, site, interrupt, display, restarts);

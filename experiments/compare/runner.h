@@ -1,4 +1,4 @@
-// Runs one configuration once: store, server, trainers; then reads what they left.
+// Runs one configuration once: store, servers and trainers; then reads their records.
 #pragma once
 
 #include <string>
@@ -16,14 +16,15 @@
 
 namespace psring {
 
-// In the folder of this program. NotFound names the one that is missing.
+// The path of a program in this program's folder. NotFound: it is missing.
+absl::StatusOr<std::string> FindProgram(const std::string& name);
 absl::StatusOr<Binaries> FindBinaries();
 
 // The output of `trainer --describe`.
 absl::StatusOr<Catalog> AskTrainer(const Binaries& binaries, const Interrupt& interrupt);
 
-// Has the trainer load the data and build the model without training. Bad input comes back as the trainer's
-// own line.
+// Makes the trainer load the data and build the model without training. Errors in the input are the trainer's
+// message.
 absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingOptions& training,
                                        const Interrupt& interrupt);
 
@@ -43,10 +44,9 @@ struct Site {
   LiveRun* live = nullptr;  // receives progress; may be null
 };
 
-// Starts `configuration` with its processes' records in `folder`, and waits for it; where a process of it
-// dies, again, --max_restarts times at most, from its last checkpoint. Checkpoints are kept in
-// --checkpoint_dir, or with the records. `label` begins the progress line. `expected_s` sets the
-// deadline, which is much later.
+// Starts `configuration` with its processes' records in `folder` and waits for it. If a process dies, the job
+// restarts from its last checkpoint, at most --max_restarts times. Checkpoints are kept in --checkpoint_dir,
+// or with the records. `label` begins the progress line. `expected_s` sets the deadline, which is much later.
 absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::string& folder,
                                 const std::string& label, double expected_s, const Binaries& binaries,
                                 const Site& site, const Interrupt& interrupt, Display& display);

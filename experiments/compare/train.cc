@@ -1,5 +1,3 @@
-#include "experiments/compare/train.h"
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -8,10 +6,11 @@
 #include "common/base/check.h"
 #include "common/rendezvous/own_address.h"
 #include "experiments/compare/checkpoints.h"
+#include "experiments/compare/compare.h"
 #include "experiments/compare/experiment.h"
 #include "experiments/plan/estimate.h"
+#include "experiments/plan/plan.h"
 #include "experiments/plan/plan_text.h"
-#include "experiments/plan/virtual_plan.h"
 #include "experiments/texts/plan.h"
 
 namespace psring {
@@ -19,33 +18,32 @@ namespace {
 
 absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& prepared) {
   const CompareOptions& options = flags.options;
-  const int cores = prepared.machine.cores * flags.nodes.nodes;  // all alike, as far as we know
+  const int cores = prepared.machine.cores * flags.nodes.nodes;  // assumes equal machines
   PSRING_ASSIGN_OR_RETURN(Configuration configuration,
                           MakeConfiguration(options.strategies.front(), options.workers.front(),
                                             options.training, prepared.catalog, prepared.probe, cores));
   if (configuration.workers != options.workers.front()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--strategy ", configuration.strategy.name,
-        " is one process of one rank; leave --workers and --ranks_per_process out, or choose another "
-        "strategy"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--strategy ", configuration.strategy.name,
+                     " is one process of one rank; omit --workers and --ranks_per_process, or choose another "
+                     "strategy"));
   }
   if (configuration.simulated()) PSRING_RETURN_IF_ERROR(CheckVirtualOptions(options, prepared.catalog));
   PSRING_RETURN_IF_ERROR(CheckVirtualStrategy(configuration.strategy, configuration.training));
   const std::string& backend = options.training.backend;
   if ((!backend.empty() && backend != configuration.backend()) ||
       (configuration.training.transport != options.training.transport && !flags.link.wanted())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--backend or --transport does nothing for --strategy ", configuration.strategy.name,
-                     configuration.strategy.needs == StrategyNeeds::kProcessGroup
-                         ? absl::StrCat(", which is ", configuration.backend(), "'s own")
-                         : ", which has no collectives",
-                     "; leave it out"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--backend or --transport has no effect on --strategy ", configuration.strategy.name,
+        configuration.strategy.uses_group ? absl::StrCat(", which always uses ", configuration.backend())
+                                          : ", which has no collectives",
+        "; omit it"));
   }
   if (configuration.training.straggler != options.training.straggler ||
       configuration.training.jitter_ms != options.training.jitter_ms) {
-    return absl::InvalidArgumentError(absl::StrCat("--straggler and --jitter_ms do nothing for --strategy ",
-                                                   configuration.strategy.name,
-                                                   ", which is the undisturbed reference; leave them out"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--straggler and --jitter_ms have no effect on --strategy ", configuration.strategy.name,
+                     ", the undisturbed reference; omit them"));
   }
   Plan plan;
   plan.rounds = std::max(1, options.repeats);
@@ -78,7 +76,7 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   }
   if (flags.time_budget_given && plan.expected_s > options.time_budget_s) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "this should take %s, more than --time_budget allows; give fewer --epochs, --samples or --steps",
+        "this would take about %s, more than --time_budget; reduce --epochs, --samples or --steps",
         HumanSeconds(plan.expected_s)));
   }
   plan.cost = {configuration};
@@ -87,28 +85,28 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   return plan;
 }
 
-// What several machines cannot do together.
+// Rejects what does not work on several machines.
 absl::Status CheckSpread(const Configuration& configuration, const ExperimentFlags& flags) {
   if (!flags.nodes.several()) return absl::OkStatus();
   if (configuration.simulated() || flags.link.wanted()) {
     return absl::InvalidArgumentError(
-        "--nnodes needs real machines; --clock virtual and --link simulate them on one: leave one out");
+        "--nnodes needs real machines, but --clock virtual and --link simulate them; omit one of them");
   }
   if (configuration.backend() == "mpi") {
     return absl::InvalidArgumentError(
-        "MPI's ranks are started by mpirun, over several machines too: mpirun -n N --host A,B -x "
+        "mpirun starts MPI's ranks, also on several machines: mpirun -n N --host A,B -x "
         "MASTER_ADDR=A -x MASTER_PORT=29500 trainer --strategy mpi");
   }
   if (configuration.ranks() != configuration.workers) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        configuration.strategy.name, " is one process with all workers in it; leave --nnodes out"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(configuration.strategy.name, " is one process that has all workers; omit --nnodes"));
   }
   const int servers = ServerNodes(flags.options.training);
   const int each = std::max(1, flags.nodes.per_node) * flags.options.training.ranks_per_process;
   if (configuration.workers != (flags.nodes.nodes - servers) * each) {
     return absl::InvalidArgumentError(
         absl::StrCat(configuration.name(), " on ", flags.nodes.nodes - servers, " machines of ", each,
-                     ": every machine has as many workers; give --nproc_per_node"));
+                     ": every machine must have the same number of workers; set --nproc_per_node"));
   }
   return absl::OkStatus();
 }
@@ -166,7 +164,7 @@ absl::Status TrainOnNodes(const ExperimentFlags& flags, const Interrupt& interru
                 .nodes = flags.nodes.nodes,
                 .per_node = flags.nodes.per_node,
                 .metrics_port = flags.metrics_port};
-  // A checkpoint that only node 0 can see is found by node 0.
+  // Node 0 reports the error; this node may not see the checkpoints.
   (void)ResolveResume(own.training);
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Nodes> nodes, Nodes::Join(flags.nodes, SharedFlags(flags)));
   if (!nodes->leads()) return nodes->Follow(own, interrupt, display);

@@ -10,11 +10,6 @@ namespace {
 constexpr double kPayloadBytesPerS = 1.2e9;  // over the loopback, including adding and copying
 constexpr double kEvaluationShare = 0.4;     // forward pass / training time of a sample
 
-ServerPlace PlaceOf(const std::string& placement) {
-  if (placement == "dedicated") return ServerPlace::kDedicated;
-  return placement == "colocated" ? ServerPlace::kColocated : ServerPlace::kRank0;
-}
-
 // The delay per step of the most delayed worker.
 double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
   double slowest = 1;
@@ -25,11 +20,37 @@ double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
   return (slowest - 1) * probe.step_s + (jitter.ok() ? 2e-3 * jitter->mean_ms() : 0);
 }
 
+// One step including its exchange. More workers than cores share processor time.
+double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  if (configuration.simulated()) return probe.step_s * configuration.workers;  // one after the other
+  const double crowding =
+      configuration.training.workload.empty()
+          ? std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores)
+          : 1;
+  const double bytes = ExchangeBytes(configuration, probe.parameters);
+  double moved = 0;
+  if (configuration.strategy.uses_group) moved = 2 * (configuration.workers - 1) * bytes;
+  if (configuration.strategy.uses_servers) moved = 2 * configuration.workers * bytes;
+  double exchange_s = moved / kPayloadBytesPerS;
+  const std::optional<Scheme> scheme = SchemeOf(configuration.strategy);
+  if (probe.link && scheme && *scheme != Scheme::kNone) {
+    // Workers queue at a server even if they do not wait for one another.
+    CommPattern pattern = PatternOf(configuration, *scheme);
+    if (pattern.scheme == Scheme::kServerAsync) pattern.scheme = Scheme::kServerSync;
+    exchange_s += ExchangeSeconds(pattern, bytes, *probe.link);
+  }
+  return probe.step_s * crowding + exchange_s + DelaySeconds(configuration.training, probe);
+}
+
 }  // namespace
 
+ServerPlace PlaceOf(const std::string& placement) {
+  if (placement == "dedicated") return ServerPlace::kDedicated;
+  return placement == "colocated" ? ServerPlace::kColocated : ServerPlace::kRank0;
+}
+
 double ExchangeBytes(const Configuration& configuration, int64_t elements) {
-  const bool halves = configuration.strategy.needs == StrategyNeeds::kProcessGroup &&
-                      configuration.training.wire != "float32";
+  const bool halves = configuration.strategy.uses_group && configuration.training.wire != "float32";
   return (halves ? 2.0 : 4.0) * static_cast<double>(elements);
 }
 
@@ -40,29 +61,6 @@ CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
           .pipelined = configuration.training.ps_schedule != "serial",
           .servers = std::max(1, configuration.servers()),
           .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
-}
-
-double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
-  if (configuration.simulated()) return probe.step_s * configuration.workers;  // one after the other
-  const double crowding =
-      configuration.training.workload.empty()
-          ? std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores)
-          : 1;
-  const double bytes = ExchangeBytes(configuration, probe.parameters);
-  double moved = 0;
-  if (configuration.strategy.needs == StrategyNeeds::kProcessGroup)
-    moved = 2 * (configuration.workers - 1) * bytes;
-  if (configuration.strategy.needs == StrategyNeeds::kParameterServer)
-    moved = 2 * configuration.workers * bytes;
-  double exchange_s = moved / kPayloadBytesPerS;
-  const std::optional<Scheme> scheme = SchemeOf(configuration.strategy);
-  if (probe.link && scheme && *scheme != Scheme::kNone) {
-    // Workers queue at a server even if they do not wait for one another.
-    CommPattern pattern = PatternOf(configuration, *scheme);
-    if (pattern.scheme == Scheme::kServerAsync) pattern.scheme = Scheme::kServerSync;
-    exchange_s += ExchangeSeconds(pattern, bytes, *probe.link);
-  }
-  return probe.step_s * crowding + exchange_s + DelaySeconds(configuration.training, probe);
 }
 
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {

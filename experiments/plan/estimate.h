@@ -1,6 +1,8 @@
 // Estimates durations from one short training. Pure.
 #pragma once
 
+#include <string>
+
 #include "experiments/plan/plan.h"
 #include "experiments/theory/cost_model.h"
 
@@ -10,10 +12,10 @@ namespace psring {
 // receives 16 bits and sends 32, which PatternOf states.
 double ExchangeBytes(const Configuration& configuration, int64_t elements);
 
-CommPattern PatternOf(const Configuration& configuration, Scheme scheme);
+// Of a value of --server_placement.
+ServerPlace PlaceOf(const std::string& placement);
 
-// One step including its exchange. More workers than cores share processor time.
-double StepSeconds(const Configuration& configuration, const Probe& probe, int cores);
+CommPattern PatternOf(const Configuration& configuration, Scheme scheme);
 
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores);
 

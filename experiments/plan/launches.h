@@ -1,4 +1,4 @@
-// Describes each launch in a run folder, so that the same processes can be started again.
+// What a run folder says about its launches and its plan, so that both can be repeated.
 #pragma once
 
 #include <string>
@@ -28,5 +28,18 @@ std::string FlagOf(const LaunchNote& note, const std::string& flag, const std::s
 
 // The launches of a run folder or of one record folder, ordered by path. NotFound: there are none.
 absl::StatusOr<std::vector<LaunchNote>> ListLaunches(const std::string& run);
+
+// For --plan_of RUN, which uses an earlier run's rounds, steps and samples instead of fitting them.
+struct RecordedPlan {
+  int rounds = 0;  // completed
+  int warmup_steps = 0, steps = 0;
+  std::vector<LaunchNote> cost, accuracy;
+};
+// From the text of a manifest.json. InvalidArgument: it is not of compare or train, or has no rounds.
+absl::StatusOr<RecordedPlan> RecordedPlanFromJson(const std::string& manifest);
+
+// Copies recorded values into `plan` unless `asked` sets them. InvalidArgument names a configuration that the
+// recorded run does not have.
+absl::Status TakeRecordedPlan(const RecordedPlan& recorded, const CompareOptions& asked, Plan& plan);
 
 }  // namespace psring

@@ -174,15 +174,15 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
 // native schedules only; NCCL chooses its transport itself.
 void ResetOtherStrategiesFlags(Configuration& configuration) {
   TrainingOptions& training = configuration.training;
-  const bool has_group = configuration.strategy.needs == StrategyNeeds::kProcessGroup;
+  const bool has_group = configuration.strategy.uses_group;
   if (!has_group || configuration.strategy.backend != "native") training.backend.clear();
   if (configuration.strategy.single_process) {  // the reference is undisturbed
     training.straggler = "none";
     training.jitter_ms = "none";
   }
-  const bool sends = configuration.strategy.needs != StrategyNeeds::kNothing;
+  const bool sends = configuration.strategy.communicates();
   if (!sends || configuration.backend() == "nccl") training.transport = "auto";
-  if (configuration.strategy.needs != StrategyNeeds::kParameterServer) LeaveServersOut(training);
+  if (!configuration.strategy.uses_servers) LeaveServersOut(training);
   if (!sends) training.wire = "float32";
   if (!IsAsynchronousServer(configuration.strategy)) training.staleness_lr = "none";
 }

@@ -56,9 +56,7 @@ struct Configuration {
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
   int ranks() const { return strategy.single_process ? 1 : workers; }
   int processes() const { return ranks() / training.ranks_per_process; }
-  int servers() const {
-    return strategy.needs == StrategyNeeds::kParameterServer ? ServersOf(training, workers) : 0;
-  }
+  int servers() const { return strategy.uses_servers ? ServersOf(training, workers) : 0; }
   std::string name() const;    // "ring x 4", "ps-sync x 4 on 2 servers"
   std::string folder() const;  // "ring-4", "ps-sync-4-on-2"
 };
@@ -105,6 +103,13 @@ bool GoesBeyondOneGpu(const CompareOptions& options, int gpus);
 // `options` must have passed CheckCompareOptions and ValidateTrainingOptions.
 absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& catalog, const Probe& probe,
                               int cores);
+
+// The plan for --clock virtual: `cost` holds trainings, one of each per round, because step times are given;
+// `single` is added as the reference.
+absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalog& catalog,
+                                     const Probe& probe, int cores);
+// Checks what a virtual clock requires. `options` must have passed CheckCompareOptions.
+absl::Status CheckVirtualOptions(const CompareOptions& options, const Catalog& catalog);
 
 // Reduces the samples of all accuracy trainings equally, to at least ten global batches, if they would take
 // more than `left_s` at `slowness` times the planned duration. False: nothing changed, because they fit or

@@ -27,13 +27,13 @@ absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& cata
   bool any_server = false, any_asynchronous = false, any_sends = false;
   for (const std::string& name : options.strategies.empty() ? DefaultStrategies() : options.strategies) {
     PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
-    if (strategy.needs == StrategyNeeds::kParameterServer) {
+    if (strategy.uses_servers) {
       any_server = true;
       TrainingOptions of_strategy = training;
       of_strategy.strategy = name;
       PSRING_RETURN_IF_ERROR(CheckRecovery(of_strategy, most_servers));
     }
-    any_sends = any_sends || strategy.needs != StrategyNeeds::kNothing;
+    any_sends = any_sends || strategy.communicates();
     any_asynchronous = any_asynchronous || IsAsynchronousServer(strategy);
     if (IsAsynchronousServer(strategy) && training.clip_norm > 0) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -64,7 +64,7 @@ absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOp
     return absl::InvalidArgumentError(absl::StrCat("--clock virtual has no model of the copies of ",
                                                    strategy.name, "; omit ", strategy.name));
   }
-  if (strategy.needs != StrategyNeeds::kProcessGroup) return absl::OkStatus();
+  if (!strategy.uses_group) return absl::OkStatus();
   if (strategy.backend == "native" && absl::StartsWith(training.network_ms, kTracePrefix)) {
     return absl::OkStatus();  // takes the measured time
   }
@@ -87,7 +87,7 @@ absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& c
           count == 1 ? "worker" : "workers", count - 1, count, strategy.number_letter));
     }
     any_workers = any_workers || !strategy.single_process;
-    if (strategy.number_below_workers && options.training.drop_last == "false") {
+    if (strategy.drops_gradients && options.training.drop_last == "false") {
       return absl::InvalidArgumentError(absl::StrCat("--drop_last false counts every sample once, but ", name,
                                                      " drops gradients; omit one of them"));
     }

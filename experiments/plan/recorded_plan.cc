@@ -1,10 +1,9 @@
-#include "experiments/plan/recorded_plan.h"
-
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "experiments/plan/launches.h"
 
 namespace psring {
 namespace {

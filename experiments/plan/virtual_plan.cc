@@ -1,5 +1,3 @@
-#include "experiments/plan/virtual_plan.h"
-
 #include <algorithm>
 #include <cmath>
 
@@ -9,6 +7,7 @@
 #include "common/base/check.h"
 #include "common/base/delays.h"
 #include "experiments/plan/estimate.h"
+#include "experiments/plan/plan.h"
 #include "experiments/texts/plan.h"
 
 namespace psring {

@@ -1,20 +1,19 @@
-#include "experiments/predict/flags.h"
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <set>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/time.h"
 #include "common/base/bit_rate.h"
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/base/delays.h"
+#include "experiments/plan/estimate.h"
+#include "experiments/predict/predict.h"
 #include "experiments/texts/language_flag.h"
+#include "experiments/virtual_cluster/link.h"
 #include "ring_worker/schedules/schedule.h"
 
 namespace psring {
@@ -36,27 +35,13 @@ absl::Status Rate(const std::string& flag, const std::string& text, double& byte
 
 absl::Status Latency(const std::string& flag, const std::string& text, double& seconds) {
   if (text.empty()) return absl::OkStatus();
-  absl::Duration duration;
-  if (!absl::ParseDuration(text, &duration) || duration < absl::ZeroDuration() ||
-      duration > absl::Seconds(1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(flag, ": '", text, "' is not a latency; write 25us or 0.5ms"));
-  }
-  seconds = absl::ToDoubleSeconds(duration);
+  const absl::StatusOr<double> latency = ParseLatency(text);
+  if (!latency.ok()) return Wrong(flag, latency.status());
+  seconds = *latency;
   return absl::OkStatus();
 }
 
-absl::Status Whole(const std::string& flag, const std::string& text, int& value) {
-  if (text.empty() || absl::SimpleAtoi(text, &value)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, ": '", text, "' is not a whole number"));
-}
-
-absl::Status Real(const std::string& flag, const std::string& text, double& value) {
-  if (text.empty() || absl::SimpleAtod(text, &value)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, ": '", text, "' is not a number"));
-}
-
-// Ascending, none twice.
+// Ascending and distinct.
 absl::StatusOr<std::vector<int>> Counts(const std::string& flag, const std::string& text) {
   absl::StatusOr<std::vector<int>> counts = ParseCounts(text, kMostPredicted);
   if (!counts.ok()) return Wrong(flag, counts.status());
@@ -84,11 +69,11 @@ absl::StatusOr<Cluster> UnderstandCluster(const RawPredictFlags& raw) {
   PSRING_RETURN_IF_ERROR(Rate("--intra", raw.intra, cluster.intra_bytes_per_s));
   PSRING_RETURN_IF_ERROR(Latency("--latency", raw.latency, cluster.latency_s));
   PSRING_RETURN_IF_ERROR(Latency("--intra_latency", raw.intra_latency, cluster.intra_latency_s));
-  PSRING_RETURN_IF_ERROR(Whole("--gpus_per_node", raw.gpus_per_node, cluster.gpus_per_node));
-  PSRING_RETURN_IF_ERROR(Whole("--cards_per_node", raw.cards_per_node, cluster.cards_per_node));
-  PSRING_RETURN_IF_ERROR(Whole("--rings", raw.rings, cluster.rings));
-  PSRING_RETURN_IF_ERROR(Real("--fraction", raw.fraction, cluster.fraction));
-  PSRING_RETURN_IF_ERROR(Real("--oversubscription", raw.oversubscription, cluster.oversubscription));
+  cluster.gpus_per_node = raw.gpus_per_node.value_or(cluster.gpus_per_node);
+  cluster.cards_per_node = raw.cards_per_node.value_or(cluster.cards_per_node);
+  cluster.rings = raw.rings.value_or(cluster.rings);
+  cluster.fraction = raw.fraction.value_or(cluster.fraction);
+  cluster.oversubscription = raw.oversubscription.value_or(cluster.oversubscription);
   return cluster;
 }
 
@@ -142,17 +127,22 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(network, "--cluster", raw.cluster, "NAME",
       absl::StrCat(absl::StrJoin(clusters, "; "), "; or a JSON file. The flags below override it"));
   add(network, "--link", raw.link, "RATE", "Of a node's network card, one direction, with a unit: 25gbit");
-  add(network, "--gpus_per_node", raw.gpus_per_node, "N", "Workers on a node [1]");
+  add(network, "--gpus_per_node", raw.gpus_per_node, "N", "Workers on a node [1]")
+      ->check(WholeNumber(1, 1024));
   add(network, "--intra", raw.intra, "RATE",
       "Of a GPU to the other GPUs of its node, one direction: 300gbit");
-  add(InHelpAll(network), "--cards_per_node", raw.cards_per_node, "N", "Network cards of a node [1]");
-  add(InHelpAll(network), "--rings", raw.rings, "N", "Parallel rings, which use as many cards [1]");
+  add(InHelpAll(network), "--cards_per_node", raw.cards_per_node, "N", "Network cards of a node [1]")
+      ->check(WholeNumber(1, 64));
+  add(InHelpAll(network), "--rings", raw.rings, "N", "Parallel rings, which use as many cards [1]")
+      ->check(WholeNumber(1, 64));
   add(network, "--latency", raw.latency, "TIME", "Of a message between nodes, software included [25us]");
   add(InHelpAll(network), "--intra_latency", raw.intra_latency, "TIME", "Within a node [5us]");
   add(InHelpAll(network), "--fraction", raw.fraction, "X",
-      "Share of the cards' rate that a program gets [0.9]");
+      "Share of the cards' rate that a program gets [0.9]")
+      ->check(RealNumber({}));
   add(InHelpAll(network), "--oversubscription", raw.oversubscription, "X",
-      "Sum of the cards' rates over the rate of the fabric [1]");
+      "Sum of the cards' rates over the rate of the fabric [1]")
+      ->check(RealNumber({}));
   add(network, "--profile", raw.profile, "FILE",
       "Result of psring bench (its bench.json), from which latency and speed of adding are fitted");
 
@@ -186,9 +176,7 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   PSRING_RETURN_IF_ERROR(CheckCluster(flags.cluster));
   for (const int workers : flags.workers) PSRING_RETURN_IF_ERROR(CheckWorkers(flags.cluster, workers));
   flags.options = {.buckets = {.first_mb = std::min(1.0, raw.bucket_mb), .others_mb = raw.bucket_mb},
-                   .place = raw.server_placement == "dedicated"   ? ServerPlace::kDedicated
-                            : raw.server_placement == "colocated" ? ServerPlace::kColocated
-                                                                  : ServerPlace::kRank0,
+                   .place = PlaceOf(raw.server_placement),
                    .pipelined = raw.ps_schedule == "pipelined",
                    .seed = raw.seed};
   PSRING_ASSIGN_OR_RETURN(flags.options.delays, UnderstandDelays(raw, flags.workers.front()));

@@ -20,12 +20,10 @@
 namespace psring {
 namespace {
 
-// By default, as `compare` without a GPU.
-constexpr double kLink = 1e9;
-// Of a bucket, while layers are timed: one comes to its end in every layer that matters.
-constexpr double kLayerMb = .25;
+constexpr double kLink = 1e9;     // bits/s without --link, as in `compare` without a GPU
+constexpr double kLayerMb = .25;  // bucket size while layers are timed: every large layer ends a bucket
 
-// What is measured of `flags`.
+// The part of `flags` that is measured.
 ExperimentFlags OnTheGpu(const ExperimentFlags& flags) {
   ExperimentFlags measured = flags;
   measured.options.strategies = {"single", "none"};
@@ -82,7 +80,7 @@ absl::Status PredictBeyond(const ExperimentFlags& flags, bool workers_given, con
                           UnderstandPredict(Beyond(flags, workers_given, folder), flags.command_line));
   display.Say(Say(flags.options.language, kBeyondOneGpu, workload.device, folder));
   if (RunPredict(predicted, interrupt, display) != 0) {
-    return absl::InternalError("what more GPUs would come to could not be predicted (see above)");
+    return absl::InternalError("the prediction for several GPUs failed (see above)");
   }
   return absl::OkStatus();
 }
@@ -103,14 +101,14 @@ absl::StatusOr<Workload> WorkloadOf(const RunRecords& records, const Configurati
       before_end_ms[i] += 1e-6 * static_cast<double>(step.buckets.back().ready_ns - step.buckets[i].ready_ns);
     }
   }
-  if (steps == 0) return absl::NotFoundError("single left no measured step");
+  if (steps == 0) return absl::NotFoundError("single has no measured steps");
   Workload workload{.name = "workload.csv",
                     .model = configuration.training.model,
                     .device = records.ranks[0].device,
                     .batch = configuration.training.batch,
                     .forward_ms = ddp.forward_ms,
                     .backward_ms = ddp.backward_ms};
-  double ready_ms = 0;  // they come in their order
+  double ready_ms = 0;  // in order
   for (size_t i = 0; i < bytes.size(); ++i) {
     ready_ms = std::max(ready_ms, ddp.backward_ms - before_end_ms[i] / steps);
     workload.tensors.push_back({.name = absl::StrCat("bucket", i), .bytes = bytes[i], .ready_ms = ready_ms});

@@ -1,5 +1,5 @@
-// `psring compare` on a machine with one GPU: what can be measured there is, `single` and `none`, and what
-// more GPUs would come to is simulated from the times of its layers.
+// `psring compare` with one GPU: measures `single` and `none`, and simulates several GPUs from the measured
+// layer times.
 #pragma once
 
 #include <string>
@@ -13,16 +13,16 @@
 
 namespace psring {
 
-// What the one process of `records` did, for a predictor: each of its buckets is a tensor, ready when it was
-// in a mean measured step. NotFound where there is no measured step. Pure.
+// The workload of the one process in `records`: each bucket is a tensor, ready at its mean time over the
+// measured steps. NotFound: there are no measured steps. Pure.
 absl::StatusOr<Workload> WorkloadOf(const RunRecords& records, const Configuration& configuration);
 
-// As common/workloads/workload.h reads it.
+// In the format of common/workloads/workload.h.
 std::string WorkloadCsv(const Workload& workload);
 
-// Measures `single` and `none` with one worker, leaves `single`'s layers in workload.csv in the run's folder,
-// and predicts the other strategies of `flags` with its numbers of workers above 1 (where none were asked
-// for: 2, 4 and 8), in the folder `predicted` of the run's. Returns the exit code.
+// Measures `single` and `none` with one worker, writes `single`'s layers to workload.csv in the run folder,
+// and predicts the other strategies of `flags` for its worker counts above 1 (without --workers: 2, 4 and 8)
+// into the subfolder `predicted`. Returns the exit code.
 int CompareOnOneGpu(const ExperimentFlags& flags, bool workers_given, const Interrupt& interrupt,
                     Display& display);
 

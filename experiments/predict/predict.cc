@@ -35,11 +35,8 @@ absl::StatusOr<StrategyInfo> Find(const Catalog& catalog, const std::string& nam
   }
   for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
     if (name == algorithm) {
-      return StrategyInfo{.name = name,
-                          .needs = StrategyNeeds::kProcessGroup,
-                          .backend = "native",
-                          .algorithm = name,
-                          .synchronous = true};
+      return StrategyInfo{
+          .name = name, .uses_group = true, .backend = "native", .algorithm = name, .synchronous = true};
     }
   }
   return strategy;
@@ -73,8 +70,8 @@ class PredictionRun {
     const std::vector<PredictCase> cases = CasesOf(strategies);
     if (cases.empty()) {
       return absl::InvalidArgumentError(
-          "nothing to predict: a single process does not communicate, and servers beside "
-          "workers need as many of those");
+          "nothing to predict: a single process does not communicate, and colocated servers need at least as "
+          "many workers");
     }
     for (const PredictCase& point : cases) PSRING_RETURN_IF_ERROR(PredictRow(point));
     PSRING_RETURN_IF_ERROR(MatchServers(strategies));
@@ -116,7 +113,7 @@ class PredictionRun {
     for (const int workers : flags_.workers) {
       for (const StrategyInfo& strategy : strategies) {
         if (strategy.single_process && workers > 1) continue;
-        if (strategy.needs != StrategyNeeds::kParameterServer) {
+        if (!strategy.uses_servers) {
           cases.push_back({.strategy = strategy, .workers = workers});
           continue;
         }
@@ -129,7 +126,7 @@ class PredictionRun {
     return cases;
   }
 
-  absl::Status StillWanted(const std::string& doing) {
+  absl::Status Progress(const std::string& doing) {
     display_.Redraw(doing);
     return interrupt_.Check();
   }
@@ -138,7 +135,7 @@ class PredictionRun {
     PredictedRow row{.point = point};
     const double one_step_s = 1e-3 * flags_.workload.compute_ms();
     row.single_samples_per_s = flags_.workload.batch / one_step_s;
-    PSRING_RETURN_IF_ERROR(StillWanted(absl::StrCat("simulating ", row.name(), " x ", point.workers)));
+    PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("simulating ", row.name(), " x ", point.workers)));
     for (const NetworkGuess& guess : kNetworkGuesses) {
       PSRING_ASSIGN_OR_RETURN(row.guesses.emplace_back(),
                               predictor_.Predict(point, Guessed(report_.cluster, guess)));
@@ -150,16 +147,13 @@ class PredictionRun {
   // More servers are never slower, so bisection finds the fewest.
   absl::Status MatchServers(const std::vector<StrategyInfo>& strategies) {
     const auto first = [&](const auto& is) { return std::find_if(strategies.begin(), strategies.end(), is); };
-    const auto all_reduce =
-        first([](const StrategyInfo& s) { return s.needs == StrategyNeeds::kProcessGroup; });
-    const auto server = first(
-        [](const StrategyInfo& s) { return s.needs == StrategyNeeds::kParameterServer && s.synchronous; });
+    const auto all_reduce = first([](const StrategyInfo& s) { return s.uses_group; });
+    const auto server = first([](const StrategyInfo& s) { return s.uses_servers && s.synchronous; });
     if (all_reduce == strategies.end() || server == strategies.end()) return absl::OkStatus();
     report_.findings.matched_strategy = all_reduce->name;
     for (const int workers : flags_.workers) {
       if (workers == 1) continue;
-      PSRING_RETURN_IF_ERROR(
-          StillWanted(absl::StrCat("servers to match ", all_reduce->name, " x ", workers)));
+      PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("servers to match ", all_reduce->name, " x ", workers)));
       PSRING_ASSIGN_OR_RETURN(
           const Prediction goal,
           predictor_.Predict({.strategy = *all_reduce, .workers = workers}, report_.cluster));
@@ -185,14 +179,13 @@ class PredictionRun {
     if (workers == 1) return absl::OkStatus();
     std::vector<PredictCase> cases;
     for (const PredictCase& point : CasesOf(strategies)) {
-      if (point.workers == workers && point.strategy.needs != StrategyNeeds::kNothing &&
-          point.strategy.synchronous) {
+      if (point.workers == workers && point.strategy.communicates() && point.strategy.synchronous) {
         cases.push_back(point);
       }
     }
     if (cases.size() < 2) return absl::OkStatus();
     for (double bytes = 1024; bytes <= 1 << 30; bytes *= 4) {
-      PSRING_RETURN_IF_ERROR(StillWanted(absl::StrFormat("exchanges of %.0f bytes", bytes)));
+      PSRING_RETURN_IF_ERROR(Progress(absl::StrFormat("exchanges of %.0f bytes", bytes)));
       double least = INFINITY;
       const PredictCase* fastest = nullptr;
       for (const PredictCase& point : cases) {

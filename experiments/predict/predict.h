@@ -1,13 +1,55 @@
-// `psring predict`: looks the strategies up, predicts every case, writes the summary, says what it means.
+// psring predict: simulates what a step would cost on other machines and networks.
 #pragma once
 
-#include "experiments/predict/flags.h"
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/progress.h"
+#include "experiments/simulator/prediction.h"
+#include "experiments/texts/phrase.h"
+
+namespace CLI {
+class App;
+}
 
 namespace psring {
 
-// Returns the exit code.
+struct RawPredictFlags {
+  std::string workload = "resnet50", strategies = "ring,ps-sync,ps-async", servers = "1",
+              workers = "2,4,8,...,64";
+  std::string cluster, link, intra, latency, intra_latency;
+  std::optional<int> gpus_per_node, cards_per_node, rings;
+  std::optional<double> fraction, oversubscription;
+  std::string server_placement = "rank0", ps_schedule = "pipelined", straggler = "none", jitter_ms = "none",
+              profile, out, language = "en";
+  double bucket_mb = 25, compute_speedup = 1;
+  int batch = 0;
+  uint64_t seed = 1;
+};
+
+struct PredictFlags {
+  Workload workload;
+  std::vector<std::string> strategies;  // names, not looked up yet
+  std::vector<int> servers, workers;    // ascending, distinct
+  Cluster cluster;
+  PredictOptions options;
+  std::string profile;             // of a measured machine; empty: none
+  std::vector<std::string> files;  // that the flags name
+  std::string out;
+  Language language = Language::kEnglish;
+  std::vector<std::string> command_line;
+};
+
+CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw);
+
+// InvalidArgument or NotFound in one line.
+absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
+                                               const std::vector<std::string>& command_line);
+
+// Predicts every case, writes the run folder and prints the report. Returns the exit code.
 int RunPredict(const PredictFlags& flags, const Interrupt& interrupt, Display& display);
 
 }  // namespace psring

@@ -17,8 +17,6 @@
 namespace psring {
 namespace {
 
-bool Communicates(const PredictedRow& row) { return row.point.strategy.needs != StrategyNeeds::kNothing; }
-
 const char* PlaceName(ServerPlace place) {
   switch (place) {
     case ServerPlace::kRank0:
@@ -31,8 +29,7 @@ const char* PlaceName(ServerPlace place) {
   return "?";
 }
 
-// What the published runs cover (benchmarks/published_runs.py): the worst case and the median over their
-// rows.
+// The range of the published runs (benchmarks/published_runs.py).
 constexpr int kMostValidatedWorkers = 64;
 constexpr double kLeastValidatedLink = 10e9 / 8, kMostValidatedLink = 40e9 / 8;
 
@@ -42,11 +39,11 @@ std::string Count(double value) {
   return value >= 100 ? WithThousands(value) : absl::StrFormat("%.1f", value);
 }
 
-// The fastest of those that communicate, for one number of workers.
+// The fastest strategy that communicates, for one number of workers.
 const PredictedRow* Fastest(const PredictReport& report, int workers) {
   const PredictedRow* best = nullptr;
   for (const PredictedRow& row : report.rows) {
-    if (row.point.workers != workers || !Communicates(row)) continue;
+    if (row.point.workers != workers || !row.point.strategy.communicates()) continue;
     if (best == nullptr || row.expected().samples_per_s > best->expected().samples_per_s * (1 + 1e-6))
       best = &row;
   }
@@ -59,6 +56,28 @@ std::vector<int> WorkerCounts(const PredictReport& report) {
     if (counts.empty() || counts.back() != row.point.workers) counts.push_back(row.point.workers);
   }
   return counts;
+}
+
+// Why the case is outside the range that the predictor was validated on; empty: it is inside.
+std::vector<std::string> OutsideValidatedRange(const PredictReport& report, Language language) {
+  Sentences reasons(language);
+  const int workers = WorkerCounts(report).back();
+  if (workers > kMostValidatedWorkers) reasons.Add(kOutsideWorkers, workers, kMostValidatedWorkers);
+  const double link = report.cluster.link_bytes_per_s * report.cluster.cards_per_node;
+  if (link < kLeastValidatedLink || link > kMostValidatedLink) {
+    reasons.Add(kOutsideLink, BitRateText(8 * link), BitRateText(8 * kLeastValidatedLink),
+                BitRateText(8 * kMostValidatedLink));
+  }
+  if (report.cluster.oversubscription > 1) reasons.Add(kOutsideFabric);
+  const bool alone = std::any_of(report.rows.begin(), report.rows.end(), [](const PredictedRow& row) {
+    return IsAsynchronousServer(row.point.strategy);
+  });
+  if (alone) reasons.Add(kOutsideAsynchronous);
+  const bool spare = std::any_of(report.rows.begin(), report.rows.end(), [](const PredictedRow& row) {
+    return row.guesses.front().dropped_share > 0;
+  });
+  if (spare) reasons.Add(kOutsideSpare);
+  return reasons.list();
 }
 
 void AddCrossoverByWorkers(const PredictReport& report, Sentences& text) {
@@ -108,7 +127,7 @@ void AddServersToMatch(const PredictReport& report, Sentences& text) {
            place == ServerPlace::kRank0 ? text.Say(kSharedLink) : "");
 }
 
-// Of spare workers, whose gradients are dropped.
+// The share of gradients that are dropped with spare workers.
 void AddDropped(const PredictReport& report, Sentences& text) {
   std::vector<std::string> parts;
   for (const PredictedRow& row : report.rows) {
@@ -153,7 +172,7 @@ std::string LimitText(const Prediction& prediction, Language language) {
   return prediction.method == "theory" ? absl::StrCat(text, In(language, kTheoryMethod)) : text;
 }
 
-// Of at least so many columns; to the right of them, or below 0 to the left.
+// Pads to `columns`; right-aligned, or left-aligned if negative.
 std::string InColumns(const std::string& text, int columns) {
   const size_t width = static_cast<size_t>(std::abs(columns));
   const std::string space(width - std::min(width, TextColumns(text)), ' ');
@@ -186,13 +205,13 @@ std::string TableText(const PredictReport& report, Language language) {
     last = row.point.workers;
     const Prediction& p = row.expected();
     const Interval range = row.samples_per_s();
-    const bool talks = Communicates(row);
-    const std::string limit = talks && row.point.workers > 1 ? LimitText(p, language) : "";
+    const bool communicates = row.point.strategy.communicates();
+    const std::string limit = communicates && row.point.workers > 1 ? LimitText(p, language) : "";
     text += line({row.point.strategy.name, row.point.servers > 0 ? absl::StrCat(row.point.servers) : "",
                   absl::StrCat(row.point.workers), Count(p.samples_per_s),
                   absl::StrCat(Count(range.low), "-", Count(range.high)),
                   absl::StrFormat("%.3f", row.efficiency()), Milliseconds(p.step), Milliseconds(p.compute),
-                  talks ? Milliseconds(p.exposed) : "", talks ? Milliseconds(p.busy) : "",
+                  communicates ? Milliseconds(p.exposed) : "", communicates ? Milliseconds(p.busy) : "",
                   p.staleness_mean >= 0 ? absl::StrFormat("%.1f", p.staleness_mean) : "", limit});
   }
   return text;
@@ -234,39 +253,19 @@ std::string PredictedRow::name(Language language) const {
   return Say(language, point.servers == 1 ? kServerOne : kServerMany, point.strategy.name, point.servers);
 }
 
-std::vector<std::string> OutsideValidatedRange(const PredictReport& report, Language language) {
-  Sentences reasons(language);
-  const int workers = WorkerCounts(report).back();
-  if (workers > kMostValidatedWorkers) reasons.Add(kOutsideWorkers, workers, kMostValidatedWorkers);
-  const double link = report.cluster.link_bytes_per_s * report.cluster.cards_per_node;
-  if (link < kLeastValidatedLink || link > kMostValidatedLink) {
-    reasons.Add(kOutsideLink, BitRateText(8 * link), BitRateText(8 * kLeastValidatedLink),
-                BitRateText(8 * kMostValidatedLink));
-  }
-  if (report.cluster.oversubscription > 1) reasons.Add(kOutsideFabric);
-  const bool alone = std::any_of(report.rows.begin(), report.rows.end(), [](const PredictedRow& row) {
-    return IsAsynchronousServer(row.point.strategy);
-  });
-  if (alone) reasons.Add(kOutsideAsynchronous);
-  const bool spare = std::any_of(report.rows.begin(), report.rows.end(), [](const PredictedRow& row) {
-    return row.guesses.front().dropped_share > 0;
-  });
-  if (spare) reasons.Add(kOutsideSpare);
-  return reasons.list();
-}
-
 std::optional<PredictionVerdict> VerdictOf(const PredictReport& report) {
   const int workers = WorkerCounts(report).back();
   PredictionVerdict verdict;
   verdict.winner = Fastest(report, workers);
   if (workers < 2 || verdict.winner == nullptr) return std::nullopt;
   for (const PredictedRow& row : report.rows) {
-    if (row.point.workers != workers || !Communicates(row) || &row == verdict.winner) continue;
+    if (row.point.workers != workers || !row.point.strategy.communicates() || &row == verdict.winner)
+      continue;
     if (verdict.next == nullptr || row.expected().samples_per_s > verdict.next->expected().samples_per_s)
       verdict.next = &row;
   }
   if (verdict.next == nullptr) return std::nullopt;
-  // Pairs: both on the same network.
+  // Both on the same network.
   const auto ratio = [&](size_t i) {
     return verdict.winner->guesses[i].samples_per_s / verdict.next->guesses[i].samples_per_s;
   };
@@ -283,20 +282,20 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
   const Prediction& p = row.expected();
   const Workload& workload = report.predictor->workload();
   const PredictOptions& options = report.predictor->options();
-  const bool talks = Communicates(row), server = row.point.servers > 0,
+  const bool communicates = row.point.strategy.communicates(), server = row.point.servers > 0,
              alone = IsAsynchronousServer(row.point.strategy);
   const Interval range = row.samples_per_s();
   using Value = decltype(Cell::value);
   const auto when = [](bool there, auto value) { return there ? Value(value) : Value(); };
   const std::vector<std::string> outside = OutsideValidatedRange(report, Language::kEnglish);
-  // Only a real run has the other columns.
+  // The other columns apply only to real runs.
   const std::vector<std::pair<const char*, Value>> figures = {
       {"run_id", report.run_id},
       {"strategy", row.point.strategy.name},
       {"workers", int64_t{row.point.workers}},
       {"servers", int64_t{row.point.servers}},
       {"placement", when(server, std::string(PlaceName(options.place)))},
-      {"algorithm", when(talks, row.point.strategy.algorithm)},
+      {"algorithm", when(communicates, row.point.strategy.algorithm)},
       {"device", workload.device},
       {"shaping", std::string("simulated")},
       {"link_mbps", 8e-6 * report.cluster.link_bytes_per_s * report.cluster.cards_per_node},
@@ -312,13 +311,13 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
       {"efficiency", row.efficiency()},
       {"step_ms", 1e3 * p.step},
       {"compute_ms", 1e3 * p.compute},
-      {"comm_busy_ms", when(talks, 1e3 * p.busy)},
-      {"wait_ms", when(talks && !alone, 1e3 * p.wait)},
-      {"exposed_comm_ms", when(talks, 1e3 * p.exposed)},
-      {"predicted_comm_ms", when(talks, 1e3 * p.busy)},
-      {"payload_tx_bytes_per_worker", when(talks, p.tx_bytes)},
-      {"payload_rx_bytes_per_worker", when(talks, p.rx_bytes)},
-      {"predicted_payload_bytes_per_worker", when(talks, p.tx_bytes)},
+      {"comm_busy_ms", when(communicates, 1e3 * p.busy)},
+      {"wait_ms", when(communicates && !alone, 1e3 * p.wait)},
+      {"exposed_comm_ms", when(communicates, 1e3 * p.exposed)},
+      {"predicted_comm_ms", when(communicates, 1e3 * p.busy)},
+      {"payload_tx_bytes_per_worker", when(communicates, p.tx_bytes)},
+      {"payload_rx_bytes_per_worker", when(communicates, p.rx_bytes)},
+      {"predicted_payload_bytes_per_worker", when(communicates, p.tx_bytes)},
       {"server_payload_bytes", when(server, p.server_bytes)},
       {"staleness_mean", when(p.staleness_mean >= 0, p.staleness_mean)},
       {"staleness_max", when(p.staleness_max >= 0, p.staleness_max)},

@@ -1,4 +1,4 @@
-// What a prediction comes to: rows, the table, what it means. Pure.
+// The results of a prediction: rows, the table and conclusions. Pure.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@
 
 namespace psring {
 
-// What is not known exactly of a network that is only described: the part of the links' rate that a program
-// gets, and latency. Every case is predicted at each of these; the interval is what they span.
+// A described network's effective rate and latency are uncertain. Every case is predicted for each of these
+// networks; the interval spans the results.
 struct NetworkGuess {
   const char* name;
   double rate, latency;  // factors
@@ -34,13 +34,14 @@ struct PredictedRow {
   std::string name(Language language = Language::kEnglish) const;  // "ring", "ps-sync, 8 servers"
 };
 
-// Answers beyond the rows.
+// Conclusions from further simulations.
 struct PredictFindings {
-  // By number of workers: the fewest servers with which ps-sync is no slower than the first all-reduce; 0:
-  // none up to as many as there are workers.
+  // By number of workers: the fewest servers with which ps-sync is no slower than the first all-reduce; 0: as
+  // many servers as workers do not suffice.
   std::string matched_strategy;
   std::vector<std::pair<int, int>> servers_to_match;
-  // Of one exchange with most workers, nothing computed: sizes in bytes, ascending, and the fastest strategy.
+  // One exchange with the most workers, without computing: sizes in bytes, ascending, and the fastest
+  // strategy.
   std::vector<std::pair<double, PredictCase>> fastest_by_size;
 };
 
@@ -48,17 +49,12 @@ struct PredictReport {
   std::string run_id;
   const Predictor* predictor = nullptr;
   Cluster cluster;
-  std::vector<PredictedRow> rows;  // by workers, then as asked
+  std::vector<PredictedRow> rows;  // by workers, then in the order of the flags
   PredictFindings findings;
-  std::vector<std::string> notes;  // what was fitted, where from
+  std::vector<std::string> notes;  // values fitted from a --profile
 };
 
-// Why the question lies outside what the predictor was checked on; empty: it does not.
-std::vector<std::string> OutsideValidatedRange(const PredictReport& report,
-                                               Language language = Language::kEnglish);
-
-// Of the strategies that communicate, with most workers: the fastest, by how much, whether that holds for
-// every guess.
+// The fastest strategy that communicates, with the most workers, compared with the next.
 struct PredictionVerdict {
   const PredictedRow* winner = nullptr;
   const PredictedRow* next = nullptr;
@@ -71,7 +67,7 @@ std::optional<PredictionVerdict> VerdictOf(const PredictReport& report);
 // The columns of the summary (summarise.h), basis simulated.
 std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow& row);
 
-// The question, the table, the sentences, the verdict last.
+// The case, the table, the findings, and the verdict.
 std::string PredictText(const PredictReport& report, Language language = Language::kEnglish);
 
 }  // namespace psring

@@ -29,7 +29,7 @@ absl::StatusOr<RecordedRun> ReadRecordedRun(const std::string& folder) {
   if (!fs::is_directory(folder, error)) return absl::NotFoundError(absl::StrCat(folder, " is not a folder"));
   const std::string path = folder + "/manifest.json";
   if (!fs::exists(path, error)) {
-    return absl::NotFoundError(absl::StrCat(folder, " is not a run's folder: it has no manifest.json"));
+    return absl::NotFoundError(absl::StrCat(folder, " is not a run folder: it has no manifest.json"));
   }
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   absl::StatusOr<RecordedRun> run = RecordedRunFromJson(text);
@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<std::string>> ChangedInputs(const RecordedRun& run, c
     if (!now.ok()) {
       changed.push_back(std::string(now.status().message()));
     } else if (now->hash != input.hash) {
-      changed.push_back(absl::StrCat(input.path, " has been changed since"));
+      changed.push_back(absl::StrCat(input.path, " has changed"));
     }
   }
   if (run.provenance.data_hash.empty()) return changed;
@@ -69,7 +69,7 @@ absl::StatusOr<std::vector<std::string>> ChangedInputs(const RecordedRun& run, c
   }
   const auto json = nlohmann::json::parse(*answer, nullptr, false);
   if (!json.is_object() || json.value("data_hash", "") != run.provenance.data_hash) {
-    changed.push_back("the training data have changed");
+    changed.push_back("the training data has changed");
   }
   return changed;
 }
@@ -89,8 +89,8 @@ absl::Status DoAgain(const RawRerunFlags& raw, const Interrupt& interrupt, Displ
   for (const std::string& line : Differences(run, now)) display.Say(absl::StrCat("differs:   ", line));
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> changed, ChangedInputs(run, interrupt));
   if (!changed.empty() && !raw.anyway) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(absl::StrJoin(changed, "; "), ": it would not be the same run; --anyway runs it"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        absl::StrJoin(changed, "; "), ": the run would differ; use --anyway to run it regardless"));
   }
   for (const std::string& line : changed) display.Say(absl::StrCat("differs:   ", line));
   if (raw.dry_run) return absl::OkStatus();

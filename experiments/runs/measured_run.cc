@@ -79,7 +79,10 @@ absl::StatusOr<StepTimes> MeasuredRun::TimesFor(const Configuration& configurati
                                                 std::string& which) const {
   const StrategyInfo& wanted = configuration.strategy;
   using Fits = std::function<bool(const Launch&)>;
-  const Fits same_kind = [&](const Launch& launch) { return launch.strategy.needs == wanted.needs; };
+  const Fits same_kind = [&](const Launch& launch) {
+    return launch.strategy.uses_group == wanted.uses_group &&
+           launch.strategy.uses_servers == wanted.uses_servers;
+  };
   const Fits same_count = [&](const Launch& launch) {
     return same_kind(launch) && launch.note.workers == configuration.workers;
   };

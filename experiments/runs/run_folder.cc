@@ -94,8 +94,7 @@ absl::Status RunFolder::Append(const RunLabel& label, const Configuration& confi
   }
   PSRING_RETURN_IF_ERROR(
       AppendText(path_ + "/ddp.jsonl", DdpJsonl(label, configuration.training.bucket_mb, records)));
-  const bool waits =
-      configuration.strategy.synchronous && configuration.strategy.needs != StrategyNeeds::kNothing;
+  const bool waits = configuration.strategy.synchronous && configuration.strategy.communicates();
   return AppendText(path_ + "/steps.jsonl", StepsJsonl(label, records, waits));
 }
 

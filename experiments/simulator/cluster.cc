@@ -1,7 +1,7 @@
 #include "experiments/simulator/cluster.h"
 
 #include <algorithm>
-#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -24,27 +24,24 @@ absl::Status Wrong(const std::string& name, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("cluster ", name, ": ", what));
 }
 
-// From the vendors' data sheets; latencies are of the usual size.
+// Rates are from the vendors' data sheets; latencies are typical.
 std::vector<ClusterPreset> MakePresets() {
+  const Cluster dgx{.name = "dgx-h100",
+                    .gpus_per_node = 8,
+                    .link_bytes_per_s = 400 * kGbit,
+                    .cards_per_node = 8,
+                    .intra_bytes_per_s = 3600 * kGbit,
+                    .latency_s = 8e-6,
+                    .intra_latency_s = 3e-6,
+                    .rings = 8,
+                    .add_s_per_byte = 0.6e-12};
+  const Cluster p3dn{
+      .name = "p3dn", .gpus_per_node = 8, .link_bytes_per_s = 100 * kGbit, .intra_bytes_per_s = 1200 * kGbit};
+  const Cluster pcie{
+      .name = "8x10gbe", .gpus_per_node = 8, .link_bytes_per_s = 10 * kGbit, .intra_bytes_per_s = 80 * kGbit};
   std::vector<ClusterPreset> presets;
-  Cluster dgx{.gpus_per_node = 8};
-  dgx.name = "dgx-h100";
-  dgx.link_bytes_per_s = 400 * kGbit;
-  dgx.cards_per_node = dgx.rings = 8;
-  dgx.intra_bytes_per_s = 3600 * kGbit;
-  dgx.latency_s = 8e-6;
-  dgx.intra_latency_s = 3e-6;
-  dgx.add_s_per_byte = 0.6e-12;
   presets.push_back({dgx, "8 H100 with NVLink (450 GB/s), 8 cards of 400 Gbit/s"});
-  Cluster p3dn{.gpus_per_node = 8};
-  p3dn.name = "p3dn";
-  p3dn.link_bytes_per_s = 100 * kGbit;
-  p3dn.intra_bytes_per_s = 1200 * kGbit;
   presets.push_back({p3dn, "8 V100 with NVLink (150 GB/s), one card of 100 Gbit/s"});
-  Cluster pcie{.gpus_per_node = 8};
-  pcie.name = "8x10gbe";
-  pcie.link_bytes_per_s = 10 * kGbit;
-  pcie.intra_bytes_per_s = 80 * kGbit;
   presets.push_back({pcie, "8 GPUs on PCIe 3 (10 GB/s), one card of 10 Gbit/s"});
   return presets;
 }
@@ -60,60 +57,43 @@ absl::StatusOr<Cluster> ClusterFromJson(const std::string& name, const std::stri
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return Wrong(name, "it is no JSON object");
   Cluster cluster{.name = name};
-  const auto rate = [&](const Json& value, double& to) -> absl::Status {
-    if (!value.is_string()) return absl::InvalidArgumentError("it must be a text such as \"25gbit\"");
-    PSRING_ASSIGN_OR_RETURN(const double bits, ParseBitRate(value.get<std::string>()));
-    to = bits / 8;
-    return absl::OkStatus();
-  };
-  const auto number = [&](const Json& value, double& to, double unit) -> absl::Status {
-    if (!value.is_number()) return absl::InvalidArgumentError("it must be a number");
-    to = value.get<double>() * unit;
-    return absl::OkStatus();
-  };
-  const auto whole = [&](const Json& value, int& to) -> absl::Status {
-    if (!value.is_number_integer()) return absl::InvalidArgumentError("it must be a whole number");
-    to = value.get<int>();
-    return absl::OkStatus();
-  };
+  const std::map<std::string, double*> rates = {{"link", &cluster.link_bytes_per_s},
+                                                {"intra", &cluster.intra_bytes_per_s}};
+  const std::map<std::string, int*> counts = {{"gpus_per_node", &cluster.gpus_per_node},
+                                              {"cards_per_node", &cluster.cards_per_node},
+                                              {"rings", &cluster.rings}};
+  const std::map<std::string, double*> numbers = {
+      {"fraction", &cluster.fraction},
+      {"latency_us", &cluster.latency_s},
+      {"intra_latency_us", &cluster.intra_latency_s},
+      {"oversubscription", &cluster.oversubscription},
+      {"add_s_per_byte", &cluster.add_s_per_byte},
+      {"server_add_s_per_byte", &cluster.server_add_s_per_byte},
+      {"server_update_s_per_byte", &cluster.server_update_s_per_byte},
+      {"worker_update_s_per_byte", &cluster.worker_update_s_per_byte},
+      {"socket_bytes", &cluster.socket_bytes},
+      {"burst_bytes", &cluster.burst_bytes}};
   for (const auto& [key, value] : json.items()) {
-    absl::Status status;
-    if (key == "gpus_per_node")
-      status = whole(value, cluster.gpus_per_node);
-    else if (key == "link")
-      status = rate(value, cluster.link_bytes_per_s);
-    else if (key == "cards_per_node")
-      status = whole(value, cluster.cards_per_node);
-    else if (key == "intra")
-      status = rate(value, cluster.intra_bytes_per_s);
-    else if (key == "fraction")
-      status = number(value, cluster.fraction, 1);
-    else if (key == "latency_us")
-      status = number(value, cluster.latency_s, 1e-6);
-    else if (key == "intra_latency_us")
-      status = number(value, cluster.intra_latency_s, 1e-6);
-    else if (key == "oversubscription")
-      status = number(value, cluster.oversubscription, 1);
-    else if (key == "rings")
-      status = whole(value, cluster.rings);
-    else if (key == "add_s_per_byte")
-      status = number(value, cluster.add_s_per_byte, 1);
-    else if (key == "server_add_s_per_byte")
-      status = number(value, cluster.server_add_s_per_byte, 1);
-    else if (key == "server_update_s_per_byte")
-      status = number(value, cluster.server_update_s_per_byte, 1);
-    else if (key == "worker_update_s_per_byte")
-      status = number(value, cluster.worker_update_s_per_byte, 1);
-    else if (key == "socket_bytes")
-      status = number(value, cluster.socket_bytes, 1);
-    else if (key == "burst_bytes")
-      status = number(value, cluster.burst_bytes, 1);
-    else if (key != "name")
+    if (const auto rate = rates.find(key); rate != rates.end()) {
+      if (!value.is_string()) {
+        return Wrong(name, absl::StrCat(key, ": it must be a text such as \"25gbit\""));
+      }
+      const absl::StatusOr<double> bits = ParseBitRate(value.get<std::string>());
+      if (!bits.ok()) return Wrong(name, absl::StrCat(key, ": ", bits.status().message()));
+      *rate->second = *bits / 8;
+    } else if (const auto count = counts.find(key); count != counts.end()) {
+      if (!value.is_number_integer()) return Wrong(name, absl::StrCat(key, ": it must be a whole number"));
+      *count->second = value.get<int>();
+    } else if (const auto number = numbers.find(key); number != numbers.end()) {
+      if (!value.is_number()) return Wrong(name, absl::StrCat(key, ": it must be a number"));
+      *number->second = value.get<double>() * (absl::EndsWith(key, "_us") ? 1e-6 : 1);
+    } else if (key != "name") {
       return Wrong(name, absl::StrCat("it has no field '", key, "'"));
-    if (!status.ok()) return Wrong(name, absl::StrCat(key, ": ", status.message()));
+    }
   }
-  if (absl::Status status = CheckCluster(cluster); !status.ok())
+  if (absl::Status status = CheckCluster(cluster); !status.ok()) {
     return Wrong(name, std::string(status.message()));
+  }
   return cluster;
 }
 

@@ -320,8 +320,7 @@ class CollectiveSimulation {
   }
 
   CollectiveTime Result() const {
-    CollectiveTime time{
-        .seconds = network_.now(), .classes = static_cast<int64_t>(ranks_.size()), .coarser = plan_.coarser};
+    CollectiveTime time{.seconds = network_.now(), .classes = static_cast<int64_t>(ranks_.size())};
     for (const Rank& rank : ranks_) {
       PSRING_CHECK(rank.in_flight.empty());
       time.adding_s = std::max(time.adding_s, rank.adding_s);

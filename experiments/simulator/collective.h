@@ -30,9 +30,8 @@ struct CollectiveTime {
   double mean_s = 0;   // until a rank is done, on average
   // Busy time at full rate of the busiest card, the busiest link inside a node, and the fabric between nodes.
   double card_busy_s = 0, intra_busy_s = 0, fabric_busy_s = 0;
-  double adding_s = 0;   // of the rank that adds most
-  int64_t classes = 0;   // simulated
-  bool coarser = false;  // larger slabs than asked for, to bound the work
+  double adding_s = 0;  // of the rank that adds most
+  int64_t classes = 0;  // simulated
 };
 
 // With more transfers than this the slabs become larger; if that is not enough, it is an error.

@@ -58,7 +58,6 @@ class Planner {
     }
     plan_.slabs = wanted_slabs;
     if (plan_.slabs * transfers > kMostTransfers / 4) {
-      plan_.coarser = true;
       plan_.slabs = std::max<int64_t>(1, kMostTransfers / 4 / transfers);
     }
     return std::move(plan_);

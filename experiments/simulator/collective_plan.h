@@ -52,8 +52,7 @@ struct CollectivePlan {
   std::vector<std::vector<RoundMessages>> rounds;  // by class: rounds with messages
   std::vector<PlannedConnection> connections;
   int64_t most_rounds = 0;
-  int64_t slabs = 1;     // pieces that a chunk is cut into
-  bool coarser = false;  // fewer than asked for
+  int64_t slabs = 1;  // pieces that a chunk is cut into
 };
 
 // `wanted_slabs` is lowered to bound the work. ResourceExhausted: the schedule is too large.

@@ -46,7 +46,6 @@ class FluidNetwork {
   void Start(int kind, double bytes, int64_t token);
 
   double now() const { return now_; }
-  bool idle() const { return flows_.empty(); }
   // When the next flow or burst ends if nothing starts before; kUnlimited without flows.
   double NextEnd();
   // Advances to `time`, at most NextEnd(), and appends the tokens of ended flows in ascending order.

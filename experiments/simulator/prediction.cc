@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
@@ -17,9 +16,6 @@ namespace psring {
 namespace {
 
 constexpr int kDrawnSteps = 200;  // of jitter, for synchronous strategies
-
-bool IsCollective(const StrategyInfo& strategy) { return strategy.needs == StrategyNeeds::kProcessGroup; }
-bool IsServer(const StrategyInfo& strategy) { return strategy.needs == StrategyNeeds::kParameterServer; }
 
 // Too many workers to simulate one by one: stragglers of one factor are simulated as a group, and count as
 // the first workers.
@@ -58,7 +54,7 @@ absl::Status CheckStrategy(const StrategyInfo& strategy) {
   const auto wrong = [&](const std::string& why) {
     return absl::InvalidArgumentError(absl::StrCat("strategy ", strategy.name, " is not predicted: ", why));
   };
-  if (IsCollective(strategy)) {
+  if (strategy.uses_group) {
     const std::vector<std::string> known = AlgorithmsFor(Collective::kAllReduce);
     if (std::find(known.begin(), known.end(), strategy.algorithm) != known.end()) return absl::OkStatus();
     return wrong(
@@ -88,7 +84,7 @@ absl::StatusOr<Predictor::Cost> Predictor::CollectiveCost(const std::string& alg
                 time->adding_s, false};
   }
   if (!absl::IsResourceExhausted(time.status())) return time.status();
-  StrategyInfo strategy{.needs = StrategyNeeds::kProcessGroup, .algorithm = algorithm};
+  StrategyInfo strategy{.uses_group = true, .algorithm = algorithm};
   const std::optional<Scheme> scheme = SchemeOf(strategy);
   if (!scheme) return time.status();
   // A link for each rank: its part of the node's cards.
@@ -194,25 +190,25 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
 absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& point, const Cluster& cluster) const {
   const double bytes = static_cast<double>(workload_.bytes());
   const bool alone = IsAsynchronousServer(point.strategy);
-  const bool spare = absl::StartsWith(point.strategy.algorithm, "backup:");
-  ServerRun run = {.consistency = point.strategy.algorithm,
-                   .workers = point.workers,
-                   .servers = point.servers,
-                   .place = options_.place,
-                   .pipelined = options_.pipelined,
-                   .align_steps = options_.align_steps,
-                   .forward_s = workload_.forward_ms / 1e3,
-                   .backward_s = workload_.backward_ms / 1e3,
-                   .bucket_bytes = bucket_bytes_,
-                   .ready_s = ready_s_,
-                   .pushed_part = options_.wire_part,
-                   .clips = options_.clips,
-                   .delays = options_.delays,
-                   // Exactly equal workers would collide at the server in every step, which real ones do not.
-                   .jitter = (alone || spare) && options_.delays.jitter.is_zero() ? 0.02 : 0,
-                   .seed = options_.seed,
-                   .warmup_steps = static_cast<int>(options_.first_step),
-                   .steps = options_.steps};
+  ServerRun run = {
+      .consistency = point.strategy.algorithm,
+      .workers = point.workers,
+      .servers = point.servers,
+      .place = options_.place,
+      .pipelined = options_.pipelined,
+      .align_steps = options_.align_steps,
+      .forward_s = workload_.forward_ms / 1e3,
+      .backward_s = workload_.backward_ms / 1e3,
+      .bucket_bytes = bucket_bytes_,
+      .ready_s = ready_s_,
+      .pushed_part = options_.wire_part,
+      .clips = options_.clips,
+      .delays = options_.delays,
+      // Exactly equal workers would collide at the server in every step, which real ones do not.
+      .jitter = (alone || point.strategy.drops_gradients) && options_.delays.jitter.is_zero() ? 0.02 : 0,
+      .seed = options_.seed,
+      .warmup_steps = static_cast<int>(options_.first_step),
+      .steps = options_.steps};
   if (point.workers > kMostInStep) GroupStragglers(run);
   PSRING_ASSIGN_OR_RETURN(const ServerTime time, SimulateServers(run, cluster));
   Prediction prediction{
@@ -244,8 +240,8 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& point, const Cl
 absl::StatusOr<Prediction> Predictor::Predict(const PredictCase& point, const Cluster& cluster) {
   PSRING_RETURN_IF_ERROR(CheckStrategy(point.strategy));
   PSRING_RETURN_IF_ERROR(CheckWorkers(cluster, point.workers));
-  if (IsServer(point.strategy)) return Servers(point, cluster);
-  if (IsCollective(point.strategy)) return AllReduce(point, cluster);
+  if (point.strategy.uses_servers) return Servers(point, cluster);
+  if (point.strategy.uses_group) return AllReduce(point, cluster);
   // Workers do not wait for one another.
   const double compute = workload_.compute_ms() / 1e3;
   double rate = 0;
@@ -261,7 +257,7 @@ absl::StatusOr<Prediction> Predictor::Predict(const PredictCase& point, const Cl
 
 absl::StatusOr<double> Predictor::ExchangeSeconds(const PredictCase& point, const Cluster& cluster,
                                                   double bytes) const {
-  if (IsCollective(point.strategy)) {
+  if (point.strategy.uses_group) {
     PSRING_ASSIGN_OR_RETURN(const Cost cost,
                             CollectiveCost(point.strategy.algorithm, point.workers, cluster, bytes,
                                            cluster.burst_bytes * cluster.cards_per_node));

@@ -23,9 +23,8 @@ struct PredictOptions {
   BucketSizes buckets;
   ServerPlace place = ServerPlace::kRank0;
   bool pipelined = true;
-  bool align_steps =
-      false;          // all workers start every step together; a step then lasts until the worker's own end
-  double late_s = 0;  // collectives: measured delay of the slowest worker's gradient against the mean
+  bool align_steps = false;  // all workers start every step together, and a step ends with the worker's part
+  double late_s = 0;         // collectives: measured delay of the slowest worker's gradient against the mean
   uint64_t seed = 1;
   double wire_part = 1;  // bytes sent over those in float32
   bool clips = false;    // all updates wait for the norm of the whole gradient

@@ -13,16 +13,70 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/random.h"
 #include "experiments/simulator/fluid_network.h"
-#include "experiments/simulator/random.h"
 #include "experiments/simulator/server_figures.h"
 #include "experiments/simulator/server_layout.h"
-#include "experiments/simulator/server_state.h"
 #include "ps_server/consistency/admission.h"
 #include "ps_server/consistency/consistency.h"
 
 namespace psring {
 namespace {
+
+// Equal on every machine; the distributions of <random> are not.
+class RandomDurations {
+ public:
+  explicit RandomDurations(uint64_t seed) : generator_(seed) {}
+
+  double Exponential(double mean) { return -mean * std::log(Uniform()); }
+  // Mean 1, coefficient of variation `cv`.
+  double LogNormal(double cv) {
+    const double variance = std::log(1 + cv * cv);
+    return std::exp(std::sqrt(variance) * Normal() - variance / 2);
+  }
+
+ private:
+  double Uniform() { return (static_cast<double>(generator_.Next() >> 11) + 0.5) * 0x1p-53; }  // in (0, 1)
+  double Normal() { return std::sqrt(-2 * std::log(Uniform())) * std::cos(2 * M_PI * Uniform()); }
+
+  SplitMix64 generator_;
+};
+
+// What can happen next to a bucket of a group, or to the group (bucket 0).
+enum class What { kReady, kComputed, kAnnounced, kAdmitted, kArrived, kNormKnown, kServed, kAnswered };
+
+struct Event {
+  double time;
+  What what;
+  int group, bucket;
+  bool operator>(const Event& other) const {
+    return std::tie(time, what, group, bucket) > std::tie(other.time, other.what, other.group, other.bucket);
+  }
+};
+
+// One direction between a group and the servers: one bucket at a time.
+struct Lane {
+  int kind = 0;
+  bool busy = false;
+  std::deque<int> waiting;  // buckets
+};
+
+// Workers that act alike, and their current step.
+struct WorkerGroup : GroupLayout {
+  Lane push, pull;
+  int64_t step = 0, next_step = 0;
+  bool dropped = false;           // this step's gradient
+  int pushed = 0, answered = 0;   // buckets of this step
+  std::vector<int> answers_held;  // serial: buckets to pull once all are pushed
+  bool computed = false;
+  double began = 0, computed_at = 0, computing = 0;
+  double waited = 0;               // bounded staleness
+  std::vector<double> own_served;  // by bucket: when its push was an update
+  double busy_since = 0, busy = 0;
+  int64_t finished = 0;
+  int under_way = 0;                 // buckets
+  std::vector<double> read_version;  // by bucket: updates that its weights hold
+};
 
 class ServerSimulation {
  public:

@@ -27,9 +27,7 @@ const SummaryRow* Find(const std::vector<SummaryRow>& rows, const std::string& s
   return nullptr;
 }
 
-bool IsServer(const SummaryRow& row) {
-  return row.configuration.strategy.needs == StrategyNeeds::kParameterServer;
-}
+bool IsServer(const SummaryRow& row) { return row.configuration.strategy.uses_servers; }
 
 std::string TransportName(const std::string& transport, Language language) {
   if (transport == "tcp" || transport == "grpc") return "TCP";
@@ -81,7 +79,7 @@ bool NetworkDecides(const std::vector<SummaryRow>& rows, int workers) {
   const SummaryRow* none = Find(rows, "none", workers);
   return std::all_of(rows.begin(), rows.end(), [&](const SummaryRow& row) {
     return row.configuration.workers != workers || !row.measured_cost ||
-           row.configuration.strategy.needs == StrategyNeeds::kNothing || NetworkDecides(none, row);
+           !row.configuration.strategy.communicates() || NetworkDecides(none, row);
   });
 }
 
@@ -123,8 +121,7 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
   for (const int workers : counts) {
     const SummaryRow* none = Find(rows, "none", workers);
     for (const SummaryRow& group : rows) {
-      if (group.configuration.workers != workers ||
-          group.configuration.strategy.needs != StrategyNeeds::kProcessGroup) {
+      if (group.configuration.workers != workers || !group.configuration.strategy.uses_group) {
         continue;
       }
       for (const SummaryRow& server : rows) {

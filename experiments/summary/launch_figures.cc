@@ -82,7 +82,7 @@ double MeanLate(const RunRecords& records) {
 }
 
 void AddStaleness(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
-  if (configuration.strategy.needs != StrategyNeeds::kParameterServer) return;
+  if (!configuration.strategy.uses_servers) return;
   int64_t pushes = 0, sum = 0, most = 0;
   for (const RankResult& rank : records.ranks) {
     pushes += rank.pushes;
@@ -269,12 +269,12 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
     return absl::DataLossError(absl::StrCat(configuration.name(), ": no rank has measured steps"));
   }
   // Asynchronous workers divide the steps among themselves.
-  if (configuration.strategy.algorithm == "async") {
+  if (configuration.strategy.shares_steps) {
     figures.steps = static_cast<int64_t>(figures.every_step_ms.size() / records.ranks.size());
   }
   figures.wall_s = WallSeconds(records);
   if (figures.wall_s > 0) figures.samples_per_s = static_cast<double>(figures.samples) / figures.wall_s;
-  if (configuration.strategy.needs == StrategyNeeds::kNothing) figures.samples_per_s = SumOfSpeeds(records);
+  if (!configuration.strategy.communicates()) figures.samples_per_s = SumOfSpeeds(records);
   const double rank_steps = static_cast<double>(figures.every_step_ms.size());
   figures.step_ms = Mean(figures.every_step_ms);
   figures.compute_ms = Mean(compute);
@@ -284,7 +284,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   figures.payload_tx_bytes = tx / rank_steps;
   figures.payload_rx_bytes = rx / rank_steps;
   figures.wire_tx_bytes = WireBytes(configuration, records, figures.steps);
-  const bool communicates = configuration.strategy.needs != StrategyNeeds::kNothing;
+  const bool communicates = configuration.strategy.communicates();
   if (configuration.strategy.synchronous && communicates) figures.wait_ms = MeanWait(records);
   // Simulated workers share one set of weights.
   if (configuration.strategy.synchronous && communicates && !configuration.simulated()) {

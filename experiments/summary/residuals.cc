@@ -100,9 +100,7 @@ Cluster ClusterOf(const SummaryRow& row, const SummaryRow* none, const Predictio
   return cluster;
 }
 
-bool Communicates(const SummaryRow& row) {
-  return row.configuration.strategy.needs != StrategyNeeds::kNothing;
-}
+bool Communicates(const SummaryRow& row) { return row.configuration.strategy.communicates(); }
 
 const SummaryRow* NoneWithSameWorkers(const std::vector<SummaryRow>& rows, const SummaryRow& row) {
   for (const SummaryRow& other : rows) {

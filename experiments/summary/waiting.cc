@@ -34,7 +34,7 @@ int64_t LastReady(const ReadySteps& ready, int64_t step) {
 }
 
 WaitingRule RuleOf(const StrategyInfo& strategy, int workers) {
-  if (strategy.needs != StrategyNeeds::kParameterServer) return {};  // an all-reduce waits for all
+  if (!strategy.uses_servers) return {};  // an all-reduce waits for all
   const absl::StatusOr<WaitingRule> rule = ParseWaitingRule(strategy.algorithm, workers);
   return rule.ok() ? *rule : WaitingRule{};
 }
@@ -52,7 +52,7 @@ int64_t EndNs(const StepRecord& step) { return step.begin_ns + static_cast<int64
 std::vector<std::vector<StepWait>> WaitsOf(const StrategyInfo& strategy, const RunRecords& records) {
   std::vector<std::vector<StepWait>> waits;
   for (const auto& steps : records.steps) waits.emplace_back(steps.size());
-  if (strategy.needs == StrategyNeeds::kNothing) return waits;
+  if (!strategy.communicates()) return waits;
   const WaitingRule rule = RuleOf(strategy, static_cast<int>(records.steps.size()));
   const ReadySteps ready = ReadyStepsOf(records, rule.kind == WaitingRule::Kind::kBackup);
   for (size_t rank = 0; rank < records.steps.size(); ++rank) {
@@ -107,11 +107,11 @@ std::vector<WorkerFigures> WorkerFiguresOf(const StrategyInfo& strategy, const R
     if (rank >= records.ranks.size()) continue;
     const RankResult& result = records.ranks[rank];
     worker.dropped_gradients = static_cast<double>(result.dropped_gradients);
-    if (strategy.needs != StrategyNeeds::kParameterServer || result.pushes == 0) continue;
+    if (!strategy.uses_servers || result.pushes == 0) continue;
     worker.staleness_mean = static_cast<double>(result.staleness_sum) / static_cast<double>(result.pushes);
     worker.staleness_max = result.staleness_max;
   }
-  if (strategy.needs == StrategyNeeds::kParameterServer && strategy.algorithm == "async") {
+  if (strategy.shares_steps) {
     const std::vector<double> theory = StalenessOfRates(rates);
     for (size_t rank = 0; rank < workers.size(); ++rank) workers[rank].staleness_theory = theory[rank];
   }

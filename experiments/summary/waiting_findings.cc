@@ -10,9 +10,7 @@
 namespace psring {
 namespace {
 
-bool WaitsForOthers(const SummaryRow& row) {
-  return row.configuration.strategy.needs != StrategyNeeds::kNothing;
-}
+bool WaitsForOthers(const SummaryRow& row) { return row.configuration.strategy.communicates(); }
 
 bool WaitsForAll(const SummaryRow& row) {
   return WaitsForOthers(row) && row.configuration.strategy.synchronous &&

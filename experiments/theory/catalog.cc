@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -14,12 +15,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kMostNumber = 1'000'000;  // the trainer's
-
-StrategyNeeds NeedsFrom(const std::string& text) {
-  if (text == "process_group") return StrategyNeeds::kProcessGroup;
-  if (text == "parameter_server") return StrategyNeeds::kParameterServer;
-  return StrategyNeeds::kNothing;
-}
 
 absl::Status Unknown(const std::string& what, const std::string& name,
                      const std::vector<std::string>& known) {
@@ -49,14 +44,18 @@ absl::StatusOr<Catalog> CatalogFromJson(const std::string& text) {
   }
   Catalog catalog;
   for (const Json& row : json["strategies"]) {
+    const std::string needs = row.value("needs", "");
     catalog.strategies.push_back({.name = row.value("name", ""),
                                   .summary = row.value("summary", ""),
-                                  .needs = NeedsFrom(row.value("needs", "")),
+                                  .uses_group = absl::StrContains(needs, "process_group"),
+                                  .uses_servers = absl::StrContains(needs, "parameter_server"),
                                   .backend = row.value("backend", ""),
                                   .algorithm = row.value("algorithm", ""),
                                   .synchronous = row.value("synchronous", false),
                                   .single_process = row.value("single_process", false),
                                   .replicates = row.value("replicates", false),
+                                  .shares_steps = row.value("shares_steps", false),
+                                  .drops_gradients = row.value("drops_gradients", false),
                                   .default_momentum = row.value("default_momentum", 0.0),
                                   .number_letter = row.value("number", ""),
                                   .number_meaning = row.value("number_meaning", ""),
@@ -114,7 +113,7 @@ absl::Status RequireData(const Catalog& catalog, const std::string& name) {
 }
 
 bool IsAsynchronousServer(const StrategyInfo& strategy) {
-  return strategy.needs == StrategyNeeds::kParameterServer && !strategy.synchronous;
+  return strategy.uses_servers && !strategy.synchronous;
 }
 
 }  // namespace psring

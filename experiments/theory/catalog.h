@@ -10,16 +10,16 @@
 
 namespace psring {
 
-enum class StrategyNeeds { kNothing, kProcessGroup, kParameterServer };
-
 struct StrategyInfo {
-  std::string name, summary;  // with its number: "ps-ssp:2"; in the catalog without
-  StrategyNeeds needs = StrategyNeeds::kNothing;
-  std::string backend;    // whose collectives or server; empty: nobody's
-  std::string algorithm;  // of the process group, or the server's consistency
+  std::string name, summary;                      // with its number: "ps-ssp:2"; in the catalog without
+  bool uses_group = false, uses_servers = false;  // what it communicates through
+  std::string backend;                            // whose collectives or server; empty: nobody's
+  std::string algorithm;                          // of the process group, or the server's consistency
   bool synchronous = false;
   bool single_process = false;
-  bool replicates = false;  // its one process has a replica for each worker
+  bool replicates = false;    // its one process has a replica for each worker
+  bool shares_steps = false;  // workers take their steps from one common number
+  bool drops_gradients = false;
   double default_momentum = 0;
   // The number of "ps-ssp:2". No letter: the strategy takes none.
   std::string number_letter, number_meaning;
@@ -27,8 +27,9 @@ struct StrategyInfo {
   bool number_below_workers = false;
   int number = 0;
 
+  bool communicates() const { return uses_group || uses_servers; }
   // Between processes, or between the replicas of one.
-  bool moves_gradients() const { return needs != StrategyNeeds::kNothing || replicates; }
+  bool moves_gradients() const { return communicates() || replicates; }
 };
 
 struct ModelInfo {

@@ -57,21 +57,15 @@ Scheme Scheme::AllReduce(const std::string& algorithm) {
 }
 
 std::optional<Scheme> SchemeOf(const StrategyInfo& strategy, const ScheduleTable& rows) {
-  switch (strategy.needs) {
-    case StrategyNeeds::kNothing:
-      return Scheme::kNone;
-    case StrategyNeeds::kProcessGroup: {
-      const ScheduleRow* row = FindSchedule(strategy.algorithm, rows);
-      if (row == nullptr || row->cost == nullptr) return std::nullopt;
-      return Scheme{Scheme::Kind::kAllReduce, row};
-    }
-    case StrategyNeeds::kParameterServer:
-      if (strategy.algorithm == "sync") return Scheme::kServerSync;
-      if (strategy.algorithm == "async" || strategy.algorithm.starts_with("ssp:"))
-        return Scheme::kServerAsync;
-      return std::nullopt;
+  if (!strategy.communicates()) return Scheme::kNone;
+  if (strategy.uses_group && strategy.uses_servers) return std::nullopt;
+  if (strategy.uses_group) {
+    const ScheduleRow* row = FindSchedule(strategy.algorithm, rows);
+    if (row == nullptr || row->cost == nullptr) return std::nullopt;
+    return Scheme{Scheme::Kind::kAllReduce, row};
   }
-  return std::nullopt;
+  if (strategy.drops_gradients) return std::nullopt;
+  return strategy.synchronous ? Scheme::kServerSync : Scheme::kServerAsync;
 }
 
 CommTerms TermsOf(const CommPattern& pattern, double bytes) {

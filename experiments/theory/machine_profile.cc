@@ -212,8 +212,7 @@ absl::StatusOr<std::vector<MachineProfile>> ProfilesOfBench(const std::string& s
         row.value("type", "") != "float") {
       continue;
     }
-    const StrategyInfo strategy{.needs = StrategyNeeds::kProcessGroup,
-                                .algorithm = row.value("algorithm", "")};
+    const StrategyInfo strategy{.uses_group = true, .algorithm = row.value("algorithm", "")};
     const std::optional<Scheme> scheme = SchemeOf(strategy);
     const int workers = row.value("workers", 0);
     if (!scheme || workers < 2) continue;

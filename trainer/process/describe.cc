@@ -47,6 +47,8 @@ std::string DescribeAsJson() {
                           {"synchronous", row.synchronous},
                           {"single_process", row.single_process},
                           {"replicates", row.replicates},
+                          {"shares_steps", row.shares_steps},
+                          {"drops_gradients", row.drops_gradients},
                           {"default_momentum", row.default_momentum},
                           {"number", row.number.letter},
                           {"number_meaning", row.number.meaning},

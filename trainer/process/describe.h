@@ -9,7 +9,7 @@
 namespace psring {
 
 // {"strategies": [{name, summary, needs, backend, algorithm, synchronous, single_process, replicates,
-// default_momentum}],
+// shares_steps, drops_gradients, default_momentum, number...}],
 //  "models": [{name, summary, default_lr, default_async_lr, parameters}], "data": [{name, summary}]}
 // `needs`: "nothing", "process_group", "parameter_server", or the last two joined by "+". `parameters`: for
 // 28x28 pictures.

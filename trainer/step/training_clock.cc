@@ -1,13 +1,11 @@
 #include "trainer/step/training_clock.h"
 
 #include <algorithm>
-#include <string_view>
 
 namespace psring {
 
 StepCounting CountingOf(const StrategyRow& strategy) {
-  return {.each_push = strategy.asynchronous(),
-          .shares_steps = strategy.asynchronous() && std::string_view(strategy.algorithm) == "async"};
+  return {.each_push = strategy.asynchronous(), .shares_steps = strategy.shares_steps};
 }
 
 void TrainingClock::ResumeAt(int64_t step, int64_t samples, int beyond) {

@@ -120,7 +120,8 @@ const std::vector<StrategyRow>& Strategies() {
        .single_process = false,
        .default_momentum = .9,
        .make = MakeParameterServer,
-       .number = {.letter = "B", .meaning = "spare workers", .least = 0, .below_workers = true}},
+       .number = {.letter = "B", .meaning = "spare workers", .least = 0, .below_workers = true},
+       .drops_gradients = true},
       {.name = "ps-ssp",
        .summary = "parameter server, one update per gradient, no worker more than K steps ahead",
        .needs = {.servers = true},
@@ -140,7 +141,8 @@ const std::vector<StrategyRow>& Strategies() {
        .synchronous = false,
        .single_process = false,
        .default_momentum = 0,
-       .make = MakeParameterServer},
+       .make = MakeParameterServer,
+       .shares_steps = true},
   };
   return strategies;
 }

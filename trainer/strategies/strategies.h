@@ -84,7 +84,9 @@ struct StrategyRow {
   double default_momentum;
   absl::StatusOr<Strategy> (*make)(const StrategyContext& context);
   StrategyNumber number = {};
-  bool replicates = false;  // one process with a replica of the model on each of several devices
+  bool replicates = false;       // one process with a replica of the model on each of several devices
+  bool shares_steps = false;     // workers take their steps from one common number
+  bool drops_gradients = false;  // those of the slowest workers of a step
 
   bool has_number() const { return *number.letter != 0; }
   // Each push to a server is an update of its own.

@@ -88,7 +88,7 @@ absl::Status VirtualTraining::Prepare() {
       logical_, LogicalWorkers::Create(options_, run_.workers, run_.data, run_.device, copies_each));
   for (const std::string& warning : logical_->warnings()) run_.on_warning(warning);
   const std::string algorithm = AlgorithmOf(*row, options_.strategy);
-  shares_steps_ = algorithm == "async";
+  shares_steps_ = row->shares_steps;
   const bool has_server = row->needs.servers;
   const int servers = topology_ == Topology::kAlone ? run_.workers : 1;
   const ServerJob job = logical_->JobOf(has_server ? algorithm : "sync", run_.workers / servers);

@@ -42,7 +42,7 @@ std::vector<std::string> NamesOf(const BenchPlan& plan) {
   return names;
 }
 
-TEST(BenchSizes, GrowByAFactorOrAStepUpToTheLast) {
+TEST(BenchSizes, GrowByAFactorOrAStepUpToTheLargest) {
   EXPECT_THAT(*SizesOf({.least = 8, .most = 64, .step_factor = 2}), ElementsAre(8, 16, 32, 64));
   EXPECT_THAT(*SizesOf({.least = 8, .most = 63, .step_factor = 2}), ElementsAre(8, 16, 32));
   EXPECT_THAT(*SizesOf({.least = 8, .most = 30, .step_bytes = 10}), ElementsAre(8, 18, 28));
@@ -51,12 +51,12 @@ TEST(BenchSizes, GrowByAFactorOrAStepUpToTheLast) {
   EXPECT_THAT(*SizesOf({.least = 0, .most = 4, .step_bytes = 4}), ElementsAre(0, 4));
 }
 
-TEST(BenchSizes, AListIsTakenAsItIs) {
+TEST(BenchSizes, AListIsUsedUnchanged) {
   EXPECT_THAT(*SizesOf({.list = {25, 4}}), ElementsAre(25, 4));
   EXPECT_THAT(SizesOf({.list = {25, 25}}).status().message(), HasSubstr("twice"));
 }
 
-TEST(BenchSizes, NonsenseIsRefused) {
+TEST(BenchSizes, InvalidSizesAreRejected) {
   EXPECT_THAT(SizesOf({.least = 9, .most = 8}).status().message(), HasSubstr("above"));
   EXPECT_THAT(SizesOf({.least = 1, .most = 8, .step_bytes = 1, .step_factor = 2}).status().message(),
               HasSubstr("exclude"));
@@ -92,7 +92,7 @@ absl::StatusOr<BenchPlan> GpuPlanOf(BenchRequest request) {
   return MakeBenchPlan(request, catalog, absl::OkStatus());
 }
 
-TEST(BenchPlan, OnGpusOursAndNcclsStandSideBySide) {
+TEST(BenchPlan, OnGpusNativeAndNcclAreCompared) {
   const auto plan = GpuPlanOf({});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(NamesOf(*plan), ElementsAre("native/ring/cuda_ipc/shared", "native/direct/cuda_ipc/shared",
@@ -101,7 +101,7 @@ TEST(BenchPlan, OnGpusOursAndNcclsStandSideBySide) {
   EXPECT_THAT(plan->notes, testing::IsEmpty());
 }
 
-TEST(BenchPlan, NcclsSocketsHaveProcessesOfTheirOwn) {
+TEST(BenchPlan, NcclOverSocketsGetsItsOwnProcesses) {
   const auto plan = GpuPlanOf({.backends = {"nccl"}, .transports = {"auto", "tcp"}});
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->launches.size(), 2);
@@ -109,27 +109,27 @@ TEST(BenchPlan, NcclsSocketsHaveProcessesOfTheirOwn) {
   EXPECT_THAT(plan->launches[1].combinations, ElementsAre(1));
 }
 
-TEST(BenchPlan, MoreRanksThanGpusMustBeAskedForAndIsSaid) {
+TEST(BenchPlan, MoreRanksThanGpusNeedOversubscribeAndAddANote) {
   EXPECT_THAT(GpuPlanOf({.workers = {4}}).status().message(),
-              HasSubstr("--workers 4 on 2 GPUs: take fewer, or give --oversubscribe"));
+              HasSubstr("--workers 4 on 2 GPUs: use fewer, or --oversubscribe"));
   const auto plan = GpuPlanOf({.workers = {4}, .oversubscribe = true});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(plan->notes, ElementsAre("ranks share GPUs: functional, not a measurement"));
 }
 
-TEST(BenchPlan, WhatIsOfTheHostIsRefusedOnGpus) {
+TEST(BenchPlan, HostOnlyFlagsAreRejectedOnGpus) {
   EXPECT_THAT(GpuPlanOf({.backends = {"gloo"}}).status().message(),
               HasSubstr("for native and nccl; gloo works"));
-  EXPECT_THAT(GpuPlanOf({.collectives = {kPushPull}}).status().message(), HasSubstr("leave --device out"));
-  EXPECT_THAT(GpuPlanOf({.limits = true}).status().message(), HasSubstr("leave --device or --limits out"));
+  EXPECT_THAT(GpuPlanOf({.collectives = {kPushPull}}).status().message(), HasSubstr("omit --device"));
+  EXPECT_THAT(GpuPlanOf({.limits = true}).status().message(), HasSubstr("omit --device or --limits"));
   EXPECT_THAT(GpuPlanOf({.buffers = {"huge"}}).status().message(), HasSubstr("private and shared"));
-  EXPECT_THAT(GpuPlanOf({.transports = {"shm"}}).status().message(), HasSubstr("'shm' is no transport"));
+  EXPECT_THAT(GpuPlanOf({.transports = {"shm"}}).status().message(), HasSubstr("'shm' is not a transport"));
   EXPECT_THAT(PlanOf({.transports = {"cuda_ipc"}}).status().message(),
-              HasSubstr("'cuda_ipc' is no transport"));
+              HasSubstr("'cuda_ipc' is not a transport"));
   EXPECT_THAT(PlanOf({.oversubscribe = true}).status().message(), HasSubstr("is for --device cuda"));
 }
 
-TEST(BenchPlan, MpisTransportsAreLaunchesAndOthersJoinTheirs) {
+TEST(BenchPlan, EachMpiTransportIsALaunchThatOthersJoin) {
   const auto plan = PlanOf({});
   ASSERT_TRUE(plan.ok());
   ASSERT_EQ(plan->launches.size(), 2);
@@ -141,7 +141,7 @@ TEST(BenchPlan, MpisTransportsAreLaunchesAndOthersJoinTheirs) {
   EXPECT_EQ(plan->iterations, 7);  // 20 in 3 rounds
 }
 
-TEST(BenchPlan, WithoutMpiOneLaunchDoesItAll) {
+TEST(BenchPlan, WithoutMpiThereIsOneLaunch) {
   const auto plan = PlanOf({.backends = {"native", "gloo"}});
   ASSERT_TRUE(plan.ok());
   ASSERT_EQ(plan->launches.size(), 1);
@@ -151,7 +151,7 @@ TEST(BenchPlan, WithoutMpiOneLaunchDoesItAll) {
   EXPECT_EQ(plan->iterations, 20);
 }
 
-TEST(BenchPlan, EveryNumberOfWorkersIsALaunchOfItsOwn) {
+TEST(BenchPlan, EachNumberOfWorkersIsALaunch) {
   const auto plan =
       PlanOf({.backends = {"native"}, .algorithms = {"ring"}, .transports = {"tcp"}, .workers = {2, 4, 2}});
   ASSERT_TRUE(plan.ok());
@@ -161,7 +161,7 @@ TEST(BenchPlan, EveryNumberOfWorkersIsALaunchOfItsOwn) {
   EXPECT_EQ(plan->rounds, 3);
 }
 
-TEST(BenchPlan, TheParameterServerHasProcessesOfItsOwn) {
+TEST(BenchPlan, TheParameterServerGetsItsOwnProcesses) {
   const auto plan = PlanOf({.backends = {"native"},
                             .algorithms = {"ring"},
                             .transports = {"tcp"},
@@ -182,7 +182,7 @@ TEST(BenchPlan, TheParameterServerHasProcessesOfItsOwn) {
   EXPECT_TRUE(alone->launches[1].limits);
 }
 
-TEST(BenchPlan, NamedAloneWhatIsNotOfferedIsRefusedAndSaysWhatIs) {
+TEST(BenchPlan, UnofferedNamesAreRejectedWithTheOfferedOnes) {
   const auto message = [](const BenchRequest& request) {
     return std::string(PlanOf(request).status().message());
   };
@@ -200,14 +200,14 @@ TEST(BenchPlan, NamedAloneWhatIsNotOfferedIsRefusedAndSaysWhatIs) {
               HasSubstr("4 bytes"));
 }
 
-TEST(BenchPlan, InACrossProductItIsLeftOutWithANote) {
+TEST(BenchPlan, UnofferedCombinationsAreOmittedWithANote) {
   const auto plan = PlanOf({.backends = {"native", "gloo"}, .algorithms = {"direct"}, .transports = {"tcp"}});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(NamesOf(*plan), ElementsAre("native/direct/tcp/private"));
   EXPECT_THAT(plan->notes, ElementsAre(HasSubstr("gloo all_reduce has no algorithm 'direct'")));
 }
 
-TEST(BenchPlan, WithoutMpirunMpiIsLeftOutUnlessItWasNamed) {
+TEST(BenchPlan, WithoutMpirunMpiIsOmittedUnlessNamed) {
   const absl::Status none = absl::NotFoundError("install openmpi-bin");
   const auto plan = PlanOf({}, none);
   ASSERT_TRUE(plan.ok());
@@ -216,7 +216,7 @@ TEST(BenchPlan, WithoutMpirunMpiIsLeftOutUnlessItWasNamed) {
   EXPECT_EQ(PlanOf({.backends = {"mpi"}}, none).status(), none);
 }
 
-TEST(BenchPlan, MemoryIsThatOfTheLargestLaunch) {
+TEST(BenchPlan, MemoryIsTheLargestLaunchs) {
   const auto plan = PlanOf({.backends = {"native"},
                             .algorithms = {"ring"},
                             .transports = {"shm"},

@@ -123,7 +123,7 @@ TEST_F(BenchTest, ADryRunPrintsThePlanAndWritesNothing) {
   EXPECT_TRUE(fs::is_empty(root_ / "work"));
 }
 
-TEST_F(BenchTest, ABenchmarkPrintsATableACombinationAndLeavesAFolder) {
+TEST_F(BenchTest, PrintsATablePerCombinationAndWritesARunFolder) {
   const Outcome outcome =
       Run({"--backend", "native", "--algorithm", "ring,star", "--transport", "tcp", "--workers", "3", "-b",
            "4K", "-e", "64K", "-n", "3", "-o", "sum", "--limits", "-J", "out.json"});
@@ -160,7 +160,7 @@ TEST_F(BenchTest, ABenchmarkPrintsATableACombinationAndLeavesAFolder) {
 }
 
 // Over every backend of this build.
-TEST_F(BenchTest, EveryCollectiveIsRightInEveryTypeAndReduction) {
+TEST_F(BenchTest, EveryCollectiveIsCorrectForEveryTypeAndReduction) {
   const Outcome outcome =
       Run({"--collective", "all_reduce,reduce_scatter,all_gather,broadcast", "-d", "all", "-o", "all",
            "--workers", "3", "--root", "2", "--sizes", "12,1000,20K", "-n", "2", "-w", "0", "--rounds", "1"});
@@ -181,7 +181,7 @@ TEST_F(BenchTest, EveryCollectiveIsRightInEveryTypeAndReduction) {
   EXPECT_EQ(roots, (std::set<std::string>{"-1", "2"}));
 }
 
-TEST_F(BenchTest, TheParameterServersRoundStandsInTheSameTable) {
+TEST_F(BenchTest, TheParameterServersRoundHasTheSameTable) {
   const Outcome outcome =
       Run({"--collective", "ps_push_pull", "--workers", "3", "-b", "4K", "-e", "64K", "-n", "3"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
@@ -196,7 +196,7 @@ TEST_F(BenchTest, TheParameterServersRoundStandsInTheSameTable) {
   }
 }
 
-TEST_F(BenchTest, ASignalEndsEverythingQuicklyAndIsTheExitCode) {
+TEST_F(BenchTest, ASignalEndsAllProcessesAndSetsTheExitCode) {
   for (const auto& [signal, name] : {std::pair{SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}}) {
     const pid_t psring = StartLong();
     const absl::Time begin = absl::Now();
@@ -210,7 +210,7 @@ TEST_F(BenchTest, ASignalEndsEverythingQuicklyAndIsTheExitCode) {
   }
 }
 
-TEST_F(BenchTest, AKilledWorkerIsNamedAndThereIsNoFigure) {
+TEST_F(BenchTest, AKilledWorkerIsNamedAndNoResultIsPrinted) {
   const pid_t psring = StartLong();
   const std::vector<int> workers = Workers();
   ASSERT_EQ(workers.size(), 2);

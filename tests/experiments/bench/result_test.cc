@@ -76,7 +76,7 @@ TEST_F(BenchResultTest, TheTimeIsTheMedianOverAllRounds) {
   EXPECT_DOUBLE_EQ(table.cells[0].out_of_place.NearestRank(50), 500);
 }
 
-TEST_F(BenchResultTest, SharedMemoryIsHeldAgainstFusedAddingAndTcpAgainstTheRing) {
+TEST_F(BenchResultTest, TheLimitIsFusedAddingForSharedMemoryAndARingForTcp) {
   SayAll();
   const BenchTable& shm = result.tables()[0];
   const BenchTable& tcp = result.tables()[1];
@@ -84,16 +84,16 @@ TEST_F(BenchResultTest, SharedMemoryIsHeldAgainstFusedAddingAndTcpAgainstTheRing
   EXPECT_NEAR(result.RowOf(tcp, tcp.cells[0], 0).out_of_place.percent_of_limit, 100 * 500 / 550.0, 1e-9);
 }
 
-TEST_F(BenchResultTest, WhatItReallyRanOverDecides) {
+TEST_F(BenchResultTest, TheLimitIsForTheTransportThatWasUsed) {
   Say(R"({"event":"start","groups":[{"backend":"native","algorithm":"ring","transport":"tcp"}]})");
   Say(RowLine(0, "500,500"));
   Say(LimitLine("tcp", 500));
   const BenchTable& table = result.tables()[0];
   EXPECT_NEAR(result.RowOf(table, table.cells[0], 0).out_of_place.percent_of_limit, 100, 1e-9);
-  EXPECT_THAT(BenchTablesText(request, result, {}), HasSubstr("--transport shm was asked for, and tcp"));
+  EXPECT_THAT(BenchTablesText(request, result), HasSubstr("--transport shm was asked for, and tcp"));
 }
 
-TEST(MeasuredLimits, AServersRoundIsHeldAgainstTheBareRoundOfItsKind) {
+TEST(MeasuredLimits, AServersRoundHasItsOwnLimits) {
   MeasuredLimits limits;
   limits.Add(1, "raw", kPushPull, 1000000, {500});
   limits.Add(1, "fused", kPushPull, 1000000, {100});
@@ -106,7 +106,7 @@ TEST(MeasuredLimits, AServersRoundIsHeldAgainstTheBareRoundOfItsKind) {
   EXPECT_THAT(limits.Text(1), HasSubstr("500.0       100.0"));
 }
 
-TEST(MeasuredLimits, ThereIsNoneForOneWorkerNorForMixedTransports) {
+TEST(MeasuredLimits, OneWorkerAndMixedTransportsHaveNoLimit) {
   MeasuredLimits limits;
   limits.Add(1, "tcp", "all_reduce", 1000, {5});
   limits.Add(2, "tcp", "all_reduce", 1000, {5});
@@ -126,7 +126,7 @@ TEST_F(BenchResultTest, MissingSamplesAreNamed) {
   EXPECT_THAT(other.RequireComplete().message(), HasSubstr("3 of 4"));
 }
 
-TEST_F(BenchResultTest, OtherLinesAreNone) {
+TEST_F(BenchResultTest, OtherLinesAreIgnored) {
   EXPECT_FALSE(result.Note(plan.launches[0], "hello"));
   EXPECT_FALSE(result.Note(plan.launches[0], "{\"a\":1}"));
   EXPECT_FALSE(result.Note(plan.launches[0], "{broken"));
@@ -134,11 +134,10 @@ TEST_F(BenchResultTest, OtherLinesAreNone) {
   EXPECT_TRUE(result.tables()[0].cells.empty());
 }
 
-TEST_F(BenchResultTest, OnlyRowsAreNoComments) {
+TEST_F(BenchResultTest, AllLinesExceptRowsAreComments) {
   SayAll();
   int rows = 0;
-  for (absl::string_view line :
-       absl::StrSplit(BenchTablesText(request, result, {}), '\n', absl::SkipEmpty())) {
+  for (absl::string_view line : absl::StrSplit(BenchTablesText(request, result), '\n', absl::SkipEmpty())) {
     if (line[0] == '#') continue;
     ++rows;
     const std::vector<std::string> columns = absl::StrSplit(line, ' ', absl::SkipEmpty());
@@ -146,7 +145,7 @@ TEST_F(BenchResultTest, OnlyRowsAreNoComments) {
     EXPECT_EQ(columns[0], "1000000");
   }
   EXPECT_EQ(rows, 2);
-  const std::string text = BenchTablesText(request, result, {});
+  const std::string text = BenchTablesText(request, result);
   EXPECT_THAT(text, HasSubstr("=== all_reduce, gloo ring_chunked over tcp, private buffers, 4 workers"));
   EXPECT_THAT(text, HasSubstr("# Out of bounds values : 0 OK"));
   EXPECT_THAT(text, HasSubstr("# Summary: all_reduce, 4 workers"));
@@ -181,14 +180,14 @@ TEST_F(BenchResultTest, TheJsonIsNcclTestsWithMore) {
   EXPECT_EQ(row["min_us"], 400);
 }
 
-TEST_F(BenchResultTest, UncheckedIsNullAndNotRight) {
+TEST_F(BenchResultTest, UncheckedIsNull) {
   Say(RowLine(0, "1,2", -1));
   const auto json = nlohmann::json::parse(BenchJson(request, result, {}));
   EXPECT_TRUE(json["results"][0]["out_of_place"]["nwrong"].is_null());
   EXPECT_TRUE(json["results"][0]["percent_of_limit"].is_null());
 }
 
-TEST_F(BenchResultTest, TheCsvHasAsManyFieldsAsItsHead) {
+TEST_F(BenchResultTest, CsvRowsHaveAsManyFieldsAsTheHeader) {
   SayAll();
   const std::vector<std::string> lines =
       absl::StrSplit(BenchCsv(request, result, {.run_id = "r"}), '\n', absl::SkipEmpty());
@@ -198,7 +197,7 @@ TEST_F(BenchResultTest, TheCsvHasAsManyFieldsAsItsHead) {
   EXPECT_EQ(fields(lines[0]), fields(lines[2]));
 }
 
-TEST(OneLine, SaysWhoAndWhy) {
+TEST(OneLine, NamesTheProcessAndTheCause) {
   EXPECT_EQ(OneLineOf("2 workers: rank 1 ended with exit code 1; its last lines:\n  | {\"x\":1}\n"
                       "  | ring_worker: all_reduce, 4 bytes: rank 1 has 3 wrong elements"),
             "2 workers: all_reduce, 4 bytes: rank 1 has 3 wrong elements");

@@ -47,7 +47,7 @@ class OthersCollectives : public OtherCollectivesTest, public testing::WithParam
   }
 };
 
-TEST_P(OthersCollectives, AreComparedWithOursOverTheSameWires) {
+TEST_P(OthersCollectives, AreComparedWithOursOverTheSameTransport) {
   const Outcome outcome =
       Run({"compare", "--data", "synthetic", "--strategies", absl::StrCat("ring,", GetParam()), "--workers",
            "2", "--repeats", "1", "--steps", "4", "--samples", "640", "--batch", "32"});
@@ -99,7 +99,7 @@ TEST_P(OthersCollectives, AKilledRankEndsTheRest) {
   ExpectNoProcessWith(out);
 }
 
-TEST_P(OthersCollectives, AKilledPsringTakesItsRanksAlong) {
+TEST_P(OthersCollectives, KillingPsringEndsItsRanks) {
   const std::string out = (root_ / "out-folder").string();
   const pid_t psring = StartLongTraining(out);
   kill(psring, SIGKILL);

@@ -52,7 +52,7 @@ TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
   EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 2) << manifest["link"];
 }
 
-TEST_F(VirtualClusterTest, RanksOfOneProcessShareOneLink) {
+TEST_F(VirtualClusterTest, RanksOfOneProcessShareALink) {
   const Outcome outcome = Run({"compare", "--data", "synthetic", "--strategies", "ring,ps-sync", "--workers",
                                "2,4", "--ranks_per_process", "2", "--repeats", "1", "--steps", "4",
                                "--no_eval", "--batch", "16", "--link", "1gbit"});
@@ -83,7 +83,7 @@ TEST_F(VirtualClusterTest, RanksOfOneProcessShareOneLink) {
   EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 2) << manifest["link"];
 }
 
-TEST_F(VirtualClusterTest, TheClusterIsRemovedWithAKilledPsring) {
+TEST_F(VirtualClusterTest, KillingPsringRemovesTheCluster) {
   const std::string out = (root_ / "out-folder").string();
   const pid_t psring = Start({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ps-sync",
                               "--workers", "2", "--epochs", "1000", "--out", out, "--link", "1gbit"});
@@ -103,7 +103,7 @@ TEST_F(VirtualClusterTest, TheClusterIsRemovedWithAKilledPsring) {
 
 class SignalTest : public PsringEndsTest, public testing::WithParamInterface<int> {};
 
-TEST_P(SignalTest, EndsEverythingQuicklyAndIsTheExitCode) {
+TEST_P(SignalTest, EndsAllProcessesAndSetsTheExitCode) {
   const std::string out = (root_ / "out-folder").string();
   const pid_t psring = Start({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ps-sync",
                               "--workers", "2", "--epochs", "1000", "--out", out});
@@ -121,7 +121,7 @@ TEST_P(SignalTest, EndsEverythingQuicklyAndIsTheExitCode) {
 INSTANTIATE_TEST_SUITE_P(Signals, SignalTest, testing::Values(SIGINT, SIGTERM, SIGHUP),
                          [](const auto& info) { return sigabbrev_np(info.param); });
 
-TEST_F(PsringEndsTest, AKilledWorkerIsNamedAndEndsTheRest) {
+TEST_F(PsringEndsTest, AKilledWorkerIsNamedAndEndsTheJob) {
   const std::string out = (root_ / "out-folder").string();
   const pid_t psring = Start({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ring",
                               "--workers", "2", "--epochs", "1000", "--out", out});

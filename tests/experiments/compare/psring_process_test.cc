@@ -120,7 +120,7 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
   }
 }
 
-TEST_F(PsringTest, CudaIsRefusedWhereThereIsNone) {
+TEST_F(PsringTest, CudaIsRejectedWithoutAGpu) {
   if (fs::exists("/dev/nvidia0")) GTEST_SKIP() << "this machine has a GPU";
   const Outcome outcome = Run({"compare", "--device", "cuda"});
   EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
@@ -128,7 +128,7 @@ TEST_F(PsringTest, CudaIsRefusedWhereThereIsNone) {
   EXPECT_TRUE(fs::is_empty(root_ / "work"));
 }
 
-TEST_F(PsringTest, HelpAndVersionAreForStdout) {
+TEST_F(PsringTest, HelpAndVersionGoToStdout) {
   for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--version"},
                                                     {"--help"},
                                                     {"compare", "--help"},
@@ -151,7 +151,7 @@ TEST_F(PsringTest, ADryRunPrintsThePlanAndWritesNothing) {
   EXPECT_TRUE(fs::is_empty(root_ / "work"));
 }
 
-TEST_F(PsringTest, DoctorSaysWhatIsHere) {
+TEST_F(PsringTest, DoctorReportsThisMachine) {
   const Outcome outcome = Run({"doctor"});
   EXPECT_TRUE(outcome.exit_code == 0 || outcome.exit_code == 1) << outcome.err;
   for (const char* what :
@@ -160,7 +160,7 @@ TEST_F(PsringTest, DoctorSaysWhatIsHere) {
   }
 }
 
-TEST_F(PsringTest, AComparisonLeavesAFolderWithEverythingInIt) {
+TEST_F(PsringTest, AComparisonWritesACompleteRunFolder) {
   const Outcome outcome = Run({"compare",
                                "--data",
                                "synthetic",
@@ -221,8 +221,8 @@ TEST_F(PsringTest, AComparisonLeavesAFolderWithEverythingInIt) {
   ChromeTraceCheck::Expect(trace);
 }
 
-// A live run with a straggler; its weights made again; then the same in simulated time.
-TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulatedLikeItWas) {
+// A live run with a straggler; its replay; then the same in simulated time.
+TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulated) {
   const Outcome live = Run({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ps-async",
                             "--workers", "3", "--straggler", "1:2", "--steps", "60", "--batch", "32",
                             "--target_accuracy", "0.01", "--out", "live"});
@@ -237,7 +237,7 @@ TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulatedLikeItWas) {
 
   const Outcome again = Run({"replay", "live"});
   EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
-  EXPECT_TRUE(absl::StrContains(again.out, "180 updates made again")) << again.out;
+  EXPECT_TRUE(absl::StrContains(again.out, "180 updates repeated")) << again.out;
   EXPECT_TRUE(absl::StrContains(again.out, "bit for bit")) << again.out;
 
   const Outcome like =
@@ -261,10 +261,10 @@ TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulatedLikeItWas) {
   ASSERT_TRUE(std::ofstream(arrivals, std::ios::binary) << bytes);
   const Outcome differs = Run({"replay", "live"});
   EXPECT_EQ(differs.exit_code, 1) << differs.out;
-  EXPECT_TRUE(absl::StrContains(differs.err, "1 of 1 runs came out differently")) << differs.err;
+  EXPECT_TRUE(absl::StrContains(differs.err, "1 of 1 runs differ")) << differs.err;
 }
 
-TEST_F(PsringTest, RatesArePickedOnSamplesThatNobodyTrainsOn) {
+TEST_F(PsringTest, RatesArePickedOnHeldOutSamples) {
   const Outcome outcome = Run({"compare",   "--data",       "synthetic",       "--model",
                                "mlp-small", "--strategies", "ps-async",        "--workers",
                                "4",         "--clock",      "virtual",         "--compute_ms",
@@ -286,7 +286,7 @@ TEST_F(PsringTest, RatesArePickedOnSamplesThatNobodyTrainsOn) {
 }
 
 // Where this machine makes no namespaces this is what it does; it can everywhere.
-TEST_F(PsringTest, WithoutNamespacesTheTransportsHoldBack) {
+TEST_F(PsringTest, WithoutNamespacesTheTransportsLimitTheRate) {
   const Outcome outcome = Run({"compare",
                                "--data",
                                "synthetic",
@@ -321,7 +321,7 @@ TEST_F(PsringTest, WithoutNamespacesTheTransportsHoldBack) {
   EXPECT_EQ(compared, 2);
 }
 
-TEST_F(PsringTest, AReplayedWorkloadMovesItsTrueSizes) {
+TEST_F(PsringTest, AReplayedWorkloadSendsItsRecordedSizes) {
   ASSERT_TRUE(std::ofstream(root_ / "work/mine.csv")
               << "# batch: 8\n# device: mine\n# forward_ms: 5\n"
                  "name,bytes,ready_ms\nlast,4000,1\nfirst,1000000,9\n");
@@ -344,7 +344,7 @@ TEST_F(PsringTest, AReplayedWorkloadMovesItsTrueSizes) {
   EXPECT_EQ(compared, 2);
 }
 
-TEST_F(PsringTest, PredictionsStandBesideWhatWasMeasuredAndResidualsAddUp) {
+TEST_F(PsringTest, PredictionsAreComparedWithMeasurementsAndResidualsAddUp) {
   ASSERT_TRUE(std::ofstream(root_ / "work/mine.csv")
               << "# batch: 8\n# device: mine\n# forward_ms: 5\n"
                  "name,bytes,ready_ms\nlast,1200000,1\nfirst,1000000,9\n");

@@ -86,7 +86,7 @@ TEST_F(ReadAlongTest, ALivePageShowsTheRunAndEndsWithIt) {
   EXPECT_EQ(Get(port, "/live.json"), "");
 }
 
-TEST_F(ReadAlongTest, WorkersAndServersTellTheirFigures) {
+TEST_F(ReadAlongTest, WorkersAndServersServeMetrics) {
   Started run(Command(PSRING_BINARY,
                       absl::StrCat("train --strategy ps-async --workers 2 --data synthetic --steps 100000 "
                                    "--metrics_port 0 --out ",
@@ -117,7 +117,7 @@ TEST_F(ReadAlongTest, WorkersAndServersTellTheirFigures) {
   EXPECT_FALSE(WaitUntil(run, [] { return false; }));
 }
 
-TEST_F(ReadAlongTest, EventFilesStandBesideTheRun) {
+TEST_F(ReadAlongTest, EventFilesAreWrittenToTheRunFolder) {
   Started run(
       Command(PSRING_BINARY, absl::StrCat("train --strategy ring --workers 2 --data synthetic --steps 5 "
                                           "--tensorboard --out ",
@@ -138,7 +138,7 @@ TEST_F(ReadAlongTest, EventFilesStandBesideTheRun) {
   }
 }
 
-TEST_F(ReadAlongTest, FlagsThatDoNothingAreRefused) {
+TEST_F(ReadAlongTest, FlagsWithoutEffectAreRejected) {
   const auto refused = [&](const std::string& flags, const std::string& why) {
     Started run(Command(PSRING_BINARY, absl::StrCat("train --data synthetic --steps 1 ", flags)), {});
     EXPECT_FALSE(WaitUntil(run, [] { return false; }));

@@ -60,7 +60,7 @@ class RunsAtOnceTest : public LaunchTest {
 
 class EveryVerb : public RunsAtOnceTest, public testing::WithParamInterface<const char*> {};
 
-TEST_P(EveryVerb, RunsOfTheSameSecondHaveAFolderEach) {
+TEST_P(EveryVerb, RunsStartedInTheSameSecondGetSeparateFolders) {
   constexpr int kRuns = 4;
   StartedOnes ones = StartAtOnce(kRuns, GetParam());
   ASSERT_TRUE(WaitForAll(ones));
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "synthetic --steps 4 --batch 8 --no_eval --link none"),
     [](const auto& info) { return std::string(info.param).substr(0, std::string(info.param).find(' ')); });
 
-TEST_F(RunsAtOnceTest, OfTwoRunsIntoOneFolderTheSecondIsRefusedBeforeItStarts) {
+TEST_F(RunsAtOnceTest, ASecondRunIntoTheSameFolderIsRejectedBeforeItStarts) {
   fs::create_directory("empty");
   for (const char* verb : {kTrain, kPredict, kBench}) {
     for (const std::string out : {"new", "empty", "of/several/parts/"}) {
@@ -109,7 +109,7 @@ TEST_F(RunsAtOnceTest, OfTwoRunsIntoOneFolderTheSecondIsRefusedBeforeItStarts) {
   }
 }
 
-TEST_F(RunsAtOnceTest, AFolderOfARunThatWasKilledIsRefused) {
+TEST_F(RunsAtOnceTest, TheFolderOfAKilledRunIsRejected) {
   {
     Started killed(Command(PSRING_BINARY, absl::StrCat(kTrainForLong, " --out run")), {});
     ASSERT_TRUE(Trains(killed, "run")) << killed.Story();
@@ -121,7 +121,7 @@ TEST_F(RunsAtOnceTest, AFolderOfARunThatWasKilledIsRefused) {
             "results there; choose another folder\n");
 }
 
-TEST_F(RunsAtOnceTest, ARunThatIsRefusedAfterTheFirstLookLeavesNothing) {
+TEST_F(RunsAtOnceTest, ARunRejectedAfterTheProbeLeavesNothing) {
   for (const std::string out : {"", " --out new/folder"}) {
     StartedOnes ones = StartAtOnce(1, absl::StrCat(kTrainForLong, " --time_budget 1s", out));
     ASSERT_TRUE(WaitForAll(ones));
@@ -130,7 +130,7 @@ TEST_F(RunsAtOnceTest, ARunThatIsRefusedAfterTheFirstLookLeavesNothing) {
   }
 }
 
-TEST_F(RunsAtOnceTest, ATrainingIgnoresWhatItsParentIgnored) {
+TEST_F(RunsAtOnceTest, ATrainingIgnoresSignalsThatItsParentIgnored) {
   Started psring(
       {"/bin/sh", "-c",
        absl::StrCat("trap '' HUP INT; exec ", PSRING_BINARY, " ", kTrainForLong, " --out ", Folder("run"))},
@@ -150,7 +150,7 @@ TEST_F(RunsAtOnceTest, ATrainingIgnoresWhatItsParentIgnored) {
   EXPECT_EQ(psring.errors(), "psring train: interrupted (SIGTERM)\n");
 }
 
-TEST_F(RunsAtOnceTest, AReportIsEndedByASignal) {
+TEST_F(RunsAtOnceTest, ASignalEndsAReport) {
   StartedOnes training = StartAtOnce(1, absl::StrCat(kTrain, " --out run"));
   ASSERT_TRUE(WaitForAll(training));
   fs::remove("run/trace.json");

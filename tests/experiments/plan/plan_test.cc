@@ -57,7 +57,7 @@ TEST(Plan, FlagsApplyOnlyToStrategiesThatSupportThem) {
   options.training.staleness_lr = "inverse";
   EXPECT_EQ(Refusal(options), "");
   for (const Configuration& configuration : PlanFor(options).cost) {
-    const bool sends = configuration.strategy.needs != StrategyNeeds::kNothing;
+    const bool sends = configuration.strategy.communicates();
     EXPECT_EQ(configuration.training.wire, sends ? "bfloat16" : "float32") << configuration.name();
     EXPECT_EQ(configuration.training.staleness_lr,
               configuration.strategy.name == "ps-async" ? "inverse" : "none");

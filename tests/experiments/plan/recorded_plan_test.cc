@@ -1,9 +1,8 @@
 // Plans of an earlier run.
-#include "experiments/plan/recorded_plan.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "experiments/plan/launches.h"
 #include "experiments/runs/manifest.h"
 #include "tests/experiments/test_catalog.h"
 

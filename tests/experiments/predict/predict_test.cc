@@ -1,3 +1,5 @@
+#include "experiments/predict/predict.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -5,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "experiments/predict/flags.h"
 #include "experiments/predict/report.h"
 #include "experiments/runs/run_files.h"
 #include "experiments/theory/machine_profile.h"
@@ -24,16 +25,16 @@ TEST(PredictFlags, BadInputIsOneLineThatSaysWhatToDo) {
   says({.link = "25"}, "--link: '25' has no unit; write 1gbit");
   says({.workload = "resnet", .link = "1gbit"},
        "there are: alexnet, gnmt, inception_v3, resnet101, resnet50, vgg16");
-  says({.workers = "4,12", .link = "1gbit", .intra = "10gbit", .gpus_per_node = "8"},
+  says({.workers = "4,12", .link = "1gbit", .intra = "10gbit", .gpus_per_node = 8},
        "12 workers do not fill nodes of 8 GPUs");
-  says({.link = "1gbit", .gpus_per_node = "8"}, "write --intra");
+  says({.link = "1gbit", .gpus_per_node = 8}, "write --intra");
   says({}, "write --link 25gbit");
   says({.cluster = "dgx"}, "there are: dgx-h100, p3dn, 8x10gbe");
-  says({.link = "1gbit", .latency = "5"}, "--latency: '5' is not a latency");
+  says({.link = "1gbit", .latency = "5"}, "--latency: '5' is not a time");
   says({.workers = "2,4", .link = "1gbit", .straggler = "2:2"}, "no worker 2");
 }
 
-TEST(PredictFlags, AClusterIsChangedByTheFlagsBesideIt) {
+TEST(PredictFlags, FlagsOverrideTheCluster) {
   const auto flags = UnderstandPredict({.workers = "8,16", .cluster = "p3dn", .link = "25gbit"}, {});
   ASSERT_TRUE(flags.ok()) << flags.status();
   EXPECT_DOUBLE_EQ(flags->cluster.link_bytes_per_s, 25e9 / 8);
@@ -54,11 +55,9 @@ TEST(Clusters, ComeFromJsonAndNameWhatIsWrong) {
   }
 }
 
-const StrategyInfo kRing{
-    .name = "ring", .needs = StrategyNeeds::kProcessGroup, .algorithm = "ring", .synchronous = true};
-const StrategyInfo kSync{
-    .name = "ps-sync", .needs = StrategyNeeds::kParameterServer, .algorithm = "sync", .synchronous = true};
-const StrategyInfo kAsync{.name = "ps-async", .needs = StrategyNeeds::kParameterServer, .algorithm = "async"};
+const StrategyInfo kRing{.name = "ring", .uses_group = true, .algorithm = "ring", .synchronous = true};
+const StrategyInfo kSync{.name = "ps-sync", .uses_servers = true, .algorithm = "sync", .synchronous = true};
+const StrategyInfo kAsync{.name = "ps-async", .uses_servers = true, .algorithm = "async"};
 
 // 100 MB that are ready at once, half of the step.
 Workload Block() {
@@ -143,8 +142,7 @@ TEST(Predictor, StragglersAndJitterDelayARing) {
 }
 
 TEST(Predictor, WhatOthersChooseIsNotPredicted) {
-  EXPECT_FALSE(
-      CheckStrategy({.name = "nccl", .needs = StrategyNeeds::kProcessGroup, .algorithm = "default"}).ok());
+  EXPECT_FALSE(CheckStrategy({.name = "nccl", .uses_group = true, .algorithm = "default"}).ok());
   EXPECT_TRUE(CheckStrategy(kAsync).ok());
 }
 

@@ -173,7 +173,7 @@ TEST_F(OneProcessTest, PsringRejectsImpossibleLayouts) {
   for (const auto& [arguments, line] : std::map<std::string, std::string>{
            {"train --strategy ring --workers 3 --ranks_per_process 2", "3 is not a multiple of 2"},
            {"compare --strategies ring --workers 2,5 --ranks_per_process 2", "5 is not a multiple of 2"},
-           {"train --strategy single --ranks_per_process 2", "leave --workers and --ranks_per_process out"},
+           {"train --strategy single --ranks_per_process 2", "omit --workers and --ranks_per_process"},
            {"train --strategy mpi --ranks_per_process 2 --data synthetic", "MPI"},
            {"train --strategy ring --ranks_per_process 2 --data synthetic --link 1gbit --shaping userspace",
             "which only the kernel's namespaces keep apart"}}) {

@@ -28,7 +28,7 @@ class RerunTest : public LaunchTest {
   }
 };
 
-TEST_F(RerunTest, ATrainingIsMadeAgainBitForBit) {
+TEST_F(RerunTest, RepeatsATrainingBitForBit) {
   const auto first = Run(absl::StrCat(
       "train --strategy ring --workers 2 --data synthetic --steps 4 --seed 5 --out ", Folder("first")));
   ASSERT_TRUE(first->Succeeded()) << first->Story();
@@ -57,7 +57,7 @@ TEST_F(RerunTest, ATrainingIsMadeAgainBitForBit) {
   EXPECT_NE(Weights(Folder("other")), weights);
 }
 
-TEST_F(RerunTest, AComparisonTakesTheRoundsAndStepsThatTheFirstHad) {
+TEST_F(RerunTest, AComparisonUsesTheFirstRunsRoundsAndSteps) {
   const auto first =
       Run(absl::StrCat("compare --strategies single --workers 1 --batch 8 --data synthetic --link none "
                        "--no_eval --time_budget 3s --out ",
@@ -83,7 +83,7 @@ TEST_F(RerunTest, AComparisonTakesTheRoundsAndStepsThatTheFirstHad) {
   EXPECT_EQ(Manifest("config")["cost"]["rounds_done"], 4);
 }
 
-TEST_F(RerunTest, APredictionAndABenchmarkAreMadeAgain) {
+TEST_F(RerunTest, RepeatsAPredictionAndABenchmark) {
   const auto predict = Run(absl::StrCat("predict --link 10gbit --workers 2,4 --out ", Folder("predict")));
   ASSERT_TRUE(predict->Succeeded()) << predict->Story();
   const auto predicted = Run(absl::StrCat("rerun ", Folder("predict"), " --out ", Folder("predicted")));
@@ -112,7 +112,7 @@ TEST_F(RerunTest, APredictionAndABenchmarkAreMadeAgain) {
   EXPECT_TRUE(fs::exists(Folder("benched") + "/bench.csv"));
 }
 
-TEST_F(RerunTest, WhatIsNotAsItWasIsSaidAndChangedFilesAreRefused) {
+TEST_F(RerunTest, DifferencesAreListedAndChangedFilesAreRejected) {
   ASSERT_TRUE(std::ofstream(Folder("mine.csv"))
               << "# batch: 4\n# device: none\n# forward_ms: 1\nname,bytes,ready_ms\nb,400,1\na,400,2\n");
   const auto first = Run(absl::StrCat("predict --link 10gbit --workload ", Folder("mine.csv"),
@@ -129,13 +129,13 @@ TEST_F(RerunTest, WhatIsNotAsItWasIsSaidAndChangedFilesAreRefused) {
   std::ofstream(Folder("mine.csv"), std::ios::app) << "z,400,3\n";
   const auto refused = Run(absl::StrCat("rerun ", Folder("first"), " --out ", Folder("again")));
   EXPECT_FALSE(refused->Succeeded());
-  EXPECT_THAT(refused->errors(), HasSubstr("mine.csv has been changed since"));
+  EXPECT_THAT(refused->errors(), HasSubstr("mine.csv has changed"));
   EXPECT_FALSE(fs::exists(Folder("again")));
   const auto anyway = Run(absl::StrCat("rerun --anyway ", Folder("first"), " --out ", Folder("again")));
   EXPECT_TRUE(anyway->Succeeded()) << anyway->Story();
 }
 
-TEST_F(RerunTest, WhatIsNoRunIsALine) {
+TEST_F(RerunTest, AFolderWithoutARunIsAnErrorOfOneLine) {
   fs::create_directory(Folder("empty"));
   EXPECT_THAT(Run("rerun /no/such/run")->errors(), HasSubstr("/no/such/run is not a folder"));
   EXPECT_THAT(Run(absl::StrCat("rerun ", Folder("empty")))->errors(), HasSubstr("has no manifest.json"));

@@ -12,7 +12,7 @@ namespace {
 std::vector<std::pair<double, int64_t>> RunDry(FluidNetwork& network) {
   std::vector<std::pair<double, int64_t>> ends;
   std::vector<int64_t> ended;
-  while (!network.idle()) {
+  while (network.NextEnd() < FluidNetwork::kUnlimited) {
     ended.clear();
     network.AdvanceTo(network.NextEnd(), ended);
     for (const int64_t token : ended) ends.emplace_back(network.now(), token);

@@ -27,7 +27,7 @@ SummaryRow Row(const std::string& strategy, int workers, const std::vector<doubl
   row.mean.exposed_comm_ms = 2.25;
   row.mean.comm_busy_ms = 6;
   row.mean.payload_tx_bytes = 7454760;
-  if (row.configuration.strategy.needs != StrategyNeeds::kNothing) row.predicted_payload_bytes = 7454760;
+  if (row.configuration.strategy.communicates()) row.predicted_payload_bytes = 7454760;
   return row;
 }
 

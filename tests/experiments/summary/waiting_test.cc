@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "experiments/plan/launches.h"
+#include "experiments/plan/plan.h"
 #include "experiments/plan/rates.h"
-#include "experiments/plan/virtual_plan.h"
 #include "experiments/runs/measured_run.h"
 #include "experiments/summary/findings.h"
 #include "experiments/summary/table.h"

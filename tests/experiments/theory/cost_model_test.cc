@@ -226,8 +226,10 @@ TEST(CostModel, BucketsHideBehindTheBackwardPassThatMakesTheNextOnes) {
 }
 
 TEST(CostModel, AnAlgorithmItDoesNotKnowHasNoPrediction) {
-  EXPECT_FALSE(SchemeOf({.needs = StrategyNeeds::kProcessGroup, .algorithm = "default"}).has_value());
-  EXPECT_EQ(SchemeOf({.needs = StrategyNeeds::kParameterServer, .algorithm = "async"}), Scheme::kServerAsync);
+  EXPECT_FALSE(SchemeOf({.uses_group = true, .algorithm = "default"}).has_value());
+  EXPECT_EQ(SchemeOf({.uses_servers = true, .algorithm = "async"}), Scheme::kServerAsync);
+  EXPECT_FALSE(SchemeOf({.uses_servers = true, .synchronous = true, .drops_gradients = true}).has_value());
+  EXPECT_FALSE(SchemeOf({.uses_group = true, .uses_servers = true}).has_value());
 }
 
 }  // namespace
