@@ -74,9 +74,7 @@ void NoteSpan(const Json& event, Events& events) {
 
 Events EventsOf(const std::string& text) {
   Events events;
-  const Json trace = ParseUntrusted(text);
-  if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) return events;
-  for (const Json& event : trace["traceEvents"]) {
+  for (const Json& event : TraceEvents(text)) {
     const std::string phase = TextAt(event, "ph");
     if (phase == "X") NoteSpan(event, events);
     if (phase != "s" && phase != "f") continue;

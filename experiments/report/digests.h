@@ -6,10 +6,10 @@
 
 namespace psring {
 
-// From the text of steps.jsonl: {lines, skipped, most_points, staleness: [{strategy, workers, counts:
-// {staleness: buckets}}], loss: [{strategy, workers, part, repeat, points: [[samples of all workers, seconds,
-// loss]]}]}. The staleness of every bucket of every step; the loss of rank 0, averaged over neighbours to at
-// most most_points per curve. Malformed lines are counted as skipped.
+// From the text of steps.jsonl: {lines, skipped, most_points, loss: [{strategy, workers, part, repeat,
+// points:
+// [[samples of all workers, seconds, loss]]}]}: the loss of rank 0, averaged over neighbours to at most
+// most_points per curve. Malformed lines are counted as skipped.
 std::string DigestSteps(const std::string& text);
 
 // From the text of trace.json: {most_spans, most_arrows, launches: [{name, algorithm, workers, ms,

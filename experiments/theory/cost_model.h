@@ -2,9 +2,8 @@
 //
 // Symbols: M bytes of gradient, N workers, B bytes/s of a link in one direction, a seconds of latency per
 // message, g seconds to add a byte. Ranks on one machine share one *medium*, its loopback, which limits the
-// bytes of all ranks together. All-reduces: the cost functions in ring_worker/schedules. Sources: server, Li
-// et al. 2014; lower bounds, Patarasuk & Yuan 2009 and BytePS (Jiang et al. 2020). Waiting and asynchronous
-// servers: cost_model_waiting.h.
+// bytes of all ranks together. All-reduces: the cost functions in ring_worker/schedules. Source for servers:
+// Li et al. 2014.
 #pragma once
 
 #include <cstdint>
@@ -89,19 +88,6 @@ double BurstSeconds(const CommPattern& pattern, double bytes, const Wires& wires
 // Payload that a worker sends in one exchange, on average over workers; with servers M, including what goes
 // to a server on the same host.
 double PayloadBytesPerWorker(const CommPattern& pattern, double bytes);
-
-// G ranks on each of n nodes, `inner` wires within a node, `outer` between nodes; one link per node. Direct
-// reduction within, a ring between, direct gather within (schedules/hierarchical.cc):
-//   2[G>1]a1 + 2(G-1)/G M/B1 + 2(n-1)a2 + 2(n-1)/n M/B2 + (G-1)/G M g + (n-1)/n M/G g
-double HierarchicalSeconds(int nodes, int ranks_per_node, double bytes, const Wires& inner,
-                           const Wires& outer);
-// A flat ring over the same nodes: each round waits for the links between them, 2(nG-1)a2 + 2(nG-1)/(nG) M/B2
-// + ...
-double FlatRingSeconds(int nodes, int ranks_per_node, double bytes, const Wires& outer);
-
-// Lower bound for any all-reduce of N ranks: ceil(lg N) a plus 2(N-1)/N M/B over the ranks' own links, or M/B
-// with helpers that add (dedicated servers).
-double LowerBoundSeconds(int workers, double bytes, const Wires& wires, bool helpers);
 
 // Overlap of exchanges with the backward pass, one after another: bucket b, ready at r_b, is done at
 // e_b = max(r_b, e_(b-1)) + c_b. One unit of time throughout.

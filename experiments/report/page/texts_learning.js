@@ -116,14 +116,6 @@ Object.assign(TEXTS, {
   claim_nccl_run: ['No: it also runs between machines, over InfiniBand or sockets.', '不是：它也能跨机器运行，走 InfiniBand 或 socket。'],
   // Words.
   pytorch: ['PyTorch says', 'PyTorch 的说法'], psring_says: ['psring says', 'psring 的说法'], meaning: ['it is', '含义'], pytorch_title: ['From PyTorch to psring', '从 PyTorch 到 psring'],
-  w_rank: ['a process\'s number; ranks that train are workers', '进程的编号；参与训练的 rank 称为 worker'],
-  w_bucket: ['a slice of the gradient that is exchanged while the backward pass goes on', '梯度的一段，反向传播继续时它已在交换'],
-  w_chunk: ['a slice that a schedule moves in one go', '调度一次移动的一段'],
-  w_round: ['transfers that are in flight together', '同时进行的一组传输'],
-  w_push: ['push: a gradient to the server; pull: weights back', 'push：把梯度送到服务器；pull：取回权重'],
-  w_stale: ['updates applied between computing a gradient and applying it', '从计算梯度到应用它之间发生的更新数'],
-  w_step: ['one update of the weights', '一次权重更新'],
-  none_in_pytorch: ['(no such word)', '（没有对应说法）'],
   p_ddp: ['replicas add up their gradients by an all-reduce, bucket by bucket, during the backward pass', '各副本在反向传播期间逐桶用 all-reduce 相加梯度'],
   p_dp: ['one process deals the batch out to replicas and gathers the gradients on device 0', '一个进程把批分给各副本，并在设备 0 上收集梯度'],
   p_rpc: ['gradients go to a server that updates the weights: waiting for all, or at once', '梯度发给更新权重的服务器：等全体，或立即更新'],
@@ -133,5 +125,6 @@ Object.assign(TEXTS, {
   p_no_sync: ['K batches are added up before one exchange', '累加 K 个批再交换一次'],
   p_wire: ['gradients travel in 16 bits', '梯度以 16 位传输'],
   p_all_reduce: ['one collective by itself, measured', '单独测量一次集合通信'],
+  p_step: ['one update of the weights', '一次权重更新'],
   p_logging: ['what DDP says of its buckets, in the run folder', 'DDP 对自己桶的说明，在运行目录中'],
 });

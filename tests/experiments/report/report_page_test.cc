@@ -14,7 +14,6 @@
 #include "experiments/report/digests.h"
 #include "experiments/report/page.h"
 #include "experiments/report/schedule_data.h"
-#include "experiments/report/staleness_data.h"
 #include "experiments/runs/run_files.h"
 #include "experiments/theory/cost_model.h"
 
@@ -157,20 +156,17 @@ TEST_F(ReportPageTest, FilesOfOtherTypesThanOursEndNothing) {
   }
 }
 
-TEST(DigestStepsTest, CountsTheStalenessOfEveryBucketAndKeepsOneRoundsLoss) {
+TEST(DigestStepsTest, KeepsTheLossOfOneRound) {
   std::string text = "no json\n";
   for (int repeat = 0; repeat < 2; ++repeat) {
     for (int rank = 0; rank < 2; ++rank) {
-      absl::StrAppend(
-          &text, R"({"part":"cost","strategy":"ps-async","workers":2,"repeat":)", repeat, R"(,"rank":)", rank,
-          R"(,"samples":8,"begin_ns":1000000000,"loss":0.5,"buckets":[{"staleness":1},{"staleness":3},{"staleness":-1}]})",
-          "\n");
+      absl::StrAppend(&text, R"({"part":"cost","strategy":"ps-async","workers":2,"repeat":)", repeat,
+                      R"(,"rank":)", rank, R"(,"samples":8,"begin_ns":1000000000,"loss":0.5})", "\n");
     }
   }
   const Json digest = Json::parse(DigestSteps(text));
   EXPECT_EQ(digest["lines"], 5);
   EXPECT_EQ(digest["skipped"], 1);
-  EXPECT_EQ(digest["staleness"][0]["counts"], (Json{{"1", 4}, {"3", 4}}));
   ASSERT_EQ(digest["loss"].size(), 1u);
   EXPECT_EQ(digest["loss"][0]["points"], Json::parse("[[16.0,0.0,0.5]]"));
 }
