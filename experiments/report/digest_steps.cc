@@ -25,7 +25,8 @@ constexpr size_t kMostPoints = 150;  // of a curve
 // Rank 0's steps of one launch.
 struct Launch {
   std::string strategy, part;
-  int64_t workers, repeat;
+  int64_t workers;
+  double repeat;
   auto operator<=>(const Launch&) const = default;
 };
 
@@ -55,26 +56,18 @@ Json Averaged(const std::vector<LossPoint>& points) {
 
 std::string DigestSteps(const std::string& text) {
   std::map<Launch, std::vector<LossPoint>> losses;
-  int64_t lines = 0, skipped = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    ++lines;
     const Json step = ParseUntrusted(std::string(line));
-    const double workers = NumberAt(step, "workers", 0), rank = NumberAt(step, "rank", -1);
-    if (step.is_discarded() || !step.is_object() || !(workers >= 1) || !(workers < 1e6) || !(rank >= 0)) {
-      ++skipped;
-      continue;
-    }
-    const Launch launch{TextAt(step, "strategy"), TextAt(step, "part"), static_cast<int64_t>(workers),
-                        static_cast<int64_t>(NumberAt(step, "repeat", 0))};
+    const double workers = NumberAt(step, "workers", 0);
     const double loss = NumberAt(step, "loss", NAN);
-    if (rank == 0 && std::isfinite(loss)) {
-      auto& points = losses[launch];
-      const double before = points.empty() ? 0 : points.back().samples;
-      points.push_back(
-          {before + NumberAt(step, "samples", 0) * workers, NumberAt(step, "begin_ns", 0), loss});
-    }
+    if (NumberAt(step, "rank", -1) != 0 || !(workers >= 1 && workers < 1e6) || !std::isfinite(loss)) continue;
+    const Launch launch{TextAt(step, "strategy"), TextAt(step, "part"), static_cast<int64_t>(workers),
+                        NumberAt(step, "repeat", 0)};
+    auto& points = losses[launch];
+    const double before = points.empty() ? 0 : points.back().samples;
+    points.push_back({before + NumberAt(step, "samples", 0) * workers, NumberAt(step, "begin_ns", 0), loss});
   }
-  Json json = {{"lines", lines}, {"skipped", skipped}, {"most_points", kMostPoints}, {"loss", Json::array()}};
+  Json json = {{"most_points", kMostPoints}, {"loss", Json::array()}};
   // Cost rounds repeat the same first steps, so one represents all.
   for (const auto& [launch, points] : losses) {
     if (launch.part == "cost" && launch.repeat > 0) continue;

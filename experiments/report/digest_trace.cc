@@ -209,7 +209,7 @@ Json LaunchJson(const TracedLaunch& launch, const Events& events) {
 
 std::string DigestTrace(const std::string& text) {
   const Events events = EventsOf(text);
-  Json json = {{"most_spans", kMostSpans}, {"most_arrows", kMostArrows}, {"launches", Json::array()}};
+  Json json = {{"most_spans", kMostSpans}, {"launches", Json::array()}};
   for (const TracedLaunch& launch : events.launches) {
     Json one = LaunchJson(launch, events);
     if (!one.is_null()) json["launches"].push_back(std::move(one));

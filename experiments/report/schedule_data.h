@@ -1,5 +1,5 @@
-// What the page knows besides the runs, as JSON: the rounds of the schedules, the terms of the cost models,
-// the effect of bounded staleness, and the glossary. Pure.
+// The page's data that does not depend on runs, as JSON: the rounds of the schedules, the terms of the cost
+// models, the effect of bounded staleness, and the glossary. Pure.
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@ enum class StrategyNeeds { kNothing, kProcessGroup, kParameterServer };
 struct StrategyInfo {
   std::string name, summary;  // with its number: "ps-ssp:2"; in the catalog without
   StrategyNeeds needs = StrategyNeeds::kNothing;
-  std::string backend;    // whose collectives or server; empty: nobody's
+  std::string backend;    // of the collectives or the server; empty: none
   std::string algorithm;  // of the process group, or the server's consistency
   bool synchronous = false;
   bool single_process = false;

@@ -20,9 +20,9 @@ struct Wires {
   double latency_s = 0;           // a
   double bytes_per_s = 0;         // B
   double add_s_per_byte = 0;      // g
-  double update_s_per_byte = 0;   // an optimizer's step, of one that has a momentum
-  double medium_bytes_per_s = 0;  // of all ranks together; 0: every link is its own
-  double burst_bytes = 0;         // that a link passes at full speed after a pause: a shaper's token bucket
+  double update_s_per_byte = 0;   // of an optimizer with momentum
+  double medium_bytes_per_s = 0;  // of all ranks together; 0: links are independent
+  double burst_bytes = 0;         // sent at full speed after a pause: the shaper's token bucket
 };
 
 // How gradients are exchanged.
@@ -32,8 +32,8 @@ struct Scheme {
   static const Scheme kNone;
   // One server or several; see ServerPlace.
   static const Scheme kServerSync;
-  // A worker's push and pull while nobody else uses the links: serial 2a + 2M/B + M g, pipelined 2a + M/B + M
-  // g. The mean over workers, so (N-1)/N of it with servers on the workers' hosts.
+  // A worker's push and pull while no other worker uses the links: serial 2a + 2M/B + M g, pipelined 2a + M/B
+  // + M g. The mean over workers, so (N-1)/N of it with servers on the workers' hosts.
   static const Scheme kServerAsync;
   // By a row of ScheduleRows() that has a cost.
   static Scheme AllReduce(const std::string& algorithm);
@@ -46,16 +46,16 @@ inline constexpr Scheme Scheme::kNone{};
 inline constexpr Scheme Scheme::kServerSync{Kind::kServerSync};
 inline constexpr Scheme Scheme::kServerAsync{Kind::kServerAsync};
 
-// The placement of S servers, each with M/S. Serial: push everything, then pull; pipelined: both at once on a
-// full-duplex link. Every server adds N M/S.
+// The placement of S servers, each with M/S. Serial: push everything, then pull; pipelined: both at the same
+// time on a full-duplex link. Every server adds N M/S.
 enum class ServerPlace {
   kRank0,      // all on rank 0's host, N-1 workers are remote: serial 2a + 2(N-1)M/B + N M g/S,
                // pipelined 2a + max((N-1)M/B, N M g/S)
   kDedicated,  // a machine each, N workers are remote: serial 2a + 2max(M, NM/S)/B + N M g/S,
                // pipelined 2a + max(max(M, NM/S)/B, N M g/S)
-  kColocated,  // one beside each of S <= N workers. A host with both takes in (N-1)M/S of pushes and (S-1)M/S
-               // of weights: serial 2a + 2max((N-1)M/S, [S < N] M)/B + N M g/S; with S = N the direct
-               // all-reduce
+  kColocated,  // one next to each of S <= N workers. A host with both receives (N-1)M/S of pushes and
+               // (S-1)M/S of weights: serial 2a + 2max((N-1)M/S, [S < N] M)/B + N M g/S; with S = N the
+               // direct all-reduce
 };
 
 struct CommPattern {
@@ -64,7 +64,7 @@ struct CommPattern {
   ServerPlace place = ServerPlace::kRank0;
   bool pipelined = true;
   int servers = 1;
-  double pushed = 1;  // bytes that a gradient has on its way to a server, over those it has in float32
+  double pushed = 1;  // size of a pushed gradient relative to float32
 };
 
 // Empty if the theory has no formula for the strategy's algorithm.

@@ -1,6 +1,5 @@
-// The sliders and their values, shared by the theory's charts and the stepper. The page has no formulas of its own:
-// psring's cost models give, for a gradient of one byte, the messages, link bytes, medium bytes and added bytes of a
-// scheme (theoryData), and
+// The sliders and their values, shared by the theory's charts and the stepper. psring's cost models give, for a gradient of
+// one byte, the messages, link bytes, medium bytes and added bytes of a scheme (theoryData), and
 //   seconds = messages a + max(link M/B, medium M/B of the medium) + added M g,
 // where for a pipelined server the larger of moving and adding counts.
 

@@ -6,7 +6,7 @@ namespace psring {
 namespace {
 
 constexpr double kGradientBytes = 100e6;
-// Bandwidth alone, every link its own.
+// Only bandwidth, with independent links.
 constexpr Wires kBandwidth{.bytes_per_s = 1e9};
 
 double Seconds(Scheme scheme, int workers, ServerPlace place, bool pipelined,
@@ -129,7 +129,7 @@ TEST(CostModel, LatencyIsPaidPerRound) {
   EXPECT_DOUBLE_EQ(Seconds(Scheme::kServerSync, 4, ServerPlace::kDedicated, false, wires), 2e-3);
 }
 
-TEST(CostModel, AddingIsSharedByARingAndDoneAloneByAServer) {
+TEST(CostModel, ARingSharesTheAddingThatAServerDoesByItself) {
   const Wires wires{.add_s_per_byte = 1e-9};
   EXPECT_NEAR(Ring(4, wires), 0.075, 1e-12);
   EXPECT_NEAR(Seconds(Scheme::kServerSync, 4, ServerPlace::kDedicated, false, wires), 0.4, 1e-12);
@@ -183,9 +183,9 @@ TEST(CostModel, ServersBesideAllWorkersEqualTheDirectAllReduce) {
     EXPECT_DOUBLE_EQ(Servers(n, n, ServerPlace::kColocated, true), direct);
     EXPECT_DOUBLE_EQ(Servers(n, n, ServerPlace::kColocated, false), direct);
   }
-  // One server beside one of eight workers: what rank 0's would have.
+  // One server next to one of eight workers: the same as on rank 0's host.
   EXPECT_DOUBLE_EQ(Servers(8, 1, ServerPlace::kColocated, true), Servers(8, 1, ServerPlace::kRank0, true));
-  // Two beside eight: each host takes in 7 pushes of a half, and half of the weights.
+  // Two next to eight: each host receives 7 pushes of one half, and half of the weights.
   EXPECT_DOUBLE_EQ(Servers(8, 2, ServerPlace::kColocated, true), 0.4);
 }
 
@@ -206,7 +206,7 @@ TEST(CostModel, NothingIsFasterThanTheLowerBound) {
   }
 }
 
-TEST(CostModel, BucketsHideBehindTheBackwardPassThatMakesTheNextOnes) {
+TEST(CostModel, BucketsOverlapTheBackwardPass) {
   // The second waits for the first exchange, the third for its gradient.
   const Overlap overlap = OverlapBuckets({1, 2, 10}, {4, 3, 2}, 11);
   EXPECT_EQ(overlap.ends, (std::vector<double>{5, 8, 12}));
@@ -215,7 +215,7 @@ TEST(CostModel, BucketsHideBehindTheBackwardPassThatMakesTheNextOnes) {
   EXPECT_DOUBLE_EQ(OverlapBuckets({1}, {2}, 11).exposed, 0);
 }
 
-TEST(CostModel, AnAlgorithmItDoesNotKnowHasNoPrediction) {
+TEST(CostModel, UnknownAlgorithmsHaveNoScheme) {
   EXPECT_FALSE(SchemeOf({.needs = StrategyNeeds::kProcessGroup, .algorithm = "default"}).has_value());
   EXPECT_EQ(SchemeOf({.needs = StrategyNeeds::kParameterServer, .algorithm = "async"}), Scheme::kServerAsync);
 }
