@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,18 +17,6 @@ namespace psring {
 namespace {
 
 constexpr int kWidestTable = 110;
-
-// Left-aligned, by columns.
-std::string Padded(const std::string& text, size_t columns) {
-  const size_t taken = TextColumns(text);
-  return taken < columns ? absl::StrCat(text, std::string(columns - taken, ' ')) : text;
-}
-
-// Likewise, to the right.
-std::string PaddedLeft(const std::string& text, size_t columns) {
-  const size_t taken = TextColumns(text);
-  return taken < columns ? absl::StrCat(std::string(columns - taken, ' '), text) : text;
-}
 
 // A number of chunks as a part of the buffer: "0.75 M".
 std::string Part(int64_t chunks, const Schedule& schedule) {
@@ -82,17 +71,11 @@ class Explanation {
   }
 
   std::string Goal() const {
-    switch (collective_) {
-      case Collective::kAllReduce:
-        return In(kGoalAllReduce);
-      case Collective::kReduceScatter:
-        return In(kGoalReduceScatter);
-      case Collective::kAllGather:
-        return In(kGoalAllGather);
-      case Collective::kBroadcast:
-        return In(kGoalBroadcast, flags_.shape.root);
-    }
-    return "";
+    const std::map<Collective, Phrase> goals = {{Collective::kAllReduce, kGoalAllReduce},
+                                                {Collective::kReduceScatter, kGoalReduceScatter},
+                                                {Collective::kAllGather, kGoalAllGather},
+                                                {Collective::kBroadcast, kGoalBroadcast}};
+    return In(goals.at(collective_), flags_.shape.root);
   }
 
   // "0+1", "0..3" for neighbours, "all", "-" for nothing.
@@ -105,10 +88,10 @@ class Explanation {
       if ((holding >> rank & 1) == 0) continue;
       int last = rank;
       while (last + 1 < ranks && (holding >> (last + 1) & 1) != 0) ++last;
-      if (last - rank >= 2) {
-        parts.push_back(absl::StrCat(rank, "..", last));
+      if (last > rank) {
+        parts.push_back(absl::StrCat(rank, last == rank + 1 ? "+" : "..", last));
       } else {
-        for (int r = rank; r <= last; ++r) parts.push_back(absl::StrCat(r));
+        parts.push_back(absl::StrCat(rank));
       }
       rank = last;
     }
@@ -125,7 +108,7 @@ class Explanation {
     const std::string chunks =
         hop.chunk_count == 1 ? In(kChunkPhrase, hop.first_chunk)
                              : In(kChunksPhrase, hop.first_chunk, hop.first_chunk + hop.chunk_count - 1);
-    return absl::StrFormat("  %2d -> %-2d  %s  %s\n", hop.from, hop.to, Padded(chunks, 12),
+    return absl::StrFormat("  %2d -> %-2d  %s  %s\n", hop.from, hop.to, PadRight(chunks, 12),
                            In(hop.adds ? kAdded : kReplaced, absl::StrJoin(sums, ", ")));
   }
 
@@ -139,14 +122,14 @@ class Explanation {
       }
     }
     if (12 + schedule_.chunks() * static_cast<int>(width + 2) > kWidestTable) return "";
-    std::string text = PaddedLeft(In(kChunkHead), 10);
+    std::string text = PadLeft(In(kChunkHead), 10);
     for (int chunk = 0; chunk < schedule_.chunks(); ++chunk)
       absl::StrAppendFormat(&text, "  %*d", width, chunk);
     text += "\n";
     for (int rank = 0; rank < schedule_.ranks(); ++rank) {
       absl::StrAppendFormat(&text, "  rank %3d", rank);
       for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
-        absl::StrAppend(&text, "  ", PaddedLeft(cells[rank * schedule_.chunks() + chunk], width));
+        absl::StrAppend(&text, "  ", PadLeft(cells[rank * schedule_.chunks() + chunk], width));
       }
       text += "\n";
     }
@@ -168,18 +151,16 @@ class Explanation {
   std::string TheoryText(const PlayedTraffic& traffic) const {
     std::string text = absl::StrCat("\n", In(kCostHead), "\n");
     const size_t wide = 27;
-    absl::StrAppend(&text, "  ", Padded(In(kCounted), wide), "  ", traffic.rounds, " a + ",
+    absl::StrAppend(&text, "  ", PadRight(In(kCounted), wide), "  ", traffic.rounds, " a + ",
                     Part(traffic.busiest_link, schedule_), "/B + ", Part(traffic.most_added, schedule_),
                     " g\n");
-    const bool has_theory = collective_ == Collective::kAllReduce && row_.cost != nullptr;
-    if (!has_theory) return text + Wrap(In(kTermsNote), "  ");
+    if (collective_ != Collective::kAllReduce || row_.cost == nullptr)
+      return text + Wrap(In(kTermsNote), "  ");
     const ScheduleCost cost = row_.cost(schedule_.ranks(), static_cast<double>(flags_.bytes));
-    absl::StrAppend(&text, "  ", Padded(In(kTheory), wide), "  ", cost.latency, " + ", cost.bytes, " + ",
+    absl::StrAppend(&text, "  ", PadRight(In(kTheory), wide), "  ", cost.latency, " + ", cost.bytes, " + ",
                     cost.adding, "\n", Wrap(In(kTermsNote), "  "));
-    const Phrase note = {cost.note, cost.note_chinese};
-    const std::string said = In(note);
-    if (!said.empty()) text += Wrap(said, "  ");
-    return text;
+    const std::string note = In(Phrase{cost.note, cost.note_chinese});
+    return note.empty() ? text : text + Wrap(note, "  ");
   }
 
   const ExplainFlags& flags_;
@@ -194,7 +175,7 @@ absl::StatusOr<std::string> Explain(const ExplainFlags& flags, const ScheduleTab
   PSRING_ASSIGN_OR_RETURN(const Collective collective, ParseCollective(flags.collective));
   if (flags.shape.ranks > kMostPlayed) {
     return absl::InvalidArgumentError(
-        absl::StrCat("explain takes at most ", kMostPlayed, " workers, not ", flags.shape.ranks));
+        absl::StrCat("explain supports at most ", kMostPlayed, " workers, not ", flags.shape.ranks));
   }
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
                           MakeSchedule(flags.algorithm, collective, flags.shape, rows));
@@ -203,7 +184,7 @@ absl::StatusOr<std::string> Explain(const ExplainFlags& flags, const ScheduleTab
 
 std::string ExplainWords(Language language) {
   std::string text;
-  for (const Word& word : kWords) text += Wrap(Say(language, word.meaning), Padded(word.word, 12));
+  for (const Word& word : kWords) text += Wrap(Say(language, word.meaning), PadRight(word.word, 12));
   return text;
 }
 

@@ -14,19 +14,19 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
   CLI::App* verb = app.add_subcommand(
       "explain", "Print a schedule's rounds: who sends what to whom, what the sums become, what it costs");
   verb->add_option("schedule", raw.algorithm,
-                   "ring, star, direct, ...: a wrong name lists them all; words: what psring's words mean")
+                   "ring, star, direct, ... (an unknown name lists all), or words for the glossary")
       ->required();
   verb->add_option("--workers", raw.workers, "Ranks")->option_text("N [4]")->check(WholeNumber(1, 1'000'000));
   verb->add_option("--collective", raw.collective,
-                   "all_reduce, reduce_scatter, all_gather or broadcast, as far as the schedule offers it")
+                   "all_reduce, reduce_scatter, all_gather or broadcast, if the schedule supports it")
       ->option_text("NAME [all_reduce]");
-  verb->add_option("--size", raw.size, "Of the buffer: 4096, 4K, 1.5M")
+  verb->add_option("--size", raw.size, "Buffer size: 4096, 4K, 1.5M")
       ->option_text("BYTES [4M]")
       ->check([](const std::string& text) { return std::string(ParseByteSize(text).status().message()); });
-  verb->add_option("--ranks_per_node", raw.ranks_per_node, "hierarchical: ranks that stand on one node")
+  verb->add_option("--ranks_per_node", raw.ranks_per_node, "Ranks per node, for hierarchical")
       ->option_text("G [1]")
       ->check(WholeNumber(1, 1'000'000));
-  verb->add_option("--root", raw.root, "broadcast: whose values")
+  verb->add_option("--root", raw.root, "Rank whose values are broadcast")
       ->option_text("RANK [0]")
       ->check(WholeNumber(0, 1'000'000));
   AddLanguageFlag(*verb, raw.language, "en or zh");

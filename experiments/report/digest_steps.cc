@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -9,8 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/measure/arrivals.h"
 #include "experiments/report/digests.h"
 #include "experiments/runs/untrusted_json.h"
+#include "ps_server/consistency/consistency.h"
 
 namespace psring {
 namespace {
@@ -22,7 +25,8 @@ constexpr size_t kMostPoints = 150;  // of a curve
 // Rank 0's steps of one launch.
 struct Launch {
   std::string strategy, part;
-  int64_t workers, repeat;
+  int64_t workers;
+  double repeat;
   auto operator<=>(const Launch&) const = default;
 };
 
@@ -51,44 +55,19 @@ Json Averaged(const std::vector<LossPoint>& points) {
 }  // namespace
 
 std::string DigestSteps(const std::string& text) {
-  std::map<std::pair<std::string, int64_t>, std::map<int64_t, int64_t>> staleness;
   std::map<Launch, std::vector<LossPoint>> losses;
-  int64_t lines = 0, skipped = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    ++lines;
     const Json step = ParseUntrusted(std::string(line));
-    const double workers = NumberAt(step, "workers", 0), rank = NumberAt(step, "rank", -1);
-    if (step.is_discarded() || !step.is_object() || !(workers >= 1) || !(workers < 1e6) || !(rank >= 0)) {
-      ++skipped;
-      continue;
-    }
-    const std::string strategy = TextAt(step, "strategy");
-    const Launch launch{strategy, TextAt(step, "part"), static_cast<int64_t>(workers),
-                        static_cast<int64_t>(NumberAt(step, "repeat", 0))};
+    const double workers = NumberAt(step, "workers", 0);
     const double loss = NumberAt(step, "loss", NAN);
-    if (rank == 0 && std::isfinite(loss)) {
-      auto& points = losses[launch];
-      const double before = points.empty() ? 0 : points.back().samples;
-      points.push_back(
-          {before + NumberAt(step, "samples", 0) * workers, NumberAt(step, "begin_ns", 0), loss});
-    }
-    const auto buckets = step.find("buckets");
-    if (buckets == step.end() || !buckets->is_array()) continue;
-    for (const Json& bucket : *buckets) {
-      const double stale = NumberAt(bucket, "staleness", -1);
-      if (stale >= 0 && stale < 1e9) ++staleness[{strategy, launch.workers}][static_cast<int64_t>(stale)];
-    }
+    if (NumberAt(step, "rank", -1) != 0 || !(workers >= 1 && workers < 1e6) || !std::isfinite(loss)) continue;
+    const Launch launch{TextAt(step, "strategy"), TextAt(step, "part"), static_cast<int64_t>(workers),
+                        NumberAt(step, "repeat", 0)};
+    auto& points = losses[launch];
+    const double before = points.empty() ? 0 : points.back().samples;
+    points.push_back({before + NumberAt(step, "samples", 0) * workers, NumberAt(step, "begin_ns", 0), loss});
   }
-  Json json = {{"lines", lines},
-               {"skipped", skipped},
-               {"most_points", kMostPoints},
-               {"staleness", Json::array()},
-               {"loss", Json::array()}};
-  for (const auto& [key, counts] : staleness) {
-    Json histogram = Json::object();
-    for (const auto& [stale, count] : counts) histogram[absl::StrCat(stale)] = count;
-    json["staleness"].push_back({{"strategy", key.first}, {"workers", key.second}, {"counts", histogram}});
-  }
+  Json json = {{"most_points", kMostPoints}, {"loss", Json::array()}};
   // Cost rounds repeat the same first steps, so one represents all.
   for (const auto& [launch, points] : losses) {
     if (launch.part == "cost" && launch.repeat > 0) continue;
@@ -99,6 +78,36 @@ std::string DigestSteps(const std::string& text) {
                             {"points", Averaged(points)}});
   }
   return DumpUntrusted(json);
+}
+
+std::string DigestArrivals(const std::string& name, const std::string& bytes) {
+  const absl::StatusOr<Arrivals> arrivals = ArrivalsFromBytes(bytes);
+  if (!arrivals.ok() || arrivals->updates.empty() || arrivals->workers < 1) return "";
+  const auto consistency = MakeConsistency(arrivals->consistency, arrivals->workers);
+  if (!consistency.ok()) return "";
+
+  std::vector<int64_t> reads(arrivals->workers, 0), step(arrivals->workers, 0);  // by worker
+  Json pushes = Json::array();
+  int64_t updates = 0, most = 0;
+  double sum = 0;
+  for (const uint16_t worker : arrivals->updates.front()) {
+    const int64_t before = (*consistency)->version(), stale = before - reads[worker];
+    const Consistency::Decision decision = (*consistency)->OnPush(worker, step[worker]++);
+    if (!decision.accept || decision.apply_count != 1) return "";
+    if (pushes.size() < kMostPushes) pushes.push_back({worker, reads[worker], before + 1});
+    for (const int reader : decision.may_read) reads[reader] = (*consistency)->version();
+    ++updates;
+    sum += static_cast<double>(stale);
+    most = std::max(most, stale);
+  }
+  if (updates == 0) return "";
+  return DumpUntrusted({{"name", name},
+                        {"workers", arrivals->workers},
+                        {"rule", arrivals->consistency},
+                        {"updates", updates},
+                        {"staleness_mean", sum / static_cast<double>(updates)},
+                        {"staleness_max", most},
+                        {"pushes", pushes}});
 }
 
 std::string ThinCsv(const std::string& text, size_t lines) {

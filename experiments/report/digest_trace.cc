@@ -74,9 +74,7 @@ void NoteSpan(const Json& event, Events& events) {
 
 Events EventsOf(const std::string& text) {
   Events events;
-  const Json trace = ParseUntrusted(text);
-  if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) return events;
-  for (const Json& event : trace["traceEvents"]) {
+  for (const Json& event : TraceEvents(text)) {
     const std::string phase = TextAt(event, "ph");
     if (phase == "X") NoteSpan(event, events);
     if (phase != "s" && phase != "f") continue;
@@ -211,7 +209,7 @@ Json LaunchJson(const TracedLaunch& launch, const Events& events) {
 
 std::string DigestTrace(const std::string& text) {
   const Events events = EventsOf(text);
-  Json json = {{"most_spans", kMostSpans}, {"most_arrows", kMostArrows}, {"launches", Json::array()}};
+  Json json = {{"most_spans", kMostSpans}, {"launches", Json::array()}};
   for (const TracedLaunch& launch : events.launches) {
     Json one = LaunchJson(launch, events);
     if (!one.is_null()) json["launches"].push_back(std::move(one));

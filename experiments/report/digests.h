@@ -6,17 +6,17 @@
 
 namespace psring {
 
-// From the text of steps.jsonl: {lines, skipped, most_points, staleness: [{strategy, workers, counts:
-// {staleness: buckets}}], loss: [{strategy, workers, part, repeat, points: [[samples of all workers, seconds,
-// loss]]}]}. The staleness of every bucket of every step; the loss of rank 0, averaged over neighbours to at
-// most most_points per curve. Malformed lines are counted as skipped.
+// From the text of steps.jsonl: {most_points, loss: [{strategy, workers, part, repeat,
+// points:
+// [[samples of all workers, seconds, loss]]}]}: the loss of rank 0, averaged over neighbours to at most
+// most_points per curve. Malformed lines are skipped.
 std::string DigestSteps(const std::string& text);
 
-// From the text of trace.json: {most_spans, most_arrows, launches: [{name, algorithm, workers, ms,
+// From the text of trace.json: {most_spans, launches: [{name, algorithm, workers, ms,
 // rounds_ms, spans: [[rank, lane, bucket, begin_ms, ms]], arrows: [[from, to, bucket, leaves_ms,
 // arrives_ms]], arrows_left_out}]}. For each launch: rank 0's step of median length (of those with arrows
-// and rounds, if any) and what overlaps it on other ranks; at most the longest most_spans spans and the first
-// most_arrows arrows. Rank -1: the servers. algorithm is empty and workers 0 if unknown. rounds_ms: the end
+// and rounds, if any) and what overlaps it on other ranks; at most the longest most_spans spans and
+// some arrows. Rank -1: the servers. algorithm is empty and workers 0 if unknown. rounds_ms: the end
 // of each round of the schedule on the last rank, counted in each bucket from the last rank's start, summed
 // over buckets; null if unknown.
 std::string DigestTrace(const std::string& text);

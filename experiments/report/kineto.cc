@@ -72,17 +72,16 @@ std::string FileName(const std::string& name) {
 
 std::map<std::string, std::string> KinetoTraces(const std::string& trace_json) {
   std::map<std::string, std::string> files;
-  const Json trace = ParseUntrusted(trace_json);
-  if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) return files;
+  const Json events = TraceEvents(trace_json);
   std::vector<ProfiledLaunch> launches;
-  for (const Json& event : trace["traceEvents"]) {
+  for (const Json& event : events) {
     if (TextAt(event, "ph") != "X" || NumberAt(event, "pid", -1) != kLaunchesRow) continue;
     const double ts = NumberAt(event, "ts", 0);
     launches.push_back({TextAt(event, "name"), ts, ts + NumberAt(event, "dur", 0)});
   }
   for (const ProfiledLaunch& launch : launches) {
     std::map<int, RankTrace> ranks;
-    for (const Json& event : trace["traceEvents"]) {
+    for (const Json& event : events) {
       const double row = NumberAt(event, "pid", -1), ts = NumberAt(event, "ts", -1);
       const std::string name = TextAt(event, "name");
       if (TextAt(event, "ph") != "X" || !IsWork(name) || row < 0 || row >= kLaunchesRow) continue;

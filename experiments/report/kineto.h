@@ -1,6 +1,6 @@
 // A run's trace in the format of PyTorch's profiler (Kineto), as HolisticTraceAnalysis reads it: a folder per
 // launch, a file per rank. That tool recognises kinds by name: communication kernels begin with "nccl", so a
-// bucket's exchange is called ncclKernel_psring whatever moved it; steps are ProfilerStep#N. Pure.
+// bucket's exchange is always called ncclKernel_psring; steps are ProfilerStep#N. Pure.
 #pragma once
 
 #include <map>

@@ -5,7 +5,6 @@
 #include "absl/strings/str_replace.h"
 #include "experiments/report/page/assets.h"
 #include "experiments/report/schedule_data.h"
-#include "experiments/report/staleness_data.h"
 
 namespace psring {
 namespace {
@@ -32,7 +31,7 @@ std::string ReportPage(const std::vector<RunData>& runs, Language language) {
       "{\"language\":", language == Language::kChinese ? "\"zh\"" : "\"en\"", ",\"runs\":[",
       absl::StrJoin(runs, ",", [](std::string* out, const RunData& run) { out->append(run.json); }),
       "],\"schedules\":", SchedulesJson(StepperRanks(runs)), ",\"theory\":", TheoryJson(),
-      ",\"waiting\":", StalenessJson(), "}");
+      ",\"waiting\":", StalenessJson(), ",\"glossary\":", GlossaryJson(), "}");
   // One pass: inserted text is not expanded again.
   return absl::StrReplaceAll(kPageHtml, {{"{{css}}", kPageCss},
                                          {"{{data}}", ForScriptElement(data)},

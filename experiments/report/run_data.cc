@@ -1,6 +1,7 @@
 #include "experiments/report/run_data.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -26,29 +27,22 @@ constexpr double kSchemaVersion = 1;
 // Reads the files of one folder and lists those that are missing.
 class Reader {
  public:
-  explicit Reader(std::string folder) : folder_(std::move(folder)) {}
+  explicit Reader(fs::path folder) : folder_(std::move(folder)) {}
 
-  // Empty if it cannot be read; listed if `expected`.
+  // Empty if it cannot be read; listed if `expected` or if it exists.
   std::string Text(const char* name, bool expected) {
-    const std::string path = absl::StrCat(folder_, "/", name);
-    std::error_code error;
-    const uint64_t size = fs::file_size(path, error);
-    if (error) {
-      if (expected) Miss(name, "not there");
-      return "";
-    }
-    if (size > kLargestFile) return Miss(name, "too large to be read"), "";
-    const absl::StatusOr<std::string> text = ReadFile(path);
-    if (!text.ok()) return Miss(name, std::string(text.status().message())), "";
-    return *text;
+    const absl::StatusOr<std::string> text = TextOf(folder_ / name);
+    if (!text.ok() && (expected || !absl::IsNotFound(text.status())))
+      Miss(name, std::string(text.status().message()));
+    return text.value_or("");
   }
 
-  // Empty if it cannot be read.
-  static std::string TextOf(const fs::path& path) {
+  static absl::StatusOr<std::string> TextOf(const fs::path& path) {
     std::error_code error;
     const uint64_t size = fs::file_size(path, error);
-    if (error || size > kLargestFile) return "";
-    return ReadFile(path.string()).value_or("");
+    if (error) return absl::NotFoundError("missing");
+    if (size > kLargestFile) return absl::ResourceExhaustedError("too large");
+    return ReadFile(path.string());
   }
 
   // Likewise null.
@@ -57,7 +51,7 @@ class Reader {
     if (text.empty()) return nullptr;
     Json json = ParseUntrusted(text);
     if (!json.is_discarded()) return json;
-    Miss(name, "broken: no JSON");
+    Miss(name, "not valid JSON");
     return nullptr;
   }
 
@@ -67,7 +61,7 @@ class Reader {
   const Json& missing() const { return missing_; }
 
  private:
-  const std::string folder_;
+  const fs::path folder_;
   Json missing_ = Json::array();
 };
 
@@ -90,27 +84,18 @@ std::vector<int> WorkersOf(const Json& summary) {
 
 // Whether the page can show it; see TableJson.
 bool IsTable(const Json& json) {
-  for (const char* language : {"en", "zh"}) {
-    const auto of = [&](const Json& object, const char* key) {
-      const auto found = object.find(key);
-      return found != object.end() ? *found : Json();
-    };
-    if (!json.is_object() || !of(json, language).is_object()) return false;
-    const Json table = of(json, language);
-    for (const char* part : {"columns", "rows", "legend"}) {
-      if (!of(table, part).is_array()) return false;
-    }
-    for (const Json& row : table["rows"]) {
-      if (!row.is_array() || row.size() < 2) return false;
-      for (const Json& cell : row) {
-        if (!cell.is_string()) return false;
-      }
-    }
-    for (const Json& column : table["columns"]) {
-      if (!column.is_object()) return false;
-    }
-  }
-  return true;
+  const auto is_row = [](const Json& row) {
+    return row.is_array() && row.size() >= 2 && std::ranges::all_of(row, &Json::is_string);
+  };
+  return std::ranges::all_of(std::array{"en", "zh"}, [&](const char* language) {
+    const Json table = json.is_object() ? json.value(language, Json()) : Json();
+    const bool complete = table.is_object() &&
+                          std::ranges::all_of(std::array{"columns", "rows", "legend"}, [&](const char* part) {
+                            return table.contains(part) && table[part].is_array();
+                          });
+    return complete && std::ranges::all_of(table["rows"], is_row) &&
+           std::ranges::all_of(table["columns"], &Json::is_object);
+  });
 }
 
 Json SentencesOf(const std::string& text) {
@@ -133,13 +118,13 @@ Json ReadArrivals(const fs::path& folder) {
   std::set<std::string> names;
   for (const fs::path& path : found) {
     const fs::path launch = path.parent_path();
-    const Json note = ParseUntrusted(Reader::TextOf(launch / "launch.json"));
+    const Json note = ParseUntrusted(Reader::TextOf(launch / "launch.json").value_or(""));
     const std::string strategy = TextAt(note, "strategy");
     const double workers = NumberAt(note, "workers", 0);
     if (strategy.empty() || !(workers >= 1 && workers < 1e6)) continue;
     const std::string name = absl::StrCat(strategy, " x ", workers);
     if (!names.insert(name).second) continue;
-    Json digest = ParseUntrusted(DigestArrivals(name, Reader::TextOf(path)));
+    Json digest = ParseUntrusted(DigestArrivals(name, Reader::TextOf(path).value_or("")));
     if (!digest.is_object()) continue;
     digest["records"] = launch.lexically_relative(folder).string();
     list.push_back(digest);
@@ -153,15 +138,15 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text) {
   fs::path folder(text);
   if (!folder.has_filename()) folder = folder.parent_path();  // "runs/x/"
   std::error_code error;
-  if (!fs::is_directory(folder, error)) return absl::NotFoundError(absl::StrCat(text, " is no folder"));
+  if (!fs::is_directory(folder, error)) return absl::NotFoundError(absl::StrCat(text, " is not a folder"));
   if (!Exists(folder / "manifest.json") && !Exists(folder / "summary.json") &&
       !Exists(folder / "bench.csv")) {
     return absl::NotFoundError(absl::StrCat(
-        text, " is not a run's folder: it holds neither manifest.json nor summary.json nor bench.csv"));
+        text, " is not a run's folder: it contains no manifest.json, summary.json or bench.csv"));
   }
   // "latest" is a link: show the target's name.
   const fs::path real = fs::canonical(folder, error);
-  Reader reader((error ? folder : real).string());
+  Reader reader(error ? folder : real);
   Json json = {{"folder", text}, {"run_id", (error ? folder : real).filename().string()}};
   json["manifest"] = reader.JsonOf("manifest.json", !Exists(folder / "predict.txt"));
   const bool predicted = Exists(folder / "predict.txt");
@@ -169,17 +154,18 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text) {
   const bool ran = !bench && !predicted;  // processes that trained
   json["summary"] = reader.JsonOf("summary.json", !bench);
   if (!json["summary"].is_array()) {
-    if (!json["summary"].is_null()) reader.Miss("summary.json", "another layout than this version's");
+    if (!json["summary"].is_null())
+      reader.Miss("summary.json", "has a layout that this version does not support");
     json["summary"] = nullptr;
   }
   const double version = NumberAt(json["manifest"], "schema_version", kSchemaVersion);
   if (version != kSchemaVersion) {
-    reader.Miss("manifest.json", absl::StrCat("layout ", version, ", and this version knows ", kSchemaVersion,
-                                              ": figures may be missing"));
+    reader.Miss("manifest.json", absl::StrCat("has layout ", version, ", but this version supports ",
+                                              kSchemaVersion, ": figures may be missing"));
   }
   if (json["manifest"].is_object() && json["manifest"].contains("finished") &&
       json["manifest"]["finished"] == false) {
-    reader.Miss("manifest.json", "says that the run did not end");
+    reader.Miss("manifest.json", "the run did not finish");
   }
   json["table"] = reader.JsonOf("table.json", false);
   if (!IsTable(json["table"])) {
@@ -201,7 +187,7 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text) {
   const std::string steps = reader.Text("steps.jsonl", ran), trace = reader.Text("trace.json", ran);
   json["steps"] = ParseUntrusted(DigestSteps(steps));
   json["trace"] = ParseUntrusted(DigestTrace(trace));
-  if (!trace.empty() && json["trace"]["launches"].empty()) reader.Miss("trace.json", "holds no step");
+  if (!trace.empty() && json["trace"]["launches"].empty()) reader.Miss("trace.json", "contains no steps");
   json["arrivals"] = ReadArrivals(folder);
   json["missing"] = reader.missing();
   return RunData{.json = DumpUntrusted(json), .workers = WorkersOf(json["summary"])};

@@ -1,5 +1,5 @@
-// Data of the page's stepper and theory curves as JSON: the rounds of the schedules and the terms of the cost
-// models, so that the page needs no formulas of its own. Pure.
+// The page's data that does not depend on runs, as JSON: the rounds of the schedules, the terms of the cost
+// models, the effect of bounded staleness, and the glossary. Pure.
 #pragma once
 
 #include <string>
@@ -22,5 +22,17 @@ std::string SchedulesJson(const std::vector<int>& ranks, const ScheduleTable& ro
 // for a gradient of one byte: seconds = messages a + max(link M/B, medium M/B2) + added M g. For pipelined
 // servers the larger of moving and adding counts instead of both.
 std::string TheoryJson(const ScheduleTable& rows = ScheduleRows());
+
+// Progress against staleness, simulated with the servers' own waiting rules:
+// {workers: [2, ...], rules: ["sync", "ssp:1", ..., "async"], spreads: [name, ...],
+//  progress: [by workers [by spread [by rule]]], staleness, staleness_max: the same}
+// of workers whose step computes for one second on average and whose exchange is free. progress: steps/s of a
+// worker, mean over workers; staleness: mean over all pushes, in updates; staleness_max: the maximum.
+// spreads: computing varies by 2% ("even") or 40% ("uneven"; lognormal, per step); "straggler" is even with
+// one worker at half speed.
+std::string StalenessJson();
+
+// [[word, [English, Chinese]]]: the words of `psring explain words`.
+std::string GlossaryJson();
 
 }  // namespace psring

@@ -33,14 +33,14 @@ std::string CellText(const Cell& cell) {
 }
 
 Json CellJson(const Cell& cell) {
-  struct Visitor {
-    Json operator()(std::monostate) const { return nullptr; }
-    Json operator()(bool value) const { return value; }
-    Json operator()(int64_t value) const { return value; }
-    Json operator()(double value) const { return value; }
-    Json operator()(const std::string& value) const { return value; }
+  const auto to_json = [](const auto& value) -> Json {
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) {
+      return nullptr;
+    } else {
+      return value;
+    }
   };
-  return std::visit(Visitor(), cell.value);
+  return std::visit(to_json, cell.value);
 }
 
 Json WorkersJson(const SummaryRow& row) {
@@ -81,7 +81,10 @@ Json FiguresAndBasis(const std::vector<Cell>& row) {
 
 Json PredictionJson(const RowPrediction& row) {
   const Prediction& p = row.prediction;
-  const Residual& residual = row.residual;
+  Json residual = {{"ms", row.residual.total()},
+                   {"share_of_predicted", row.residual.total() / row.residual.predicted}};
+  for (const ResidualPart& part : kResidualParts) residual[part.column] = row.residual.*part.ms;
+  residual["basis"] = "derived";
   return {{"step_ms", 1e3 * p.step},
           {"samples_per_s", p.samples_per_s},
           {"compute_ms", 1e3 * p.compute},
@@ -90,19 +93,17 @@ Json PredictionJson(const RowPrediction& row) {
           {"limited_by", p.limit},
           {"computing_as_in", row.compute_from},
           {"basis", p.method},
-          {"residual",
-           {{"ms", residual.total()},
-            {"share_of_predicted", residual.total() / residual.predicted},
-            {"computing_ms", residual.computing},
-            {"waiting_ms", residual.waiting},
-            {"update_ms", residual.update},
-            {"congestion_ms", residual.congestion},
-            {"scheduling_ms", residual.scheduling},
-            {"unexplained_ms", residual.unexplained},
-            {"basis", "derived"}}}};
+          {"residual", residual}};
 }
 
-// The begin of a JSON object, identifying its launch.
+void PutInterval(Json& json, const char* lowest, const char* highest,
+                 const std::optional<Interval>& interval) {
+  if (!interval) return;
+  json[lowest] = interval->low;
+  json[highest] = interval->high;
+}
+
+// The start of a JSON object that identifies its launch.
 std::string JsonPrefix(const RunLabel& label) {
   return absl::StrFormat("{\"part\":\"%s\",\"strategy\":\"%s\",\"workers\":%d,\"servers\":%d,\"repeat\":%d,",
                          label.part, label.strategy, label.workers, label.servers, label.repeat);
@@ -167,12 +168,8 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
   for (const SummaryRow& row : rows) {
     Json entry = FiguresAndBasis(Cells(row));
     if (row.cost_against_none_ms) {
-      Json cost = {{"ms", *row.cost_against_none_ms}, {"basis", "derived"}};
-      if (row.cost_against_none_95) {
-        cost["lo95"] = row.cost_against_none_95->low;
-        cost["hi95"] = row.cost_against_none_95->high;
-      }
-      entry["cost_against_none"] = cost;
+      entry["cost_against_none"] = {{"ms", *row.cost_against_none_ms}, {"basis", "derived"}};
+      PutInterval(entry["cost_against_none"], "lo95", "hi95", row.cost_against_none_95);
     }
     if (row.mean.each_server_payload_bytes.size() > 1) {
       entry["servers"] = {{"payload_bytes", row.mean.each_server_payload_bytes}, {"basis", "measured"}};
@@ -188,26 +185,19 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
     }
     if (!row.intervals_95.empty()) {
       Json intervals = {{"basis", "derived"}};
-      for (const auto& [figure, interval] : row.intervals_95) {
-        intervals[figure] = {{"lo95", interval.low}, {"hi95", interval.high}};
-      }
+      for (const auto& [figure, interval] : row.intervals_95)
+        PutInterval(intervals[figure], "lo95", "hi95", interval);
       entry["intervals"] = intervals;
     }
     entry["rounds"] = {{"samples_per_s", row.round_samples_per_s}, {"step_ms", row.round_step_ms}};
     if (row.trainings > 0) {
       Json accuracy = {{"trainings", row.trainings}, {"samples", row.trained_samples}};
-      if (row.test_accuracy_95) {
-        accuracy["test_accuracy_lo95"] = row.test_accuracy_95->low;
-        accuracy["test_accuracy_hi95"] = row.test_accuracy_95->high;
-      }
+      PutInterval(accuracy, "test_accuracy_lo95", "test_accuracy_hi95", row.test_accuracy_95);
       if (row.configuration.target_accuracy > 0) {
         accuracy["target"] = row.configuration.target_accuracy;
         accuracy["trainings_that_reached_it"] = row.reached_target;
       }
-      if (row.time_to_target_95) {
-        accuracy["time_to_target_s_lo95"] = row.time_to_target_95->low;
-        accuracy["time_to_target_s_hi95"] = row.time_to_target_95->high;
-      }
+      PutInterval(accuracy, "time_to_target_s_lo95", "time_to_target_s_hi95", row.time_to_target_95);
       entry["accuracy"] = accuracy;
     }
     if (!row.mean.workers.empty()) entry["workers"] = WorkersJson(row);

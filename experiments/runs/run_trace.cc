@@ -12,26 +12,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "experiments/runs/untrusted_json.h"
 #include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = UntrustedJson;
 
 constexpr size_t kMostArrows = 20000;  // per launch
 constexpr double kInside = 0.001;      // us; a flow event must lie inside its span
 constexpr double kNoTime = std::numeric_limits<double>::infinity();
-
-// The events of a rank's trace: a list of objects without brackets, an array, or {"traceEvents": [...]}.
-Json Events(const std::string& text) {
-  Json json = ParseUntrusted(text);
-  if (json.is_discarded()) json = ParseUntrusted(absl::StrCat("[", text, "]"));
-  if (json.is_object() && json.contains("traceEvents")) json = json["traceEvents"];
-  if (json.is_object()) return Json::array({json});
-  return json.is_array() ? json : Json::array();
-}
 
 // A rank's exchange of a bucket.
 struct Flight {
@@ -65,7 +55,8 @@ void NoteFlight(const Json& event, Flights& flights) {
 std::set<std::pair<int, int>> SendersAndReceivers(const LaunchTrace& launch) {
   std::set<std::pair<int, int>> pairs;
   if (launch.backend != "native" || launch.servers > 0 || launch.workers < 2) return pairs;
-  if (launch.algorithm == "hierarchical") return pairs;
+  const ScheduleRow* row = FindSchedule(launch.algorithm);
+  if (row == nullptr || row->uses_nodes) return pairs;
   const auto schedule = MakeSchedule(launch.algorithm, Collective::kAllReduce, {.ranks = launch.workers});
   if (!schedule.ok()) return pairs;
   std::vector<Transfer> transfers;
@@ -185,6 +176,13 @@ std::string NameRow(int row, const char* name, int place) {
 
 }  // namespace
 
+UntrustedJson TraceEvents(const std::string& text) {
+  Json json = ParseUntrusted(text);
+  if (!json.is_object() || !json.contains("traceEvents") || !json["traceEvents"].is_array())
+    return Json::array();
+  return std::move(json["traceEvents"]);
+}
+
 std::string TraceJson(const std::vector<LaunchTrace>& launches) {
   std::vector<std::string> lines = {NameRow(kLaunchesRow, "psring: launches", -1)};
   ArrowWriter arrows(lines);
@@ -193,7 +191,7 @@ std::string TraceJson(const std::vector<LaunchTrace>& launches) {
     double begin = std::numeric_limits<double>::infinity(), end = -begin;
     Flights flights;
     for (const std::string& text : launch.ranks) {
-      for (const Json& event : Events(text)) {
+      for (const Json& event : TraceEvents(text)) {
         if (!event.is_object()) continue;
         lines.push_back(DumpUntrusted(event));
         const double ts = NumberAt(event, "ts", kNoTime);

@@ -3,16 +3,17 @@
 //
 // Messages are not recorded individually: a rank's span of a bucket runs from its first sendable byte to its
 // last received one. The following is therefore *derived* from the schedule and these spans:
-//   arrows   one flow event per bucket and pair of ranks, from the begin of the sender's span to the end of
-//   the
-//            receiver's. Only for psring's schedules and servers; not for "hierarchical", whose paths depend
-//            on hosts, which records do not name.
+//   arrows   one flow event per bucket and pair of ranks, from the start of the sender's span to the end of
+//            the receiver's. Only for psring's servers and schedules, except schedules that depend on nodes
+//            (ScheduleRow::uses_nodes), because records do not name the nodes.
 //   servers  a separate row with each worker's exchanges as that worker recorded them.
 // Long launches have about 20,000 arrows, for evenly spaced steps.
 #pragma once
 
 #include <string>
 #include <vector>
+
+#include "experiments/runs/untrusted_json.h"
 
 namespace psring {
 
@@ -29,6 +30,9 @@ struct LaunchTrace {
   std::string backend, algorithm;  // as the process group or server reports them; empty: none
   std::vector<std::string> ranks;
 };
+
+// The events of an untrusted Chrome trace, {"traceEvents": [...]}; an empty array for other texts.
+UntrustedJson TraceEvents(const std::string& text);
 
 std::string TraceJson(const std::vector<LaunchTrace>& launches);
 

@@ -64,8 +64,8 @@ std::optional<double> MeanWait(const RunRecords& records) {
   return Mean(waits);
 }
 
-// The slowest rank's first bucket minus the mean of all ranks', each from its own step's begin: how long a
-// collective waits if all ranks begin together.
+// When the slowest rank's first bucket is ready minus the mean over ranks, each from the start of its step:
+// how long a collective waits if all ranks start together.
 double MeanLate(const RunRecords& records) {
   std::vector<double> late;
   for (const StepRecord& first : records.steps.front()) {
@@ -146,7 +146,7 @@ void AddServers(const Configuration& configuration, const RunRecords& records, R
   }
 }
 
-// Per worker and step, from the interfaces' counters. Ranks in the process beside the server are left out,
+// Per worker and step, from the interfaces' counters. Ranks in the server's process are left out,
 // because they share its interface.
 std::optional<double> WireBytes(const Configuration& configuration, const RunRecords& records,
                                 int64_t steps) {

@@ -28,7 +28,7 @@ struct RunRecords {
 };
 
 // The time in ms that a rank waits for its peers in one step, *derived*: for each bucket, from the rank's
-// begin until the last rank's begin, but not beyond the end of its own exchange. Overlapping waits count
+// start until the last rank's start, but not beyond the end of its own exchange. Overlapping waits count
 // once. `steps` holds this step of every rank, with times on one clock.
 double WaitMs(const std::vector<const StepRecord*>& steps, int rank);
 
@@ -48,15 +48,15 @@ struct WorkerFigures {
 struct RunFigures {
   int64_t steps = 0;    // measured, per worker
   int64_t samples = 0;  // measured, over all workers, without those of dropped gradients
-  double wall_s = 0;    // from the first measured step's begin to the last one's end, over all workers
+  double wall_s = 0;    // from the start of the first measured step to the end of the last, over all workers
   double samples_per_s = 0;
   double step_ms = 0, compute_ms = 0, comm_busy_ms = 0, exposed_comm_ms = 0;  // means over ranks and steps
   std::optional<double> wait_ms;                                              // of strategies that wait
   // Means over ranks and steps; empty: unknown, as in records of earlier versions.
-  std::optional<double> computed_ms;  // from a step's begin until its gradient was complete
+  std::optional<double> computed_ms;  // from a step's start until its gradient was complete
   std::optional<double> update_ms, run_delay_ms, probe_ms;  // as in RankResult
   double waited_ms = 0;                                     // per step, by the strategy's waiting rule
-  std::vector<double> bucket_ready_ms;                      // by bucket, from the step's begin
+  std::vector<double> bucket_ready_ms;                      // by bucket, from the step's start
   double late_ms = 0;  // the slowest rank's first bucket after the mean of all ranks', per step
   std::optional<NetworkFigures> network;
   std::vector<double> every_step_ms;

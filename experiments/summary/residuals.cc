@@ -128,11 +128,9 @@ std::string Line(const SummaryRow& row, const std::string& round, const RunFigur
     fields.insert(fields.end(), 8, "");
   } else {
     const Residual residual = ResidualOf(figures, row.prediction->prediction);
-    for (const double part :
-         {residual.measured, residual.predicted, residual.total(), residual.computing, residual.waiting,
-          residual.update, residual.congestion, residual.scheduling, residual.unexplained}) {
-      fields.push_back(absl::StrFormat("%.9g", part));
-    }
+    const auto put = [&fields](double ms) { fields.push_back(absl::StrFormat("%.9g", ms)); };
+    for (const double ms : {residual.measured, residual.predicted, residual.total()}) put(ms);
+    for (const ResidualPart& part : kResidualParts) put(residual.*part.ms);
   }
   const auto& network = figures.network;
   fields.push_back(Field(figures.run_delay_ms));
@@ -147,10 +145,9 @@ std::string Line(const SummaryRow& row, const std::string& round, const RunFigur
 
 // "waiting +2.1, unexplained -0.3", the largest first.
 std::string PartsText(const Residual& residual, Language language) {
-  std::vector<std::pair<double, Phrase>> parts = {
-      {residual.computing, kPartComputing},   {residual.waiting, kPartWaiting},
-      {residual.update, kPartUpdate},         {residual.congestion, kPartCongestion},
-      {residual.scheduling, kPartScheduling}, {residual.unexplained, kPartUnexplained}};
+  std::vector<std::pair<double, Phrase>> parts;
+  for (size_t i = 0; i < std::size(kResidualParts); ++i)
+    parts.emplace_back(residual.*kResidualParts[i].ms, kResidualPartNames[i]);
   std::stable_sort(parts.begin(), parts.end(),
                    [](const auto& a, const auto& b) { return std::abs(a.first) > std::abs(b.first); });
   std::vector<std::string> texts;

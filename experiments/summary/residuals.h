@@ -23,7 +23,7 @@
 
 namespace psring {
 
-// The inputs of predictions besides the rows.
+// The other inputs of predictions.
 struct PredictionInputs {
   Wires wires;
   int cores = 1;

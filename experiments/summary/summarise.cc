@@ -1,7 +1,6 @@
 #include "experiments/summary/summarise.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -14,12 +13,6 @@ namespace psring {
 namespace {
 
 constexpr double kMostSpread = 0.01;  // of the servers' bytes
-
-double MeanOver(const std::vector<RunFigures>& runs, const std::function<double(const RunFigures&)>& figure) {
-  std::vector<double> values;
-  for (const RunFigures& run : runs) values.push_back(figure(run));
-  return Mean(values);
-}
 
 std::optional<double> MeanOverThose(const std::vector<RunFigures>& runs,
                                     std::optional<double> RunFigures::*figure) {
@@ -46,36 +39,33 @@ std::optional<NetworkFigures> MeanNetwork(const std::vector<RunFigures>& runs) {
 
 RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   RunFigures mean;
-  const auto average = [&](double RunFigures::*figure) {
-    mean.*figure = MeanOver(runs, [figure](const RunFigures& run) { return run.*figure; });
+  const auto mean_of = [&](auto figure) {
+    std::vector<double> values;
+    for (const RunFigures& run : runs) values.push_back(figure(run));
+    return Mean(values);
   };
   for (auto figure : {&RunFigures::wall_s, &RunFigures::samples_per_s, &RunFigures::step_ms,
                       &RunFigures::compute_ms, &RunFigures::comm_busy_ms, &RunFigures::exposed_comm_ms,
                       &RunFigures::waited_ms, &RunFigures::late_ms, &RunFigures::payload_tx_bytes,
                       &RunFigures::payload_rx_bytes, &RunFigures::loss, &RunFigures::foreign_cpu_pct}) {
-    average(figure);
+    mean.*figure = mean_of([figure](const RunFigures& run) { return run.*figure; });
   }
   mean.steps = runs.front().steps;
   mean.each_server_payload_bytes = runs.front().each_server_payload_bytes;
   mean.samples = runs.front().samples;
-  mean.wait_ms = MeanOverThose(runs, &RunFigures::wait_ms);
-  mean.wire_tx_bytes = MeanOverThose(runs, &RunFigures::wire_tx_bytes);
-  mean.server_payload_bytes = MeanOverThose(runs, &RunFigures::server_payload_bytes);
-  mean.staleness_mean = MeanOverThose(runs, &RunFigures::staleness_mean);
-  mean.dropped_gradients = MeanOverThose(runs, &RunFigures::dropped_gradients);
-  mean.dropped_share = MeanOverThose(runs, &RunFigures::dropped_share);
-  for (auto figure :
-       {&RunFigures::computed_ms, &RunFigures::update_ms, &RunFigures::run_delay_ms, &RunFigures::probe_ms}) {
+  for (auto figure : {&RunFigures::wait_ms, &RunFigures::wire_tx_bytes, &RunFigures::server_payload_bytes,
+                      &RunFigures::staleness_mean, &RunFigures::dropped_gradients, &RunFigures::dropped_share,
+                      &RunFigures::computed_ms, &RunFigures::update_ms, &RunFigures::run_delay_ms,
+                      &RunFigures::probe_ms, &RunFigures::test_accuracy}) {
     mean.*figure = MeanOverThose(runs, figure);
   }
   for (size_t b = 0; b < runs.front().bucket_ready_ms.size(); ++b) {
-    mean.bucket_ready_ms.push_back(MeanOver(runs, [b](const RunFigures& run) {
+    mean.bucket_ready_ms.push_back(mean_of([b](const RunFigures& run) {
       return b < run.bucket_ready_ms.size() ? run.bucket_ready_ms[b] : run.bucket_ready_ms.back();
     }));
   }
   mean.network = MeanNetwork(runs);
   mean.workers = MeanWorkers(runs);
-  mean.test_accuracy = MeanOverThose(runs, &RunFigures::test_accuracy);
   for (const RunFigures& run : runs) {
     mean.every_step_ms.insert(mean.every_step_ms.end(), run.every_step_ms.begin(), run.every_step_ms.end());
     if (!run.incidents.empty()) {

@@ -34,6 +34,14 @@ struct Residual {
   double computing = 0, waiting = 0, update = 0, congestion = 0, scheduling = 0, unexplained = 0;
   double total() const { return measured - predicted; }
 };
+struct ResidualPart {
+  const char* column;
+  double Residual::*ms;
+};
+inline constexpr ResidualPart kResidualParts[] = {
+    {"computing_ms", &Residual::computing},   {"waiting_ms", &Residual::waiting},
+    {"update_ms", &Residual::update},         {"congestion_ms", &Residual::congestion},
+    {"scheduling_ms", &Residual::scheduling}, {"unexplained_ms", &Residual::unexplained}};
 
 // The simulator's prediction of a row.
 struct RowPrediction {

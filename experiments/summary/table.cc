@@ -12,102 +12,84 @@
 namespace psring {
 namespace {
 
+using Row = const SummaryRow&;
+
 struct Column {
   Heading heading;
   const char* mark;  // "m", "d", "s" or ""
-  std::function<std::string(const SummaryRow&)> text;
+  std::function<std::string(Row)> text;
   bool learned = false;  // measured even if times are simulated
 };
 
-std::string Ms(const std::optional<double>& ms) {
-  if (!ms) return "";
-  return std::abs(*ms) < 100 ? absl::StrFormat("%.1f", *ms) : absl::StrFormat("%.0f", *ms);
+std::string Number(const std::optional<double>& value, int digits) {
+  return value ? absl::StrFormat("%.*f", digits, *value) : "";
 }
 
-std::string Megabytes(const std::optional<double>& bytes) {
-  return bytes ? absl::StrFormat("%.2f", *bytes / 1e6) : "";
+std::string Signed(const std::optional<double>& value) {
+  return value ? absl::StrFormat("%+.1f", *value) : "";
 }
 
-bool MovesGradients(const SummaryRow& row) { return row.configuration.strategy.moves_gradients(); }
+std::string Ms(const std::optional<double>& ms) { return Number(ms, ms && std::abs(*ms) >= 100 ? 0 : 1); }
 
-std::optional<double> IfCommunicates(const SummaryRow& row, double value) {
+bool MovesGradients(Row row) { return row.configuration.strategy.moves_gradients(); }
+
+std::optional<double> IfCommunicates(Row row, double value) {
   return MovesGradients(row) ? std::optional<double>(value) : std::nullopt;
 }
 
 std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
-  const bool several_servers = std::any_of(
-      rows.begin(), rows.end(), [](const SummaryRow& row) { return row.configuration.servers() > 1; });
+  const bool several_servers =
+      std::ranges::any_of(rows, [](Row row) { return row.configuration.servers() > 1; });
   return {
-      {kHeadStrategy, "", [](const SummaryRow& row) { return row.configuration.strategy.name; }},
+      {kHeadStrategy, "", [](Row row) { return row.configuration.strategy.name; }},
       {kHeadWorkers, "",
-       [](const SummaryRow& row) {
+       [](Row row) {
          return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
                              row.valid ? "" : "!");
        }},
       {kHeadServers, "",
-       [several_servers](const SummaryRow& row) {
+       [several_servers](Row row) {
          const int servers = row.configuration.servers();
          return several_servers && servers > 0 ? absl::StrCat(servers) : "";
        }},
-      {kHeadSamples, "m", [](const SummaryRow& row) { return WithThousands(row.mean.samples_per_s); }},
+      {kHeadSamples, "m", [](Row row) { return WithThousands(row.mean.samples_per_s); }},
       {kHeadInterval, "d",
-       [](const SummaryRow& row) {
+       [](Row row) {
          return row.samples_per_s_95 ? absl::StrCat(WithThousands(row.samples_per_s_95->low), "-",
                                                     WithThousands(row.samples_per_s_95->high))
                                      : "";
        }},
-      {kHeadSpeedup, "d",
-       [](const SummaryRow& row) { return row.speedup ? absl::StrFormat("%.2f", *row.speedup) : ""; }},
-      {kHeadStep, "m", [](const SummaryRow& row) { return Ms(row.mean.step_ms); }},
+      {kHeadSpeedup, "d", [](Row row) { return Number(row.speedup, 2); }},
+      {kHeadStep, "m", [](Row row) { return Ms(row.mean.step_ms); }},
       {kHeadSimulated, "s",
-       [](const SummaryRow& row) {
-         return Ms(row.prediction ? std::optional<double>(1e3 * row.prediction->prediction.step)
-                                  : std::nullopt);
-       }},
+       [](Row row) { return row.prediction ? Ms(1e3 * row.prediction->prediction.step) : ""; }},
       {kHeadOff, "d",
-       [](const SummaryRow& row) {
+       [](Row row) {
          if (!row.prediction) return std::string();
          const Residual& residual = row.prediction->residual;
-         return absl::StrFormat("%+.1f", 100 * residual.total() / residual.predicted);
+         return Signed(100 * residual.total() / residual.predicted);
        }},
-      {kHeadAgainst, "d",
-       [](const SummaryRow& row) {
-         return row.cost_against_none_ms ? absl::StrFormat("%+.1f", *row.cost_against_none_ms) : "";
-       }},
-      {kHeadCompute, "m", [](const SummaryRow& row) { return Ms(row.mean.compute_ms); }},
-      {kHeadExposed, "m",
-       [](const SummaryRow& row) { return Ms(IfCommunicates(row, row.mean.exposed_comm_ms)); }},
-      {kHeadBusy, "m", [](const SummaryRow& row) { return Ms(IfCommunicates(row, row.mean.comm_busy_ms)); }},
-      {kHeadWait, "d", [](const SummaryRow& row) { return Ms(row.mean.wait_ms); }},
-      {kHeadTheory, "d", [](const SummaryRow& row) { return Ms(row.predicted_comm_ms); }},
+      {kHeadAgainst, "d", [](Row row) { return Signed(row.cost_against_none_ms); }},
+      {kHeadCompute, "m", [](Row row) { return Ms(row.mean.compute_ms); }},
+      {kHeadExposed, "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.exposed_comm_ms)); }},
+      {kHeadBusy, "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.comm_busy_ms)); }},
+      {kHeadWait, "d", [](Row row) { return Ms(row.mean.wait_ms); }},
+      {kHeadTheory, "d", [](Row row) { return Ms(row.predicted_comm_ms); }},
       {kHeadSent, "m",
-       [](const SummaryRow& row) { return Megabytes(IfCommunicates(row, row.mean.payload_tx_bytes)); }},
-      {kHeadSentTheory, "d", [](const SummaryRow& row) { return Megabytes(row.predicted_payload_bytes); }},
+       [](Row row) { return Number(IfCommunicates(row, row.mean.payload_tx_bytes / 1e6), 2); }},
+      {kHeadSentTheory, "d",
+       [](Row row) {
+         return row.predicted_payload_bytes ? Number(*row.predicted_payload_bytes / 1e6, 2) : "";
+       }},
       {kHeadStale, "m",
-       [](const SummaryRow& row) {
-         return row.mean.staleness_mean && !row.configuration.strategy.synchronous
-                    ? absl::StrFormat("%.2f", *row.mean.staleness_mean)
-                    : "";
+       [](Row row) {
+         return row.configuration.strategy.synchronous ? "" : Number(row.mean.staleness_mean, 2);
        }},
       {kHeadDropped, "m",
-       [](const SummaryRow& row) {
-         return row.mean.dropped_share ? absl::StrFormat("%.1f", 100 * *row.mean.dropped_share) : "";
-       }},
-      {kHeadAccuracy, "m",
-       [](const SummaryRow& row) {
-         return row.test_accuracy ? absl::StrFormat("%.4f", *row.test_accuracy) : "";
-       },
-       /*learned=*/true},
-      {kHeadTarget, "m",
-       [](const SummaryRow& row) {
-         return row.time_to_target_s ? absl::StrFormat("%.2f", *row.time_to_target_s) : "";
-       }},
+       [](Row row) { return row.mean.dropped_share ? Number(100 * *row.mean.dropped_share, 1) : ""; }},
+      {kHeadAccuracy, "m", [](Row row) { return Number(row.test_accuracy, 4); }, /*learned=*/true},
+      {kHeadTarget, "m", [](Row row) { return Number(row.time_to_target_s, 2); }},
   };
-}
-
-std::string Padded(const std::string& text, size_t width, bool left) {
-  const std::string space(width - std::min(width, TextColumns(text)), ' ');
-  return left ? text + space : space + text;
 }
 
 std::string WithoutTrailingSpace(std::string line) {
@@ -143,21 +125,19 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language) 
     parts.columns.push_back({In(language, column.heading.first), In(language, column.heading.second),
                              timed ? "s" : column.mark, std::move(cells)});
   }
-  const auto any_row = [&](const std::function<bool(const SummaryRow&)>& is) {
-    return std::any_of(rows.begin(), rows.end(), is);
-  };
-  const bool predicted = any_row([](const SummaryRow& row) { return row.prediction.has_value(); });
+  const auto any_row = [&](auto is) { return std::ranges::any_of(rows, is); };
+  const bool predicted = any_row([](Row row) { return row.prediction.has_value(); });
   const auto say = [&](const Phrase& phrase, auto... values) {
     parts.legend.push_back(Say(language, phrase, values...));
   };
   say(simulated || predicted ? kMarksSimulated : kMarks);
   if (predicted) say(kPredictedColumns);
   if (any_row(MovesGradients)) say(simulated ? kColumnsSimulated : kColumns);
-  if (any_row([](const SummaryRow& row) { return row.reached_target > 0; })) {
+  if (any_row([](Row row) { return row.reached_target > 0; })) {
     say(kTargetColumn, rows.front().configuration.target_accuracy);
   }
-  if (any_row([](const SummaryRow& row) { return row.configuration.oversubscribed; })) say(kOversubscribed);
-  if (any_row([](const SummaryRow& row) { return !row.valid; })) say(kNotValid);
+  if (any_row([](Row row) { return row.configuration.oversubscribed; })) say(kOversubscribed);
+  if (any_row([](Row row) { return !row.valid; })) say(kNotValid);
   return parts;
 }
 
@@ -167,14 +147,14 @@ std::string Table(const std::vector<SummaryRow>& rows, Language language) {
   std::vector<std::string> lines(rows.size());
   for (size_t c = 0; c < parts.columns.size(); ++c) {
     const TableColumn& column = parts.columns[c];
-    const bool left = c == 0;
+    const auto pad = c == 0 ? PadRight : PadLeft;
     size_t width = std::max(TextColumns(column.first), TextColumns(column.second));
     for (const std::string& text : column.cells) width = std::max(width, TextColumns(text));
-    const std::string gap = left ? "" : " ";
-    first += gap + Padded(column.first, width, left);
-    second += gap + Padded(column.second, width, left);
-    marks += gap + Padded(column.mark, width, left);
-    for (size_t r = 0; r < rows.size(); ++r) lines[r] += gap + Padded(column.cells[r], width, left);
+    const std::string gap = c == 0 ? "" : " ";
+    first += gap + pad(column.first, width);
+    second += gap + pad(column.second, width);
+    marks += gap + pad(column.mark, width);
+    for (size_t r = 0; r < rows.size(); ++r) lines[r] += gap + pad(column.cells[r], width);
   }
   std::string table =
       WithoutTrailingSpace(first) + WithoutTrailingSpace(second) + WithoutTrailingSpace(marks);

@@ -2,8 +2,8 @@
 //
 // A worker's step is *ready* when its gradient is complete. It is *released* when the strategy's rule
 // requires no further waiting: synchronous, when the last worker is ready; bounded staleness K, when the
-// others have pushed step - K; backup workers, when the last admitted worker is ready; asynchronous, at once.
-// The rest of the exchange is the time of servers and links.
+// others have pushed step - K; backup workers, when the last admitted worker is ready; asynchronous,
+// immediately. The rest of the exchange is the time of servers and links.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,4 @@
-// Output of `bench` around nccl-tests' tables, whose format is fixed. Every line begins with
-// #.
+// Output of `bench` around nccl-tests' tables, whose format is fixed. Every line starts with #.
 #pragma once
 
 #include "experiments/texts/phrase.h"
@@ -14,7 +13,7 @@ inline constexpr Phrase kAverages[] = {{"rank 0's", "rank 0 的"},
                                        {"the fastest rank's", "最快 rank 的"},
                                        {"the slowest rank's", "最慢 rank 的"}};
 inline constexpr Phrase kBenchTime = {
-    "# time: of one call, $0; the median over iters, in which combinations take turns",
+    "# time: of one call, $0; median over iters; combinations are interleaved",
     "# time：一次调用的时间（$0）；取各次迭代的中位数，各组合轮流进行"};
 inline constexpr Phrase kBenchLimits = {" limits", " 极限"};
 inline constexpr Phrase kBenchTurns = {"#    $0 processes on $1 cores take turns",
@@ -25,15 +24,14 @@ inline constexpr Phrase kOneLaunch = {"1 launch", "1 次启动"};
 inline constexpr Phrase kLaunches = {"$0 launches", "$0 次启动"};
 inline constexpr Phrase kBenchTitle = {"# === $0; others used $1% of the processors",
                                        "# === $0；其他程序占用处理器 $1%"};
-inline constexpr Phrase kBenchOtherTransport = {
-    "# note: --transport $0 was asked for, and $1 is what it runs over",
-    "# 说明：要求 --transport $0，实际经由 $1"};
+inline constexpr Phrase kBenchOtherTransport = {"# note: --transport $0 was requested, but $1 is used",
+                                                "# 说明：要求 --transport $0，实际经由 $1"};
 inline constexpr Phrase kBenchSummary = {"# Summary: $0, $1 workers, busbw in GB/s, out of place",
                                          "# 汇总：$0，$1 个 worker，总线带宽 GB/s，非原地"};
 inline constexpr Phrase kHostLimits = {
-    "# Limits of this host with $0 processes, GB/s. copy: each copies, all at once. shared, tcp, unix: "
+    "# Limits of this host with $0 processes, GB/s. copy: all processes copy at once. shared, tcp, unix: "
     "busbw\n"
-    "# of the least work: adding straight out of peers' memory; sending around a ring, in one go.",
+    "# of the least possible work: adding directly from the peers' memory; sending once around a ring.",
     "# 本机在 $0 个进程下的极限，GB/s。copy：各进程同时拷贝。shared、tcp、unix：最少工作量的总线带宽：\n"
     "# 直接从同伴内存相加；沿环一次发完。"};
 inline constexpr Phrase kServerLimits = {

@@ -41,14 +41,14 @@ inline constexpr Phrase kPairsOnLoopback = {
     "$0. This compares two programs and the processor time that they need on one machine.",
     "$0。这比较的是同一台机器上的两个程序及其所需的处理器时间。"};
 inline constexpr Phrase kNoNetwork = {
-    "It names no winner for a network: all ranks shared one loopback$0, so a server had no link of its own "
-    "to "
-    "fill and a ring had no links to spread over. If every machine has its own link, one server on rank 0 "
-    "takes N/2 times as long as a ring in theory for large gradients (N times with --ps_schedule serial).",
+    "It does not determine a winner for a network: all ranks shared one loopback$0, so a server could not "
+    "saturate its own link and a ring could not spread over several links. If every machine has its own "
+    "link, one server on rank 0 takes N/2 times as long as a ring in theory for large gradients (N times "
+    "with --ps_schedule serial).",
     "不就网络判定胜者：所有 rank "
     "共用一个回环接口$"
-    "0，服务器没有自己的链路可占满，环也没有多条链路可分摊。若每台机器各有链路，梯度大时理论上位于 "
-    "rank 0 的一台服务器用时是环的 N/2 倍（--ps_schedule serial 时为 N 倍）。"};
+    "0，服务器没有自己的链路可占满，环也没有多条链路可分摊。若每台机器各有链路，梯度大时理论上位于 rank 0 "
+    "的一台服务器用时是环的 N/2 倍（--ps_schedule serial 时为 N 倍）。"};
 inline constexpr Phrase kLoopbackSpeed = {" ($0 GB/s in total, $1 us)", "（共 $0 GB/s，$1 微秒）"};
 
 // Bytes.
@@ -57,8 +57,7 @@ inline constexpr Phrase kBytesDiffer = {"$0 sent $1 MB, theory predicts $2 MB",
 inline constexpr Phrase kBytesOff = {"Bytes differ from theory: $0.", "字节数与理论不符：$0。"};
 inline constexpr Phrase kBytesAgree = {
     "The bytes sent match theory: with an all-reduce each worker sends 2(N-1)/N of the gradient per step, "
-    "with "
-    "a server one gradient (and receives one set of weights).",
+    "with a server one gradient (and receives one set of weights).",
     "发送的字节数与理论一致：all-reduce 中每个 worker 每步发送梯度的 2(N-1)/N 倍；使用服务器时每个 worker "
     "发送一份梯度（并收回一份权重）。"};
 inline constexpr Phrase kBytesDerived = {
@@ -102,20 +101,17 @@ inline constexpr Phrase kMilliseconds = {"$0 ms", "$0 毫秒"};
 inline constexpr Phrase kAsLongAsIn = {"as long as in $0", "与 $0 中相同的时间"};
 inline constexpr Phrase kHalfOfExchange = {"half of what an exchange took in $0",
                                            "$0 中一次交换所用时间的一半"};
-inline constexpr Phrase kOfRun = {" $0", " $0"};
 inline constexpr Phrase kSimulatedTimes = {
-    "Times are simulated: a step computes for $0, a gradient or a set of weights takes $1 on a worker's "
-    "link, "
-    "and the server handles pushes one at a time, for $2 each. Learning is measured: the gradients are real, "
-    "computed on the weights that result from this order.",
+    "Times are simulated: computing a step takes $0, sending a gradient or a set of weights over a worker's "
+    "link takes $1, and the server handles pushes one at a time, $2 each. Learning is measured: the "
+    "gradients are real, computed on the weights that result from this order.",
     "时间为模拟值：一步计算 $0；一份梯度或权重在 worker 的链路上用 $1；每次 push 在服务器上用 "
     "$2，依次进行。学习效果为实测：在这一次序得到的权重上计算真实梯度。"};
 
 // DataParallel.
 inline constexpr Phrase kDataParallelBytes = {
     "dp with $0 workers: device 0 sends $1 MB per step (inputs $2, weights $3, gradients of the outputs $4) "
-    "and "
-    "receives $5 MB (outputs $6, gradients $7), the model N-1 = $8 times in each direction. ",
+    "and receives $5 MB (outputs $6, gradients $7), the model N-1 = $8 times in each direction. ",
     "$0 个 worker 的 dp：设备 0 每步发送 $1 MB（输入 $2、权重 $3、输出的梯度 $4），接收 $5 MB（输出 $6、梯度 "
     "$7）：模型往返各 N-1 = $8 次。"};
 inline constexpr Phrase kDataParallelRing = {
@@ -123,8 +119,7 @@ inline constexpr Phrase kDataParallelRing = {
     "环的每个 worker 发送 $0 MB，永远不到模型的两倍。"};
 inline constexpr Phrase kDataParallelAlone = {
     "The other devices are idle for $0 of $1 ms while device 0 works (copies and additions $2, loss $3, "
-    "update "
-    "$4). Device 0 holds $5 MB more than the others.",
+    "update $4). Device 0 holds $5 MB more than the others.",
     "每步 $1 毫秒中，设备 0 独自工作 $0 毫秒（拷贝与相加 $2、损失 $3、更新 $4），并比其他设备多占 $5 MB。"};
 
 // Transports, recording, caveats.
@@ -144,8 +139,7 @@ inline constexpr Phrase kRecordingFine = {".", "。"};
 inline constexpr Phrase kAnd = {" and ", " 与 "};
 inline constexpr Phrase kTakeTurns = {
     "$0 workers share $1 $2: their bytes and staleness are valid, but their times do not apply to machines "
-    "with "
-    "one core per worker.",
+    "with one core per worker.",
     "$0 个 worker 在 $1 个核上轮流运行：字节数与陈旧度有效，时间不能推广到每个 worker 各有一核的机器。"};
 inline constexpr Phrase kForeign = {
     "Other programs used more than a third of the processors during $0; repeat it on an idle machine before "
@@ -185,11 +179,12 @@ inline constexpr Phrase kResidual = {
     "$0: a step took $1 ms, the simulator predicts $2 ms. Parts of the $3 ms: $4.",
     "$0：一步实测 $1 毫秒，模拟为 $2。相差的 $3 毫秒：$4。"};
 inline constexpr Phrase kNotPredicted = {"Not predicted: $0.", "未作预测：$0。"};
-inline constexpr Phrase kPartComputing = {"computing", "计算"};
-inline constexpr Phrase kPartWaiting = {"waiting for a peer", "等待同伴"};
-inline constexpr Phrase kPartUpdate = {"updates", "参数更新"};
-inline constexpr Phrase kPartCongestion = {"retransmission (at most)", "重传（至多）"};
-inline constexpr Phrase kPartScheduling = {"waiting for a processor (at most)", "等待处理器（至多）"};
-inline constexpr Phrase kPartUnexplained = {"unexplained", "无法解释"};
+// In the order of kResidualParts.
+inline constexpr Phrase kResidualPartNames[] = {{"computing", "计算"},
+                                                {"waiting for a peer", "等待同伴"},
+                                                {"updates", "参数更新"},
+                                                {"retransmission (at most)", "重传（至多）"},
+                                                {"waiting for a processor (at most)", "等待处理器（至多）"},
+                                                {"unexplained", "无法解释"}};
 
 }  // namespace psring

@@ -5,7 +5,7 @@
 
 namespace psring {
 
-// Lines begin with what they are about, in one column of 11.
+// Lines begin with a label of 11 columns.
 inline constexpr Phrase kNoteLine = {"note:      ", "说明：     "};
 inline constexpr Phrase kTrainingsLine = {"trainings: $0 of each in simulated time, about $1",
                                           "训练：     模拟时间，各 $0 次，约 $1"};
@@ -42,29 +42,31 @@ inline constexpr Phrase kCrowdedNote = {
 inline constexpr Phrase kCrowdedTraining = {"$0 workers on $1 $2 take turns (oversubscribed)",
                                             "$0 个 worker 在 $1 个核上轮流运行（超额）"};
 inline constexpr Phrase kOverBudget = {
-    "this takes longer than --time_budget: what you fixed stays, and three rounds are the least",
+    "this takes longer than --time_budget: the settings you gave are kept, with at least three rounds",
     "这将超过 --time_budget：指定的设置不变，且至少三轮"};
-inline constexpr Phrase kOverBudgetSimulated = {"this takes longer than --time_budget: what you fixed stays",
-                                                "这将超过 --time_budget：指定的设置不变"};
+inline constexpr Phrase kOverBudgetSimulated = {
+    "this takes longer than --time_budget: the settings you gave are kept",
+    "这将超过 --time_budget：指定的设置不变"};
 inline constexpr Phrase kClippingNote = {
-    "--clip_norm: a server updates and answers when the whole gradient is there, so no bucket's weights come "
-    "back while backward still runs",
+    "--clip_norm: a server needs the entire gradient before it updates, so no weights return during the "
+    "backward pass",
     "--clip_norm：服务器要收齐整个梯度才更新并回复，因此反向传播期间不会有任何桶的权重返回"};
 inline constexpr Phrase kClocksAgree = {"the machines' clocks agree to $0 ms",
                                         "各机器的时钟相差不超过 $0 毫秒"};
 inline constexpr Phrase kClocksApart = {
-    "the machines' clocks agree to $0 ms, not precise enough to tell which rank waited for which",
+    "the machines' clocks agree only to $0 ms, which is not precise enough to tell which rank waited for "
+    "which",
     "各机器的时钟相差可达 $0 毫秒，不足以判断谁在等谁"};
-inline constexpr Phrase kLayoutNote = {"a process carries $0 workers, a thread each",
+inline constexpr Phrase kLayoutNote = {"each process runs $0 workers as threads",
                                        "一个进程带 $0 个 worker，每个 worker 一个线程"};
 inline constexpr Phrase kUndisturbedReference = {"$0; single, the reference, is undisturbed",
                                                  "$0；作为参照的 single 不受干扰"};
-inline constexpr Phrase kStragglerText = {"worker $0 computes $1 times as long",
+inline constexpr Phrase kStragglerText = {"worker $0 takes $1 times as long to compute",
                                           "worker $0 的计算时间为 $1 倍"};
 inline constexpr Phrase kJitterText = {"every step of every worker is delayed by $0 ms ($1 ms on average)",
                                        "每个 worker 的每一步延迟 $0 毫秒（平均 $1 毫秒）"};
 inline constexpr Phrase kComputeMeasured = {
-    "a step's computing takes $0 ms, as measured just now; give --compute_ms to make times repeatable",
+    "computing a step takes $0 ms (just measured); set --compute_ms to make times repeatable",
     "一步的计算需 $0 毫秒（刚刚测得）；给出 --compute_ms 可使时间可重复"};
 
 // While it runs, and at the end.
@@ -74,7 +76,7 @@ inline constexpr Phrase kSeedLabel = {"seed $0  ", "种子 $0  "};
 inline constexpr Phrase kLaunchLine = {"$0$1: $2 samples/s, $3 ms a step",
                                        "$0$1：每秒 $2 个样本，每步 $3 毫秒"};
 inline constexpr Phrase kLaunchAccuracy = {", test accuracy $0", "，测试准确率 $0"};
-inline constexpr Phrase kRoundsCut = {"$0 of $1 rounds: another one would not fit into the time budget of $2",
+inline constexpr Phrase kRoundsCut = {"$0 of $1 rounds: another round would exceed the time budget of $2",
                                       "$1 轮中完成 $0 轮：时间预算 $2 容不下再来一轮"};
 inline constexpr Phrase kTrainingsShortened = {
     "the trainings take $0 samples each instead of $1, for a time budget of $2",

@@ -8,8 +8,7 @@ namespace psring {
 
 inline constexpr Phrase kPredictHead = {
     "Predicted, nothing was run (every figure is simulated): $0, $1 MB of gradients in $2 buckets, batch $3 "
-    "a "
-    "worker, computing $4 + $5 ms ($6); $7.",
+    "per worker, computing $4 + $5 ms ($6); $7.",
     "预测，没有实际运行（所有数字均为模拟）：$0，梯度 $1 MB，分 $2 桶，每个 worker 批大小 $3，计算 $4 + $5 "
     "毫秒（$6）；$7。"};
 inline constexpr Phrase kClusterNodes = {"nodes", "节点"};
@@ -17,7 +16,7 @@ inline constexpr Phrase kClusterNamed = {"$0: nodes", "$0：节点"};
 inline constexpr Phrase kClusterText = {"$0 of $1 GPU$2, $3$4 between nodes ($5 of it for programs, $6 us)",
                                         "$0各 $1 块 GPU，节点间 $3$4（程序可用其 $5，$6 微秒）"};
 inline constexpr Phrase kClusterInside = {", $0 inside ($1 us)", "，节点内 $0（$1 微秒）"};
-inline constexpr Phrase kClusterServer = {", a server adds and updates in $0 ns a byte",
+inline constexpr Phrase kClusterServer = {", a server adds and updates in $0 ns per byte",
                                           "，服务器相加并更新每字节 $0 纳秒"};
 inline constexpr Phrase kClusterRings = {", $0 rings", "，$0 个环"};
 inline constexpr Phrase kClusterOversubscribed = {", oversubscribed $0 : 1", "，收敛比 $0 : 1"};
@@ -34,8 +33,8 @@ inline constexpr Heading kPredictStep = {{"step", "一步"}, {"ms", "毫秒"}};
 inline constexpr Heading kPredictLimit = {{"limited by", "受限于"}, {"", ""}};
 
 inline constexpr Phrase kPredictColumns = {
-    "Times are ms of a worker's mean step. slower-faster: links 10% slower and latency doubled, 10% faster "
-    "and halved. limited by: what works most of the time in which anything is under way, and how much of it.",
+    "Times are ms of a worker's mean step. slower-faster: links 10% slower with twice the latency, and 10% "
+    "faster with half of it. limited by: the resource that is busy most of the time, and its share.",
     "时间为 worker 平均一步的毫秒数。较慢-较快：链路慢 10% 且延迟加倍，至快 10% "
     "且延迟减半。受限于：有任何事进行的时间里，大部分时间在工作的是什么，占多少。"};
 // What a step is limited by.
@@ -49,30 +48,30 @@ inline constexpr Phrase kTheoryMethod = {", theory", "，理论"};
 inline constexpr Phrase kFastestWith = {"$0 is fastest with $1 workers", "$1 个 worker 时 $0 最快"};
 inline constexpr Phrase kFastestFrom = {"$0 from $1 on", "$1 个起 $0"};
 inline constexpr Phrase kNoCrossover = {
-    "Crossover in workers: none; $0 is fastest for every number of workers asked.",
+    "Crossover in workers: none; $0 is fastest for every requested number of workers.",
     "随 worker 数的转折：无；所问的各种 worker 数下都是 $0 最快。"};
 inline constexpr Phrase kCrossover = {"Crossover in workers: $0.", "随 worker 数的转折：$0。"};
 inline constexpr Phrase kSizeAt = {"$0 at $1", "$1 时 $0"};
 inline constexpr Phrase kSizeFrom = {"$0 from $1 on", "$1 起 $0"};
 inline constexpr Phrase kSizeCrossover = {
-    "Crossover in size, of one exchange with $0 workers and no computing: fastest is $1.",
+    "Crossover in size for one exchange with $0 workers, without computation: the fastest is $1.",
     "随大小的转折（$0 个 worker 的一次交换，同时不计算），最快的是：$1。"};
 inline constexpr Phrase kServersWith = {"$0 with $1 workers", "$1 个 worker 需 $0 台"};
-inline constexpr Phrase kServersNone = {"no number with $0 workers", "$0 个 worker 时多少台都不够"};
-inline constexpr Phrase kServersNoneOfThem = {"no number of them with $0 workers",
-                                              "$0 个 worker 时多少台都不够"};
+inline constexpr Phrase kServersNone = {"no number suffices with $0 workers", "$0 个 worker 时多少台都不够"};
+inline constexpr Phrase kServersNoneOfThem = {"none of them with $0 workers", "$0 个 worker 时多少台都不够"};
 inline constexpr Phrase kServersToMatch = {"Servers ($0) with which ps-sync is no slower than $1: $2.$3",
                                            "使 ps-sync 不慢于 $1 的服务器数（$0）：$2。$3"};
 inline constexpr Phrase kSharedLink = {
     " All of them share rank 0's link: --server_placement dedicated or colocated gives each its own.",
     "它们共用 rank 0 的链路：--server_placement dedicated 或 colocated 让每台有自己的链路。"};
 inline constexpr Phrase kDroppedOne = {"$0% with $1", "$1 为 $0%"};
-inline constexpr Phrase kDropped = {"Of $0 workers' gradients come too late, and are not in samples/s: $1.",
-                                    "$0 个 worker 的梯度中，来得太迟、不计入每秒样本数的比例：$1。"};
+inline constexpr Phrase kDropped = {
+    "Share of the gradients of $0 workers that arrive too late and do not count in samples/s: $1.",
+    "$0 个 worker 的梯度中，来得太迟、不计入每秒样本数的比例：$1。"};
 
 inline constexpr Phrase kOutside = {
-    "Outside the range in which this was checked against published runs: $0. It is what the model says, "
-    "not as what will be.",
+    "Outside the range that was checked against published runs: $0. Treat the result as an estimate of the "
+    "model.",
     "超出与已发表结果核对过的范围：$0。请当作模型的说法，而非必然的结果。"};
 inline constexpr Phrase kOutsideWorkers = {"$0 workers (checked up to $1)", "$0 个 worker（核对到 $1 个）"};
 inline constexpr Phrase kOutsideLink = {"nodes with $0 (checked from $1 to $2)",
@@ -86,7 +85,7 @@ inline constexpr Phrase kOutsideSpare = {
     "备用 worker（与少数 worker 的测量核对，未与已发表的运行核对）"};
 
 inline constexpr Phrase kNoVerdict = {
-    "Verdict: none; it takes two strategies that communicate, and two workers.",
+    "Verdict: none; it needs two strategies that communicate and at least two workers.",
     "结论：无；至少要有两种会通信的策略和两个 worker。"};
 inline constexpr Phrase kVerdictEven = {
     "Verdict: no difference shown between $0 and $1 with $2 workers: factor $3, simulated.",
@@ -95,13 +94,11 @@ inline constexpr Phrase kVerdictWins = {
     "Verdict: $0 wins with $1 workers, by a factor of $2 in samples/s over $3, simulated.",
     "结论：$1 个 worker 时 $0 胜出，每秒样本数为 $3 的 $2 倍，模拟。"};
 inline constexpr Phrase kOneGpu = {
-    "psring: note: one GPU: single and none are measured on it; what more GPUs would come to is simulated "
-    "from "
-    "its layers' times (to let ranks share it: --device cuda --oversubscribe; to compare on CPUs: --device "
+    "psring: note: this machine has one GPU: single and none are measured on it, and more GPUs are simulated "
+    "from its times per layer (to share the GPU: --device cuda --oversubscribe; to compare on CPUs: --device "
     "cpu)",
     "psring: 注意：只有一块 GPU：在其上实测 single 与 none，更多 GPU "
-    "的结果由各层的时间模拟（共用一块：--device cuda "
-    "--oversubscribe；在 CPU 上比较：--device cpu）"};
+    "的结果由各层的时间模拟（共用一块：--device cuda --oversubscribe；在 CPU 上比较：--device cpu）"};
 inline constexpr Phrase kBeyondOneGpu = {
     "\nMore GPUs like this one ($0), *simulated* from the times in $1/workload.csv:\n",
     "\n更多同样的 GPU（$0），由 $1/workload.csv 中的时间*模拟*：\n"};

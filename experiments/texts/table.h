@@ -1,4 +1,4 @@
-// The table of `compare` and `train`: headings of two lines, and what stands below it.
+// The table of `compare` and `train`: two-line headings, and the legend.
 #pragma once
 
 #include "experiments/texts/phrase.h"
@@ -38,31 +38,30 @@ inline constexpr Phrase kMarks = {"m measured, d derived. Times are ms of a mean
 inline constexpr Phrase kMarksSimulated = {"m measured, d derived, s simulated. Times are ms of a mean step.",
                                            "m 测量，d 推导，s 模拟。时间为平均一步的毫秒数。"};
 inline constexpr Phrase kPredictedColumns = {
-    "simulated: the step that psring predict has for this very case; off: how much longer the measured one "
-    "is.",
+    "simulated: the step that psring predict computes for this configuration; off: how much longer the "
+    "measured step is.",
     "模拟：psring predict 对同一情形给出的步长；偏差：实测比它长多少。"};
 inline constexpr Phrase kColumnsSimulated = {
-    "exposed: the part of communication that computing stands still for. MB: payload that a worker sends in "
-    "a step, in 10^6 bytes.",
+    "exposed: communication that computation waits for. MB: payload that a worker sends per step, in 10^6 "
+    "bytes.",
     "暴露通信：计算停下来等待的那部分通信。MB：每个 worker 每步发送的数据，单位 10^6 字节。"};
 inline constexpr Phrase kColumns = {
-    "against none: the step minus the same rounds' step without any communication. exposed: the part of "
-    "communication that computing stands still for. theory: the wires alone, at the speeds measured at the "
-    "start. MB: payload that a worker sends in a step, in 10^6 bytes.",
+    "against none: the step minus a step of the same rounds without communication. exposed: communication "
+    "that computation waits for. theory: transfers only, at the speeds measured at the start. MB: payload "
+    "that a worker sends per step, in 10^6 bytes.",
     "相对 "
     "none：一步的时间减去同一轮中完全不通信的一步。暴露通信：计算停下来等待的那部分通信。理论：按开始时测得的"
-    "速度只计传输。"
-    "MB：每个 worker 每步发送的数据，单位 10^6 字节。"};
+    "速度只计传输。MB：每个 worker 每步发送的数据，单位 10^6 字节。"};
 inline constexpr Phrase kTargetColumn = {
-    "target: s of training to the first evaluation with a test accuracy of $0; blank where a training did "
-    "not get there.",
+    "target: seconds of training until the first evaluation with a test accuracy of $0; empty if a training "
+    "did not reach it.",
     "达标：训练到首次评估达到测试准确率 $0 所用的秒数；没有达到则为空。"};
 inline constexpr Phrase kOversubscribed = {
-    "* oversubscribed: more workers than cores, so the times say how processes take turns.",
-    "* 超额：worker 数多于核数，时间只说明进程如何轮流运行。"};
+    "* oversubscribed: more workers than cores; timings are not meaningful.",
+    "* 超额：worker 数多于核数，时间没有意义。"};
 inline constexpr Phrase kNotValid = {
-    "! not valid, with the reason in summary.csv's note: others used too much of the processors meanwhile, "
-    "or ranks shared a GPU.",
+    "! not valid: other programs used too much of the processors, or ranks shared a GPU; see the note in "
+    "summary.csv.",
     "! 无效，原因见 summary.csv 的 note 列：期间其他程序占用处理器过多，或多个 rank 共用 GPU。"};
 
 }  // namespace psring

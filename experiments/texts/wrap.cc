@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace psring {
@@ -26,10 +27,7 @@ Character CharacterAt(const std::string& text, size_t at) {
 
 // Punctuation that must not begin a line.
 bool IsClosingPunctuation(const std::string& character) {
-  for (const char* mark : {"，", "。", "；", "：", "、", "）", "”", "？", "！"}) {
-    if (character == mark) return true;
-  }
-  return false;
+  return absl::StrContains("，。；：、）”？！", character);
 }
 
 // Text that is not broken.
@@ -69,6 +67,14 @@ size_t TextColumns(const std::string& text) {
     at += character.bytes;
   }
   return columns;
+}
+
+std::string PadRight(const std::string& text, size_t columns) {
+  return text + std::string(columns - std::min(columns, TextColumns(text)), ' ');
+}
+
+std::string PadLeft(const std::string& text, size_t columns) {
+  return std::string(columns - std::min(columns, TextColumns(text)), ' ') + text;
 }
 
 std::string Wrap(const std::string& text, const std::string& prefix, size_t width) {

@@ -8,6 +8,10 @@ namespace psring {
 // Terminal columns that `text` (UTF-8) takes: two for each Chinese character, else one.
 size_t TextColumns(const std::string& text);
 
+// `text` filled up with spaces to `columns`.
+std::string PadRight(const std::string& text, size_t columns);  // text on the left
+std::string PadLeft(const std::string& text, size_t columns);   // text on the right
+
 // Breaks `text` at spaces and between Chinese characters into lines of at most `width` columns. The first
 // line begins with `prefix`, the others with as many spaces. Ends with a newline. A word longer than a line
 // gets a line of its own.

@@ -13,7 +13,7 @@ namespace psring {
 struct StrategyInfo {
   std::string name, summary;                      // with its number: "ps-ssp:2"; in the catalog without
   bool uses_group = false, uses_servers = false;  // what it communicates through
-  std::string backend;                            // whose collectives or server; empty: nobody's
+  std::string backend;                            // whose collectives or server; empty: none
   std::string algorithm;                          // of the process group, or the server's consistency
   bool synchronous = false;
   bool single_process = false;

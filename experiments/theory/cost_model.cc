@@ -124,28 +124,6 @@ double PayloadBytesPerWorker(const CommPattern& pattern, double bytes) {
   return 0;
 }
 
-double HierarchicalSeconds(int nodes, int ranks_per_node, double bytes, const Wires& inner,
-                           const Wires& outer) {
-  const double n = nodes, g = ranks_per_node;
-  // Between nodes every rank works on M/G, and the G ranks of a node share its link.
-  const double within = g > 1 ? 2 * inner.latency_s + 2 * (g - 1) / g * bytes / inner.bytes_per_s : 0;
-  const double between =
-      n > 1 ? 2 * (n - 1) * outer.latency_s + 2 * (n - 1) / n * bytes / outer.bytes_per_s : 0;
-  return within + between + ((g - 1) / g + (n - 1) / n / g) * bytes * inner.add_s_per_byte;
-}
-
-double FlatRingSeconds(int nodes, int ranks_per_node, double bytes, const Wires& outer) {
-  return ExchangeSeconds({.scheme = Scheme::AllReduce("ring"), .workers = nodes * ranks_per_node}, bytes,
-                         outer);
-}
-
-double LowerBoundSeconds(int workers, double bytes, const Wires& wires, bool helpers) {
-  if (workers == 1) return 0;
-  const double n = workers;
-  return std::ceil(std::log2(n)) * wires.latency_s +
-         (helpers ? 1 : 2 * (n - 1) / n) * bytes / wires.bytes_per_s;
-}
-
 Overlap OverlapBuckets(const std::vector<double>& ready, const std::vector<double>& cost,
                        double backward_end) {
   PSRING_CHECK(ready.size() == cost.size());

@@ -2,9 +2,8 @@
 //
 // Symbols: M bytes of gradient, N workers, B bytes/s of a link in one direction, a seconds of latency per
 // message, g seconds to add a byte. Ranks on one machine share one *medium*, its loopback, which limits the
-// bytes of all ranks together. All-reduces: the cost functions in ring_worker/schedules. Sources: server, Li
-// et al. 2014; lower bounds, Patarasuk & Yuan 2009 and BytePS (Jiang et al. 2020). Waiting and asynchronous
-// servers: cost_model_waiting.h.
+// bytes of all ranks together. All-reduces: the cost functions in ring_worker/schedules. Source for servers:
+// Li et al. 2014.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +20,9 @@ struct Wires {
   double latency_s = 0;           // a
   double bytes_per_s = 0;         // B
   double add_s_per_byte = 0;      // g
-  double update_s_per_byte = 0;   // an optimizer's step, of one that has a momentum
-  double medium_bytes_per_s = 0;  // of all ranks together; 0: every link is its own
-  double burst_bytes = 0;         // that a link passes at full speed after a pause: a shaper's token bucket
+  double update_s_per_byte = 0;   // of an optimizer with momentum
+  double medium_bytes_per_s = 0;  // of all ranks together; 0: links are independent
+  double burst_bytes = 0;         // sent at full speed after a pause: the shaper's token bucket
 };
 
 // How gradients are exchanged.
@@ -33,8 +32,8 @@ struct Scheme {
   static const Scheme kNone;
   // One server or several; see ServerPlace.
   static const Scheme kServerSync;
-  // A worker's push and pull while nobody else uses the links: serial 2a + 2M/B + M g, pipelined 2a + M/B + M
-  // g. The mean over workers, so (N-1)/N of it with servers on the workers' hosts.
+  // A worker's push and pull while no other worker uses the links: serial 2a + 2M/B + M g, pipelined 2a + M/B
+  // + M g. The mean over workers, so (N-1)/N of it with servers on the workers' hosts.
   static const Scheme kServerAsync;
   // By a row of ScheduleRows() that has a cost.
   static Scheme AllReduce(const std::string& algorithm);
@@ -47,16 +46,16 @@ inline constexpr Scheme Scheme::kNone{};
 inline constexpr Scheme Scheme::kServerSync{Kind::kServerSync};
 inline constexpr Scheme Scheme::kServerAsync{Kind::kServerAsync};
 
-// The placement of S servers, each with M/S. Serial: push everything, then pull; pipelined: both at once on a
-// full-duplex link. Every server adds N M/S.
+// The placement of S servers, each with M/S. Serial: push everything, then pull; pipelined: both at the same
+// time on a full-duplex link. Every server adds N M/S.
 enum class ServerPlace {
   kRank0,      // all on rank 0's host, N-1 workers are remote: serial 2a + 2(N-1)M/B + N M g/S,
                // pipelined 2a + max((N-1)M/B, N M g/S)
   kDedicated,  // a machine each, N workers are remote: serial 2a + 2max(M, NM/S)/B + N M g/S,
                // pipelined 2a + max(max(M, NM/S)/B, N M g/S)
-  kColocated,  // one beside each of S <= N workers. A host with both takes in (N-1)M/S of pushes and (S-1)M/S
-               // of weights: serial 2a + 2max((N-1)M/S, [S < N] M)/B + N M g/S; with S = N the direct
-               // all-reduce
+  kColocated,  // one next to each of S <= N workers. A host with both receives (N-1)M/S of pushes and
+               // (S-1)M/S of weights: serial 2a + 2max((N-1)M/S, [S < N] M)/B + N M g/S; with S = N the
+               // direct all-reduce
 };
 
 struct CommPattern {
@@ -65,7 +64,7 @@ struct CommPattern {
   ServerPlace place = ServerPlace::kRank0;
   bool pipelined = true;
   int servers = 1;
-  double pushed = 1;  // bytes that a gradient has on its way to a server, over those it has in float32
+  double pushed = 1;  // size of a pushed gradient relative to float32
 };
 
 // Empty if the theory has no formula for the strategy's algorithm.
@@ -89,19 +88,6 @@ double BurstSeconds(const CommPattern& pattern, double bytes, const Wires& wires
 // Payload that a worker sends in one exchange, on average over workers; with servers M, including what goes
 // to a server on the same host.
 double PayloadBytesPerWorker(const CommPattern& pattern, double bytes);
-
-// G ranks on each of n nodes, `inner` wires within a node, `outer` between nodes; one link per node. Direct
-// reduction within, a ring between, direct gather within (schedules/hierarchical.cc):
-//   2[G>1]a1 + 2(G-1)/G M/B1 + 2(n-1)a2 + 2(n-1)/n M/B2 + (G-1)/G M g + (n-1)/n M/G g
-double HierarchicalSeconds(int nodes, int ranks_per_node, double bytes, const Wires& inner,
-                           const Wires& outer);
-// A flat ring over the same nodes: each round waits for the links between them, 2(nG-1)a2 + 2(nG-1)/(nG) M/B2
-// + ...
-double FlatRingSeconds(int nodes, int ranks_per_node, double bytes, const Wires& outer);
-
-// Lower bound for any all-reduce of N ranks: ceil(lg N) a plus 2(N-1)/N M/B over the ranks' own links, or M/B
-// with helpers that add (dedicated servers).
-double LowerBoundSeconds(int workers, double bytes, const Wires& wires, bool helpers);
 
 // Overlap of exchanges with the backward pass, one after another: bucket b, ready at r_b, is done at
 // e_b = max(r_b, e_(b-1)) + c_b. One unit of time throughout.

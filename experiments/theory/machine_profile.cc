@@ -130,7 +130,7 @@ Wires MachineProfile::wires() const {
 absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& points, bool shared_medium) {
   if (points.size() < 4) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a machine profile takes measurements of at least 4 cases, not ", points.size(),
+        absl::StrCat("a machine profile needs measurements of at least 4 cases, not ", points.size(),
                      "; run psring bench with more sizes or workers"));
   }
   std::vector<Row> rows;
@@ -263,7 +263,7 @@ absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& 
   const OrderedJson json = OrderedJson::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("psring_machine_profile") || !json["profiles"].is_array() ||
       json["profiles"].empty()) {
-    return absl::InvalidArgumentError("it is no machine profile");
+    return absl::InvalidArgumentError("it is not a machine profile");
   }
   std::vector<MachineProfile> profiles;
   for (const OrderedJson& row : json["profiles"]) {
@@ -276,7 +276,7 @@ absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& 
                                   {"bytes_per_s", &profile.bytes_per_s},
                                   {"add_s_per_byte", &profile.add_s_per_byte}}) {
       if (!row.contains(key) || !row[key].is_object())
-        return absl::InvalidArgumentError(absl::StrCat("it lacks ", key));
+        return absl::InvalidArgumentError(absl::StrCat("it has no ", key));
       *to = FittedFrom(row[key]);
     }
     for (const OrderedJson& term : row.value("not_told_apart", OrderedJson::array())) {
@@ -305,7 +305,7 @@ absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& path) {
 
 std::string Describe(const MachineProfile& profile) {
   std::string text = absl::StrFormat(
-      "Latency %.1f us (95%%: %.1f to %.1f) and adding %.3f ns a byte (%.3f to %.3f) are fitted from %d "
+      "Latency %.1f us (95%%: %.1f to %.1f) and adding %.3f ns per byte (%.3f to %.3f) are fitted from %d "
       "all-reduces over %s in %s "
       "(R2 %.4f, *derived*).",
       1e6 * profile.latency_s.value, 1e6 * profile.latency_s.interval.low,
@@ -313,10 +313,10 @@ std::string Describe(const MachineProfile& profile) {
       1e9 * profile.add_s_per_byte.interval.low, 1e9 * profile.add_s_per_byte.interval.high, profile.points,
       profile.transport, profile.source, profile.r_squared);
   for (const std::string& term : profile.not_told_apart) {
-    absl::StrAppend(&text, " They do not show ", term, ", which is taken as 0.");
+    absl::StrAppend(&text, " They do not determine ", term, ", which is set to 0.");
   }
   if (profile.r_squared < 0.9) {
-    text += " The times hardly follow latency and rate: measure again while nobody else uses the machine.";
+    text += " The times do not fit latency and rate well: measure again on an idle machine.";
   }
   return text;
 }

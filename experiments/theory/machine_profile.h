@@ -18,10 +18,9 @@ struct Fitted {
 };
 
 struct MachineProfile {
-  std::string source;     // the benchmark's run
-  std::string transport;  // "tcp", "shm"
-  bool shared_medium =
-      false;  // all ranks on one host: B is what its loopback or memory carries of all of them together
+  std::string source;          // the benchmark's run
+  std::string transport;       // "tcp", "shm"
+  bool shared_medium = false;  // all ranks on one host: B is the rate of all of them together
   Fitted latency_s, bytes_per_s, add_s_per_byte;
   double r_squared = 0;  // of the times
   int points = 0;

@@ -64,7 +64,7 @@ const ScheduleTable& ScheduleRows() {
       {"double-binary-tree", "up and down two trees, each for half of the buffer", MakeDoubleBinaryTree,
        DoubleBinaryTreeCost, "两棵互补的二叉树，各管一半"},
       {"hierarchical", "within the nodes, between them by rings, within the nodes", MakeHierarchical, nullptr,
-       "先在节点内，再在节点之间，再回到节点内"},
+       "先在节点内，再在节点之间，再回到节点内", /*uses_nodes=*/true},
   };
   return rows;
 }

@@ -80,7 +80,7 @@ ChunkRange ChunkBounds(size_t count, int chunks, int first_chunk, int chunk_coun
 // The number of ranks and their placement.
 struct ScheduleShape {
   int ranks = 1;
-  int ranks_per_node = 1;  // hierarchical: rank r is on node r / ranks_per_node; divides `ranks`
+  int ranks_per_node = 1;  // rank r is on node r / ranks_per_node; divides `ranks`
   int root = 0;            // broadcast
 };
 
@@ -93,6 +93,7 @@ struct ScheduleRow {
   // out.
   ScheduleCost (*cost)(int ranks, double bytes) = nullptr;
   const char* summary_chinese = "";
+  bool uses_nodes = false;  // who sends to whom depends on ranks_per_node
 };
 using ScheduleTable = std::vector<ScheduleRow>;
 

@@ -1,4 +1,4 @@
-// The answer: the findings and the table as psring computed them; nothing is computed here.
+// The answer: findings, table and residuals as psring wrote them into the run folder.
 
 // Sentences that psring wrote, in the page's language; a folder may contain English only.
 function printed(run, key) {
@@ -12,16 +12,15 @@ function drawAnswer(parent, run) {
   if (lead) parent.append(make('p', {class: 'lead', id: 'lead', lang: findings.lang}, lead));
   const rows = rowsOf(run), invalid = rows.filter((row) => row.valid === false);
   if (invalid.length) {
-    parent.append(make('p', {class: 'missing'}, t('invalid', invalid.length === rows.length ? t('every_row') : invalid.map(rowName)
-        .join(', '))));
+    const names = invalid.length === rows.length ? t('every_row') : invalid.map(rowName).join(', ');
+    parent.append(make('p', {class: 'missing'}, t('invalid', names)));
   }
   if (run.table) parent.append(answerTable(run.table[language]));
-  drawLedger(parent, run);
+  drawResiduals(parent, run);
   if (predicted.said.length) parent.append(make('pre', {id: 'predicted', lang: predicted.lang}, predicted.said));
   if (others.length) {
-    const list = make('ul', {id: 'findings', lang: findings.lang});
-    for (const sentence of others) list.append(make('li', {}, sentence));
-    parent.append(make('h3', {}, t(findings.lang === language ? 'findings' : 'findings_english')), list);
+    parent.append(make('h3', {}, t(findings.lang === language ? 'findings' : 'findings_english')),
+        make('ul', {id: 'findings', lang: findings.lang}, ...others.map((sentence) => make('li', {}, sentence))));
   }
 }
 
@@ -30,16 +29,25 @@ const LONG_NOTE = 64;
 
 // {columns: [{heading, mark}], rows: [[cell]], legend: [sentence]}; the first column names the row, the last is its note.
 function answerTable({columns, rows, legend}) {
-  const body = make('tbody'), notes = make('ol', {class: 'note'});
+  const notes = make('ol', {class: 'note'});
   const below = (text) => (text.length <= LONG_NOTE ? text
       : (notes.append(make('li', {lang: 'en'}, text)), `→ ${notes.childElementCount}`));
-  for (const [name, ...cells] of rows) {
-    const note = cells.pop();
-    body.append(make('tr', {}, make('th', {scope: 'row'}, name), ...cells.map((cell) => make('td', {}, cell)),
-        make('td', {class: 'col_note'}, below(note))));
-  }
-  return make('div', {}, make('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': t('answer')},
-    make('table', {id: 'summary-table'},
-        make('thead', {}, make('tr', {}, ...columns.map(({heading, mark}) => make('th', {scope: 'col'}, `${heading} ${mark}`)))), body)),
-    notes.childElementCount ? notes : null, make('p', {class: 'note'}, legend.join(' ')));
+  const table = scrollTable({id: 'summary-table'}, t('answer'), columns.map(({heading, mark}) => `${heading} ${mark}`),
+      rows.map(([name, ...cells]) => [rowHead(name), ...cells.slice(0, -1), make('td', {class: 'col_note'}, below(cells.pop()))]));
+  return make('div', {}, table, notes.childElementCount ? notes : null, make('p', {class: 'note'}, legend.join(' ')));
+}
+
+// Measured against predicted steps, with the parts of the difference (`compare --predict`).
+const RESIDUAL_PARTS = ['computing', 'waiting', 'update', 'congestion', 'scheduling', 'unexplained'];
+
+function drawResiduals(parent, run) {
+  const rows = (run.summary || []).filter((row) => row && row.figures && row.prediction && row.prediction.residual);
+  if (!rows.length) return;
+  const signed = (value) => (isNumber(value) ? `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(1)}` : '');
+  const heads = [t('strategy'), t('workers'), t('col_step'), ...['predicted', 'residual', ...RESIDUAL_PARTS]
+      .map((part) => t(`residual_${part}`))];
+  parent.append(make('h3', {}, t('residual_title')), scrollTable({id: 'residuals'}, t('residual_title'), heads,
+      rows.map(({figures, prediction: {step_ms, residual}}) => [rowHead(withServers(figures)), String(figures.workers),
+        brief(figures.step_ms), brief(step_ms), signed(residual.ms),
+        ...RESIDUAL_PARTS.map((part) => signed(residual[`${part}_ms`]))])), make('p', {class: 'note'}, t('residual_note')));
 }

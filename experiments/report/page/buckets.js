@@ -25,10 +25,8 @@ function drawBuckets(parent, run, theoryData) {
   const curves = schemes.map(([name, label, cost]) => ({name, label, cost,
       points: sizes.map((size) => ({size, ms: 1e3 * exposedSeconds(size, cost)}))}));
   const here = curves.map((curve) => ({...curve, ms: 1e3 * exposedSeconds(wish.bucket, curve.cost)}));
-  const rows = [].concat(...curves.map((curve) => curve.points.map((p) => ({run_id: run.run_id, basis: 'computed',
-      scheme: curve.name, workers, bucket_bytes: Math.round(p.size), exposed_ms: p.ms}))),
-    here.map((curve) => ({run_id: run.run_id, basis: 'computed', scheme: curve.name, workers, bucket_bytes: Math.round(wish.bucket),
-        exposed_ms: curve.ms})));
+  const rows = curves.flatMap(({name, points}, i) => [...points, {size: wish.bucket, ms: here[i].ms}].map(({size, ms}) => (
+    {run_id: run.run_id, basis: 'computed', scheme: name, workers, bucket_bytes: Math.round(size), exposed_ms: ms})));
   figure(parent, {id: 'buckets', title: t('bucket_title', workers), rows, height: 300,
     note: t('bucket_note', SLIDERS.bucket.text(wish.bucket), brief(wish.compute * 1e3),
         here.map((curve) => `${curve.label} ${brief(curve.ms)} ms`).join(', '), captionOf(run)),

@@ -1,29 +1,33 @@
 // The main charts. Every value comes from the run folder unchanged.
 
+// "ps-sync, 2 servers".
+const withServers = ({strategy, servers}) => `${strategy}${servers > 1 ? `, ${servers} ${t('servers_word')}` : ''}`;
+
 // A run's rows as plain objects; malformed ones are skipped. Names include the number of servers, the learning rate and
-// "simulated" if rows differ in them; `plain` is the strategy's name in other files.
+// "simulated" if rows differ in them; `plain` is the strategy's name in other files; `pushes`: how many have each staleness.
 function rowsOf(run) {
   const rows = (run.summary || []).filter((row) => row && row.figures && isNumber(row.figures.workers)).map((row) => ({
-    ...row.figures, plain: row.figures.strategy, basis_of: row.basis || {}, cost: row.cost_against_none, rounds: row.rounds || {},
-        intervals: row.intervals || {},
-        accuracy: row.accuracy}));
-  const swept = (row) => unique(rows.filter((r) => r.plain === row.plain && r.workers === row.workers && r.servers === row.servers)
-      .map((r) => r.lr)).length > 1;
-  for (const row of rows) {
-    row.strategy = `${row.plain}${row.servers > 1 ? `, ${row.servers} ${t('servers_word')}` : ''}${swept(row) ? `,
-        lr ${row.lr}` : ''}${row.basis === 'simulated' ? ` (${t('simulated_word')})` : ''}`;
-  }
-  return rows;
+    ...row.figures, plain: row.figures.strategy, basis_of: row.basis || {}, rounds: row.rounds || {},
+    intervals: row.intervals || {}, accuracy: row.accuracy, pushes: (row.staleness_histogram || {}).pushes}));
+  const alike = (row, other) => ['plain', 'workers', 'servers'].every((key) => row[key] === other[key]);
+  return rows.map((row) => {
+    const swept = rows.some((other) => alike(row, other) && other.lr !== row.lr);
+    return {...row, strategy: `${withServers(row)}${swept ? `, lr ${row.lr}` : ''}` +
+      (row.basis === 'simulated' ? ` (${t('simulated_word')})` : '')};
+  });
 }
+const columns = (row, ...names) => Object.fromEntries(names.map((name) => [name, row[name]]));
 // Identifies an exported row, with the names of the run folder.
-const identity = (run, row) => ({run_id: run.run_id, strategy: row.plain, workers: row.workers, servers: row.servers, lr: row.lr,
-    basis: row.basis});
-const repeatsOf = (run) => parseCsv(run.runs_csv);
+const identity = (run, row) => ({run_id: run.run_id, strategy: row.plain, ...columns(row, 'workers', 'servers', 'lr', 'basis')});
+const exported = (runs, keep, figures) => runs.flatMap((run) => rowsOf(run).filter(keep)
+    .map((row) => ({...identity(run, row), ...figures(row, run)})));
 const crowded = (run, row) => /\boversubscribed\b/.test(row.note || '');
 const communicates = (row) => isNumber(row.comm_busy_ms) && row.workers > 1;
 const moving = (row) => (numberOf(row.comm_busy_ms) === null ? null : numberOf(row.comm_busy_ms) - (numberOf(row.wait_ms) || 0));
+// Of each repeat of the row.
+const repeatedMoving = (run, row) => parseCsv(run.runs_csv).filter((r) => r.strategy === row.plain && +r.workers === row.workers &&
+    (!r.servers || +r.servers === row.servers) && r.part !== 'accuracy').map(moving).filter(isNumber);
 const rowName = (row) => `${row.strategy} × ${row.workers}`;
-const unique = (list) => list.filter((value, i) => list.indexOf(value) === i);
 
 // "Run X. 5 repeats of 30 steps. Intervals: ..."
 function captionOf(run, intervals) {
@@ -45,11 +49,9 @@ const spread = (row, ...figures) => Object.assign({}, ...figures.map((figure) =>
 
 // Several runs pooled: a point per run, a line through their means.
 function pooledPoints(runs, keep, value, more) {
-  const names = unique([].concat(...runs.map((run) => rowsOf(run).filter(keep).map((row) => row.strategy))));
-  return names.map((name) => {
-    const found = [].concat(...runs.map((run) => rowsOf(run)
-        .filter((row) => row.strategy === name && keep(row) && isNumber(value(row)) && (!more.skip || !more.skip(run, row)))
-        .map((row) => ({run, row}))));
+  const all = runs.flatMap((run) => rowsOf(run).filter(keep).map((row) => ({run, row})));
+  return unique(all.map(({row}) => row.strategy)).map((name) => {
+    const found = all.filter(({run, row}) => row.strategy === name && isNumber(value(row)) && (!more.skip || !more.skip(run, row)));
     const points = unique(found.map((f) => f.row.workers)).sort(d3.ascending).map((workers) => {
       const here = found.filter((f) => f.row.workers === workers), mean = d3.mean(here, (f) => value(f.row));
       const one = here.length === 1 ? here[0] : null;
@@ -66,16 +68,14 @@ const pooledNote = (runs) => (runs.length > 1 ? t('pooled', runs.length) : capti
 
 function drawCommunication(parent, runs) {
   const series = pooledPoints(runs, communicates, moving, {
-    dots: (run, row) => repeatsOf(run).filter((r) => r.strategy === row.plain && +r.workers === row.workers &&
-        (!r.servers || +r.servers === row.servers) && r.part !== 'accuracy').map(moving).filter(isNumber),
+    dots: repeatedMoving,
     interval: (row) => intervalOf(row, 'comm_moving_ms') || {},
     theory: (name, rows) => rows.filter((row) => isNumber(row.predicted_comm_ms))
         .map((row) => ({x: row.workers, y: row.predicted_comm_ms,
         title: `${name} × ${row.workers}: ${t('theory_line')} ${brief(row.predicted_comm_ms)} ms`}))});
   if (!series.length) return;
-  const rows = [].concat(...runs.map((run) => rowsOf(run).filter(communicates)
-      .map((row) => ({...identity(run, row), comm_busy_ms: row.comm_busy_ms, wait_ms: row.wait_ms,
-      predicted_comm_ms: row.predicted_comm_ms, repeats: row.repeats, ...spread(row, 'comm_moving_ms')}))));
+  const rows = exported(runs, communicates, (row) => ({...columns(row, 'comm_busy_ms', 'wait_ms', 'predicted_comm_ms', 'repeats'),
+    ...spread(row, 'comm_moving_ms')}));
   figure(parent, {id: 'communication', title: t('comm_title'), note: t('comm_note', pooledNote(runs)), rows,
     legend: [...strategyLegend(series.map((s) => s.name)), {label: t('theory_line'), colour: 'var(--faint)', dashed: true}],
     draw: (svg, width, height) => linesChart(svg, width, height, series, {yLabel: t('ms')})});
@@ -86,9 +86,8 @@ function drawThroughput(parent, runs) {
     dots: (run, row) => row.rounds.samples_per_s || [],
     interval: (row) => ({low: row.samples_per_s_lo95, high: row.samples_per_s_hi95})});
   if (!series.length) return;
-  const rows = [].concat(...runs.map((run) => rowsOf(run)
-      .map((row) => ({...identity(run, row), samples_per_s: row.samples_per_s, lo95: row.samples_per_s_lo95,
-      hi95: row.samples_per_s_hi95, repeats: row.repeats, oversubscribed: crowded(run, row)}))));
+  const rows = exported(runs, () => true, (row, run) => ({samples_per_s: row.samples_per_s, lo95: row.samples_per_s_lo95,
+    hi95: row.samples_per_s_hi95, repeats: row.repeats, oversubscribed: crowded(run, row)}));
   figure(parent, {id: 'throughput', title: t('throughput_title'), note: t('throughput_note', pooledNote(runs)), rows,
       legend: strategyLegend(series.map((s) => s.name)),
     draw: (svg, width, height) => linesChart(svg, width, height, series, {yLabel: t('samples_per_s')})});
@@ -98,9 +97,8 @@ function drawEfficiency(parent, runs) {
   const series = pooledPoints(runs, (row) => isNumber(row.efficiency) && row.plain !== 'single', (row) => row.efficiency,
       {skip: crowded, interval: (row) => intervalOf(row, 'efficiency') || {}});
   if (!series.length) return;
-  const rows = [].concat(...runs.map((run) => rowsOf(run).filter((row) => isNumber(row.efficiency))
-      .map((row) => ({...identity(run, row), speedup: row.speedup, efficiency: row.efficiency, repeats: row.repeats,
-      ...spread(row, 'efficiency')}))));
+  const rows = exported(runs, (row) => isNumber(row.efficiency), (row) => ({...columns(row, 'speedup', 'efficiency', 'repeats'),
+    ...spread(row, 'efficiency')}));
   figure(parent, {id: 'efficiency', title: t('efficiency_title'), note: t('efficiency_note', pooledNote(runs)), rows,
       legend: strategyLegend(series.map((s) => s.name)),
     draw: (svg, width, height) => linesChart(svg, width, height, series,
@@ -148,8 +146,8 @@ function drawSplit(parent, run) {
       {value: Math.max(0, row.step_ms - row.compute_ms - exposed), colour: 'var(--rest)', label: t('rest')}];
   };
   figure(parent, {id: 'split', title: t('split_title'), note: t('split_note', captionOf(run, true)), height: 50 + 20 * rows.length,
-    rows: rows.map((row) => ({...identity(run, row), step_ms: row.step_ms, compute_ms: row.compute_ms,
-        exposed_comm_ms: row.exposed_comm_ms, repeats: row.repeats, ...spread(row, 'step_ms', 'compute_ms', 'exposed_comm_ms')})),
+    rows: rows.map((row) => ({...identity(run, row), ...columns(row, 'step_ms', 'compute_ms', 'exposed_comm_ms', 'repeats'),
+      ...spread(row, 'step_ms', 'compute_ms', 'exposed_comm_ms')})),
     legend: parts(rows[0]).map((p) => ({label: p.label, colour: p.colour, block: true})),
     draw: (svg, width, height) => barChart(svg, width, height, rows,
         {partsOf: parts, spreadOf: (row) => intervalOf(row, 'step_ms'), xLabel: t('ms')})});
@@ -159,14 +157,14 @@ function drawBytes(parent, run) {
   const talking = rowsOf(run).filter((row) => row.payload_tx_bytes_per_worker > 0 || row.server_payload_bytes > 0);
   if (!talking.length) return;
   // The bytes of a worker and of its server are separate bars: they are not parts of a whole.
-  const bars = [].concat(...talking.map((row) => [{...row, what: 'worker'},
-      ...(row.server_payload_bytes > 0 ? [{...row, strategy: `${row.strategy}: server`, what: 'server'}] : [])]));
+  const bars = talking.flatMap((row) => [{...row, what: 'worker'},
+    ...(row.server_payload_bytes > 0 ? [{...row, strategy: `${row.strategy}: server`, what: 'server'}] : [])]);
   const value = (bar) => (bar.what === 'worker' ? bar.payload_tx_bytes_per_worker : bar.server_payload_bytes) / 1e6;
   figure(parent, {id: 'bytes', title: t('bytes_title'), note: t('bytes_note', captionOf(run, true)), height: 50 + 20 * bars.length,
-    rows: talking.map((row) => ({...identity(run, row), payload_tx_bytes_per_worker: row.payload_tx_bytes_per_worker,
-        predicted_payload_bytes_per_worker: row.predicted_payload_bytes_per_worker, server_payload_bytes: row.server_payload_bytes,
-        wire_tx_bytes_per_worker: row.wire_tx_bytes_per_worker, bytes_basis: row.basis_of.payload_tx_bytes_per_worker, repeats: row.repeats,
-        ...spread(row, 'payload_tx_bytes_per_worker', 'server_payload_bytes')})),
+    rows: talking.map((row) => ({...identity(run, row), ...columns(row, 'payload_tx_bytes_per_worker',
+      'predicted_payload_bytes_per_worker', 'server_payload_bytes', 'wire_tx_bytes_per_worker'),
+    bytes_basis: row.basis_of.payload_tx_bytes_per_worker, repeats: row.repeats,
+    ...spread(row, 'payload_tx_bytes_per_worker', 'server_payload_bytes')})),
     legend: [{label: t('worker_sends'), colour: 'var(--c0)', block: true},
         {label: t('server_moves'), colour: 'var(--c1)', block: true}],
     draw: (svg, width, height) => barChart(svg, width, height, bars, {
@@ -204,22 +202,17 @@ function drawLearning(parent, run, redraw) {
   }
   const pick = (axis) => (choices[axis].includes(learning[axis]) ? learning[axis] : choices[axis][0]);
   const xKey = pick('x'), yKey = pick('y');
-  const chooser = (axis, label) => {
-    const select = make('select', {id: `learning-${axis}`,
-        onchange: (event) => { learning[axis] = event.target.value; redraw(`learning-${axis}`); }});
-    for (const key of choices[axis]) select.append(make('option', {value: key}, t(key)));
-    select.value = pick(axis);
-    return make('label', {}, `${label} `, select);
-  };
+  const chooser = (axis, label) => labelled(label, choice(`learning-${axis}`, choices[axis], pick(axis), choices[axis].map((key) => t(key)),
+      (value) => { learning[axis] = value; redraw(`learning-${axis}`); }));
   const counts = unique(lines.map((line) => line.points[0].workers));
   figure(parent, {id: 'learning', title: t('curve_title'), note,
-      rows: [].concat(...lines.map((l) => l.points.map((p) => ({run_id: run.run_id, ...p})))),
+      rows: lines.flatMap((l) => l.points.map((p) => ({run_id: run.run_id, ...p}))),
     controls: make('div', {class: 'controls'}, chooser('x', t('x_axis')), chooser('y', t('y_axis'))),
     legend: unique(lines.map((line) => rowName(line.points[0])))
         .map((name) => lines.find((line) => rowName(line.points[0]) === name).points[0])
       .map((p) => ({label: rowName(p), colour: colourOf(p.strategy), mark: MARKS[counts.indexOf(p.workers) % MARKS.length]})),
     draw: (svg, width, height) => {
-      const points = [].concat(...lines.map((l) => l.points)).filter((p) => isFinite(+p[xKey]) && isFinite(+p[yKey]));
+      const points = lines.flatMap((l) => l.points).filter((p) => isFinite(+p[xKey]) && isFinite(+p[yKey]));
       const x = d3.scale.linear().domain([0, d3.max(points, (p) => +p[xKey])]).nice(), y = d3.scale.linear()
           .domain(d3.extent(points, (p) => +p[yKey])).nice();
       const plot = axes(svg, width, height, x, y, {xLabel: t(xKey), yLabel: t(yKey), yFormat: (v) => String(+v.toPrecision(4))});
@@ -234,37 +227,29 @@ function drawLearning(parent, run, redraw) {
 }
 
 function drawStaleness(parent, run) {
-  const asynchronous = new Set(rowsOf(run).filter((row) => isNumber(row.staleness_mean) && row.workers > 1 &&
-      !/^ps-(sync|backup)/.test(row.plain)).map((row) => `${row.plain} × ${row.workers}`));
-  const histograms = ((run.steps && run.steps.staleness) || []).filter((h) => asynchronous.has(rowName(h)));
-  if (!histograms.length) return;
-  const bars = [].concat(...histograms.map((h) => {
-    const total = d3.sum(d3.values(h.counts));
-    return Object.entries(h.counts)
-        .map(([stale, count]) => ({run_id: run.run_id, strategy: h.strategy, workers: h.workers, staleness: +stale, count,
-        share: count / total}));
-  }));
-  const each = 120;
+  const asynchronous = rowsOf(run).filter((row) => Array.isArray(row.pushes) && row.workers > 1);
+  if (!asynchronous.length) return;
+  const barsOf = (row) => row.pushes.map((count, staleness) => ({...identity(run, row), staleness, count,
+    share: count / d3.sum(row.pushes)})).filter((bar) => bar.count > 0);
+  const bars = asynchronous.flatMap(barsOf), each = 120;
   figure(parent, {id: 'staleness', title: t('stale_title'), note: t('stale_note', captionOf(run)), rows: bars,
-      height: 44 + each * histograms.length,
+    height: 44 + each * asynchronous.length,
     draw: (svg, width, height) => {
       const x = d3.scale.linear().domain([-0.7, Math.min(d3.max(bars, (b) => b.staleness), 60) + 0.7]).range([60, width - 14]);
       const y = d3.scale.linear().domain([0, d3.max(bars, (b) => b.share)]).range([each - 28, 0]);
       const whole = x.ticks(8).filter((v) => v === Math.floor(v));
-      histograms.forEach((h, i) => {
-        const group = svg.append('g').attr('transform', `translate(0,${i * each + 20})`),
-            mine = bars.filter((b) => b.strategy === h.strategy && b.workers === h.workers);
+      asynchronous.forEach((row, i) => {
+        const group = svg.append('g').attr('transform', `translate(0,${i * each + 20})`);
         group.append('g').attr('class', 'axis').attr('transform', 'translate(60,0)')
             .call(d3.svg.axis().scale(y).orient('left').ticks(3).tickFormat(d3.format('.0%')).tickSize(3));
         group.append('g').attr('class', 'axis').attr('transform', `translate(0,${each - 28})`)
             .call(d3.svg.axis().scale(x).orient('bottom').tickValues(whole).tickFormat(String).tickSize(3));
-        group.append('text').attr({x: width - 14, y: 4, 'text-anchor': 'end'}).text(rowName(h));
-        for (const b of mine) group.append('rect')
+        group.append('text').attr({x: width - 14, y: 4, 'text-anchor': 'end'}).text(rowName(row));
+        for (const b of barsOf(row)) group.append('rect')
             .attr({x: x(b.staleness - 0.35), width: x(0.7) - x(0), y: y(b.share), height: y(0) - y(b.share)})
-            .style('fill', colourOf(h.strategy)).append('title').text(`${b.staleness}: ${b.count}`);
-        group.append('line').attr({x1: x(h.workers - 1), x2: x(h.workers - 1), y1: -6, y2: each - 28}).attr('class', 'theory')
-            .style({stroke: 'var(--ink)', 'stroke-width': 2}).append('title').text(`N-1 = ${h.workers - 1}`);
-        const row = rowsOf(run).find((r) => r.plain === h.strategy && r.workers === h.workers);
+            .style('fill', colourOf(row.plain)).append('title').text(`${b.staleness}: ${b.count}`);
+        group.append('line').attr({x1: x(row.workers - 1), x2: x(row.workers - 1), y1: -6, y2: each - 28}).attr('class', 'theory')
+            .style({stroke: 'var(--ink)', 'stroke-width': 2}).append('title').text(`N-1 = ${row.workers - 1}`);
         group.append('path').attr('transform', `translate(${x(row.staleness_mean)},${each - 22})`)
             .attr('d', d3.svg.symbol().type('triangle-up').size(60)()).style('fill', 'var(--ink)').append('title')
             .text(brief(row.staleness_mean));

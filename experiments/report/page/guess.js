@@ -3,19 +3,18 @@
 
 const guess = {run: null, strategy: null, values: new Map(), revealed: false};  // values: workers -> ms
 
-// Strategies with a measured first point. [{name, first, measured: [{x, y, low, high}], theory}]
+// Strategies with a measured first point. [{name, server, first, measured: [{x, y, low, high}], counts, theory}]
 function guessable(run, theoryData) {
   const rows = rowsOf(run).filter((row) => row.basis !== 'simulated' && communicates(row) && moving(row) > 0);
   return unique(rows.map((row) => row.strategy)).map((name) => {
     const here = rows.filter((row) => row.strategy === name).sort((a, b) => a.workers - b.workers);
     const measured = here.map((row) => {
-      const repeats = repeatsOf(run).filter((r) => r.strategy === row.plain && +r.workers === row.workers &&
-          r.part !== 'accuracy' && (!r.servers || +r.servers === row.servers)).map(moving).filter(isNumber);
-      return {x: row.workers, y: moving(row), low: d3.min(repeats), high: d3.max(repeats)};
+      const [low, high] = d3.extent(repeatedMoving(run, row));
+      return {x: row.workers, y: moving(row), low, high};
     });
     const counts = unique([...measured.map((p) => p.x), 2, 4, 8, 2 * measured[0].x].filter((n) => n >= measured[0].x))
         .sort(d3.ascending);
-    return {name, first: measured[0], measured, counts, theory: counts.map((n) => ({x: n, y: theoryOf(here, n, run, theoryData)}))
+    return {name, server: here[0].servers > 0, first: measured[0], measured, counts, theory: counts.map((n) => ({x: n, y: theoryOf(here, n, run, theoryData)}))
         .filter((p) => isNumber(p.y))};
   }).filter((entry) => entry.counts.length > 1 && (entry.measured.length > 1 || entry.theory.length > 1));
 }
@@ -47,7 +46,7 @@ function guessVerdict(entry) {
   if (!last) return '';
   const drawn = growth(entry.first, {x: last.x, y: guess.values.get(last.x)}), really = growth(entry.first, last);
   const word = Math.abs(drawn - really) < 0.25 ? 'guess_close' : drawn > really ? 'guess_steep' : 'guess_flat';
-  return `${each}. ${t(word, Math.max(0, drawn).toFixed(1), really.toFixed(1))} ${t(entry.name.startsWith('ps-') ? 'guess_why_server' : 'guess_why_ring')}`;
+  return `${each}. ${t(word, Math.max(0, drawn).toFixed(1), really.toFixed(1))} ${t(entry.server ? 'guess_why_server' : 'guess_why_ring')}`;
 }
 
 function drawGuess(parent, run, theoryData) {
@@ -62,15 +61,13 @@ function drawGuess(parent, run, theoryData) {
   }
   const hidden = document.body.classList.contains('guessing');
   parent.append(make('p', {}, t('guess_intro', entry.first.x, brief(entry.first.y))), make('div', {class: 'controls'},
-    make('label', {}, `${t('strategy')} `, choice('guess-strategy', entries.map((e) => e.name), entry.name,
-        entries.map((e) => e.name), (value) => { begin(entries.find((e) => e.name === value)); redraw('guess-strategy'); })),
-    make('button', {type: 'button', id: 'guess-reveal',
-        onclick: () => { guess.revealed = true; document.body.classList.remove('guessing'); redraw('guess-again'); }},
-        t('guess_reveal')),
-    make('button', {type: 'button', id: 'guess-again', onclick: () => { begin(entry); redraw('guess-again'); }}, t('guess_again')),
-    make('button', {type: 'button', id: 'guess-hide', 'aria-pressed': String(hidden),
-        onclick: () => { document.body.classList.toggle('guessing'); redraw('guess-hide'); }},
-        t(hidden ? 'guess_show' : 'guess_hide'))));
+    labelled(t('strategy'), choice('guess-strategy', entries.map((e) => e.name), entry.name, entries.map((e) => e.name),
+        (value) => { begin(entries.find((e) => e.name === value)); redraw('guess-strategy'); })),
+    button('guess-reveal', t('guess_reveal'),
+        () => { guess.revealed = true; document.body.classList.remove('guessing'); redraw('guess-again'); }),
+    button('guess-again', t('guess_again'), () => { begin(entry); redraw('guess-again'); }),
+    button('guess-hide', t(hidden ? 'guess_show' : 'guess_hide'),
+        () => { document.body.classList.toggle('guessing'); redraw('guess-hide'); }, {'aria-pressed': String(hidden)})));
   const said = make('p', {id: 'guess-said', 'aria-live': 'polite'}, guess.revealed ? guessVerdict(entry) : t('guess_keys'));
   const ratio = entry.counts[entry.counts.length - 1] / entry.first.x;
   const revealedTop = guess.revealed ? d3.max([...entry.measured, ...entry.theory], (p) => p.high || p.y) : 0;
@@ -92,7 +89,7 @@ function drawGuessChart(svg, width, height, entry, top, changed) {
   const colour = colourOf(entry.name), counts = entry.counts;
   const x = d3.scale.linear().domain([counts[0] - 0.3, counts[counts.length - 1] + 0.3]), y = d3.scale.linear().domain([0, top]);
   const plot = axes(svg, width, height, x, y, {xLabel: t('workers'), yLabel: t('ms'), xTicks: counts});
-  svg.attr('role', 'group');  // its points can be taken hold of
+  svg.attr('role', 'group');  // its points can be dragged
   const drawn = plot.append('path').style({fill: 'none', stroke: 'var(--c3)', 'stroke-width': 3, 'stroke-linejoin': 'round'});
   const free = counts.slice(1), handles = new Map();
   const show = () => {
@@ -135,9 +132,12 @@ function drawGuessChart(svg, width, height, entry, top, changed) {
     set(nearest, y.invert(py));
   };
   node.style.touchAction = guess.revealed ? '' : 'pan-y';
-  node.addEventListener('pointerdown',
-      (event) => { if (guess.revealed) return; drawing = true; if (node.setPointerCapture &&
-      event.isTrusted) node.setPointerCapture(event.pointerId); follow(event); });
+  node.addEventListener('pointerdown', (event) => {
+    if (guess.revealed) return;
+    drawing = true;
+    if (event.isTrusted) node.setPointerCapture(event.pointerId);
+    follow(event);
+  });
   node.addEventListener('pointermove', (event) => { if (drawing) follow(event); });
   for (const end of ['pointerup', 'pointercancel']) node.addEventListener(end, () => { drawing = false; });
   show();

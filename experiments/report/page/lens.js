@@ -13,23 +13,25 @@ function drawLens(parent, run) {
 
 function drawUpdates(parent, run) {
   const launches = (run.arrivals || []).filter((l) => l && Array.isArray(l.pushes) && l.pushes.length && l.workers > 1);
-  const alone = rowsOf(run).some((row) => /^ps-(async|ssp)/.test(row.plain) && row.workers > 1 && row.basis !== 'simulated');
-  if (!launches.length) return parent.append(make('p', {}, t(alone ? 'lens_lost' : 'lens_none')));
+  const expected = rowsOf(run).some((row) => row.pushes && row.workers > 1 && row.basis !== 'simulated');
+  if (!launches.length) return parent.append(make('p', {}, t(expected ? 'lens_lost' : 'lens_none')));
   const launch = launches.find((l) => l.name === lensChoice.launch) || launches[launches.length - 1];
   const pushes = launch.pushes.map(([worker, on, creates]) => ({worker, on, creates, stale: creates - 1 - on}));
   if (lensChoice.launch !== launch.name || lensChoice.update === null || lensChoice.update > pushes.length) {
     lensChoice.launch = launch.name;
     lensChoice.update = Math.min(pushes.length, 3 * launch.workers + 1);
   }
-  const select = make('select', {id: 'lens-launch',
-      onchange: (event) => { lensChoice.launch = event.target.value; lensChoice.update = null; redraw(); document.getElementById('lens-launch').focus(); }});
-  for (const l of launches) select.append(make('option', {}, l.name));
-  select.value = launch.name;
+  const names = launches.map((l) => l.name);
+  const select = choice('lens-launch', names, launch.name, names, (name) => {
+    Object.assign(lensChoice, {launch: name, update: null});
+    parent.replaceChildren();
+    drawUpdates(parent, run);
+    document.getElementById('lens-launch').focus();
+  });
   const said = make('p', {id: 'lens-said', 'aria-live': 'polite'}), chart = make('div', {class: 'grid'});
   const slider = make('input', {type: 'range', id: 'lens-update', min: 1, max: pushes.length, value: lensChoice.update,
       oninput: (event) => show(+event.target.value)});
   const step = (by) => show(Math.max(1, Math.min(pushes.length, lensChoice.update + by)));
-  function redraw() { parent.replaceChildren(); drawUpdates(parent, run); }
   function show(update) {
     lensChoice.update = update;
     slider.value = update;
@@ -40,10 +42,9 @@ function drawUpdates(parent, run) {
     chart.replaceChildren();
     drawLensChart(chart, run, launch, pushes, push);
   }
-  parent.append(make('p', {}, t('lens_intro')), make('div', {class: 'controls'}, make('label', {}, `${t('launch')} `, select),
-    make('button', {type: 'button', id: 'lens-back', onclick: () => step(-1)}, t('lens_back')),
-    make('label', {}, `${t('lens_update')} `, slider),
-        make('button', {type: 'button', id: 'lens-next', onclick: () => step(1)}, t('lens_next'))), said, chart);
+  parent.append(make('p', {}, t('lens_intro')), make('div', {class: 'controls'}, labelled(t('launch'), select),
+    button('lens-back', t('lens_back'), () => step(-1)), labelled(t('lens_update'), slider),
+    button('lens-next', t('lens_next'), () => step(1))), said, chart);
   show(lensChoice.update);
 }
 

@@ -88,7 +88,7 @@ function draw(focus) {
   part('theory-body', (parent) => drawTheory(parent, run, DATA, wishesChanged,
       (id) => { draw(); document.getElementById(id).focus(); }));
   part('questions-body', (parent) => drawQuestions(parent, run));
-  part('words-body', (parent) => drawWords(parent, run));
+  part('words-body', (parent) => drawWords(parent, run, DATA.glossary));
   part('settings-body', (parent) => drawSettings(parent, run));
   if (focus) document.getElementById(focus).focus();
 }

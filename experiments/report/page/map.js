@@ -30,10 +30,11 @@ function drawMap(parent, run, theoryData) {
   const ratio = (workers, bytes) => serverSeconds(theoryData, workers, bytes) / ringSeconds(theoryData, workers, bytes);
   const duels = [...duelsOf(run), ...duelsOf(run, 'simulated')].filter((duel) => duel.workers <= wish.most &&
       duel.bytes >= MAP_SIZES[0] && duel.bytes <= MAP_SIZES[60]);
-  const rows = [].concat(...counts.map((workers) => MAP_SIZES.map((bytes) => ({run_id: run.run_id, basis: 'computed', workers,
-      gradient_bytes: Math.round(bytes), servers, server_over_ring: ratio(workers, bytes)}))),
-    duels.map((duel) => ({run_id: run.run_id, basis: duel.basis, workers: duel.workers, gradient_bytes: duel.bytes,
-        servers: duel.servers, server_over_ring: duel.server / duel.ring})));
+  const rowOf = (basis, workers, gradient_bytes, number, server_over_ring) => ({run_id: run.run_id, basis, workers, gradient_bytes,
+    servers: number, server_over_ring});
+  const rows = [...counts.flatMap((workers) => MAP_SIZES
+      .map((bytes) => rowOf('computed', workers, Math.round(bytes), servers, ratio(workers, bytes)))),
+    ...duels.map((duel) => rowOf(duel.basis, duel.workers, duel.bytes, duel.servers, duel.server / duel.ring))];
   const colour = {ring: colourOf('ring'), server: colourOf('ps-sync')};
   figure(parent, {id: 'map', wide: true, title: t('map_title', serversText(theoryData)), height: 360, rows,
     note: t('map_note', SLIDERS.bandwidth.text(wish.bandwidth), secondsText(wish.latency), duels.length ? t('map_here')

@@ -4,14 +4,13 @@
 function questionsOf(run) {
   const rows = rowsOf(run).filter((row) => row.workers > 1), list = [];
   const most = (keep) => rows.filter(keep).sort((a, b) => b.workers - a.workers)[0];
-  const ask = (id, unit, value, texts,
-      reasons) => { if (isNumber(value)) list.push({id, unit, value, text: t(`ask_${id}`, ...texts),
-      why: t(`why_${id}`, ...reasons)}); };
+  const ask = (id, unit, value, texts, reasons) => {
+    if (isNumber(value)) list.push({id, unit, value, text: t(`ask_${id}`, ...texts), why: t(`why_${id}`, ...reasons)});
+  };
   const ring = most((row) => row.plain === 'ring' && row.payload_tx_bytes_per_worker > 0 && row.parameters > 0);
   if (ring) {
-    const bytes = ring.parameters * 4;
-    ask('ring_bytes', 'MB', ring.payload_tx_bytes_per_worker / 1e6, [megabytes(bytes), ring.workers],
-        [ring.workers, megabytes(2 * (ring.workers - 1) / ring.workers * bytes)]);
+    ask('ring_bytes', 'MB', ring.payload_tx_bytes_per_worker / 1e6, [megabytes(ring.parameters * 4), ring.workers],
+        [ring.workers, megabytes(ring.predicted_payload_bytes_per_worker)]);
   }
   const server = most((row) => row.plain === 'ps-sync' && row.server_payload_bytes > 0 && row.parameters > 0);
   if (server) {
@@ -25,7 +24,7 @@ function questionsOf(run) {
   const stale = most((row) => row.plain === 'ps-async' && isNumber(row.staleness_mean));
   if (stale) ask('staleness', t('updates_word'), stale.staleness_mean, [stale.workers], [stale.workers - 1]);
   const waits = most((row) => communicates(row) && row.step_ms > 0 && row.exposed_comm_ms > 0 &&
-      /^(ring|ps-sync)$/.test(row.plain));
+      ['ring', 'ps-sync'].includes(row.plain));
   if (waits) ask('exposed', '%', 100 * waits.exposed_comm_ms / waits.step_ms, [waits.strategy, waits.workers],
       [brief(waits.exposed_comm_ms), brief(waits.step_ms)]);
   const asynchronous = stale && rows.find((row) => row.plain === 'ps-sync' && row.workers === stale.workers &&
@@ -50,10 +49,9 @@ function drawQuestions(parent, run) {
     const input = make('input', {type: 'number', step: 'any', id: `answer-${question.id}`, 'aria-label': question.text}),
         said = make('p', {class: 'note', id: `said-${question.id}`, 'aria-live': 'polite'});
     const reveal = () => {
-      const given = numberOf(input.value), off = given === null ? null
-          : Math.abs(given - question.value) / Math.abs(question.value || 1);
-      said.replaceChildren(make('strong', {},
-          `${off === null ? '' : t(off <= 0.1 ? 'ask_right' : off <= 0.35 ? 'ask_near' : 'ask_wrong')} ${t('ask_answer', brief(question.value), question.unit)} `), question.why);
+      const given = numberOf(input.value), off = Math.abs(given - question.value) / Math.abs(question.value || 1);
+      const verdict = given === null ? '' : t(off <= 0.1 ? 'ask_right' : off <= 0.35 ? 'ask_near' : 'ask_wrong');
+      said.replaceChildren(make('strong', {}, `${verdict} ${t('ask_answer', brief(question.value), question.unit)} `), question.why);
     };
     const row = make('form', {class: 'controls'}, input, ` ${question.unit} `,
         make('button', {type: 'submit', id: `reveal-${question.id}`}, t('ask_reveal')));

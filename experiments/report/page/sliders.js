@@ -1,6 +1,5 @@
-// The sliders and their values, shared by the theory's charts and the stepper. The page has no formulas of its own:
-// psring's cost models give, for a gradient of one byte, the messages, link bytes, medium bytes and added bytes of a
-// scheme (theoryData), and
+// The sliders and their values, shared by the theory's charts and the stepper. psring's cost models give, for a gradient of
+// one byte, the messages, link bytes, medium bytes and added bytes of a scheme (theoryData), and
 //   seconds = messages a + max(link M/B, medium M/B of the medium) + added M g,
 // where for a pipelined server the larger of moving and adding counts.
 
@@ -76,7 +75,7 @@ function logSlider(name, changed) {
       input.setAttribute('aria-valuetext', text(wish[name]));
       changed();
     }});
-  return make('label', {}, `${t(name)} `, input, ' ', output);
+  return labelled(t(name), input, ' ', output);
 }
 
 function stepSlider(name, values, get, set, changed) {
@@ -85,7 +84,7 @@ function stepSlider(name, values, get, set, changed) {
       'aria-valuetext': String(values[get()]),
     oninput: (event) => { set(+event.target.value); output.textContent = String(values[get()]); input.setAttribute('aria-valuetext',
         String(values[get()])); changed(); }});
-  return make('label', {}, `${t(name)} `, input, ' ', output);
+  return labelled(t(name), input, ' ', output);
 }
 
 function tick(name, key, changed) {
@@ -93,11 +92,4 @@ function tick(name, key, changed) {
       onchange: (event) => { wish[key] = event.target.checked; changed(); }});
   box.checked = wish[key];
   return make('label', {}, box, ` ${t(name)}`);
-}
-
-function choice(id, values, value, names, changed) {
-  const select = make('select', {id, onchange: (event) => changed(event.target.value)});
-  values.forEach((v, i) => select.append(make('option', {value: v}, names[i])));
-  select.value = value;
-  return select;
 }

@@ -54,15 +54,13 @@ function drawStepper(parent, run, schedules) {
   const counts = unique(schedules.map((s) => s.ranks));
   if (!counts.includes(wish.ranks)) wish.ranks = counts.includes(4) ? 4 : counts[0];
   const panels = make('div', {class: 'panels'});
-  const rankChoice = make('select', {id: 'ranks', onchange: (event) => { wish.ranks = +event.target.value; rebuild(); redrawLinks(); }});
-  for (const n of counts) rankChoice.append(make('option', {value: n}, String(n)));
-  rankChoice.value = wish.ranks;
+  const rankChoice = choice('ranks', counts, wish.ranks, counts, (value) => { wish.ranks = +value; rebuild(); redrawLinks(); });
   let scores = [], faces = [], end = 0;
 
   const clockText = make('output', {id: 'clock-text'});
   const clock = make('input', {type: 'range', id: 'clock', min: 0, max: 1000, value: 0,
       oninput: (event) => { stop(); show(end * event.target.value / 1000); }});
-  const playButton = make('button', {type: 'button', id: 'player', onclick: () => (player.playing ? stop() : start())}, t('go'));
+  const playButton = button('player', t('go'), () => (player.playing ? stop() : start()));
 
   function show(time) {
     player.time = Math.max(0, Math.min(time, end));
@@ -94,7 +92,7 @@ function drawStepper(parent, run, schedules) {
   // To the next or previous start of a round of any schedule.
   function jump(forward) {
     stop();
-    const moments = unique([0, end].concat(...scores.map((s) => s.rounds.map((round) => round.end)))).sort(d3.ascending);
+    const moments = unique([0, end, ...scores.flatMap((s) => s.rounds.map((round) => round.end))]).sort(d3.ascending);
     const gap = end * 1e-9;
     const next = forward ? moments.find((m) => m > player.time + gap) : moments.reverse().find((m) => m < player.time - gap);
     show(next === undefined ? (forward ? end : 0) : next);
@@ -118,12 +116,10 @@ function drawStepper(parent, run, schedules) {
     if (event.key === 'ArrowRight') jump(true);
     if (event.key === 'ArrowLeft') jump(false);
   }},
-  make('label', {}, `${t('workers')} `, rankChoice), schedules.some((s) => tracedEnds(run, s))
-      ? tick('traced', 'measured', rebuild) : null, playButton,
-  make('button', {type: 'button', id: 'back', onclick: () => jump(false)}, t('step_back')),
-  make('button', {type: 'button', id: 'next', onclick: () => jump(true)}, t('step_on')),
-  make('button', {type: 'button', id: 'restart', onclick: () => { stop(); show(0); }}, t('restart')),
-  make('label', {}, `${t('clock')} `, clock, ' ', clockText)), make('p', {class: 'note'}, t('letters')), panels,
+  labelled(t('workers'), rankChoice), schedules.some((s) => tracedEnds(run, s)) ? tick('traced', 'measured', rebuild) : null,
+  playButton, button('back', t('step_back'), () => jump(false)), button('next', t('step_on'), () => jump(true)),
+  button('restart', t('restart'), () => { stop(); show(0); }), labelled(t('clock'), clock, ' ', clockText)),
+  make('p', {class: 'note'}, t('letters')), panels,
       make('p', {class: 'note'}, t('play_clock')), make('p', {class: 'note'}, t('keys')));
   const redrawLinks = drawWhyServer(parent, run);
   rebuild();

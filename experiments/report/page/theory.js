@@ -12,20 +12,19 @@ function drawTheory(parent, run, data, changedElsewhere, redraw) {
     drawWaiting(charts, run, data.waiting);
   };
   const update = () => { drawAll(); changedElsewhere(); };
-  const mostValues = [4, 8, 16, 32, 64], places = Object.keys(theoryData.server), rules = (data.waiting || {}).rules || [];
+  const mostValues = [4, 8, 16, 32, 64], places = Object.keys(theoryData.server), {rules} = data.waiting;
   if (!mostValues.includes(wish.most)) wish.most = mostValues.find((v) => v >= wish.most) || 64;
   parent.append(make('div', {class: 'controls', id: 'theory-controls'},
     ...Object.keys(SLIDERS).map((name) => logSlider(name, update)),
     stepSlider('most_workers', mostValues, () => mostValues.indexOf(wish.most), (i) => { wish.most = mostValues[i]; }, update),
     stepSlider('servers', theoryData.servers, () => wish.servers, (i) => { wish.servers = i; }, update),
     stepSlider('bound', rules.map(ruleText), () => wish.rule, (i) => { wish.rule = i; }, update),
-    make('label', {}, `${t('placement')} `, choice('placement', places, wish.placement, places.map((place) => t(place)),
+    labelled(t('placement'), choice('placement', places, wish.placement, places.map((place) => t(place)),
         (value) => { wish.placement = value; update(); })),
-    make('label', {}, `${t('spread')} `, choice('spread', data.waiting.spreads.map((_, i) => i), wish.spread,
+    labelled(t('spread'), choice('spread', data.waiting.spreads.map((_, i) => i), wish.spread,
         data.waiting.spreads.map((name) => t(`spread_${name}`)), (value) => { wish.spread = +value; update(); })),
     tick('pipelined', 'pipelined', update), wish.medium_rate > 0 ? tick('medium', 'shared', update) : null,
-        tick('log_y', 'log', update),
-    make('button', {type: 'button', id: 'reset', onclick: () => { resetWish(run); redraw('reset'); }}, t('reset'))));
+    tick('log_y', 'log', update), button('reset', t('reset'), () => { resetWish(run); redraw('reset'); })));
   parent.append(verdict, charts);
   drawAll();
 }
@@ -36,10 +35,9 @@ function drawCurves(parent, verdict, run, theoryData) {
   const points = (name) => curves[name].slice(0, wish.most).map((s, i) => ({x: i + 1, y: s})).filter((p) => p.x >= 2);
   const measured = rowsOf(run).filter((row) => communicates(row) && row.basis !== 'simulated' && !(row.servers > 1) &&
       names.includes(row.strategy) && row.workers <= wish.most && moving(row) > 0);
-  const rows = [].concat(...names.map((name) => points(name)
-      .map((p) => ({run_id: run.run_id, basis: 'computed', scheme: name, workers: p.x, seconds: p.y}))),
-    measured.map((row) => ({run_id: run.run_id, basis: 'measured', scheme: row.strategy, workers: row.workers,
-        seconds: moving(row) / 1e3})));
+  const rowOf = (basis, scheme, workers, seconds) => ({run_id: run.run_id, basis, scheme, workers, seconds});
+  const rows = [...names.flatMap((name) => points(name).map((p) => rowOf('computed', name, p.x, p.y))),
+    ...measured.map((row) => rowOf('measured', row.strategy, row.workers, moving(row) / 1e3))];
   figure(parent, {id: 'curves', wide: true, title: t('theory_title'), height: 380, rows,
     note: t('theory_note', SLIDERS.bandwidth.text(wish.bandwidth), secondsText(wish.latency), bytesText(wish.gradient),
         `${t('simulated')}. ${captionOf(run)}`),

@@ -73,20 +73,14 @@ function drawTimeline(parent, run, redraw) {
   }
   const buckets = unique(spans.filter((s) => s.name === 'communication').map((s) => s.bucket)).sort(d3.ascending);
   const arrows = arrowsOf(launch, spans), offered = unique(arrows.map((a) => a.bucket)).sort(d3.ascending);
-  const chosen = timelineChoice.arrows === 'none' || timelineChoice.arrows === 'all' || offered.map(String)
-      .includes(timelineChoice.arrows)
-    ? timelineChoice.arrows : arrows.length <= 36 ? 'all' : String(offered[0]);
-  const chooser = (id, values, value, names) => {
-    const select = make('select', {id, onchange: (event) => { timelineChoice[id] = event.target.value; redraw(id); }});
-    values.forEach((v, i) => select.append(make('option', {value: v}, names ? names[i] : v)));
-    select.value = value;
-    return select;
-  };
-  const controls = make('div', {class: 'controls'}, make('label', {}, `${t('launch')} `,
-      chooser('launch', launches.map((l) => l.name), launch.name)));
+  const chosen = ['none', 'all', ...offered.map(String)].includes(timelineChoice.arrows) ? timelineChoice.arrows
+      : arrows.length <= 36 ? 'all' : String(offered[0]);
+  const chooser = (id, values, value, names = values) => labelled(t(id), choice(id, values, value, names,
+      (picked) => { timelineChoice[id] = picked; redraw(id); }));
+  const controls = make('div', {class: 'controls'}, chooser('launch', launches.map((l) => l.name), launch.name));
   if (arrows.length) {
-    controls.append(make('label', {}, `${t('arrows')} `, chooser('arrows', ['all', ...offered.map(String), 'none'], chosen,
-      [t('arrows_all'), ...offered.map((bucket) => `${t('bucket')} ${bucket}`), t('arrows_none')])));
+    controls.append(chooser('arrows', ['all', ...offered.map(String), 'none'], chosen,
+        [t('arrows_all'), ...offered.map((bucket) => `${t('bucket')} ${bucket}`), t('arrows_none')]));
   }
   figure(parent, {id: 'step', wide: true, title: launch.name, height: below + 44, controls,
     note: [t('timeline_note', t('trace_rule', run.trace.most_spans), brief(launch.ms), t('caption', run.run_id, '')),

@@ -13,6 +13,29 @@ function make(tag, attributes, ...children) {
   return element;
 }
 
+const button = (id, text, onclick, attributes) => make('button', {type: 'button', id, onclick, ...attributes}, text);
+
+// A select whose options have `names`.
+function choice(id, values, value, names, changed) {
+  const select = make('select', {id, onchange: (event) => changed(event.target.value)});
+  values.forEach((v, i) => select.append(make('option', {value: v}, names[i])));
+  select.value = value;
+  return select;
+}
+
+const labelled = (text, ...controls) => make('label', {}, `${text} `, ...controls);
+
+// rows: [[cell]], each cell a text or an element.
+function scrollTable(attributes, label, heads, rows) {
+  const cells = (row) => row.map((cell) => (cell instanceof Element ? cell : make('td', {}, cell)));
+  return make('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label}, make('table', attributes,
+      make('thead', {}, make('tr', {}, ...heads.map((head) => make('th', {scope: 'col'}, head)))),
+      make('tbody', {}, ...rows.map((row) => make('tr', {}, ...cells(row))))));
+}
+const rowHead = (text) => make('th', {scope: 'row'}, text);
+
+const unique = (list) => [...new Set(list)];
+
 const isNumber = (value) => typeof value === 'number' && isFinite(value);
 
 // A CSV field as a number; null if empty.

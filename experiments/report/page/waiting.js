@@ -5,7 +5,6 @@ const ruleText = (rule) => (rule === 'sync' ? t('rule_sync') : rule === 'async' 
     : t('rule_ssp', rule.replace('ssp:', '')));
 
 function drawWaiting(parent, run, data) {
-  if (!data || !data.workers) return;
   const i = Math.max(0, d3.bisectRight(data.workers, wish.most) - 1), workers = data.workers[i];
   const progress = data.progress[i][wish.spread], staleness = data.staleness[i][wish.spread],
       most = data.staleness_max[i][wish.spread], names = data.rules.map(ruleText);

@@ -32,15 +32,18 @@ function drawLinks(parent, run, workers) {
 }
 
 function drawWhyServer(parent, run) {
-  const bytes = gradientOf(run), workers = d3.max(rowsOf(run).filter((row) => row.workers > 1), (row) => row.workers);
+  const most = DATA.theory.workers.length, bytes = gradientOf(run);
+  const workers = d3.max(rowsOf(run).filter((row) => row.workers > 1 && row.workers <= most), (row) => row.workers);
   const steps = make('ol', {id: 'why'}), chart = make('div');
   for (const key of ['why_server', 'why_ring', 'why_ratio_here', 'why_halves', 'why_price']) steps.append(make('li', {}, t(key)));
   parent.append(make('h3', {}, t('why_title')), make('p', {}, t('why_count')), chart, steps);
   const redraw = () => { chart.replaceChildren(); drawLinks(chart, run, wish.ranks); };
   redraw();
   if (bytes && workers) {
-    parent.append(make('p', {id: 'why-here'}, t('why_here', workers, megabytes(bytes), megabytes(2 * workers * bytes),
-        megabytes(2 * (workers - 1) / workers * bytes), brief(workers * workers / (workers - 1)))));
+    const links = linksOf(DATA.theory, workers), find = (key) => links.find((link) => link.key === key);
+    const server = find('link_serial'), ring = find('link_ring');
+    parent.append(make('p', {id: 'why-here'}, t('why_here', workers, megabytes(bytes), megabytes(server.gradients * bytes),
+        megabytes(ring.gradients * bytes), brief(server.times))));
   }
   return redraw;
 }

@@ -1,10 +1,5 @@
 // The glossary, PyTorch's terms, and common claims against this run.
 
-const WORDS = [
-  ['rank', 'rank', 'w_rank'], ['bucket', 'bucket', 'w_bucket'], [null, 'chunk', 'w_chunk'], [null, 'round', 'w_round'],
-  [null, 'push, pull', 'w_push'], [null, 'staleness', 'w_stale'], ['optimizer.step()', 'step', 'w_step'],
-];
-
 // PyTorch's names and psring's.
 const PYTORCH = [
   ['DistributedDataParallel', '--strategy ring', 'p_ddp'], ['DataParallel', '--strategy dp', 'p_dp'],
@@ -13,15 +8,8 @@ const PYTORCH = [
       ['bucket_cap_mb', '--bucket_mb', 'p_bucket'],
   ['no_sync()', '--accumulate K', 'p_no_sync'], ['bf16_compress_hook', '--wire bfloat16', 'p_wire'],
       ['dist.all_reduce(tensor)', 'psring bench', 'p_all_reduce'],
-  ['get_ddp_logging_data()', 'ddp.jsonl', 'p_logging'],
+  ['get_ddp_logging_data()', 'ddp.jsonl', 'p_logging'], ['optimizer.step()', 'step', 'p_step'],
 ];
-
-function wordTable(heads, rows, id) {
-  return make('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': heads.join(', ')},
-      make('table', {class: 'words', id},
-    make('thead', {}, make('tr', {}, ...heads.map((head) => make('th', {scope: 'col'}, head)))),
-    make('tbody', {}, ...rows.map((row) => make('tr', {}, ...row.map((cell) => make('td', {}, cell)))))));
-}
 
 // Common claims, and what this run shows.
 function claimsOf(run) {
@@ -47,10 +35,10 @@ function claimsOf(run) {
   ];
 }
 
-function drawWords(parent, run) {
-  parent.append(wordTable([t('psring_says'), t('pytorch'), t('meaning')],
-      WORDS.map(([theirs, ours, key]) => [ours, theirs || t('none_in_pytorch'), t(key)]), 'glossary'),
-    make('h3', {}, t('pytorch_title')), wordTable([t('pytorch'), t('psring_says'), t('meaning')],
-        PYTORCH.map(([theirs, ours, key]) => [theirs, ours, t(key)]), 'pytorch'),
-    make('h3', {}, t('notes_title')), wordTable([t('notes_claim'), t('notes_run')], claimsOf(run), 'claims'));
+function drawWords(parent, run, glossary) {
+  const table = (id, heads, rows) => scrollTable({class: 'words', id}, heads.join(', '), heads, rows);
+  parent.append(table('glossary', [t('psring_says'), t('meaning')], glossary.map(([word, meaning]) => [word, inLanguage(meaning)])),
+    make('h3', {}, t('pytorch_title')), table('pytorch', [t('pytorch'), t('psring_says'), t('meaning')],
+        PYTORCH.map(([theirs, ours, key]) => [theirs, ours, t(key)])),
+    make('h3', {}, t('notes_title')), table('claims', [t('notes_claim'), t('notes_run')], claimsOf(run)));
 }

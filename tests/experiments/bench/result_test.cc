@@ -90,7 +90,7 @@ TEST_F(BenchResultTest, TheLimitIsForTheTransportThatWasUsed) {
   Say(LimitLine("tcp", 500));
   const BenchTable& table = result.tables()[0];
   EXPECT_NEAR(result.RowOf(table, table.cells[0], 0).out_of_place.percent_of_limit, 100, 1e-9);
-  EXPECT_THAT(BenchTablesText(request, result), HasSubstr("--transport shm was asked for, and tcp"));
+  EXPECT_THAT(BenchTablesText(request, result), HasSubstr("--transport shm was requested, but tcp"));
 }
 
 TEST(MeasuredLimits, AServersRoundHasItsOwnLimits) {

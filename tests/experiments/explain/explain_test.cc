@@ -18,16 +18,16 @@ std::string TextOf(const std::string& algorithm, int ranks, const std::string& c
   return Explain({.algorithm = algorithm, .collective = collective, .shape = {.ranks = ranks}}).value();
 }
 
-TEST(ExplainTest, ARingsRoundsSayWhoSendsWhatAndWhatTheSumsBecome) {
+TEST(ExplainTest, DescribesTheRoundsOfARing) {
   const std::string text = TextOf("ring", 4);
-  EXPECT_THAT(text, HasSubstr("round 1 of 6\n   3 -> 0   chunk 3       added to what is there; then 0+3\n"));
-  EXPECT_THAT(text, HasSubstr("round 4 of 6\n   3 -> 0   chunk 0       put in its place; then all\n"));
+  EXPECT_THAT(text, HasSubstr("round 1 of 6\n   3 -> 0   chunk 3       added; the sum is now 0+3\n"));
+  EXPECT_THAT(text, HasSubstr("round 4 of 6\n   3 -> 0   chunk 0       replaces the value; it is now all\n"));
   EXPECT_THAT(text, HasSubstr("sent so far: each 0.25 M (1.049 MB)"));
   EXPECT_THAT(text, HasSubstr("sent so far: each 1.5 M (6.291 MB)"));
-  EXPECT_THAT(text, HasSubstr("At the end every rank has what was promised."));
+  EXPECT_THAT(text, HasSubstr("At the end every rank has the required result."));
 }
 
-TEST(ExplainTest, CountsFromTheRoundsAreTheTermsOfTheTheory) {
+TEST(ExplainTest, CountsInTheRoundsEqualTheory) {
   EXPECT_THAT(TextOf("ring", 4),
               HasSubstr("6 a + 1.5 M/B + 0.75 M g\n  theory                       2(N-1) a"));
   EXPECT_THAT(TextOf("star", 4), HasSubstr("2 a + 6 M/B + 3 M g"));
@@ -39,19 +39,19 @@ TEST(ExplainTest, RanksThatSendDifferentlyAreListed) {
   EXPECT_THAT(TextOf("star", 3), HasSubstr("sent so far: rank 0 2 M, rank 1 1 M, rank 2 1 M"));
 }
 
-TEST(ExplainTest, EverySchedulePlaysEveryCollectiveToItsPromise) {
+TEST(ExplainTest, EveryScheduleFulfilsEveryCollective) {
   for (Collective collective :
        {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather, Collective::kBroadcast}) {
     for (const std::string& algorithm : AlgorithmsFor(collective)) {
       for (int ranks : {1, 2, 3, 4, 5, 8, 64}) {
         const std::string text = TextOf(algorithm, ranks, Name(collective));
-        EXPECT_THAT(text, HasSubstr("every rank has what was promised")) << algorithm << " " << ranks;
+        EXPECT_THAT(text, HasSubstr("every rank has the required result")) << algorithm << " " << ranks;
       }
     }
   }
 }
 
-TEST(ExplainTest, ARoundThatIsLeftOutBreaksThePromise) {
+TEST(ExplainTest, WithoutItsLastRoundAScheduleIsNotFulfilled) {
   const auto ring = MakeSchedule("ring", Collective::kAllReduce, {.ranks = 3}).value();
   Playback playback(*ring, Collective::kAllReduce);
   while (playback.next_round() < playback.rounds() - 1) playback.Step();
@@ -69,13 +69,13 @@ TEST(ExplainTest, LinesFitAPage) {
   }
 }
 
-TEST(ExplainTest, InChineseEveryScheduleSaysTheSameFigures) {
+TEST(ExplainTest, TheFiguresInChineseAreTheSame) {
   for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
     const auto in = [&](Language language) {
       return Explain({.algorithm = algorithm, .shape = {.ranks = 6}, .language = language}).value();
     };
     const std::string english = in(Language::kEnglish), chinese = in(Language::kChinese);
-    // Digits outside of words, in their order, but for those that the sentences around them have.
+    // The figures of transfers and costs, in order.
     const auto figures = [](const std::string& text) {
       std::vector<std::string> lines;
       size_t begin = text.find("  1 ->") != std::string::npos ? text.find(" -> ") - 4 : 0;
@@ -91,7 +91,7 @@ TEST(ExplainTest, InChineseEveryScheduleSaysTheSameFigures) {
     };
     EXPECT_EQ(figures(chinese), figures(english)) << algorithm;
     EXPECT_GT(figures(english).size(), 3u);
-    for (const char* word : {"round ", "sent so far", "At the end", "What it costs", "added to"}) {
+    for (const char* word : {"round ", "sent so far", "At the end", "Cost, with", "added"}) {
       EXPECT_THAT(chinese, Not(HasSubstr(word))) << algorithm;
     }
     EXPECT_THAT(chinese, HasSubstr("结束时每个 rank 都得到了应得的结果。"));
@@ -108,14 +108,14 @@ TEST(ExplainTest, ChineseLinesFitAPageToo) {
   }
 }
 
-TEST(ExplainTest, EveryWordHasItsMeaningInBothLanguages) {
+TEST(ExplainTest, TheGlossaryIsInBothLanguages) {
   for (const char* word : {"rank", "bucket", "chunk", "round", "push, pull", "staleness", "exposed"}) {
     EXPECT_THAT(ExplainWords(Language::kEnglish), HasSubstr(word));
     EXPECT_THAT(ExplainWords(Language::kChinese), HasSubstr(word));
   }
 }
 
-TEST(WrapTest, ChineseIsBrokenAnywhereButBeforeItsPunctuation) {
+TEST(WrapTest, BreaksChineseAnywhereExceptBeforePunctuation) {
   EXPECT_EQ(Wrap("一二三四五", "", 4), "一二\n三四\n五\n");
   EXPECT_EQ(Wrap("一二，三", "", 4), "一\n二，\n三\n");
   EXPECT_EQ(Wrap("ab 一二 cd", "- ", 8), "- ab 一\n  二 cd\n");
@@ -123,7 +123,7 @@ TEST(WrapTest, ChineseIsBrokenAnywhereButBeforeItsPunctuation) {
   EXPECT_EQ(TextColumns("×µ"), 2u);
 }
 
-TEST(ExplainTest, WrongNamesListWhatThereIs) {
+TEST(ExplainTest, UnknownNamesListTheKnownOnes) {
   const auto message = [](const std::string& algorithm, const std::string& collective, int ranks) {
     return std::string(Explain({.algorithm = algorithm, .collective = collective, .shape = {.ranks = ranks}})
                            .status()

@@ -100,7 +100,7 @@ TEST(Plan, RejectsFlagsThatNoStrategySupports) {
   EXPECT_EQ(Refusal(all), "");
   const Plan plan = PlanFor(all);
   EXPECT_TRUE(std::any_of(plan.notes.begin(), plan.notes.end(), [](const std::string& note) {
-    return note.find("when the whole gradient is there") != std::string::npos;
+    return note.find("needs the entire gradient") != std::string::npos;
   }));
   CompareOptions colocated{.strategies = {"ps-sync"}, .workers = {2}, .servers = {2}};
   colocated.training.server_placement = "colocated";

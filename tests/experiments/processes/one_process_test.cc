@@ -165,7 +165,7 @@ TEST_F(OneProcessTest, WithoutWorkersPsringTrainsInOneProcess) {
       Psring(absl::StrCat("train --strategy ring --ranks_per_process 3 --out ", out, " ", kShort), ones);
   ASSERT_TRUE(ones[0]->Succeeded()) << story;
   EXPECT_TRUE(absl::StrContains(story, "ring x 3")) << story;
-  EXPECT_TRUE(absl::StrContains(story, "a process carries 3 workers, a thread each")) << story;
+  EXPECT_TRUE(absl::StrContains(story, "each process runs 3 workers as threads")) << story;
   EXPECT_EQ(Weights(out).size(), 3);
 }
 

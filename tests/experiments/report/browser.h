@@ -1,4 +1,4 @@
-// A headless Chromium that opens reports from disk and does what the probe says.
+// Opens reports from disk in a headless Chromium and runs the probe in them.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -29,12 +29,12 @@ inline std::string FindChromium() {
   return "";
 }
 
-// A folder of its own, psring and a browser in it. Skips, visibly, where there is no Chromium.
+// Runs psring and a browser in a temporary folder. Skips without Chromium.
 class BrowserTest : public testing::Test {
  protected:
   void SetUp() override {
     chromium_ = FindChromium();
-    if (chromium_.empty()) GTEST_SKIP() << "no chromium here; apt-get install chromium";
+    if (chromium_.empty()) GTEST_SKIP() << "Chromium is not installed; apt-get install chromium";
     root_ = std::filesystem::path(testing::TempDir()) / absl::StrCat("psring-browser-", getpid());
     std::filesystem::remove_all(root_);
     std::filesystem::create_directories(root_);
@@ -55,11 +55,11 @@ class BrowserTest : public testing::Test {
                               arguments));
   }
 
-  // What the probe saw in the page, which is a file and nothing else.
+  // Returns what the probe saw in the page.
   nlohmann::json Visit(const std::filesystem::path& page) const {
     const std::string probe = absl::StrCat("<head><script>", Slurp(PSRING_PROBE), "</script>");
     std::ofstream(root_ / "probed.html") << absl::StrReplaceAll(Slurp(page), {{"<head>", probe}});
-    // Virtual time: a film of a minute takes as long as drawing it does.
+    // In virtual time, playing for a minute takes only as long as drawing.
     const int status = Chromium(absl::StrCat("--virtual-time-budget=70000 --dump-dom file://",
                                              (root_ / "probed.html").string(), " >dom 2>log"));
     EXPECT_EQ(status, 0) << Slurp(root_ / "log");
@@ -67,14 +67,14 @@ class BrowserTest : public testing::Test {
     const std::string dom = Slurp(root_ / "dom");
     const size_t begin = dom.find(">PROBE"), end = dom.find("EBORP<");
     if (begin == std::string::npos || end == std::string::npos) {
-      ADD_FAILURE() << "the probe left nothing: " << dom.substr(0, 500);
+      ADD_FAILURE() << "the probe wrote nothing: " << dom.substr(0, 500);
       return nlohmann::json::object();
     }
     return nlohmann::json::parse(dom.substr(begin + 6, end - begin - 6));
   }
 
-  // Pictures for people to look at: desktop, phone, dark, print. PSRING_SCREENSHOTS names the folder that
-  // keeps them; else they are only made.
+  // Screenshots for visual inspection: desktop, phone, dark, print. PSRING_SCREENSHOTS names the folder that
+  // keeps them.
   void Photograph(const std::filesystem::path& page, const std::string& name) const {
     const char* keep = std::getenv("PSRING_SCREENSHOTS");
     const std::filesystem::path folder = keep != nullptr ? keep : (root_ / "screenshots").string();

@@ -1,11 +1,11 @@
-// Runs in the page, in front of its own scripts: notes what goes wrong, then does what a reader would, and leaves what it
-// saw in the document for the test to read.
+// Runs in the page before its own scripts: records errors, uses all controls, and leaves what it saw in the document for
+// the test.
 const seen = {errors: [], violations: 0};
 addEventListener('error', (event) => seen.errors.push(String(event.message)));
 addEventListener('securitypolicyviolation', () => ++seen.violations);
 console.error = (...words) => seen.errors.push(words.join(' '));
 
-// Frames on the clock of the timers, which the browser lets run ahead.
+// Frames follow the timers, which the browser runs in virtual time.
 window.requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 100);
 window.cancelAnimationFrame = clearTimeout;
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -32,7 +32,7 @@ async function playToTheEnd() {
   return [...document.querySelectorAll('#play figure[data-algorithm]')].map((figure) => ({algorithm: figure.dataset.algorithm, done: (figure.querySelector('.done') || {}).textContent || ''}));
 }
 
-// What the stepper's scores come to, for every number of ranks: how often each rank's values stand where, and when.
+// The stepper's final state for every number of ranks, and its times.
 function scores() {
   return DATA.schedules.schedules.map((schedule) => {
     const played = score(schedule, null), traced = tracedEnds(DATA.runs[chosenRun], schedule);
@@ -41,7 +41,7 @@ function scores() {
   });
 }
 
-// Draws a curve that doubles with the workers, by keyboard and by pointer, then looks.
+// Draws a curve by keyboard and by pointer, then reveals the answer.
 function guessACurve() {
   if (!element('guess')) return null;
   const handles = () => [...document.querySelectorAll('#guess .handle')], value = (handle) => +handle.getAttribute('aria-valuetext').match(/([\d.,]+) ms$/)[1].replace(/,/g, '');
@@ -71,7 +71,7 @@ function askEverything() {
 }
 
 function moveSliders() {
-  // Machines with a link each, servers on machines of their own, uneven workers: every number counts there.
+  // With separate links and dedicated servers, every slider has an effect.
   const apart = () => {
     const medium = element('tick-medium');
     if (medium && medium.checked) medium.click();
@@ -126,7 +126,7 @@ async function visit() {
   if (element('tick-traced')) {
     send(ranks, 'change', String(seen.scores.find((played) => played.traced).ranks));
     element('tick-traced').click();
-    // Round by round, as the panels say it: the clock's reading when each is over.
+    // Round by round: the clock when each ends.
     seen.traced_clock = [];
     for (;;) {
       const before = player.time;

@@ -1,5 +1,5 @@
-// Real reports of real runs in a headless Chromium: opened from disk, read, played, switched. Skipped,
-// visibly, where there is no Chromium (Debian: apt-get install chromium).
+// Opens reports of real runs in a headless Chromium. Skipped without Chromium (Debian: apt-get install
+// chromium).
 #include <map>
 #include <set>
 
@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 
 class ReportBrowserTest : public BrowserTest {
  protected:
-  // What holds for every page.
+  // Holds for every page.
   void ExpectSound(const Json& seen) const {
     EXPECT_THAT(seen["errors"], IsEmpty());
     EXPECT_EQ(seen["violations"], 0);
@@ -47,7 +47,7 @@ class ReportBrowserTest : public BrowserTest {
     ExpectLinksAreTheory(seen["english"]["figures"]["links"]);
   }
 
-  // What passes the busiest link, in gradients: the cost models' bytes.
+  // The bytes through the busiest link, in gradients, are those of the cost models.
   static void ExpectLinksAreTheory(const Json& rows) {
     ASSERT_EQ(rows.size(), 5u);
     for (const Json& row : rows) {
@@ -66,7 +66,7 @@ class ReportBrowserTest : public BrowserTest {
     }
   }
 
-  // Every figure says of which run it is, and can be had as a drawing and as figures.
+  // Every figure names its run and can be downloaded as SVG and CSV.
   static void ExpectCaptions(const Json& page) {
     for (const auto& [figure, caption] : page["captions"].items()) {
       EXPECT_THAT(caption.get<std::string>(), testing::ContainsRegex("Run [^ ]+\\.|runs in one chart"))
@@ -75,7 +75,7 @@ class ReportBrowserTest : public BrowserTest {
     }
   }
 
-  // What the stepper ends with is what the collective itself, run here between threads, leaves on every rank.
+  // The stepper ends with the same values as the collective itself, run here between threads.
   static void ExpectEndIsTheCollectives(const Json& score) {
     const int ranks = score["ranks"], chunks = static_cast<int>(score["holdings"][0].size());
     const auto value = [](int rank, int chunk) { return std::ldexp(1.0f + chunk, rank); };  // sums are exact
@@ -122,8 +122,8 @@ class ReportBrowserTest : public BrowserTest {
     EXPECT_GE(compared, 12);
   }
 
-  // From the folder's own trace, in seconds: when each round of rank 0's median step was over on the last
-  // rank, counted in each bucket from the last rank's begin, over all buckets.
+  // From the folder's trace, in seconds: when each round of rank 0's median step ended on the last rank,
+  // counted in each bucket from the last rank's start, summed over buckets.
   std::vector<double> TracedRounds(const fs::path& run, const std::string& name) const {
     const Json events = Json::parse(Slurp(run / "trace.json"))["traceEvents"];
     double from = 0, to = 0;
@@ -170,7 +170,7 @@ double Moved(const Json& row) {
   return row["comm_busy_ms"].get<double>() - (row["wait_ms"].is_null() ? 0 : row["wait_ms"].get<double>());
 }
 
-TEST_F(ReportBrowserTest, AComparisonsPageShowsItsFiguresAndPlays) {
+TEST_F(ReportBrowserTest, ShowsAComparison) {
   ASSERT_EQ(
       Psring("compare --strategies ring,ps-sync,ps-async --workers 2 --data synthetic --link none --steps 6 "
              "--warmup_steps 1 "
@@ -186,10 +186,10 @@ TEST_F(ReportBrowserTest, AComparisonsPageShowsItsFiguresAndPlays) {
        {"communication", "throughput", "split", "bytes", "learning", "staleness", "step", "curves"}) {
     EXPECT_TRUE(page["figures"].contains(figure)) << figure;
   }
-  EXPECT_THAT(page["lead"].get<std::string>(), HasSubstr("a step without any communication takes"));
+  EXPECT_THAT(page["lead"].get<std::string>(), HasSubstr("a step without communication takes"));
   EXPECT_THAT(page["command"].get<std::string>(), HasSubstr("--strategies ring,ps-sync,ps-async"));
 
-  // What the page shows is what stands in the folder.
+  // The page shows the figures of the folder.
   const Json summary = Json::parse(Slurp(root_ / "run/summary.json"));
   ASSERT_EQ(page["table"].size(), summary.size());
   std::map<std::string, Json> figures;
@@ -224,7 +224,7 @@ TEST_F(ReportBrowserTest, AComparisonsPageShowsItsFiguresAndPlays) {
     ++compared;
   }
   ASSERT_FALSE(seen["guess"].is_null());
-  EXPECT_EQ(seen["guess"]["before"], 0);  // nothing is given away
+  EXPECT_EQ(seen["guess"]["before"], 0);  // hidden until revealed
   for (const char* works : {"keyboard", "pointer", "hides", "shows"})
     EXPECT_EQ(seen["guess"][works], true) << works;
   EXPECT_EQ(seen["guess"]["measured"][0]["ms"], Moved(figures["ring2"]));
@@ -252,7 +252,7 @@ TEST_F(ReportBrowserTest, AComparisonsPageShowsItsFiguresAndPlays) {
   }
   EXPECT_EQ(traced, 1);
 
-  // The lens: every update of the asynchronous launch, as old as the server said.
+  // The lens: the staleness of every update is what the server recorded.
   ASSERT_FALSE(seen["lens"].is_null());
   EXPECT_THAT(seen["lens"]["first"].get<std::string>(), HasSubstr("computed on version 0"));
   std::map<int, int64_t> stale;
@@ -272,12 +272,12 @@ TEST_F(ReportBrowserTest, AComparisonsPageShowsItsFiguresAndPlays) {
   Photograph(root_ / "run/report.html", "compare");
 }
 
-TEST_F(ReportBrowserTest, TheOtherVerbsPages) {
+TEST_F(ReportBrowserTest, ShowsTheOtherVerbs) {
   ASSERT_EQ(Psring("train --strategy ring --workers 2 --data synthetic --samples 2560 --out train"), 0)
       << Slurp(root_ / "psring.err");
   const Json training = Visit(root_ / "train/report.html");
   ExpectSound(training);
-  EXPECT_THAT(training["english"]["lead"].get<std::string>(), HasSubstr("Test accuracy after"));
+  EXPECT_THAT(training["english"]["lead"].get<std::string>(), HasSubstr("The bytes sent match theory"));
   ASSERT_EQ(Psring("bench -b 4K -e 64K -f 4 --workers 2 --transport tcp -n 3 -w 1 --out bench"), 0)
       << Slurp(root_ / "psring.err");
   const Json bench = Visit(root_ / "bench/report.html");
@@ -297,7 +297,7 @@ TEST_F(ReportBrowserTest, TheOtherVerbsPages) {
   EXPECT_THAT(Visit(root_ / "both.html")["errors"], IsEmpty());
 }
 
-TEST_F(ReportBrowserTest, HostileAndBrokenFoldersMakeAPageThatRunsNothing) {
+TEST_F(ReportBrowserTest, HostileFoldersCannotRunScripts) {
   fs::create_directories(root_ / "run");
   const std::string hostile =
       Json("</script><script>seen.errors.push('ran')</script><img src=x onerror=\"seen.errors.push('ran')\">")
@@ -319,9 +319,9 @@ TEST_F(ReportBrowserTest, HostileAndBrokenFoldersMakeAPageThatRunsNothing) {
   EXPECT_THAT(seen["english"]["title"].get<std::string>(), HasSubstr("<script>"));  // as text
 }
 
-TEST_F(ReportBrowserTest, WhatIsNoRunIsOneLine) {
+TEST_F(ReportBrowserTest, RejectsOtherFoldersInOneLine) {
   EXPECT_EQ(Psring("report nowhere"), 2);
-  EXPECT_EQ(Slurp(root_ / "psring.err"), "psring report: nowhere is no folder\n");
+  EXPECT_EQ(Slurp(root_ / "psring.err"), "psring report: nowhere is not a folder\n");
   fs::create_directories(root_ / "empty");
   EXPECT_EQ(Psring("report empty"), 2);
   EXPECT_THAT(Slurp(root_ / "psring.err"), HasSubstr("psring report: empty is not a run's folder"));

@@ -1,5 +1,4 @@
-// The report's page without a browser: what of a run folder gets into it, and that nothing there gets out of
-// place.
+// The report's page without a browser: its data, and that no file of a run folder can inject markup.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -14,7 +13,6 @@
 #include "experiments/report/digests.h"
 #include "experiments/report/page.h"
 #include "experiments/report/schedule_data.h"
-#include "experiments/report/staleness_data.h"
 #include "experiments/runs/run_files.h"
 #include "experiments/theory/cost_model.h"
 
@@ -58,7 +56,7 @@ int Count(const std::string& text, const std::string& part) {
   return count;
 }
 
-TEST_F(ReportPageTest, NothingFromARunFolderBecomesMarkupOrScript) {
+TEST_F(ReportPageTest, TextsOfARunFolderCannotBecomeMarkup) {
   Put("manifest.json", "{}");
   Put("summary.json", "[]");
   const std::string clean = Page();
@@ -77,8 +75,8 @@ TEST_F(ReportPageTest, NothingFromARunFolderBecomesMarkupOrScript) {
   EXPECT_EQ(Count(page, "<!--"), Count(clean, "<!--"));
   EXPECT_THAT(page, Not(HasSubstr("<img")));
   EXPECT_THAT(page, HasSubstr("\\u003c/script\\u003e\\u003cscript\\u003ealert(1)"));
-  EXPECT_THAT(page, HasSubstr("{{script}}"));     // is not filled in a second time
-  EXPECT_EQ(ReadJson()["findings"][0], hostile);  // the text itself is what it was
+  EXPECT_THAT(page, HasSubstr("{{script}}"));     // not expanded a second time
+  EXPECT_EQ(ReadJson()["findings"][0], hostile);  // unchanged
 }
 
 TEST(ForScriptElementTest, ChangesNoValue) {
@@ -88,13 +86,13 @@ TEST(ForScriptElementTest, ChangesNoValue) {
   EXPECT_EQ(Json::parse(text), json);
 }
 
-TEST_F(ReportPageTest, ThePageIsOneFileThatNamesNoOther) {
+TEST_F(ReportPageTest, ThePageReferencesNoOtherFile) {
   Put("manifest.json", "{}");
   const std::string page = Page();
   EXPECT_THAT(page, HasSubstr("default-src 'none'"));
   EXPECT_THAT(page, HasSubstr("Michael Bostock"));  // D3's licence
-  for (const char* door : {" src=", "<link", "@import", "url(", "<iframe"})
-    EXPECT_THAT(page, Not(HasSubstr(door)));
+  for (const char* reference : {" src=", "<link", "@import", "url(", "<iframe"})
+    EXPECT_THAT(page, Not(HasSubstr(reference)));
   EXPECT_LT(page.size(), 3u << 20);
   EXPECT_THAT(page, Not(HasSubstr("{{")));
 }
@@ -107,24 +105,24 @@ TEST_F(ReportPageTest, TheSameFolderGivesTheSameBytes) {
   EXPECT_EQ(Page(), Page());
 }
 
-TEST_F(ReportPageTest, AFolderThatIsNoRunIsRefused) {
-  EXPECT_THAT(ReadRunData((folder_ / "none").string()).status().message(), HasSubstr("is no folder"));
+TEST_F(ReportPageTest, RejectsFoldersThatAreNotRuns) {
+  EXPECT_THAT(ReadRunData((folder_ / "none").string()).status().message(), HasSubstr("is not a folder"));
   EXPECT_THAT(ReadRunData(folder_.string()).status().message(), HasSubstr("is not a run's folder"));
 }
 
-TEST_F(ReportPageTest, WhatIsMissingOrBrokenIsListedAndTheRestStands) {
+TEST_F(ReportPageTest, ListsMissingAndMalformedFilesAndReadsTheOthers) {
   Put("manifest.json", R"({"verb":"compare","finished":false,"schema_version":7})");
   Put("summary.json", "[{\"figures\":");
   Put("findings.txt", "one\ntwo\n");
   const std::string missing = Missing();
-  EXPECT_THAT(missing, HasSubstr("summary.json: broken: no JSON"));
-  EXPECT_THAT(missing, HasSubstr("manifest.json: says that the run did not end"));
-  EXPECT_THAT(missing, HasSubstr("manifest.json: layout 7"));
-  EXPECT_THAT(missing, HasSubstr("trace.json: not there"));
+  EXPECT_THAT(missing, HasSubstr("summary.json: not valid JSON"));
+  EXPECT_THAT(missing, HasSubstr("manifest.json: the run did not finish"));
+  EXPECT_THAT(missing, HasSubstr("manifest.json: has layout 7"));
+  EXPECT_THAT(missing, HasSubstr("trace.json: missing"));
   EXPECT_EQ(ReadJson()["findings"].size(), 2u);
 }
 
-TEST_F(ReportPageTest, TheTableIsTheOneThatTheRunWrote) {
+TEST_F(ReportPageTest, ShowsTheTableThatTheRunWrote) {
   Put("manifest.json", R"({"verb":"compare"})");
   Put("summary.json", R"([{"figures":{"strategy":"ring","workers":2}}])");
   EXPECT_THAT(Missing(), HasSubstr("table.json: missing or from another version; run `psring rerun`"));
@@ -142,7 +140,7 @@ TEST_F(ReportPageTest, TheTableIsTheOneThatTheRunWrote) {
   }
 }
 
-TEST_F(ReportPageTest, FilesOfOtherTypesThanOursEndNothing) {
+TEST_F(ReportPageTest, AcceptsFilesOfAnyContent) {
   for (const std::string& text :
        {std::string("[]"), std::string("3"), std::string("\"x\""), std::string("\xff\xfe"),
         std::string(100'000, '['), std::string("{\"traceEvents\":3}"),
@@ -157,20 +155,15 @@ TEST_F(ReportPageTest, FilesOfOtherTypesThanOursEndNothing) {
   }
 }
 
-TEST(DigestStepsTest, CountsTheStalenessOfEveryBucketAndKeepsOneRoundsLoss) {
+TEST(DigestStepsTest, KeepsTheLossOfOneRound) {
   std::string text = "no json\n";
   for (int repeat = 0; repeat < 2; ++repeat) {
     for (int rank = 0; rank < 2; ++rank) {
-      absl::StrAppend(
-          &text, R"({"part":"cost","strategy":"ps-async","workers":2,"repeat":)", repeat, R"(,"rank":)", rank,
-          R"(,"samples":8,"begin_ns":1000000000,"loss":0.5,"buckets":[{"staleness":1},{"staleness":3},{"staleness":-1}]})",
-          "\n");
+      absl::StrAppend(&text, R"({"part":"cost","strategy":"ps-async","workers":2,"repeat":)", repeat,
+                      R"(,"rank":)", rank, R"(,"samples":8,"begin_ns":1000000000,"loss":0.5})", "\n");
     }
   }
   const Json digest = Json::parse(DigestSteps(text));
-  EXPECT_EQ(digest["lines"], 5);
-  EXPECT_EQ(digest["skipped"], 1);
-  EXPECT_EQ(digest["staleness"][0]["counts"], (Json{{"1", 4}, {"3", 4}}));
   ASSERT_EQ(digest["loss"].size(), 1u);
   EXPECT_EQ(digest["loss"][0]["points"], Json::parse("[[16.0,0.0,0.5]]"));
 }
@@ -205,7 +198,7 @@ TEST(DigestTraceTest, ShowsTheMedianStepOfRankZeroAndWhatOverlapsIt) {
             Json::parse(R"([[0.0,"forward",-1.0,0.0,0.03],[1.0,"communication",4.0,-0.01,0.015]])"));
 }
 
-TEST(DigestTraceTest, KeepsTheArrowsOfTheStepAndWhenItsRoundsWereOver) {
+TEST(DigestTraceTest, KeepsTheArrowsAndRoundEndsOfTheStep) {
   // Two buckets of a ring of two; rank 1 begins each a little later and has it a little later.
   std::string text = "{\"traceEvents\":[";
   for (int rank = 0; rank < 2; ++rank) {
@@ -231,7 +224,7 @@ TEST(DigestTraceTest, KeepsTheArrowsOfTheStepAndWhenItsRoundsWereOver) {
   // Twice from 100, when the last rank has begun, to 250, and to 450, when the last one has all.
   EXPECT_EQ(launch["rounds_ms"], Json::parse("[0.3,0.7]"));
   EXPECT_EQ(launch["spans"].size(), 4u);  // rounds are no rows of the timeline
-  // A rank or a round that is missing leaves it open.
+  // Unknown if a rank or a round is missing.
   const Json gap = Json::parse(DigestTrace(absl::StrReplaceAll(text, {{"\"round\":0", "\"round\":2"}})));
   EXPECT_TRUE(gap["launches"][0]["rounds_ms"].is_null());
   const Json three =
@@ -239,7 +232,7 @@ TEST(DigestTraceTest, KeepsTheArrowsOfTheStepAndWhenItsRoundsWereOver) {
   EXPECT_TRUE(three["launches"][0]["rounds_ms"].is_null());
 }
 
-TEST(DigestTraceTest, ShowsAStepThatHasArrowsWhereOnlySomeHave) {
+TEST(DigestTraceTest, PrefersAStepWithArrows) {
   std::string text = "{\"traceEvents\":[";
   for (int step = 0; step < 5; ++step) {
     absl::StrAppend(&text, R"({"ph":"X","pid":0,"tid":1,"name":"forward","ts":)", 100 * step,
@@ -251,7 +244,7 @@ TEST(DigestTraceTest, ShowsAStepThatHasArrowsWhereOnlySomeHave) {
   EXPECT_EQ(Json::parse(DigestTrace(text))["launches"][0]["ms"], 0.014);  // step 4, not the median of all
 }
 
-TEST(DigestArrivalsTest, SaysWhichVersionEachGradientWasComputedOn) {
+TEST(DigestArrivalsTest, ListsTheVersionOfEachGradient) {
   const auto digest = [](const std::string& rule, const std::vector<uint16_t>& order) {
     return DigestArrivals("x", ToBytes({.consistency = rule, .workers = 3, .updates = {order}}));
   };
@@ -261,10 +254,10 @@ TEST(DigestArrivalsTest, SaysWhichVersionEachGradientWasComputedOn) {
   EXPECT_EQ(json["updates"], 5);
   EXPECT_EQ(json["staleness_mean"], (0 + 1 + 1 + 3 + 2) / 5.0);
   EXPECT_EQ(json["staleness_max"], 3);
-  // Bounded: worker 0 may go on only once all have pushed step 0, and then reads what is there.
+  // Bounded: worker 0 continues only after all have pushed step 0, and then reads the current version.
   EXPECT_EQ(Json::parse(digest("ssp:1", {0, 0, 1, 2, 0}))["pushes"],
             Json::parse("[[0,0,1],[0,1,2],[1,0,3],[2,0,4],[0,4,5]]"));
-  EXPECT_EQ(digest("ssp:1", {0, 0, 0}), "");  // cannot have come in this order
+  EXPECT_EQ(digest("ssp:1", {0, 0, 0}), "");  // impossible order
   EXPECT_EQ(DigestArrivals("x", "no such record"), "");
   EXPECT_EQ(digest("async", {}), "");
 }
@@ -277,7 +270,7 @@ TEST(DigestArrivalsTest, LongRunsKeepTheirBeginning) {
   EXPECT_EQ(json["updates"], 1000);
 }
 
-TEST_F(ReportPageTest, TheOrderOfArrivalsComesFromTheRecords) {
+TEST_F(ReportPageTest, ReadsTheOrderOfArrivalsFromTheRecords) {
   Put("manifest.json", "{}");
   EXPECT_EQ(ReadJson()["arrivals"], Json::array());
   for (const char* part : {"cost-1", "cost-2", "hostile"})
@@ -290,12 +283,12 @@ TEST_F(ReportPageTest, TheOrderOfArrivalsComesFromTheRecords) {
   Put("records/hostile/ps-async-2/arrivals-server0.bin", "\xff{");
   Put("records/hostile/ps-async-2/launch.json", R"({"strategy":7,"workers":"x"})");
   const Json arrivals = ReadJson()["arrivals"];
-  ASSERT_EQ(arrivals.size(), 1u);  // a launch stands for its repeats
+  ASSERT_EQ(arrivals.size(), 1u);  // one launch represents its repeats
   EXPECT_EQ(arrivals[0]["name"], "ps-async x 2");
   EXPECT_EQ(arrivals[0]["records"].get<std::string>(), "records/cost-1/ps-async-2");
 }
 
-TEST(StalenessJsonTest, WaitingLessGoesFasterOnOlderWeights) {
+TEST(StalenessJsonTest, LessWaitingIsFasterAndStaler) {
   const Json data = Json::parse(StalenessJson());
   ASSERT_EQ(data["rules"].front(), "sync");
   ASSERT_EQ(data["rules"].back(), "async");

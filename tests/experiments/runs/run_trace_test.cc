@@ -27,8 +27,9 @@ std::string RankTrace(int rank, double begin, double end, int bucket = 0) {
 
 // Adds the rows' names, which hand-written traces do not have.
 std::string NamedRank(int rank) {
-  return absl::StrFormat(R"({"ph":"M","pid":%d,"tid":0,"name":"process_name","args":{"name":"rank %d"}})",
-                         rank, rank);
+  return absl::StrFormat(
+      R"({"traceEvents":[{"ph":"M","pid":%d,"tid":0,"name":"process_name","args":{"name":"rank %d"}}]})",
+      rank, rank);
 }
 
 Json EventsOf(const LaunchTrace& launch) {
@@ -64,7 +65,7 @@ LaunchTrace CollectiveLaunch(const std::string& algorithm, int workers) {
 
 TEST(RunTrace, CombinesLaunchesWithARowOfTheirNames) {
   const std::string one = R"({"traceEvents":[{"name":"forward","ph":"X","pid":0,"tid":1,"ts":10,"dur":5}]})";
-  const std::string two = R"({"name":"forward","ph":"X","pid":1,"tid":1,"ts":12,"dur":8})";
+  const std::string two = R"({"traceEvents":[{"name":"forward","ph":"X","pid":1,"tid":1,"ts":12,"dur":8}]})";
   const Json events = EventsOf({.name = "ring x 2", .workers = 2, .ranks = {one, two}});
   bool named = false;
   int forwards = 0;
@@ -150,7 +151,7 @@ TEST(RunTrace, LongLaunchesHaveArrowsInEvenlySpacedSteps) {
           R"(%s{"ph":"X","pid":%d,"tid":3000,"name":"communication","ts":%d,"dur":5,"args":{"step":%d,"bucket":0}})",
           step > 0 ? "," : "", rank, 10 * step, step);
     }
-    launch.ranks.push_back("[" + events + "]");
+    launch.ranks.push_back(absl::StrCat("{\"traceEvents\":[", events, "]}"));
   }
   std::set<int64_t> steps;
   for (const Json& event : EventsOf(launch)) {
@@ -177,7 +178,7 @@ TEST(RunTrace, OmitsInvalidEvents) {
   std::string sound = RankTrace(0, 10, 20);
   for (const std::string& event : {std::string("5"), std::string("null"), std::string(R"("text")"), deep}) {
     LaunchTrace launch = {.name = "ring", .workers = 2};
-    launch.ranks = {sound, absl::StrFormat("[%s]", event), event};
+    launch.ranks = {sound, absl::StrFormat("{\"traceEvents\":[%s]}", event), event};
     EXPECT_EQ(EventsOf(launch).size(), EventsOf({.name = "ring", .workers = 2, .ranks = {sound}}).size())
         << event;
   }

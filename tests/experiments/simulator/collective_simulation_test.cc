@@ -135,9 +135,9 @@ TEST(CollectiveSimulation, NodesShareTheirCards) {
   Cluster cluster = Flat();
   cluster.gpus_per_node = 8;
   cluster.intra_bytes_per_s = 1e10;
-  const Wires inner{.bytes_per_s = 1e10}, outer{.bytes_per_s = 1e9};
-  EXPECT_NEAR(Seconds("hierarchical", 64, cluster, 1e8), HierarchicalSeconds(8, 8, 1e8, inner, outer), 1e-6);
-  EXPECT_NEAR(Seconds("ring", 64, cluster, 1e8), FlatRingSeconds(8, 8, 1e8, outer), 1e-6);
+  // 2(G-1)/G M/B1 within the nodes, 2(n-1)/n M/B2 between them.
+  EXPECT_NEAR(Seconds("hierarchical", 64, cluster, 1e8), 2 * 7.0 / 8 * 0.01 + 2 * 7.0 / 8 * 0.1, 1e-6);
+  EXPECT_NEAR(Seconds("ring", 64, cluster, 1e8), 2 * 63.0 / 64 * 0.1, 1e-6);
   // Direct sends 7/8 of what leaves a rank over the node's one card, 8 ranks at a time.
   EXPECT_NEAR(Seconds("direct", 64, cluster, 1e8), 2 * 8 * (56.0 / 64) * 0.1, 1e-6);
 }

@@ -116,7 +116,7 @@ TEST(Findings, NameNoWinnerOverFewRounds) {
 TEST(Findings, NameNoWinnerForANetwork) {
   const std::string text =
       AllFindings({Row("ring", 2, {120, 121, 119, 120, 122}), Row("ps-sync", 2, {100, 101, 99, 100, 100})});
-  EXPECT_NE(text.find("names no winner for a network"), std::string::npos) << text;
+  EXPECT_NE(text.find("does not determine a winner for a network"), std::string::npos) << text;
   EXPECT_NE(text.find("5.0 GB/s in total, 20 us"), std::string::npos) << text;
 }
 

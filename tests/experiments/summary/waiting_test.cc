@@ -158,7 +158,7 @@ TEST(Waiting, FindingsStateTheCostsOfWaitingAndNotWaiting) {
   rows[3].mean.dropped_share = .25;
   const std::vector<std::string> findings = WaitingFindings(rows);
   ASSERT_EQ(findings.size(), 2);
-  EXPECT_NE(findings[0].find("worker 1 computes 3 times as long"), std::string::npos) << findings[0];
+  EXPECT_NE(findings[0].find("worker 1 takes 3 times as long to compute"), std::string::npos) << findings[0];
   EXPECT_NE(findings[0].find("waits 0 to 60% of its time"), std::string::npos) << findings[0];
   EXPECT_NE(findings[1].find("ps-async 2.00 times the samples/s of ps-sync"), std::string::npos)
       << findings[1];

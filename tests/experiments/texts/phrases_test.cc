@@ -1,4 +1,4 @@
-// The tables of phrases, read as the sources that they are.
+// Checks the tables of phrases in their sources.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The string literals of `source` with what stands between them; neighbours are one, as for the compiler.
+// The string literals of `source` and the text between them. Adjacent literals are joined.
 struct Literal {
   std::string text, before;
 };
@@ -71,7 +71,7 @@ int Words(const std::string& text) {
   return words;
 }
 
-TEST(Phrases, SayTheSameFiguresInBothLanguages) {
+TEST(Phrases, UseTheSamePlaceholdersInBothLanguages) {
   int pairs = 0;
   for (const auto& entry : fs::directory_iterator(PSRING_EXPERIMENTS "/texts")) {
     if (entry.path().extension() != ".h") continue;
@@ -82,7 +82,7 @@ TEST(Phrases, SayTheSameFiguresInBothLanguages) {
       SCOPED_TRACE(entry.path().filename().string() + ": " + english.text);
       ++pairs;
       EXPECT_FALSE(HoldsChinese(english.text));
-      for (const char placeholder : Placeholders(chinese.text))  // plurals are English alone
+      for (const char placeholder : Placeholders(chinese.text))  // only English has plurals
         EXPECT_TRUE(Placeholders(english.text).contains(placeholder)) << "$" << placeholder;
       EXPECT_TRUE(Words(english.text) <= 3 || HoldsChinese(chinese.text)) << chinese.text;
     }
@@ -90,7 +90,7 @@ TEST(Phrases, SayTheSameFiguresInBothLanguages) {
   EXPECT_GT(pairs, 150);
 }
 
-TEST(Phrases, NoOtherSourceHoldsChinese) {
+TEST(Phrases, NoOtherSourceContainsChinese) {
   for (const auto& entry : fs::recursive_directory_iterator(PSRING_EXPERIMENTS)) {
     const std::string extension = entry.path().extension();
     if (extension != ".cc" && extension != ".h") continue;
@@ -99,7 +99,7 @@ TEST(Phrases, NoOtherSourceHoldsChinese) {
   }
 }
 
-TEST(Phrases, FillInAndJoinInTheirLanguage) {
+TEST(Phrases, AreFilledInAndJoinedByLanguage) {
   constexpr Phrase kPair = {"$0 of $1", "$1 中的 $0"};
   EXPECT_EQ(Say(Language::kEnglish, kPair, 2, "3"), "2 of 3");
   EXPECT_EQ(Say(Language::kChinese, kPair, 2, "3"), "3 中的 2");
