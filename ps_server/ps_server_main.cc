@@ -1,4 +1,4 @@
-// One parameter server process: serves one job, leaves a record of it, ends.
+// One parameter server process: serves one job, writes a record of it and ends.
 
 #include <csignal>
 #include <cstdio>
@@ -33,9 +33,9 @@
 namespace psring {
 namespace {
 
-volatile std::sig_atomic_t told_to_end = 0;
+volatile std::sig_atomic_t ending_signal = 0;
 
-// Who ends a job often tells all of it at once, and then its workers want the weights for their checkpoint.
+// A signal often goes to the entire job; then its workers still need the weights for their checkpoint.
 constexpr absl::Duration kPatienceWithWorkers = absl::Seconds(5);
 
 struct Flags {
@@ -64,36 +64,22 @@ OnWorkerLoss ParseOnWorkerLoss(const std::string& word) {
   return word == "stop" ? OnWorkerLoss::kStop : OnWorkerLoss::kContinue;
 }
 
-absl::Status WriteRecord(const std::string& folder, int server, const ServerStats& stats) {
-  ServerResult result;
-  result.server = server;
-  result.pushes = stats.pushes;
-  result.payload_rx_bytes = stats.payload.payload_rx_bytes;
-  result.payload_tx_bytes = stats.payload.payload_tx_bytes;
-  result.staleness_histogram = stats.staleness_histogram;
-  result.dropped_gradients = stats.dropped_gradients;
-  result.restarts = stats.restarts;
-  result.lost_updates = stats.lost_updates;
-  result.lost_workers = stats.lost_workers;
-  result.lost_at_step = stats.lost_at_step;
-  result.peak_memory_mb = PeakMemoryMb();
-  return WriteFile(absl::StrCat(folder, "/result-server", server, ".json"), ToJson(result));
-}
-
-// The order of arrivals only where it tells the whole story: nobody was lost, answered twice, or started
-// again.
+// The order of arrivals is written only if it is complete: no worker was lost or answered twice, and no
+// server was restarted.
 absl::Status WriteRecords(const Flags& flags, const ServerStats& stats, const Arrivals& arrivals) {
+  const std::string suffix = absl::StrCat("-server", flags.server);
   const bool undisturbed = stats.restarts == 0 && stats.lost_workers.empty() && stats.answered_again == 0;
   if (undisturbed && !arrivals.updates.empty()) {
     PSRING_RETURN_IF_ERROR(
-        WriteFile(absl::StrCat(flags.record, "/arrivals-server", flags.server, ".bin"), ToBytes(arrivals)));
+        WriteFile(absl::StrCat(flags.record, "/arrivals", suffix, ".bin"), ToBytes(arrivals)));
   }
-  return WriteRecord(flags.record, flags.server, stats);
+  return WriteFile(absl::StrCat(flags.record, "/result", suffix, ".json"),
+                   ToJson(ResultOf(flags.server, stats)));
 }
 
 void Note(const std::string& text) { std::fprintf(stderr, "ps_server: note: %s\n", text.c_str()); }
 
-// A server is no rank: how many there are it learns from its flags.
+// A server has no rank: the number of workers is a flag.
 absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), "0", absl::StrCat(flags.workers));
   PSRING_ASSIGN_OR_RETURN(RendezvousOptions meeting, ParseRendezvous(flags.rendezvous, environment));
@@ -101,25 +87,25 @@ absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
   return meeting;
 }
 
-// What lasts from one life of the server to the next, within one process.
-struct Surroundings {
+// What one process keeps from one incarnation of the server to the next.
+struct Process {
   std::unique_ptr<Device> device;
   std::unique_ptr<CheckpointStore> checkpoints;  // null: none
   std::unique_ptr<LinkShaper> shaper;
   std::unique_ptr<Rendezvous> rendezvous;
-  int metrics_port = -1;  // below 0: no metrics; once it is known, where they are
+  int metrics_port = -1;  // below 0: no metrics; the port once it is known
 };
 
-// How one life begins, and what comes after it.
+// How one incarnation begins, and what follows it.
 struct Life {
-  std::optional<Checkpoint> checkpoint;  // that it goes on from
-  std::optional<int64_t> epoch = {};     // that it was told to begin; nothing: the first life of this process
-  std::optional<message::Rewind> goes_back_to = {};  // with the next life
+  std::optional<Checkpoint> checkpoint;              // from which it continues
+  std::optional<int64_t> epoch = {};                 // from a Rewind; nothing: the first of this process
+  std::optional<message::Rewind> goes_back_to = {};  // at which step and epoch the next one begins
   int64_t restarts = 0;
 };
 
 // Serves until the job is over, or goes back to an earlier step.
-absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Surroundings& around, Life& life) {
+absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process& around, Life& life) {
   Arrivals arrivals;
   ParameterServer server(*around.device, {.workers = flags.workers,
                                           .server = flags.server,
@@ -135,7 +121,7 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Surroun
                                           .arrivals = &arrivals});
   if (life.checkpoint.has_value()) {
     PSRING_RETURN_IF_ERROR(server.Restore(*life.checkpoint, life.epoch));
-    Note(absl::StrCat(!life.epoch.has_value() ? "goes on" : "goes back to, and on", " from step ",
+    Note(absl::StrCat(!life.epoch.has_value() ? "continues" : "goes back and continues", " from step ",
                       life.checkpoint->step, " in ", flags.checkpoint_dir));
   }
   PSRING_ASSIGN_OR_RETURN(
@@ -149,7 +135,7 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Surroun
   std::unique_ptr<HttpServer> metrics;
   if (around.metrics_port >= 0) {
     const auto answer = [&server, &flags](const std::string& path) -> HttpReply {
-      if (path != "/metrics") return {.code = 404, .body = "there is /metrics\n"};
+      if (path != "/metrics") return {.code = 404, .body = "use /metrics\n"};
       return {.type = kOpenMetricsType, .body = ServerMetricsText(flags.server, server.stats())};
     };
     PSRING_ASSIGN_OR_RETURN(metrics,
@@ -170,35 +156,35 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Surroun
     std::fflush(stdout);
   }
 
-  // From here on the job has an end worth writing about; until here the signals simply end the process.
-  if (!IgnoresSignal(SIGINT)) std::signal(SIGINT, [](int signal) { told_to_end = signal; });
-  std::signal(SIGTERM, [](int signal) { told_to_end = signal; });
+  // From here on a signal ends the job in order; before, it ends the process.
+  if (!IgnoresSignal(SIGINT)) std::signal(SIGINT, [](int signal) { ending_signal = signal; });
+  std::signal(SIGTERM, [](int signal) { ending_signal = signal; });
   std::optional<absl::Status> outcome;
   absl::Time patience = absl::InfiniteFuture();
   while (!(outcome = server.WaitUntilOver(absl::Now() + absl::Milliseconds(100))).has_value()) {
-    if (told_to_end == 0) continue;
+    if (ending_signal == 0) continue;
     if (patience == absl::InfiniteFuture()) {
       const bool trains = server.stats().pushes > 0;
       patience = absl::Now() + (trains ? kPatienceWithWorkers : absl::ZeroDuration());
     }
     if (absl::Now() < patience) continue;
     server.CheckpointNow(absl::Now() + absl::Milliseconds(1500));
-    server.Abort(absl::CancelledError("the parameter server was told to end"));
+    server.Abort(absl::CancelledError("the parameter server received a signal to end"));
   }
-  if (told_to_end == 0) life.goes_back_to = server.goes_back_to();
+  if (ending_signal == 0) life.goes_back_to = server.goes_back_to();
   life.restarts = server.stats().restarts;
   if (outcome->ok() && !flags.record.empty()) outcome = WriteRecords(flags, server.stats(), arrivals);
   if (outcome->ok() && around.checkpoints != nullptr) around.checkpoints->Clear();
   if (!service->Stop(absl::Now() + absl::Seconds(2))) {
-    // All that matters is written; a connection that will not end must not keep the process.
+    // Everything is written; a connection that does not end must not keep the process alive.
     if (!outcome->ok()) Fail("ps_server", std::string(outcome->message()));
-    std::_Exit(outcome->ok() ? 0 : told_to_end != 0 ? 128 + static_cast<int>(told_to_end) : 1);
+    std::_Exit(outcome->ok() ? 0 : ending_signal != 0 ? 128 + static_cast<int>(ending_signal) : 1);
   }
   return *outcome;
 }
 
 absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
-  Surroundings around;
+  Process around;
   PSRING_ASSIGN_OR_RETURN(around.device, MakeDevice(flags.device));
   Life life;
   if (!flags.checkpoint_dir.empty()) {
@@ -211,7 +197,7 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   while (true) {
     const absl::Status outcome = Serve(flags, meeting, around, life);
     if (!life.goes_back_to.has_value()) return outcome;
-    // Another server has died: this one begins again as if it had, too. What it has written is on the disk.
+    // Another server was restarted: this one begins again from its own files.
     const int64_t back = life.goes_back_to->step;
     Life next{.epoch = life.goes_back_to->epoch};
     PSRING_ASSIGN_OR_RETURN(next.checkpoint, around.checkpoints->Load(back));
@@ -231,27 +217,27 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
 
 int main(int argc, char** argv) {
   psring::Flags flags;
-  CLI::App app("The parameter server: adds up gradients, updates the weights, hands them out.", "ps_server");
+  CLI::App app("The parameter server: adds gradients, updates the weights and returns them.", "ps_server");
   app.add_option("--rendezvous", flags.rendezvous,
-                 "where the ranks meet: env://, tcp://host:port or file://path")
+                 "rendezvous of the job: env://, tcp://host:port or file://path")
       ->capture_default_str();
-  app.add_option("--workers", flags.workers, "how many workers train")
+  app.add_option("--workers", flags.workers, "number of workers")
       ->required()
       ->check(psring::WholeNumber(1, 65536));
-  app.add_option("--server", flags.server, "which one this is, where several share the parameters")
+  app.add_option("--server", flags.server, "index of this server, from 0")
       ->check(psring::WholeNumber(0, 63))
       ->capture_default_str();
-  app.add_option("--servers", flags.servers, "how many share the parameters")
+  app.add_option("--servers", flags.servers, "number of servers that share the parameters")
       ->check(psring::WholeNumber(1, 64))
       ->capture_default_str();
-  app.add_option("--bind", flags.bind, "address to listen on, as the workers reach it")
+  app.add_option("--bind", flags.bind, "address to listen on; the workers connect to it")
       ->capture_default_str();
   app.add_option("--port", flags.port, "port to listen on; 0: the system chooses")
       ->check(psring::WholeNumber(0, 65535))
       ->capture_default_str();
   app.add_option("--threads", flags.threads,
-                 "threads that read, add and update, each for some of the workers; 0: half as many as there "
-                 "are cores, at most 8")
+                 "threads that read, add and update, each for some of the workers; 0: half the number of "
+                 "cores, at most 8")
       ->check(psring::WholeNumber(0, 256))
       ->capture_default_str();
   app.add_option("--device", flags.device,
@@ -263,27 +249,26 @@ int main(int argc, char** argv) {
                  "asynchronous ones continue (several servers with backup workers always stop)")
       ->check(psring::OneOf({"stop", "continue"}));
   app.add_option("--worker_timeout", flags.worker_timeout_s,
-                 "seconds in which a worker whose connection broke may come back before it is lost")
+                 "seconds in which a worker whose connection broke may reconnect before it is lost")
       ->check(psring::RealNumber({.low = 0, .low_allowed = true}))
       ->capture_default_str();
   app.add_option("--debug.reject_nonfinite", flags.reject_nonfinite,
-                 "reject a gradient with NaN or infinity in it")
+                 "reject gradients that contain NaN or infinity")
       ->group(psring::kDebugGroup)
       ->capture_default_str();
-  app.add_option(
-         "--debug.staging_mb", flags.staging_mb,
-         "asynchronous modes: MB for gradients and answers on their way over gRPC, for all workers "
-         "together (at least one bucket); without space a worker is not read from until there is some")
+  app.add_option("--debug.staging_mb", flags.staging_mb,
+                 "asynchronous modes: MB for gradients and answers in transit over gRPC, for all workers "
+                 "together (at least one bucket); workers wait while there is no memory")
       ->group(psring::kDebugGroup)
       ->check(psring::WholeNumber(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--checkpoint_dir", flags.checkpoint_dir,
-                 "folder for checkpoints, from which a server that is started again goes on; empty: none");
+                 "folder for checkpoints, from which a restarted server continues; empty: none");
   app.add_option("--checkpoint_every", flags.checkpoint_every,
                  "steps between checkpoints; 0: only at the start, at the end and at SIGTERM")
       ->check(psring::WholeNumber(0, psring::kMostCount))
       ->capture_default_str();
-  app.add_option("--timeout", flags.timeout_s, "seconds that workers may wait for one that is silent")
+  app.add_option("--timeout", flags.timeout_s, "seconds that workers may wait for one that sends nothing")
       ->check(psring::RealNumber({.low = 0}))
       ->capture_default_str();
   psring::AddLinkFlags(app, flags.link);
@@ -297,7 +282,7 @@ int main(int argc, char** argv) {
   if (flags.server >= flags.servers) {
     return psring::Fail("ps_server",
                         absl::StrCat("--server ", flags.server, " of --servers ", flags.servers,
-                                     ": they are numbered from 0"),
+                                     ": servers are numbered from 0"),
                         2);
   }
   psring::KeepFreedMemory();
@@ -306,5 +291,5 @@ int main(int argc, char** argv) {
   const absl::Status status = psring::Run(flags, *meeting);
   if (status.ok()) return 0;
   return psring::Fail("ps_server", std::string(status.message()),
-                      psring::told_to_end != 0 ? 128 + static_cast<int>(psring::told_to_end) : 1);
+                      psring::ending_signal != 0 ? 128 + static_cast<int>(psring::ending_signal) : 1);
 }

@@ -1,12 +1,12 @@
-// One worker that pushes and pulls without training: how long a round of the parameter server takes. psring
-// bench --collective ps_push_pull starts one for each worker, and a ps_server; by hand, beside a ps_server
-// --workers 2 with the same rendezvous:
+// One worker that pushes and pulls without training: measures rounds of the parameter server. psring bench
+// --collective ps_push_pull starts one for each worker, and a ps_server. By hand, with a ps_server --workers
+// 2 of the same rendezvous:
 //
 //   ps_worker --rendezvous tcp://127.0.0.1:29500 --rank 0 --world_size 2 --bytes 4K,25M
 //
-// A round is a push of a gradient and the pull of the weights that all workers' gradients led to (plain SGD,
-// the synchronous mode); every size is a bucket of its own. Its bandwidth is the payload of one direction
-// over the time of the round, for algbw and busbw alike.
+// A round is a push of a gradient and the pull of the resulting weights (plain SGD, synchronous); every size
+// is a bucket. Its bandwidth is the payload of one direction divided by the time of the round, as algbw and
+// busbw.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -44,13 +44,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kTurnNs = 200'000;     // a timed turn lasts at least so long
-constexpr int64_t kMostExact = 1 << 24;  // whole numbers below it are exact in float32
+constexpr int64_t kTurnNs = 200'000;     // minimum duration of a timed turn
+constexpr int64_t kMostExact = 1 << 24;  // integers below it are exact in float32
 constexpr int kBasePeriod = 7, kDeltaPeriod = 5;
 
 struct Flags {
   std::string rendezvous = "env://";
-  std::string rank, world_size;  // in place of RANK and WORLD_SIZE
+  std::string rank, world_size;  // override RANK and WORLD_SIZE
   std::vector<std::string> bytes = {"4M"};
   int turns = 20, calls_per_turn = 0, warmup = 5, checks = 1, average = 3;
   int servers = 1;
@@ -60,8 +60,8 @@ struct Flags {
   bool json = false;
 };
 
-// A whole number, whose sum over all workers is workers x Base(i): workers come in pairs of which one adds
-// what the other takes away.
+// An integer whose sum over all workers is workers x Base(i): in each pair of workers one adds what the other
+// subtracts.
 float Base(size_t i) { return static_cast<float>(i % kBasePeriod + 1); }
 float Gradient(int rank, int workers, size_t i) {
   const int partner = workers - 1 - rank;
@@ -71,8 +71,8 @@ float Gradient(int rank, int workers, size_t i) {
   return rank < partner ? Base(i) + delta : Base(i) - delta;
 }
 
-// Samples behind all gradients of a round: a power of two, so that their mean is exact. Worker 0 claims what
-// the others leave.
+// Samples in all gradients of a round: a power of two, so that their mean is exact. Each worker has one, and
+// worker 0 the rest.
 int64_t AllSamples(int workers) {
   int64_t samples = 1;
   while (samples < workers) samples *= 2;
@@ -135,7 +135,7 @@ class Worker {
  private:
   absl::Time Deadline() const { return absl::Now() + absl::Seconds(flags_.timeout_s); }
 
-  // Memory as the trainer has it: shared from the start, unless nobody may share it.
+  // As in the trainer: shared memory, unless the transport is TCP.
   absl::Status Allocate() {
     const std::unique_ptr<Device> device = MakeCpuDevice();
     const size_t bytes = static_cast<size_t>(job_.parameters) * sizeof(float);
@@ -199,7 +199,7 @@ class Worker {
     std::fflush(stdout);
   }
 
-  // One round. The reply comes when all workers have pushed, so a round is a barrier too.
+  // One round. The reply arrives when all workers have pushed, so a round is also a barrier.
   absl::Status Round(const Bucket& bucket) {
     Mutex mutex;
     CondVar changed;
@@ -259,9 +259,9 @@ class Worker {
     }
     PSRING_ASSIGN_OR_RETURN(const int64_t calls, AgreeOnCalls(call_ns));
     std::vector<int64_t> turn_ns, limit_ns;
-    if (limits_.has_value()) PSRING_RETURN_IF_ERROR(LimitRound(bucket));  // makes its memory
+    if (limits_.has_value()) PSRING_RETURN_IF_ERROR(LimitRound(bucket));  // allocates its memory
     for (int turn = 0; turn < flags_.turns; ++turn) {
-      // A turn's first round finds the caches as another's left them, and is not timed.
+      // The first round of a turn is not timed: the caches contain other data.
       PSRING_RETURN_IF_ERROR(Round(bucket));
       const int64_t begin = MonotonicNanos();
       for (int64_t call = 0; call < calls; ++call) PSRING_RETURN_IF_ERROR(Round(bucket));
@@ -289,7 +289,7 @@ class Worker {
     return std::max<int64_t>(1, kTurnNs / slowest);
   }
 
-  // Over payload that is not shared the least is a raw round; over memory, one pass through it.
+  // The lower bound: without shared memory a raw round, with it one pass through memory.
   RoundLimit LimitKind() const {
     return client_->status().payload == "shm" ? RoundLimit::kFused : RoundLimit::kRaw;
   }
@@ -299,7 +299,7 @@ class Worker {
                         limit_weights_.span().Slice(bucket.first, bucket.count));
   }
 
-  // A time a turn, in us a round, of all ranks' as --average says; empty on all ranks but 0.
+  // The time of a round in each turn in us, combined over ranks by --average; empty except on rank 0.
   absl::StatusOr<std::vector<double>> Gather(const std::vector<int64_t>& turn_ns, int64_t calls) {
     PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                             rendezvous_.Exchange("ps_worker times", absl::StrJoin(turn_ns, " ")));
@@ -308,10 +308,10 @@ class Worker {
     std::vector<std::vector<double>> of_turn(turn_ns.size());
     for (const std::string& text : all) {
       const std::vector<std::string> fields = absl::StrSplit(text, ' ', absl::SkipEmpty());
-      if (fields.size() != turn_ns.size()) return absl::InternalError("a worker told other times: " + text);
+      if (fields.size() != turn_ns.size()) return absl::InternalError("a worker sent invalid times: " + text);
       for (size_t turn = 0; turn < fields.size(); ++turn) {
         double ns = 0;
-        if (!absl::SimpleAtod(fields[turn], &ns)) return absl::InternalError("no time: " + fields[turn]);
+        if (!absl::SimpleAtod(fields[turn], &ns)) return absl::InternalError("not a time: " + fields[turn]);
         of_turn[turn].push_back(ns / 1e3 / static_cast<double>(calls));
       }
     }
@@ -372,7 +372,7 @@ class Worker {
     row.out_of_place.time_us = Median(times_us);
     row.out_of_place.wrong = wrong;
     SetBandwidths("ps_push_pull", workers_, bytes, row.out_of_place);
-    row.in_place.measured = false;  // the weights never are the gradient
+    row.in_place.measured = false;  // weights and gradient are always different memory
     busbw_ += row.out_of_place.busbw;
     std::fputs(CollectiveTableLine(row, false).c_str(), stdout);
     std::fflush(stdout);
@@ -417,8 +417,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
         ->capture_default_str();
   };
   app.add_option("--rendezvous", flags.rendezvous, "env:// or tcp://host:port")->capture_default_str();
-  app.add_option("--rank", flags.rank, "In place of RANK")->check(WholeNumber(0, 1 << 20));
-  app.add_option("--world_size", flags.world_size, "In place of WORLD_SIZE")->check(WholeNumber(1, 1 << 20));
+  app.add_option("--rank", flags.rank, "Overrides RANK")->check(WholeNumber(0, 1 << 20));
+  app.add_option("--world_size", flags.world_size, "Overrides WORLD_SIZE")->check(WholeNumber(1, 1 << 20));
   app.add_option("-b,--bytes", flags.bytes, "Sizes of the gradient, with K, M or G")
       ->delimiter(',')
       ->capture_default_str();
@@ -426,16 +426,18 @@ void AddFlags(CLI::App& app, Flags& flags) {
   number("-m,--agg_iters", flags.calls_per_turn, "Rounds in a turn; 0: as many as last 200 us", 0, 1'000'000);
   number("-w,--warmup_iters", flags.warmup, "Untimed rounds of each size", 0, 1 << 30);
   number("-c,--check", flags.checks, "Checked rounds of each size, before the timed ones", 0, 1'000'000);
-  number("-a,--average", flags.average, "Of the workers' times: 0 rank 0's, 1 mean, 2 least, 3 most", 0, 3);
+  number("-a,--average", flags.average,
+         "Combines the workers' times: 0 rank 0's, 1 mean, 2 minimum, 3 maximum", 0, 3);
   number("--servers", flags.servers, "Parameter servers, each with a slice of the gradient", 1, 64);
   app.add_option("--transport", flags.transport, "How gradients and weights travel: auto, tcp (gRPC) or shm")
       ->check(OneOf({"auto", "tcp", "shm"}))
       ->capture_default_str();
-  app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a silent process")
+  app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a process that sends nothing")
       ->check(RealNumber({}))
       ->capture_default_str();
-  app.add_flag("--limits", flags.limits,
-               "Also what a round costs at least, in turn with the real ones; needs a ps_server --limits");
+  app.add_flag(
+      "--limits", flags.limits,
+      "Also measures the lower bound of a round, alternating with real rounds; needs a ps_server --limits");
   app.add_flag("--json", flags.json, "For psring: JSON lines; also ends with the process that started it");
 }
 

@@ -30,13 +30,13 @@
 namespace psring {
 namespace {
 
-constexpr size_t kWindowBytes = 256 << 10;  // received, and added while it is in the cache
+constexpr size_t kWindowBytes = 256 << 10;  // received, and added while in the cache
 constexpr size_t kBlockBytes = 8 << 10;     // of one fused pass
 constexpr uint32_t kJoin = 0;               // Request::kind of a connection's first message
 constexpr uint32_t kMostReasonBytes = 1024;
 constexpr absl::Duration kJoinTimeout = absl::Seconds(5);
 constexpr absl::Duration kIdleTimeout = absl::Hours(24);        // between rounds, while others are measured
-constexpr absl::Duration kLookEvery = absl::Milliseconds(100);  // for room for a connection
+constexpr absl::Duration kLookEvery = absl::Milliseconds(100);  // whether another connection may be accepted
 constexpr size_t kStrangers = 16;  // connections beyond one per worker; more wait in the listener's queue
 
 struct Request {
@@ -45,8 +45,8 @@ struct Request {
   uint64_t bytes = 0;  // of the gradient, which follows (kRaw)
 };
 
-// Answers each request. Without a reason it succeeded, and the weights follow (kRaw); otherwise the reason's
-// text follows, and the connection ends.
+// Answers each request. Without a reason it succeeded, and the weights follow (kRaw); otherwise the text of
+// the reason follows, and the connection ends.
 struct Answer {
   uint32_t reason_bytes = 0;
 };
@@ -55,7 +55,7 @@ absl::Status Failed(const char* call) {
   return absl::UnavailableError(absl::StrCat("the control round: ", call, ": ", strerror(errno)));
 }
 
-// Reads and writes wait, at most so long.
+// Reads and writes block for at most `timeout`.
 absl::Status MakeBlocking(int fd, absl::Duration timeout) {
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0) return Failed("fcntl");
@@ -102,7 +102,7 @@ absl::Status GetRequest(int fd, absl::Duration timeout, Request& request) {
   return Get(fd, &request, sizeof request);
 }
 
-// A part of `count` elements: of the thread `index` of `threads`.
+// The part of `count` elements of one of `threads` threads.
 struct Part {
   size_t first = 0, count = 0;
 };
@@ -158,7 +158,7 @@ class Server final : public RoundLimitServer {
       FileDescriptor socket(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!socket.valid()) {
         MutexLock lock(mutex_);
-        if (!over_) changed_.WaitUntil(mutex_, absl::Now() + kLookEvery);  // out of descriptors, perhaps
+        if (!over_) changed_.WaitUntil(mutex_, absl::Now() + kLookEvery);  // perhaps out of descriptors
         continue;
       }
       if (!MakeBlocking(socket.get(), timeout_).ok()) continue;
@@ -188,10 +188,10 @@ class Server final : public RoundLimitServer {
     }
   }
 
-  // Everything that is asked on a connection, until it ends.
+  // All requests of a connection, until it ends.
   void Answers(int fd) {
     const absl::Status why = Serve(fd);
-    // Not on a connection that failed: in the middle of weights the text would be read as some.
+    // Not after a failure of the connection: the text would be read as weights.
     if (why.code() != absl::StatusCode::kUnavailable) {
       const absl::string_view reason = why.message().substr(0, kMostReasonBytes);
       const Answer answer{.reason_bytes = static_cast<uint32_t>(reason.size())};
@@ -261,8 +261,8 @@ class Server final : public RoundLimitServer {
     return meeting_.Wait(worker, call, has_gone, last);
   }
 
-  // Memory for a round, made in the thread of the last worker that asks for it. Rounds of one size and the
-  // same connections build on one another.
+  // Allocates the memory of a round, on the thread of the last worker that requests it. Consecutive rounds of
+  // one size and the same connections continue with the same weights.
   absl::Status Prepare(int worker, const RoundCall& call, int fd) {
     const size_t buffers = BuffersOf(static_cast<uint32_t>(call.kind));
     return Meet(worker, call, fd, [&]() -> absl::Status {
@@ -306,7 +306,7 @@ class Server final : public RoundLimitServer {
     return Put(fd, at(0, 0), count * sizeof(float));
   }
 
-  // Apart from Raw's, buffer 2: the weights; then the gradients; then what each worker gets.
+  // Buffer 2: the weights; then the gradients; then the weights of each worker.
   absl::Status Fused(int fd, int worker, size_t count) {
     const auto workers = static_cast<size_t>(workers_);
     RoundCall call{.kind = RoundLimit::kFused, .count = count};
@@ -342,7 +342,7 @@ class Server final : public RoundLimitServer {
   Mutex mutex_;
   CondVar changed_;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
-  std::list<Connection> connections_;  // the acceptor's, then the destructor's
+  std::list<Connection> connections_;  // used by the acceptor, then by the destructor
   std::thread acceptor_;
   std::atomic<int64_t> joins_ = 0;
   // Changed by Prepare, while all workers wait for it.
@@ -350,10 +350,10 @@ class Server final : public RoundLimitServer {
   size_t count_ = 0;
   std::vector<Buffer> buffers_;
   std::vector<Mutex> chunks_;
-  std::vector<char> started_;  // a gradient stands in the sum; under the chunk's lock
+  std::vector<char> started_;  // the sum contains a gradient; guarded by the chunk's mutex
 };
 
-// Unavailable: the connection failed. FailedPrecondition: what the server says.
+// Unavailable: the connection failed. FailedPrecondition: the server's reason.
 absl::Status GetAnswer(int fd) {
   Answer answer;
   PSRING_RETURN_IF_ERROR(Get(fd, &answer, sizeof answer));
@@ -363,8 +363,7 @@ absl::Status GetAnswer(int fd) {
   return absl::FailedPreconditionError(reason);
 }
 
-// A server that rejects the request does not read all of it: its reason then counts, not that the send
-// failed.
+// A server that rejects the request does not read all of it: its reason has precedence over a failed send.
 absl::Status Exchange(int fd, const Request& request, ConstSpan gradient) {
   absl::Status sent = Put(fd, &request, sizeof request, gradient.count > 0 ? MSG_MORE : 0);
   if (sent.ok()) sent = Put(fd, gradient.data, gradient.bytes());

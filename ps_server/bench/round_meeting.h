@@ -1,4 +1,4 @@
-// Which workers are connected to a RoundLimitServer, and where their threads wait for one another.
+// Which workers are connected to a RoundLimitServer, and how their threads wait for each other.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace psring {
 
-// What a worker asks for. A round has several stages, from 0; in each all workers ask for the same.
+// A worker's request. A round has several stages, from 0; in each, all workers make the same request.
 struct RoundCall {
   RoundLimit kind = RoundLimit::kRaw;
   size_t count = 0;  // elements of the gradient
@@ -33,14 +33,14 @@ class RoundMeeting {
   // If others are in a round, it fails for them.
   void Leave(int worker);
 
-  // For a worker that has joined: waits until all workers are here, and returns the result of `last`, which
-  // the last one's thread runs before any returns. InvalidArgument: the others are here for another call;
-  // they wait on. DeadlineExceeded: a worker did not come within the timeout. Unavailable: a worker has left
-  // the round, or this one's connection has ended. `has_gone` tells that; any thread may ask it.
+  // For a worker that has joined: waits until all workers have called it, and returns the result of `last`,
+  // which the last one's thread runs before any returns. InvalidArgument: the others wait for another
+  // request, and continue to. DeadlineExceeded: a worker is missing after the timeout. Unavailable: a worker
+  // has left the round, or this one's connection has ended, which `has_gone`, called on any thread, reports.
   absl::Status Wait(int worker, const RoundCall& call, const std::function<bool()>& has_gone,
                     const std::function<absl::Status()>& last);
 
-  // All that wait, now or later, return Cancelled.
+  // Current and later waits return Cancelled.
   void End();
 
  private:
@@ -53,8 +53,8 @@ class RoundMeeting {
   std::vector<bool> connected_ ABSL_GUARDED_BY(mutex_);                 // by worker
   std::vector<std::function<bool()>> waiting_ ABSL_GUARDED_BY(mutex_);  // by worker: its has_gone, or null
   size_t here_ ABSL_GUARDED_BY(mutex_) = 0;                             // workers that wait
-  RoundCall call_ ABSL_GUARDED_BY(mutex_);                              // what they ask for
-  int64_t meetings_ ABSL_GUARDED_BY(mutex_) = 0;                        // that are over
+  RoundCall call_ ABSL_GUARDED_BY(mutex_);                              // their request
+  int64_t meetings_ ABSL_GUARDED_BY(mutex_) = 0;                        // completed
   absl::Status outcome_ ABSL_GUARDED_BY(mutex_);                        // of the last one
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;                         // a worker has left since stage 0
   bool over_ ABSL_GUARDED_BY(mutex_) = false;

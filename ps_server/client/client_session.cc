@@ -7,7 +7,6 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "ps_server/consistency/consistency.h"
-#include "ps_server/protocol/pieces.h"
 
 namespace psring {
 namespace {
@@ -58,17 +57,12 @@ void ClientSession::ExpectWeights(Span weights, bool resumes) {
   weights_ = weights;
   weights_received_.assign(job_.buckets.size(), 0);
   answered_.reset();
-  if (resumes) went_back_to_.reset();
+  if (resumes) state_.went_back_to.reset();
 }
 
 void ClientSession::ExpectAnswer() {
   MutexLock lock(mutex_);
   answered_.reset();
-}
-
-std::optional<int64_t> ClientSession::went_back_to() const {
-  MutexLock lock(mutex_);
-  return went_back_to_;
 }
 
 ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Done done) {
@@ -78,15 +72,15 @@ ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Don
   PSRING_CHECK(exchange.gradient.count == count && exchange.weights.count == count);
   PSRING_CHECK(exchange.gradient.type == job_.wire);
   std::optional<Pending>& slot = pending_[exchange.bucket];
-  if (!failure_.ok()) {
-    ended_.push_back({std::move(done), failure_});
+  if (!state_.failure.ok()) {
+    ended_.push_back({std::move(done), state_.failure});
   } else if (slot.has_value()) {
-    failure_ =
+    state_.failure =
         absl::FailedPreconditionError(absl::StrCat("bucket ", exchange.bucket, " has an exchange in flight"));
-    ended_.push_back({std::move(done), failure_});
-  } else if (went_back_to_.has_value()) {
+    ended_.push_back({std::move(done), state_.failure});
+  } else if (state_.went_back_to.has_value()) {
     // Of an abandoned step.
-    ended_.push_back({std::move(done), ExchangeResult{.version = *went_back_to_, .went_back = true}});
+    ended_.push_back({std::move(done), ExchangeResult{.version = *state_.went_back_to, .went_back = true}});
   } else {
     slot = Pending{.exchange = exchange, .done = std::move(done), .since = absl::Now()};
     if (!announces_) return exchange.dropped ? ToSend::kNothing : ToSend::kGradient;
@@ -99,7 +93,7 @@ ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Don
 std::optional<message::Gradient> ClientSession::BeginSending(const Exchange& exchange) {
   MutexLock lock(mutex_);
   std::optional<Pending>& slot = pending_[exchange.bucket];
-  if (!failure_.ok() || !connected_ || !slot.has_value() || slot->sent ||
+  if (!state_.failure.ok() || !state_.connected || !slot.has_value() || slot->sent ||
       slot->exchange.step != exchange.step) {
     return std::nullopt;
   }
@@ -121,7 +115,7 @@ message::ToServer ClientSession::Addressed(message::ToServer message) const {
 
 void ClientSession::OnLost() {
   MutexLock lock(mutex_);
-  connected_ = false;
+  state_.connected = false;
   interrupted_ = true;
   weights_received_.assign(job_.buckets.size(), 0);
   for (std::optional<Pending>& slot : pending_) {
@@ -131,30 +125,15 @@ void ClientSession::OnLost() {
   }
 }
 
-bool ClientSession::connected() const {
+ClientSession::State ClientSession::state() const {
   MutexLock lock(mutex_);
-  return connected_;
-}
-
-std::optional<absl::Duration> ClientSession::patience() const {
-  MutexLock lock(mutex_);
-  return patience_;
-}
-
-int64_t ClientSession::start_step() const {
-  MutexLock lock(mutex_);
-  return start_step_;
-}
-
-int64_t ClientSession::epoch() const {
-  MutexLock lock(mutex_);
-  return epoch_;
+  return state_;
 }
 
 std::string ClientSession::Overdue(absl::Duration timeout) const {
   MutexLock lock(mutex_);
   for (const std::optional<Pending>& slot : pending_) {
-    if (!connected_ || !slot.has_value() || absl::Now() - slot->since < timeout) continue;
+    if (!state_.connected || !slot.has_value() || absl::Now() - slot->since < timeout) continue;
     return absl::StrCat("bucket ", slot->exchange.bucket, " of step ", slot->exchange.step);
   }
   return "";
@@ -162,19 +141,19 @@ std::string ClientSession::Overdue(absl::Duration timeout) const {
 
 void ClientSession::OnWelcome(const message::Welcome& welcome) {
   MutexLock lock(mutex_);
-  connected_ = true;
-  patience_ = absl::Milliseconds(welcome.patience_ms);
-  epoch_ = welcome.epoch;
+  state_.connected = true;
+  state_.patience = absl::Milliseconds(welcome.patience_ms);
+  state_.epoch = welcome.epoch;
   const bool first = std::exchange(incarnation_, welcome.incarnation) == 0;
   if (first) {
-    start_step_ = welcome.step;
+    state_.start_step = welcome.step;
     answered_ = Question::kJoin;
     changed_.NotifyAll();
     return;
   }
   announced_.clear();
   to_send_.clear();
-  if (welcome.went_back) went_back_to_ = welcome.step;
+  if (welcome.went_back) state_.went_back_to = welcome.step;
   for (std::optional<Pending>& slot : pending_) {
     if (!slot.has_value()) continue;
     slot->since = absl::Now();
@@ -205,7 +184,7 @@ absl::Status ClientSession::OnReset(const message::Reset& reset) {
 
 void ClientSession::OnAnswered(Question question) {
   MutexLock lock(mutex_);
-  ++answers_;
+  ++state_.answers;
   answered_ = question;
   changed_.NotifyAll();
 }
@@ -284,10 +263,11 @@ absl::Status ClientSession::OnAnswer(const message::Answer& chunk, Pieces payloa
   PsClient::Done done;
   {
     MutexLock lock(mutex_);
-    ++answers_;
+    ++state_.answers;
     done = std::move(pending->done);
-    traffic_ = traffic_ + Traffic{.payload_tx_bytes = chunk.dropped ? 0 : pending->exchange.gradient.bytes(),
-                                  .payload_rx_bytes = size};
+    state_.traffic =
+        state_.traffic + Traffic{.payload_tx_bytes = chunk.dropped ? 0 : pending->exchange.gradient.bytes(),
+                                 .payload_rx_bytes = size};
     pending_[chunk.bucket].reset();
     if (chunk.dropped) {
       std::erase_if(announced_, [&](const Exchange& exchange) { return exchange.step == chunk.step; });
@@ -300,13 +280,8 @@ absl::Status ClientSession::OnAnswer(const message::Answer& chunk, Pieces payloa
 
 void ClientSession::Fail(const absl::Status& why) {
   MutexLock lock(mutex_);
-  if (failure_.ok()) failure_ = why;
+  if (state_.failure.ok()) state_.failure = why;
   changed_.NotifyAll();
-}
-
-int64_t ClientSession::answers() const {
-  MutexLock lock(mutex_);
-  return answers_;
 }
 
 void ClientSession::TakeAsAnswered(Question question) {
@@ -315,19 +290,14 @@ void ClientSession::TakeAsAnswered(Question question) {
   changed_.NotifyAll();
 }
 
-absl::Status ClientSession::failure() const {
-  MutexLock lock(mutex_);
-  return failure_;
-}
-
 void ClientSession::EndExchanges() {
   std::vector<Ended> ended;
   {
     MutexLock lock(mutex_);
     ended.swap(ended_);
-    if (!failure_.ok()) {
+    if (!state_.failure.ok()) {
       for (std::optional<Pending>& slot : pending_) {
-        if (slot.has_value()) ended.push_back({std::move(slot->done), failure_});
+        if (slot.has_value()) ended.push_back({std::move(slot->done), state_.failure});
         slot.reset();
       }
     }
@@ -339,9 +309,9 @@ absl::Status ClientSession::Await(Question question, absl::Time deadline, const 
   MutexLock lock(mutex_);
   const absl::Time begin = absl::Now();
   const bool may_go_back = question == Question::kBarrier;  // a server that went back answers no barrier
-  while (failure_.ok() && answered_ != question && !(may_go_back && went_back_to_.has_value())) {
+  while (state_.failure.ok() && answered_ != question && !(may_go_back && state_.went_back_to.has_value())) {
     if (absl::Now() >= deadline) {
-      failure_ = absl::DeadlineExceededError(absl::StrCat(
+      state_.failure = absl::DeadlineExceededError(absl::StrCat(
           "waited ", absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1))), " for ",
           whom));
       changed_.NotifyAll();
@@ -350,12 +320,7 @@ absl::Status ClientSession::Await(Question question, absl::Time deadline, const 
     changed_.WaitUntil(mutex_, deadline);
   }
   weights_ = {};
-  return answered_ == question ? absl::OkStatus() : failure_;
-}
-
-Traffic ClientSession::traffic() const {
-  MutexLock lock(mutex_);
-  return traffic_;
+  return answered_ == question ? absl::OkStatus() : state_.failure;
 }
 
 }  // namespace psring

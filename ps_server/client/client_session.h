@@ -1,4 +1,4 @@
-// A worker's half of the conversation (protocol/protocol.md), independent of the transport: which exchanges
+// A worker's side of the protocol (protocol/protocol.md), independent of the transport: which exchanges
 // are in flight, where received weights go, and what has been answered. DirectClient and GrpcClient use it.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include "common/measure/trace.h"
 #include "ps_server/client/ps_client.h"
 #include "ps_server/protocol/messages.h"
+#include "ps_server/protocol/pieces.h"
 
 namespace psring {
 
@@ -58,21 +59,23 @@ class ClientSession {
 
   // The stream has ended. Nothing is sent until the next Welcome.
   void OnLost();
-  // Since the last Welcome.
-  bool connected() const;
-  // How long the worker may try to reconnect, from the first Welcome; nothing before it.
-  std::optional<absl::Duration> patience() const;
-  int64_t start_step() const;
-  // Of the server, from the last Welcome.
-  int64_t epoch() const;
+
+  struct State {
+    bool connected = false;                  // since the last Welcome
+    std::optional<absl::Duration> patience;  // how long to try to reconnect; from the first Welcome
+    int64_t start_step = 0;                  // from the first Welcome
+    int64_t epoch = 0;                       // the server's, from the last Welcome
+    std::optional<int64_t> went_back_to;     // the server's step, until ExpectWeights with `resumes`
+    absl::Status failure;                    // the first one
+    int64_t answers = 0;                     // to exchanges and questions
+    Traffic traffic;
+  };
+  State state() const;
   // Names a push that has been in flight for longer than `timeout`; empty if there is none.
   std::string Overdue(absl::Duration timeout) const;
 
   // The first failure is kept. Wakes waiting threads; exchanges end with the next EndExchanges.
   void Fail(const absl::Status& why);
-  absl::Status failure() const;
-  // Number of exchanges and questions answered so far.
-  int64_t answers() const;
   // As if the server had answered the question.
   void TakeAsAnswered(Question question);
   // Ends the exchanges that end without an answer: all of them if the session has failed.
@@ -83,10 +86,6 @@ class ClientSession {
   absl::Status Await(Question question, absl::Time deadline, const std::string& whom);
   // An earlier answer does not count for the next Await.
   void ExpectAnswer();
-  // The step to which the server went back, until the next ExpectWeights with `resumes`.
-  std::optional<int64_t> went_back_to() const;
-
-  Traffic traffic() const;
 
  private:
   struct Pending {
@@ -110,8 +109,7 @@ class ClientSession {
   std::function<void(const message::ToWorker&)> listener_ = [](const message::ToWorker&) {};
   mutable Mutex mutex_;
   CondVar changed_;
-  int64_t answers_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  State state_ ABSL_GUARDED_BY(mutex_);
   std::optional<Question> answered_ ABSL_GUARDED_BY(mutex_);
   Span weights_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint64_t> weights_received_ ABSL_GUARDED_BY(mutex_);       // by bucket
@@ -124,14 +122,8 @@ class ClientSession {
   };
   std::vector<Ended> ended_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint64_t> resets_ ABSL_GUARDED_BY(mutex_);  // by bucket
-  bool connected_ ABSL_GUARDED_BY(mutex_) = false;
-  bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;  // ever: an answer may then arrive twice
+  bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;      // ever: an answer may then arrive twice
   uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t start_step_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<absl::Duration> patience_ ABSL_GUARDED_BY(mutex_);
-  std::optional<int64_t> went_back_to_ ABSL_GUARDED_BY(mutex_);
-  Traffic traffic_ ABSL_GUARDED_BY(mutex_);
 };
 
 // How long a client waits beyond its deadline, so that the server's error, which names who is missing,

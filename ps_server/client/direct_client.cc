@@ -102,14 +102,14 @@ class DirectClient : public OneServerClient {
     session_.ExpectAnswer();
     inbox_->Put(message::ToServer(message::Barrier{.number = number}));
     PSRING_RETURN_IF_ERROR(session_.Await(Question::kBarrier, deadline, "the other workers"));
-    return session_.went_back_to();
+    return session_.state().went_back_to;
   }
 
   absl::StatusOr<bool> Read(const ReadRequest& request, absl::Time deadline) override {
     session_.ExpectWeights(request.values, request.resumes);
     inbox_->Put(message::ToServer(message::Fetch{.slot = request.slot}));
     PSRING_RETURN_IF_ERROR(session_.Await(Question::kFetch, deadline, "the server's weights"));
-    return !session_.went_back_to().has_value();
+    return !session_.state().went_back_to.has_value();
   }
 
   absl::Status Leave(absl::Time deadline) override {
@@ -120,7 +120,9 @@ class DirectClient : public OneServerClient {
   void Abort(absl::Status why) override { inbox_->Put(std::move(why)); }
 
   ClientStatus status() const override {
-    return {.payload = "in_process", .start_step = session_.start_step(), .traffic = session_.traffic()};
+    return {.payload = "in_process",
+            .start_step = session_.state().start_step,
+            .traffic = session_.state().traffic};
   }
 
   void SetListener(std::function<void(const message::ToWorker&)> listener) override {
@@ -158,7 +160,7 @@ class DirectClient : public OneServerClient {
         held_up_ = false;
       }
       // Once an exchange has ended, its memory is the caller's again.
-      if (!session_.failure().ok()) outgoing_.clear();
+      if (!session_.state().failure.ok()) outgoing_.clear();
       if (!held_up_) SendWhatIsTaken();
       session_.EndExchanges();
       if (std::holds_alternative<Inbox::Stop>(event)) return;

@@ -101,7 +101,7 @@ class ShardedClient : public PsClient {
   // The first failure is kept. Ends the conversation with every server, and what was held for a verdict.
   void Fail(const absl::Status& why);
 
-  // sharded_client_relay.cc: messages of one server relayed to the others, on the thread of that server's
+  // sharded_client_relay.cc. Messages of one server relayed to the others, on the thread of that server's
   // client.
   void OnMessage(int server, const message::ToWorker& message);
   // Adds up the servers' parts, in their order, and sends each the total. If another worker was faster, a
@@ -112,7 +112,7 @@ class ShardedClient : public PsClient {
   // A server begins: for the first time, after a restart, or after a Rewind. Or this worker has reconnected.
   void OnWelcome(int server, const message::Welcome& welcome);
 
-  // sharded_client_begin.cc: the step with which this worker begins, and begins again.
+  // The step with which this worker begins, and begins again.
   absl::Status AgreeOnStart(Span weights, absl::Time deadline);
   void OnBegin(int server, const message::Welcome& welcome);
   // What to send to which servers, so that all begin at one step.

@@ -1,17 +1,15 @@
 // The messages between a worker and a server, independent of the transport: proto/parameter_server.proto
 // without its encoding. The order of messages, and the rules for repeating them: protocol.md.
 //
-// Bucket data travel as *chunks* of kChunkBytes, in order; the last one may be shorter, and a bucket without
-// elements is one empty chunk.
+// Bucket data are sent as *chunks* of kChunkBytes (pieces.h), in order; the last one may be shorter, and a
+// bucket without elements is one empty chunk.
 //
 // *incarnation*: identifies one life of a server, from its start or restart to its end; never 0. *epoch*:
 // counts the common beginnings of several servers (consistency/common_step.h).
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <variant>
 
 namespace psring {
@@ -118,7 +116,7 @@ struct Weights {
 // The weights are in the worker's memory already: the message has no payload.
 struct WeightsPlace {
   uint64_t bytes = 0;
-  uint64_t at = 0;  // offset in the worker's shared weights
+  uint64_t weights_at = 0;  // offset in the worker's shared weights
   bool operator==(const WeightsPlace&) const = default;
 };
 
@@ -187,27 +185,9 @@ void SetOffset(Message& message, uint64_t offset) {
 // Sent in every Join: worker and server must have the same.
 inline constexpr int kProtocolVersion = 8;
 
-inline constexpr size_t kChunkBytes = 1 << 20;
-
 // Bounds of what a message may contain. No sum of counts over all workers, and no product of a count with the
 // number of workers or buckets, overflows 64 bits.
 inline constexpr int64_t kMostCount = int64_t{1} << 40;  // steps, samples of one push, versions, epochs
 inline constexpr size_t kMostBuckets = 65536;
-
-// Payload as received: pieces of any length and alignment, so a float may be split between two.
-using Bytes = std::span<const std::byte>;
-using Pieces = std::span<const Bytes>;
-
-inline size_t TotalBytes(Pieces pieces) {
-  size_t total = 0;
-  for (const Bytes& piece : pieces) total += piece.size();
-  return total;
-}
-
-// Bytes of the chunk that starts at `offset` of a bucket with `bucket_bytes`.
-inline size_t ChunkLength(size_t bucket_bytes, size_t offset) {
-  const size_t rest = bucket_bytes - offset;
-  return rest < kChunkBytes ? rest : kChunkBytes;
-}
 
 }  // namespace psring

@@ -1,28 +1,45 @@
-// Copies and adds payload straight out of the pieces in which it was received.
+// Payload as it is received, and how it is copied and added without another copy.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <span>
 
 #include "common/device/device.h"
-#include "ps_server/protocol/messages.h"
 
 namespace psring {
 
-// `to` has room for all bytes of `pieces`. A piece that stands where it is to go stays.
+inline constexpr size_t kChunkBytes = 1 << 20;
+
+// Bytes of the chunk that starts at `offset` of a bucket with `bucket_bytes`.
+inline size_t ChunkLength(size_t bucket_bytes, size_t offset) {
+  return std::min(bucket_bytes - offset, kChunkBytes);
+}
+
+// Pieces have any length and alignment, so a float may be split between two.
+using Bytes = std::span<const std::byte>;
+using Pieces = std::span<const Bytes>;
+
+inline size_t TotalBytes(Pieces pieces) {
+  size_t total = 0;
+  for (const Bytes& piece : pieces) total += piece.size();
+  return total;
+}
+
+// `to` has room for all bytes of `pieces`. A piece that is already in its place is not copied.
 void CopyPieces(Pieces pieces, std::byte* to);
 
 enum class Finite { kAny, kRequired };
 
-// to[i] = and to[i] += the i-th element of the pieces put together, which hold whole elements of `type`.
-// kRequired: returns which is the first that is NaN or infinite, where there is one; it and what follows are
-// not taken, and some of what is before it is. Looking costs no pass over memory of its own: a block is
-// looked at, and then taken while it is in the first cache.
+// to[i] = (Set) or += (Add) the i-th element of the joined pieces, which contain whole elements of `type`.
+// kRequired: returns the index of the first element that is NaN or infinite, if there is one; it and later
+// elements are not taken, and some of the earlier ones are. The check needs no extra pass over memory: each
+// block is checked and then taken while it is in the first-level cache.
 std::optional<size_t> SetPieces(DType type, Pieces pieces, float* to, Finite finite = Finite::kAny);
 std::optional<size_t> AddPieces(DType type, Pieces pieces, float* to, Finite finite = Finite::kAny);
 
-// Which element of the pieces put together is the first that is NaN or infinite; nothing where none is. One
-// fast pass over memory.
+// The index of the first element of the joined pieces that is NaN or infinite, if there is one.
 std::optional<size_t> FirstNotFinite(DType type, Pieces pieces);
 
 }  // namespace psring

@@ -65,7 +65,7 @@ absl::Status ValidateBuckets(const ServerJob& job) {
     if (bucket.first != covered || bucket.count > parameters - covered) {
       return absl::InvalidArgumentError(
           absl::StrCat("buckets must cover the ", job.parameters, " parameters once, and ", Describe(bucket),
-                       " does not start where the one before ends, or ends behind them"));
+                       " does not start where the previous one ends, or ends after the last parameter"));
     }
     // A server may have no slice of a small bucket; a whole bucket is not empty.
     if (bucket.count == 0 && job.servers == 1) {

@@ -14,14 +14,14 @@ std::vector<std::vector<BucketSlice>> CutBuckets(const std::vector<Bucket>& buck
   std::vector<size_t> held(parts, 0);  // elements, by server
   for (const Bucket& bucket : buckets) {
     const size_t blocks = (bucket.count + kSliceAlignment - 1) / kSliceAlignment;
-    // What cannot be divided goes to those that hold least so far.
+    // The remainder goes to the servers that hold least so far.
     std::vector<size_t> order(parts);
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return held[a] < held[b]; });
     std::vector<size_t> share(parts, blocks / parts);
     for (size_t i = 0; i < blocks % parts; ++i) ++share[order[i]];
     size_t first = 0;
-    for (const size_t server : order) {  // the last block may be short: to whom holds most
+    for (const size_t server : order) {  // the last block may be short: it goes to the server that holds most
       const size_t end = std::min(bucket.count, first + share[server] * kSliceAlignment);
       slices[server].push_back({.first = first, .count = end - first});
       held[server] += end - first;

@@ -1,9 +1,9 @@
-// How the parameters are spread over several servers: every bucket is cut into a slice for each. So a worker
-// pushes to and pulls from all of them at once, bucket by bucket, and each server holds an equal share of
-// every bucket, whatever the layers' sizes. Pure.
+// How the parameters are divided among several servers: every bucket is cut into one slice per server. A
+// worker pushes to and pulls from all of them at once, and each server has an equal share of every bucket,
+// whatever the layers' sizes. Pure.
 //
-// *whole* the job as the workers see it; *shard* the job that one server serves: the same buckets, each cut
-// down to the server's slice, in a flat numbering of its own.
+// *whole*: the job as the workers see it; *shard*: the job that one server serves: the server's slice of each
+// bucket, numbered from 0 without gaps.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +24,10 @@ struct BucketSlice {
 inline constexpr size_t kSliceAlignment = 16;
 
 // By server, then by bucket: slices that cover each bucket exactly once, in no particular order. The servers'
-// totals differ by at most two alignments, however many buckets there are; a bucket with fewer aligned blocks
-// than servers leaves some without a part of it.
+// totals differ by at most two alignments; a bucket with fewer aligned blocks than servers has empty slices.
 std::vector<std::vector<BucketSlice>> CutBuckets(const std::vector<Bucket>& buckets, int servers);
 
-// What server `server` is told. `slices`: its row of CutBuckets(whole.buckets, servers).
+// The job of one server. `slices`: its row of CutBuckets(whole.buckets, servers).
 ServerJob ShardOf(const ServerJob& whole, const std::vector<BucketSlice>& slices, int server, int servers);
 
 }  // namespace psring

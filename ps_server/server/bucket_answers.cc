@@ -10,8 +10,7 @@ namespace psring {
 // Updates in host memory: a worker that shares memory gets the weights there as they are computed. To others
 // they are sent in parts, unless they are sent from a copy (parameter_shard.h) or held back.
 absl::StatusOr<BucketRounds::BegunAnswers> BucketRounds::BeginAnswers(int bucket,
-                                                                      const std::vector<int>& readers,
-                                                                      Lane& lane) {
+                                                                      const std::vector<int>& readers) {
   BegunAnswers begun;
   if (!shard_.on_host()) return begun;
   for (const int reader : readers) {
@@ -26,7 +25,7 @@ absl::StatusOr<BucketRounds::BegunAnswers> BucketRounds::BeginAnswers(int bucket
       reply.in_place = true;
       answer.shared = message::WeightsPlace{.bytes = shard_.bucket_bytes(bucket)};
     } else if (sink->TakesParts() && !shard_.sends_copies() && !job_.serial) {
-      PSRING_ASSIGN_OR_RETURN(reply.weights, shard_.Read(bucket, lane));
+      PSRING_ASSIGN_OR_RETURN(reply.weights, shard_.Read(bucket));
     } else {
       continue;
     }
@@ -77,7 +76,7 @@ absl::Status BucketRounds::Answer(int bucket, const std::vector<int>& readers, B
         answer.shared = message::WeightsPlace{.bytes = shard_.bucket_bytes(bucket)};
       } else {
         if (!weights.has_value()) {
-          PSRING_ASSIGN_OR_RETURN(weights, shard_.Read(bucket, lane));
+          PSRING_ASSIGN_OR_RETURN(weights, shard_.Read(bucket));
         }
         reply.weights = *weights;
         if (shard_.sends_copies()) {
@@ -96,8 +95,7 @@ absl::StatusOr<std::shared_ptr<ReplySink>> BucketRounds::CopyInPlace(int worker,
   if (sink == nullptr) return nullptr;
   const ReplySink::Place place = sink->PlaceOf(bucket, shard_.bucket_bytes(bucket));
   if (place.data == nullptr) return nullptr;
-  PSRING_RETURN_IF_ERROR(place.on_gpu ? shard_.CopyWeightsToGpu(bucket, place.data, lane)
-                                      : shard_.CopyWeightsTo(bucket, place.data));
+  PSRING_RETURN_IF_ERROR(shard_.CopyWeightsTo(bucket, place.data, place.on_gpu, lane));
   return sink;
 }
 
@@ -105,8 +103,7 @@ absl::StatusOr<std::vector<Reply>> BucketRounds::Weights(int slot) {
   std::vector<Reply> replies;
   for (int bucket = 0; bucket < bucket_count(); ++bucket) {
     MutexLock lock(buckets_[bucket].mutex);
-    PSRING_ASSIGN_OR_RETURN(Snapshot copy,
-                            slot > 0 ? shard_.CopySlot(slot - 1, bucket) : shard_.CopyWeights(bucket));
+    PSRING_ASSIGN_OR_RETURN(Snapshot copy, shard_.Copy(bucket, slot));
     replies.push_back({.message = message::Weights{.bucket = bucket}, .weights = std::move(copy)});
   }
   return replies;

@@ -9,15 +9,6 @@
 #include "ps_server/server/membership.h"
 
 namespace psring {
-namespace {
-
-absl::Status AtBucket(const absl::Status& status, int worker, int bucket) {
-  return absl::Status(status.code(),
-                      absl::StrCat("worker ", worker, ", bucket ", bucket, ": ", status.message()));
-}
-
-}  // namespace
-
 BucketRounds::BucketRounds(const ServerJob& job, const WaitingRule& rule, ParameterShard& shard,
                            WorkerStream* workers, Checkpointing& checkpointing, Arrivals* arrivals)
     : job_(job),
@@ -104,7 +95,7 @@ absl::Status BucketRounds::OnPush(int worker, int bucket, Lane& lane, Replies& r
     }
     const absl::Status status = Act(bucket, decision, lane, replies);
     shard_.EndAnswers(bucket);
-    if (!status.ok()) return AtBucket(status, worker, bucket);
+    PSRING_RETURN_IF_ERROR(AtBucket(status, worker, bucket));
   }
   return OnceReduced(lane, replies);
 }
@@ -123,7 +114,7 @@ absl::Status BucketRounds::OnRepeat(int worker, int bucket, Lane& lane, Replies&
   shard_.UseRepeat(worker, bucket);
   const absl::Status status = Act(bucket, decision, lane, replies);
   shard_.EndAnswers(bucket);
-  return status.ok() ? status : AtBucket(status, worker, bucket);
+  return AtBucket(status, worker, bucket);
 }
 
 absl::StatusOr<Verdict> BucketRounds::VerdictOf(int worker, const message::Announcement& announcement) {
@@ -178,9 +169,7 @@ absl::StatusOr<Verdict> BucketRounds::OnAnnounce(int worker, const message::Anno
       if (dropped && decision.accept) {
         state.pending[worker] = {.state = Pending::State::kDropped, .step = step};
       }
-      if (absl::Status status = Act(bucket, decision, lane, replies); !status.ok()) {
-        return AtBucket(status, worker, bucket);
-      }
+      PSRING_RETURN_IF_ERROR(AtBucket(Act(bucket, decision, lane, replies), worker, bucket));
     }
   }
   PSRING_RETURN_IF_ERROR(OnceReduced(lane, replies));
@@ -201,7 +190,7 @@ absl::StatusOr<Verdict> BucketRounds::OnLeave(int worker, Lane& lane, Replies& r
       if (status.ok() && verdict.complete > 0) {
         status = Act(bucket, state.backup->OnComplete(verdict.version, verdict.complete), lane, replies);
       }
-      if (!status.ok()) return AtBucket(status, worker, bucket);
+      PSRING_RETURN_IF_ERROR(AtBucket(status, worker, bucket));
     }
   }
   PSRING_RETURN_IF_ERROR(OnceReduced(lane, replies));
@@ -327,9 +316,9 @@ absl::Status BucketRounds::Act(int bucket, const Consistency::Decision& decision
 
 absl::Status BucketRounds::MakeUpdate(int bucket, const Update& update, const std::vector<int>& readers,
                                       Lane& lane, Replies& replies) {
-  PSRING_ASSIGN_OR_RETURN(BegunAnswers begun, BeginAnswers(bucket, readers, lane));
+  PSRING_ASSIGN_OR_RETURN(BegunAnswers begun, BeginAnswers(bucket, readers));
   const size_t all = shard_.bucket_bytes(bucket);
-  ParameterShard::Outlets outlets{.places = begun.places};
+  Outlets outlets{.places = begun.places};
   outlets.made = [&begun, all](size_t made) {
     // The last part is delivered as the answer, after everything else that follows from the decision.
     if (made == all) return;

@@ -95,8 +95,8 @@ class BucketRounds {
   struct BucketState {
     Mutex mutex;
     std::unique_ptr<Consistency> consistency ABSL_GUARDED_BY(mutex);
-    BackupBucket* backup ABSL_GUARDED_BY(mutex) =
-        nullptr;  // capabilities of `consistency`; null: it has none
+    // Capabilities of `consistency`; null: it has none.
+    BackupBucket* backup ABSL_GUARDED_BY(mutex) = nullptr;
     SummedPushes* summed ABSL_GUARDED_BY(mutex) = nullptr;
     std::vector<Pending> pending ABSL_GUARDED_BY(mutex);           // by worker
     std::vector<int64_t> received_version ABSL_GUARDED_BY(mutex);  // by worker
@@ -133,7 +133,7 @@ class BucketRounds {
   void ResetBucket(int bucket, Replies& replies);
 
   // bucket_answers.cc
-  absl::StatusOr<BegunAnswers> BeginAnswers(int bucket, const std::vector<int>& readers, Lane& lane);
+  absl::StatusOr<BegunAnswers> BeginAnswers(int bucket, const std::vector<int>& readers);
   message::Answer AnswerMessage(int worker, int bucket) const;
   // Writes the weights to the worker's memory. Null: it has no place for them.
   absl::StatusOr<std::shared_ptr<ReplySink>> CopyInPlace(int worker, int bucket, Lane& lane);

@@ -1,5 +1,5 @@
-// What a server must remember to go on after its death: weights, optimizer state, versions, samples, and what
-// it takes to apply each push exactly once. Where it is kept is a store's affair (checkpoint_file.h).
+// What a server needs to continue after a restart: weights, optimizer state, versions, samples, and what it
+// takes to apply each push exactly once. checkpoint_file.h stores it.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,27 @@
 
 namespace psring {
 
-// What happened so far. Payload is that of exchanges: gradients in, weights out; the weights of Join and
-// Fetch are not in it.
+// Payload: gradients received and weights sent in exchanges, without the weights of Join and Fetch.
 struct ServerStats {
   int64_t pushes = 0;  // a worker's gradient of a bucket
   Traffic payload;
   std::vector<int64_t> staleness_histogram;   // index: staleness
   std::vector<int64_t> worker_pushes;         // by worker
   std::vector<int64_t> worker_staleness_sum;  // by worker
-  int64_t dropped_gradients = 0;              // backup workers: whole gradients that came too late
+  int64_t dropped_gradients = 0;              // backup workers: gradients that arrived too late
   std::vector<int64_t> worker_dropped;        // by worker
-  int64_t restarts = 0;                       // this job has gone on after a server's death so often
-  int64_t answered_again = 0;                 // pushes; not kept in checkpoints
-  size_t staging_peak_bytes = 0;              // StagingPool::peak_bytes; not kept in checkpoints
-  int64_t lost_updates = 0;                   // asynchronous: pushes of a bucket that went down with a server
-  std::vector<int64_t> lost_workers;          // in the order of their loss
-  std::vector<int64_t> lost_at_step;          // their step then
+  int64_t restarts = 0;                       // how often the job continued after a restart of this server
+  int64_t answered_again = 0;                 // repeated pushes; not in checkpoints
+  size_t staging_peak_bytes = 0;              // StagingPool::peak_bytes; not in checkpoints
+  int64_t lost_updates = 0;                   // asynchronous: pushes that were lost in a restart
+  std::vector<int64_t> lost_workers;          // in order of loss
+  std::vector<int64_t> lost_at_step;          // by lost worker: its step
 };
 
 struct Checkpoint {
   ServerJob job;
-  int64_t step = 0;       // synchronous: to go on with; else about so many steps of each worker are in it
-  bool finished = false;  // all workers have made their last step
+  int64_t step = 0;       // synchronous: the next step; else about the number of steps of each worker
+  bool finished = false;  // after the last step of all workers
   std::vector<Consistency::State> buckets;
   std::vector<int64_t> samples;  // applied, by bucket
   std::vector<float> values;     // the weights, then each slot of the optimizer
@@ -47,12 +46,11 @@ struct Checkpoint {
 class CheckpointStore {
  public:
   virtual ~CheckpointStore() = default;
-  // On return it is safe, whatever happens next; of older ones the newest are left, at least one.
+  // When this returns, the checkpoint is durable. Keeps at least one older one.
   virtual absl::Status Save(const Checkpoint& checkpoint) = 0;
-  // The newest that is whole and not beyond step `until`, nothing where there is none; those beyond it go,
-  // since the job will not come that way again.
+  // The newest one that is intact and not after step `until`; deletes those that are. Nothing: there is none.
   virtual absl::StatusOr<std::optional<Checkpoint>> Load(int64_t until = INT64_MAX) = 0;
-  // The job has ended well: nobody will go on with it.
+  // Deletes all: the job has ended OK.
   virtual void Clear() = 0;
 };
 

@@ -5,14 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <optional>
+#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "ps_server/consistency/consistency.h"
 #include "ps_server/server/checkpoint.h"
-#include "ps_server/server/checkpoint_writer.h"
 
 namespace psring {
 
@@ -21,10 +21,13 @@ namespace psring {
 // them no worker makes the next step. Modes in which each push is an update: every bucket is copied in turn.
 class Checkpointing {
  public:
-  // `store` null: no checkpoints. `every`: steps; 0: only when asked. `on_error` runs on the writer's thread.
+  // `store`, which outlives this; null: no checkpoints. `every`: steps; 0: only when asked. `on_error` runs
+  // on the writer's thread.
   Checkpointing(CheckpointStore* store, int64_t every, std::function<void(const absl::Status&)> on_error);
 
-  bool enabled() const { return writer_ != nullptr; }
+  ~Checkpointing();  // after everything is written
+
+  bool enabled() const { return store_ != nullptr; }
   // Before the first NoteVersion.
   void Begin(bool each_alone, int workers, size_t buckets);
 
@@ -39,21 +42,28 @@ class Checkpointing {
   // Writes it in the background; waits for the one before.
   void Write(Checkpoint checkpoint);
   // Waits until everything is written.
-  void Flush() { writer_->Flush(); }
+  void Flush();
 
  private:
+  void Loop();
+
+  CheckpointStore* const store_;
   const int64_t every_;
+  const std::function<void(const absl::Status&)> on_error_;
   bool each_alone_ = false;
   int workers_ = 1;
   size_t buckets_ = 0;
   std::atomic<bool> due_{false};
   std::atomic<bool> asked_{false};
   Mutex mutex_;
-  CondVar written_;
+  CondVar changed_;
   int64_t version_ ABSL_GUARDED_BY(mutex_) = -1;
   size_t reached_ ABSL_GUARDED_BY(mutex_) = 0;  // buckets that have reached version_
-  int writes_ ABSL_GUARDED_BY(mutex_) = 0;      // in progress
-  std::unique_ptr<CheckpointWriter> writer_;
+  std::optional<Checkpoint> next_ ABSL_GUARDED_BY(mutex_);
+  int writes_ ABSL_GUARDED_BY(mutex_) = 0;  // calls of Write that wait
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread writer_;  // last: it uses the above
 };
 
 }  // namespace psring

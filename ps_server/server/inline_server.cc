@@ -7,11 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "ps_server/server/parameter_server.h"
+#include "ps_server/server/server_metrics.h"
 
 namespace psring {
 namespace {
 
-// There is no real time, so no wait is too long.
+// The server's real clock must not end the job.
 constexpr absl::Duration kForever = absl::Hours(24 * 365);
 
 // What one worker has received. All calls come from one thread.
@@ -131,15 +132,7 @@ class Server : public InlineServer {
     return absl::OkStatus();
   }
 
-  ServerResult Result() const override {
-    const ServerStats stats = server_.stats();
-    return {.pushes = stats.pushes,
-            .payload_rx_bytes = stats.payload.payload_rx_bytes,
-            .payload_tx_bytes = stats.payload.payload_tx_bytes,
-            .staleness_histogram = stats.staleness_histogram,
-            .dropped_gradients = stats.dropped_gradients,
-            .peak_memory_mb = PeakMemoryMb()};
-  }
+  ServerResult Result() const override { return ResultOf(0, server_.stats()); }
 
  private:
   Inbox& InboxOf(int worker) { return *inboxes_[static_cast<size_t>(worker)]; }

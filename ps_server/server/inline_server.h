@@ -1,6 +1,5 @@
-// The parameter server in its caller's hands: one thread, no wire, no clock. What a worker hears is there
-// when a call returns, so the order of the calls is the order of everything. It is the server of live runs,
-// with its Consistency, Admission and optimizer; only bytes do not travel.
+// The live parameter server driven by one thread, without a wire and a clock: answers are available when a
+// call returns, so the order of calls determines everything.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +16,11 @@ namespace psring {
 
 class InlineServer {
  public:
-  // An exchange that is over, in all buckets.
+  // A completed exchange of all buckets.
   struct Answer {
     int worker = 0;
     int64_t step = 0;
-    int64_t version = 0;             // of bucket 0; where `dropped`, the step to go on with
+    int64_t version = 0;             // of bucket 0; if `dropped`, the step to continue with
     std::vector<int64_t> staleness;  // by bucket
     bool dropped = false;
   };
@@ -33,14 +32,14 @@ class InlineServer {
 
   // One bucket of a worker's gradient (a sum over `samples` samples), which may be overwritten afterwards.
   virtual absl::Status Push(int worker, int64_t step, int64_t samples, int bucket, ConstSpan gradient) = 0;
-  // Backup workers: the gradient of `step` is whole. Whether it is to be pushed; otherwise it is dropped.
+  // Backup workers: the gradient of `step` is complete. True: push it; false: it is dropped.
   virtual absl::StatusOr<bool> Announce(int worker, int64_t step) = 0;
-  // The exchanges that have ended since the last call, in their order.
+  // The exchanges completed since the last call, by worker.
   virtual std::vector<Answer> TakeAnswers() = 0;
-  // The weights that came with `worker`'s last answer, once.
+  // The weights of `worker`'s last answer; once.
   virtual void CopyWeights(int worker, Span to) = 0;
 
-  // The server's weights as they are. Not between an answer to worker 0 and its CopyWeights.
+  // The server's current weights. Not between an answer to worker 0 and its CopyWeights.
   virtual absl::Status Fetch(Span weights) = 0;
   virtual ServerResult Result() const = 0;
 };

@@ -11,6 +11,12 @@ std::string WorkersText(const std::vector<int>& workers) {
   return absl::StrCat(workers.size() == 1 ? "worker " : "workers ", absl::StrJoin(workers, ", "));
 }
 
+absl::Status AtBucket(const absl::Status& status, int worker, int bucket) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat("worker ", worker, ", bucket ", bucket, ": ", status.message()));
+}
+
 absl::StatusOr<Membership::Entry> Membership::EntryOf(const Joining& joining, bool started) const {
   const int worker = joining.worker;
   const Member& known = of(worker);

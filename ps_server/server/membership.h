@@ -24,6 +24,8 @@ struct Joining {
 
 // "worker 1" or "workers 1, 2".
 std::string WorkersText(const std::vector<int>& workers);
+// An error with "worker 1, bucket 2: " before its message; OK stays OK.
+absl::Status AtBucket(const absl::Status& status, int worker, int bucket);
 
 class Membership {
  public:

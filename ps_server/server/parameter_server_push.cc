@@ -10,11 +10,6 @@
 namespace psring {
 namespace {
 
-absl::Status Annotated(const absl::Status& status, int worker, int bucket) {
-  return absl::Status(status.code(),
-                      absl::StrCat("worker ", worker, ", bucket ", bucket, ": ", status.message()));
-}
-
 absl::Status CheckChunk(uint64_t offset, uint64_t next_offset, size_t bytes, size_t bucket_bytes) {
   if (offset != next_offset) {
     return absl::InvalidArgumentError(
@@ -47,15 +42,13 @@ absl::Status ParameterServer::OnWeights(int worker, const message::InitialWeight
   PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
   if (chunk.slot != 0) return OnSlot(worker, chunk, payload);
   if (state.weights_whole[bucket]) {
-    return Annotated(absl::InvalidArgumentError("initial weights that have arrived already"), worker, bucket);
+    return AtBucket(absl::InvalidArgumentError("initial weights that have arrived already"), worker, bucket);
   }
   uint64_t& received = state.weights_bytes[bucket];
   const size_t bytes = TotalBytes(payload);
-  if (absl::Status status = CheckChunk(chunk.offset, received, bytes, shard_->bucket_bytes(bucket));
-      !status.ok()) {
-    return Annotated(status, worker, bucket);
-  }
-  PSRING_RETURN_IF_ERROR(shard_->SetWeights(bucket, received, payload));
+  PSRING_RETURN_IF_ERROR(
+      AtBucket(CheckChunk(chunk.offset, received, bytes, shard_->bucket_bytes(bucket)), worker, bucket));
+  PSRING_RETURN_IF_ERROR(shard_->SetValues(0, bucket, received, payload));
   received += bytes;
   if (received < shard_->bucket_bytes(bucket)) return absl::OkStatus();
   state.weights_whole[bucket] = true;
@@ -74,10 +67,9 @@ absl::Status ParameterServer::OnSlot(int worker, const message::InitialWeights& 
                                                    " of an optimizer that has ", shard_->slots()));
   }
   const uint64_t next = chunk.offset <= bytes && chunk.offset % kChunkBytes == 0 ? chunk.offset : 0;
-  if (absl::Status status = CheckChunk(chunk.offset, next, TotalBytes(payload), bytes); !status.ok()) {
-    return Annotated(status, worker, chunk.bucket);
-  }
-  return shard_->SetSlot(static_cast<int>(chunk.slot) - 1, chunk.bucket, chunk.offset, payload);
+  PSRING_RETURN_IF_ERROR(
+      AtBucket(CheckChunk(chunk.offset, next, TotalBytes(payload), bytes), worker, chunk.bucket));
+  return shard_->SetValues(static_cast<int>(chunk.slot), chunk.bucket, chunk.offset, payload);
 }
 
 absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const message::Gradient& chunk,
@@ -85,8 +77,8 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const message::G
   const int bucket = chunk.bucket;
   PSRING_RETURN_IF_ERROR(CheckBucket(worker, bucket));
   if (chunk.incarnation == 0) {
-    return Annotated(absl::InvalidArgumentError("a push without the incarnation of the server"), worker,
-                     bucket);
+    return AtBucket(absl::InvalidArgumentError("a push without the incarnation of the server"), worker,
+                    bucket);
   }
   // For an earlier server, or for a sum that was emptied; the worker is notified of either.
   if (chunk.incarnation != incarnation_ || chunk.resets < shard_->resets(bucket)) return Receipt::kTaken;
@@ -96,9 +88,9 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const message::G
   const bool whole =
       payload.stays && chunk.offset == 0 && payload.pieces.size() == 1 && bytes == gradient_bytes;
   if (payload.on_gpu && !whole) {
-    return Annotated(absl::InvalidArgumentError(
-                         absl::StrCat("a gradient of ", bytes, " bytes on a GPU, of ", gradient_bytes)),
-                     worker, bucket);
+    return AtBucket(absl::InvalidArgumentError(
+                        absl::StrCat("a gradient of ", bytes, " bytes on a GPU, of ", gradient_bytes)),
+                    worker, bucket);
   }
   std::shared_ptr<const void> keep;
   if (whole) {
@@ -108,7 +100,7 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const message::G
   if (chunk.step != push.step || chunk.resets != push.resets) {
     const absl::StatusOr<Receipt> begun =
         BeginPush(worker, chunk, {.whole = whole, .on_gpu = payload.on_gpu, .stays = keep != nullptr});
-    if (!begun.ok()) return Annotated(begun.status(), worker, bucket);
+    if (!begun.ok()) return AtBucket(begun.status(), worker, bucket);
     if (*begun == Receipt::kNotYet) return Receipt::kNotYet;
   }
   const bool last = chunk.offset + bytes == gradient_bytes;
@@ -117,19 +109,17 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const message::G
     return OnRepeat(worker, bucket, /*in_place=*/payload.stays, lane);
   }
   if (chunk.samples != push.samples) {
-    return Annotated(absl::InvalidArgumentError(
-                         absl::StrCat(chunk.samples, " samples in the middle of a push of ", push.samples)),
-                     worker, bucket);
+    return AtBucket(absl::InvalidArgumentError(
+                        absl::StrCat(chunk.samples, " samples in the middle of a push of ", push.samples)),
+                    worker, bucket);
   }
   if (chunk.offset < push.high_water && !whole) return Receipt::kTaken;  // arrived before
   if (!whole) {
-    if (absl::Status status = CheckChunk(chunk.offset, push.high_water, bytes, gradient_bytes);
-        !status.ok()) {
-      return Annotated(status, worker, bucket);
-    }
+    PSRING_RETURN_IF_ERROR(
+        AtBucket(CheckChunk(chunk.offset, push.high_water, bytes, gradient_bytes), worker, bucket));
   } else if (push.high_water > 0) {
-    return Annotated(absl::InvalidArgumentError("a whole gradient in the middle of one in chunks"), worker,
-                     bucket);
+    return AtBucket(absl::InvalidArgumentError("a whole gradient in the middle of one in chunks"), worker,
+                    bucket);
   }
   const absl::StatusOr<ParameterShard::Added> taken =
       whole ? shard_->AddWhole(worker, bucket,
@@ -145,12 +135,12 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const message::G
   // Also for a refused chunk: part of it may be in the sum, which is reset when the worker is lost.
   push.high_water += bytes;
   if (added.not_finite.has_value()) {
-    return Annotated(absl::InvalidArgumentError(absl::StrCat(
-                         "the gradient of step ", chunk.step, " is NaN or infinite at element ",
-                         chunk.offset / SizeOf(job_.wire) + *added.not_finite,
-                         ": training has diverged (a lower --lr may help), or the worker is faulty; "
-                         "--debug.reject_nonfinite=false accepts it")),
-                     worker, bucket);
+    return AtBucket(absl::InvalidArgumentError(absl::StrCat(
+                        "the gradient of step ", chunk.step, " is NaN or infinite at element ",
+                        chunk.offset / SizeOf(job_.wire) + *added.not_finite,
+                        ": training has diverged (a lower --lr may help), or the worker is faulty; "
+                        "--debug.reject_nonfinite=false accepts it")),
+                    worker, bucket);
   }
   if (push.high_water == gradient_bytes) PSRING_RETURN_IF_ERROR(OnPushComplete(worker, bucket, lane));
   return Receipt::kTaken;
@@ -210,9 +200,9 @@ absl::StatusOr<Receipt> ParameterServer::OnRepeat(int worker, int bucket, bool i
   Push& push = workers_[worker].pushes[static_cast<size_t>(bucket)];
   if (rounds_->IsUnanswered(worker, bucket)) return Receipt::kTaken;
   if (push.answered_again) {
-    return Annotated(absl::FailedPreconditionError(absl::StrCat(
-                         "step ", push.step, " was repeated, and has been answered again already")),
-                     worker, bucket);
+    return AtBucket(absl::FailedPreconditionError(absl::StrCat(
+                        "step ", push.step, " was repeated, and has been answered again already")),
+                    worker, bucket);
   }
   if (!shard_->BeginRepeat(worker, bucket, in_place)) return Receipt::kNotYet;
   push.answered_again = true;

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "ps_server/protocol/messages.h"
+#include "ps_server/protocol/pieces.h"
 #include "ps_server/shard/parameter_shard.h"
 
 namespace psring {

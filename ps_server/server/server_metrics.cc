@@ -12,15 +12,16 @@ std::string ServerMetricsText(int server, const ServerStats& stats) {
   OpenMetrics metrics({{"server", absl::StrCat(server)}});
   metrics.Counter("psring_server_pushes", "", "Gradients of a bucket that workers have pushed.",
                   static_cast<double>(stats.pushes));
-  metrics.Counter("psring_server_received", "bytes", "Payload that the server has taken in.",
+  metrics.Counter("psring_server_received", "bytes", "Payload that the server has received.",
                   static_cast<double>(stats.payload.payload_rx_bytes));
-  metrics.Counter("psring_server_sent", "bytes", "Payload that the server has handed out.",
+  metrics.Counter("psring_server_sent", "bytes", "Payload that the server has sent.",
                   static_cast<double>(stats.payload.payload_tx_bytes));
-  metrics.Counter("psring_server_dropped_gradients", "", "Whole gradients that came too late for any update.",
+  metrics.Counter("psring_server_dropped_gradients", "", "Gradients that arrived too late for any update.",
                   static_cast<double>(stats.dropped_gradients));
-  metrics.Counter("psring_server_restarts", "", "How often this job has gone on after a server's death.",
+  metrics.Counter("psring_server_restarts", "",
+                  "How often this job has continued after a restart of the server.",
                   static_cast<double>(stats.restarts));
-  metrics.Gauge("psring_server_lost_workers", "", "Workers that are gone.",
+  metrics.Gauge("psring_server_lost_workers", "", "Workers that were lost.",
                 static_cast<double>(stats.lost_workers.size()));
   const std::vector<double> bounds = {0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128};
   std::vector<uint64_t> counts(bounds.size() + 1);
@@ -33,9 +34,23 @@ std::string ServerMetricsText(int server, const ServerStats& stats) {
     sum += value * static_cast<double>(count);
   }
   metrics.Histogram("psring_server_staleness", "",
-                    "Updates applied between handing out weights and the gradient that was computed on them.",
-                    bounds, counts, sum);
+                    "Updates between sending weights and applying the gradient computed on them.", bounds,
+                    counts, sum);
   return metrics.Text();
+}
+
+ServerResult ResultOf(int server, const ServerStats& stats) {
+  return {.server = server,
+          .pushes = stats.pushes,
+          .payload_rx_bytes = stats.payload.payload_rx_bytes,
+          .payload_tx_bytes = stats.payload.payload_tx_bytes,
+          .staleness_histogram = stats.staleness_histogram,
+          .dropped_gradients = stats.dropped_gradients,
+          .restarts = stats.restarts,
+          .lost_updates = stats.lost_updates,
+          .lost_workers = stats.lost_workers,
+          .lost_at_step = stats.lost_at_step,
+          .peak_memory_mb = PeakMemoryMb()};
 }
 
 }  // namespace psring

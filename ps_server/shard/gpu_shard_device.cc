@@ -1,4 +1,4 @@
-#include "ps_server/shard/gpu_shard_device.h"
+// A shard on a GPU.
 
 #include <algorithm>
 #include <cstring>
@@ -12,21 +12,22 @@
 #include "common/base/mutex.h"
 #include "common/device/host_view.h"
 #include "common/devices/make_ops.h"
+#include "ps_server/shard/shard_device.h"
 
 namespace psring {
 namespace {
 
-// Chunks on their way to and from the GPU: enough for a thread to gather the next while one is copied and one
-// is added, for several threads.
+// Chunks in transit to and from the GPU: enough for several threads that gather one while another is copied
+// and a third is added.
 constexpr size_t kSlots = 16;
-// Far beyond what a GPU needs for anything that is asked of it here.
+// Longer than any operation here takes.
 constexpr absl::Duration kStuck = absl::Minutes(1);
 
-// A chunk's stop between the network and the GPU.
+// Memory of one chunk in transit.
 struct Slot {
   std::byte* host;    // kChunkBytes, pinned
   std::byte* device;  // as many
-  Event done;         // nothing of the GPU uses it any more
+  Event done;         // after it the GPU does not use the slot
 };
 
 class GpuShardDevice : public ShardDevice {
@@ -84,7 +85,7 @@ class GpuShardDevice : public ShardDevice {
 
   absl::Status BringDown(ConstSpan from, void* to, bool pinned) override {
     if (pinned) return CopyDown(from.data, to, from.bytes()).Wait(absl::Now() + kStuck);
-    // A copy to memory that is not pinned would hold up whoever enqueues it.
+    // A copy to memory that is not pinned would block the thread that enqueues it.
     const auto* const begin = static_cast<const std::byte*>(from.data);
     for (size_t at = 0; at < from.bytes(); at += kChunkBytes) {
       const size_t bytes = std::min(kChunkBytes, from.bytes() - at);
@@ -97,7 +98,7 @@ class GpuShardDevice : public ShardDevice {
     return absl::OkStatus();
   }
 
-  // Where it is depends on what the GPU has found: the host looks for it only where there is one.
+  // The GPU finds whether there is one; then the host looks for the first.
   absl::StatusOr<std::optional<size_t>> FirstNotFinite(ConstSpan values, Lane&) override {
     {
       MutexLock one_at_a_time(results_mutex_);
@@ -138,7 +139,7 @@ class GpuShardDevice : public ShardDevice {
         up_(device.NewStream(StreamKind::kCompute, "shard up")),
         down_(device.NewStream(StreamKind::kCompute, "shard down")) {}
 
-  // The slot whose last use lies back the longest, for as long as this lives.
+  // Owns the slot that was used the longest time ago.
   class SlotLoan {
    public:
     explicit SlotLoan(GpuShardDevice& gpu) : gpu_(gpu) {
@@ -161,7 +162,7 @@ class GpuShardDevice : public ShardDevice {
     Slot slot_;
   };
 
-  // Looked at while it is in the cache: on its way it passes the processor anyway.
+  // Checks the values while they are in the cache.
   static std::optional<size_t> Gather(DType type, Pieces payload, std::byte* to, Finite finite) {
     if (type == DType::kFloat32) return SetPieces(type, payload, reinterpret_cast<float*>(to), finite);
     CopyPieces(payload, to);
@@ -188,8 +189,8 @@ class GpuShardDevice : public ShardDevice {
   std::optional<DeviceValue<uint32_t>> found_;
 
   Mutex streams_mutex_;
-  std::unique_ptr<Ops> ops_;  // on kernels_ alone
-  // Last: they end first, and wait for what uses the above.
+  std::unique_ptr<Ops> ops_;  // on kernels_
+  // Last: destroyed first, when they wait for work that uses the members above.
   const std::unique_ptr<Stream> kernels_ ABSL_PT_GUARDED_BY(streams_mutex_);
   const std::unique_ptr<Stream> up_ ABSL_PT_GUARDED_BY(streams_mutex_);
   const std::unique_ptr<Stream> down_ ABSL_PT_GUARDED_BY(streams_mutex_);

@@ -1,5 +1,4 @@
-// Threads that help whoever has work that can be cut into items: an update of many megabytes is bound by
-// memory, which one core does not fill.
+// Threads that share the parts of an update, which is limited by memory bandwidth that one core does not use.
 #pragma once
 
 #include <atomic>
@@ -13,13 +12,13 @@ namespace psring {
 
 class Helpers {
  public:
-  // `threads`: beside the caller's own. They are started with the first work that has more than one item.
+  // `threads`: in addition to the caller's. They start with the first call that has more than one item.
   explicit Helpers(int threads) : threads_wanted_(threads) {}
   ~Helpers();
 
-  // Calls work(item, thread) for every item below `count` and returns when all is done. Items are taken in
-  // ascending order. `thread` is 0 for the caller and 1, 2, ... for helpers: no two calls with the same one
-  // run at once. Thread-safe; while somebody else is being helped a caller does its work alone.
+  // Calls work(item, thread) for every item below `count`, starting in ascending order, and returns when all
+  // have returned. `thread`: 0 for the caller, 1, 2, ... for helpers; no two calls with the same one run
+  // concurrently. Thread-safe: while another caller has the helpers, the calling thread does all of its work.
   void ForEach(int count, const std::function<void(int item, int thread)>& work);
 
  private:
@@ -33,8 +32,8 @@ class Helpers {
   void Help(int thread);
 
   const int threads_wanted_;
-  std::atomic<bool> taken_{false};    // somebody is being helped
-  std::vector<std::thread> threads_;  // made by who has taken them
+  std::atomic<bool> taken_{false};    // a caller has the helpers
+  std::vector<std::thread> threads_;  // created by that caller
   Mutex mutex_;
   CondVar begun_, left_;
   Job* job_ ABSL_GUARDED_BY(mutex_) = nullptr;

@@ -34,7 +34,7 @@ JobMemory MemoryOf(const ServerJob& job, bool device_is_host) {
   const size_t slots = OptimizerSlots(job.optimizer.kind).size();
   const double buckets = static_cast<double>(job.buckets.size());
   JobMemory need{.on_device = weights * static_cast<double>(1 + (HasSum(job) ? 1 : 0) + slots)};
-  // The copy that the job starts with, and of weights on a GPU the pinned one.
+  // The copy with which the job starts; with weights on a GPU also a pinned copy.
   need.on_host = weights * (device_is_host ? 1 : 2) +
                  buckets * (kBytesPerBucket + kBytesPerBucketAndWorker * static_cast<double>(job.workers));
   if (!device_is_host) return need;

@@ -1,4 +1,4 @@
-// What a job takes of a server's memory, computed before any of it is allocated.
+// How much of a server's memory a job needs, computed before any of it is allocated.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace psring {
 
-// In bytes; floating point, so that no number of parameters overflows.
+// In bytes; floating point, because an integer could overflow.
 struct JobMemory {
-  double on_device = 0;  // weights, gradient sum, optimizer state; with `device_is_host` all of it
+  double on_device = 0;  // weights, gradient sum, optimizer state; with `device_is_host` everything
   double on_host = 0;    // copies of the weights to send, state of each bucket and worker
 };
 
-// What is allocated for certain; pushes on their way come on top. Pure.
+// What is always allocated; staged pushes need more. Pure.
 JobMemory MemoryOf(const ServerJob& job, bool device_is_host);
 
 // "the parameter server needs 12.0 MiB for 1048576 parameters (weights, sum, 1 x optimizer state) in 3

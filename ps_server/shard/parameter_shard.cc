@@ -12,29 +12,22 @@
 
 namespace psring {
 
-Accumulation AccumulationOf(const ServerJob& job) {
-  const absl::StatusOr<WaitingRule> rule = ParseWaitingRule(job.consistency, job.workers);
-  if (rule.ok() && rule->each_alone()) return Accumulation::kEachAlone;
-  return job.deterministic ? Accumulation::kSumInOrder : Accumulation::kSum;
-}
-
 namespace {
 
+// `job` is valid.
+WaitingRule RuleOf(const ServerJob& job) {
+  return ParseWaitingRule(job.consistency, job.workers).value_or(WaitingRule{});
+}
+
 // Some workers may be two updates ahead of one that still receives.
-bool SendsCopies(const ServerJob& job) {
-  const absl::StatusOr<WaitingRule> rule = ParseWaitingRule(job.consistency, job.workers);
-  return rule.ok() && (rule->each_alone() || (rule->kind == WaitingRule::Kind::kBackup && rule->number > 0));
+bool SendsCopies(const WaitingRule& rule) {
+  return rule.each_alone() || (rule.kind == WaitingRule::Kind::kBackup && rule.number > 0);
 }
 
-bool IsBounded(const ServerJob& job) {
-  const absl::StatusOr<WaitingRule> rule = ParseWaitingRule(job.consistency, job.workers);
-  return rule.ok() && rule->kind == WaitingRule::Kind::kBoundedStaleness;
-}
-
-// Gradients that are read side by side in one pass; more are added up as they arrive.
+// Gradients that are read together in one pass; more are added as they arrive.
 constexpr ptrdiff_t kMostBorrowed = 4;
 
-// Room for one push at least; serial: for a whole gradient.
+// At least one push; serial: a whole gradient.
 size_t Window(const ServerJob& job, size_t wanted) {
   size_t most = 0, all = 0;
   for (const Bucket& bucket : job.buckets) {
@@ -45,6 +38,11 @@ size_t Window(const ServerJob& job, size_t wanted) {
 }
 
 }  // namespace
+
+Accumulation AccumulationOf(const ServerJob& job) {
+  if (RuleOf(job).each_alone()) return Accumulation::kEachAlone;
+  return job.deterministic ? Accumulation::kSumInOrder : Accumulation::kSum;
+}
 
 absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(const ServerJob& job, Device& device,
                                                                        const ShardOptions& options) {
@@ -84,8 +82,8 @@ ParameterShard::ParameterShard(const ServerJob& job, Device& device, Optimizer o
                                const ShardOptions& options)
     : accumulation_(AccumulationOf(job)),
       wire_(job.wire),
-      sends_copies_(SendsCopies(job)),
-      bounded_(IsBounded(job)),
+      sends_copies_(SendsCopies(RuleOf(job))),
+      bounded_(RuleOf(job).kind == WaitingRule::Kind::kBoundedStaleness),
       serial_(job.serial),
       finite_(options.reject_nonfinite ? Finite::kRequired : Finite::kAny),
       schedule_(job.schedule),
@@ -109,35 +107,16 @@ ParameterShard::ParameterShard(const ServerJob& job, Device& device, Optimizer o
   }
 }
 
-Span ParameterShard::WeightsOf(const BucketState& bucket) const {
-  return weights_->span().Slice(bucket.place.first, bucket.place.count);
+Span ParameterShard::ValuesOf(const BucketState& bucket, int slot) const {
+  const Span all = slot == 0 ? weights_->span() : optimizer_.slots()[static_cast<size_t>(slot) - 1];
+  return all.Slice(bucket.place.first, bucket.place.count);
 }
 
-absl::Status ParameterShard::SetWeights(int bucket, size_t offset, Pieces payload) {
+absl::Status ParameterShard::SetValues(int slot, int bucket, size_t offset, Pieces payload) {
   const Span part =
-      WeightsOf(buckets_[bucket]).Slice(offset / sizeof(float), TotalBytes(payload) / sizeof(float));
-  buckets_[bucket].handed_out = false;
+      ValuesOf(buckets_[bucket], slot).Slice(offset / sizeof(float), TotalBytes(payload) / sizeof(float));
+  if (slot == 0) buckets_[bucket].handed_out = false;
   return on_device_->TakeIn(ShardDevice::Take::kSet, DType::kFloat32, payload, part, Finite::kAny).status();
-}
-
-absl::Status ParameterShard::SetSlot(int slot, int bucket, size_t offset, Pieces payload) {
-  const Bucket& place = buckets_[bucket].place;
-  const Span part = optimizer_.slots()[static_cast<size_t>(slot)]
-                        .Slice(place.first, place.count)
-                        .Slice(offset / sizeof(float), TotalBytes(payload) / sizeof(float));
-  return on_device_->TakeIn(ShardDevice::Take::kSet, DType::kFloat32, payload, part, Finite::kAny).status();
-}
-
-absl::Status ParameterShard::SetFloats(Span to, const float* values) {
-  const Bytes all = std::as_bytes(std::span(values, to.count));
-  for (size_t at = 0; at < all.size(); at += kChunkBytes) {
-    const Bytes chunk = all.subspan(at, ChunkLength(all.size(), at));
-    const Span part = to.Slice(at / sizeof(float), chunk.size() / sizeof(float));
-    PSRING_RETURN_IF_ERROR(
-        on_device_->TakeIn(ShardDevice::Take::kSet, DType::kFloat32, {&chunk, 1}, part, Finite::kAny)
-            .status());
-  }
-  return absl::OkStatus();
 }
 
 StagingPool::Share ParameterShard::Reserve(int worker, int bucket, int64_t step) {
@@ -210,7 +189,7 @@ absl::StatusOr<ParameterShard::Added> ParameterShard::AddChunk(int worker, int b
 
 uint64_t ParameterShard::Reset(int bucket) {
   BucketState& state = buckets_[bucket];
-  // First, so that whoever comes to a chunk that is emptied already knows that it must not add to it.
+  // First, so that a thread that reaches an emptied chunk does not add to it.
   const uint64_t resets = ++state.resets;
   if (accumulation_ == Accumulation::kSum) MarkSum(bucket, /*started=*/false);
   return resets;
@@ -220,7 +199,7 @@ void ParameterShard::MarkSum(int bucket, bool started) {
   for (size_t i = 0; i <= bucket_bytes(bucket) / kChunkBytes; ++i) {
     MutexLock lock(buckets_[bucket].chunks[i].mutex);
     buckets_[bucket].chunks[i].started = started;
-    if (i == 0) std::ranges::fill(buckets_[bucket].borrowed, Whole{});
+    if (i == 0) std::ranges::fill(buckets_[bucket].borrowed, WholeGradient{});
   }
 }
 
@@ -239,38 +218,34 @@ size_t ParameterShard::value_count() const {
 }
 
 absl::Status ParameterShard::SaveBucket(int bucket, float* values) const {
-  const Bucket& place = buckets_[bucket].place;
-  const size_t count = weights_->span().count;
-  std::vector<Span> parts = optimizer_.slots();
-  parts.insert(parts.begin(), weights_->span());
-  for (size_t i = 0; i < parts.size(); ++i) {
-    PSRING_RETURN_IF_ERROR(on_device_->BringDown(parts[i].Slice(place.first, place.count),
-                                                 values + i * count + place.first, /*pinned=*/false));
+  const BucketState& state = buckets_[bucket];
+  values += state.place.first;
+  for (int slot = 0; slot <= slots(); ++slot, values += parameters_) {
+    PSRING_RETURN_IF_ERROR(on_device_->BringDown(ValuesOf(state, slot), values, /*pinned=*/false));
   }
   return absl::OkStatus();
 }
 
 absl::Status ParameterShard::LoadBucket(int bucket, const float* values) {
-  const Bucket& place = buckets_[bucket].place;
-  const size_t count = weights_->span().count;
-  std::vector<Span> parts = optimizer_.slots();
-  parts.insert(parts.begin(), weights_->span());
-  for (size_t i = 0; i < parts.size(); ++i) {
-    PSRING_RETURN_IF_ERROR(
-        SetFloats(parts[i].Slice(place.first, place.count), values + i * count + place.first));
+  values += buckets_[bucket].place.first;
+  for (int slot = 0; slot <= slots(); ++slot, values += parameters_) {
+    const Bytes all = std::as_bytes(std::span(values, buckets_[bucket].place.count));
+    for (size_t at = 0; at < all.size(); at += kChunkBytes) {
+      const Bytes chunk = all.subspan(at, ChunkLength(all.size(), at));
+      PSRING_RETURN_IF_ERROR(SetValues(slot, bucket, at, {&chunk, 1}));
+    }
   }
-  buckets_[bucket].handed_out = false;
   return absl::OkStatus();
 }
 
-absl::StatusOr<ParameterShard::Added> ParameterShard::AddWhole(int worker, int bucket, const Whole& whole,
-                                                               Lane& lane, uint64_t resets) {
+absl::StatusOr<ParameterShard::Added> ParameterShard::AddWhole(int worker, int bucket,
+                                                               const WholeGradient& whole, Lane& lane,
+                                                               uint64_t resets) {
   const Bytes gradient = whole.gradient;
   const ConstSpan values(gradient.data(), gradient.size() / SizeOf(wire_), wire_);
-  // Nobody reads it before this push is complete.
   const bool borrowed = borrows({.whole = true, .on_gpu = whole.on_gpu, .stays = whole.keep != nullptr}) &&
                         Borrow(worker, bucket, whole, resets);
-  // What is not added at once is looked at before any of it is; so is what stands on a GPU.
+  // Gradients on the GPU, and those that are not added now, are checked before any of it is added.
   if (finite_ == Finite::kRequired && (borrowed || whole.on_gpu)) {
     Added added;
     PSRING_ASSIGN_OR_RETURN(added.not_finite, on_device_->FirstNotFinite(values, lane));
@@ -289,21 +264,20 @@ absl::StatusOr<ParameterShard::Added> ParameterShard::AddWhole(int worker, int b
   return Added{};
 }
 
-bool ParameterShard::Borrow(int worker, int bucket, const Whole& whole, uint64_t resets) {
+bool ParameterShard::Borrow(int worker, int bucket, const WholeGradient& whole, uint64_t resets) {
   BucketState& state = buckets_[bucket];
   if (accumulation_ != Accumulation::kSum) {
     state.borrowed[worker] = whole;
     return true;
   }
   MutexLock lock(state.chunks[0].mutex);
-  const auto stands = [](const Whole& other) { return other.gradient.data() != nullptr; };
+  const auto stands = [](const WholeGradient& other) { return other.gradient.data() != nullptr; };
   if (state.resets != resets || std::ranges::count_if(state.borrowed, stands) == kMostBorrowed) return false;
   state.borrowed[worker] = whole;
   return true;
 }
 
-// Chunks that already hold somebody's gradient, and those that do not, each in as few kernels as there are
-// runs of them: one, as a rule.
+// One kernel for each run of chunks that contain a gradient already, or do not: usually one.
 absl::StatusOr<ParameterShard::Added> ParameterShard::AddOnGpu(int worker, int bucket, ConstSpan gradient,
                                                                Lane& lane, uint64_t resets) {
   BucketState& state = buckets_[bucket];
@@ -345,9 +319,9 @@ absl::StatusOr<ParameterShard::Added> ParameterShard::AddOnGpu(int worker, int b
   return Added{};
 }
 
-absl::StatusOr<Snapshot> ParameterShard::Read(int bucket, Lane&) {
+absl::StatusOr<Snapshot> ParameterShard::Read(int bucket) {
   BucketState& state = buckets_[bucket];
-  const Span weights = WeightsOf(state);
+  const Span weights = ValuesOf(state);
   if (!sends_copies_) {
     const Span handed = host_weights_->span().Slice(state.place.first, state.place.count);
     if (!on_host_ && !std::exchange(state.handed_out, true)) {
@@ -365,30 +339,19 @@ absl::StatusOr<Snapshot> ParameterShard::Read(int bucket, Lane&) {
   return Snapshot{copied, std::move(copy)};
 }
 
-absl::Status ParameterShard::CopyWeightsTo(int bucket, std::byte* to) const {
-  return on_device_->BringDown(WeightsOf(buckets_[bucket]), to, /*pinned=*/false);
-}
-
-absl::Status ParameterShard::CopyWeightsToGpu(int bucket, std::byte* to, Lane& lane) const {
-  const Span weights = WeightsOf(buckets_[bucket]);
+absl::Status ParameterShard::CopyWeightsTo(int bucket, std::byte* to, bool on_gpu, Lane& lane) const {
+  const Span weights = ValuesOf(buckets_[bucket]);
+  if (!on_gpu) return on_device_->BringDown(weights, to, /*pinned=*/false);
   return on_device_->Compute(lane,
                              [&](Ops&, Stream& stream) { stream.Copy(to, weights.data, weights.bytes()); });
 }
 
-absl::StatusOr<Snapshot> ParameterShard::CopyOf(ConstSpan values) const {
+absl::StatusOr<Snapshot> ParameterShard::Copy(int bucket, int slot) const {
+  const Span values = ValuesOf(buckets_[bucket], slot);
   PSRING_ASSIGN_OR_RETURN(Buffer buffer, MakeCpuDevice()->Allocate(values.bytes()));
   PSRING_RETURN_IF_ERROR(on_device_->BringDown(values, buffer.data(), /*pinned=*/false));
   auto copy = std::make_shared<Buffer>(std::move(buffer));
   return Snapshot{{copy->data(), values.count}, copy};
-}
-
-absl::StatusOr<Snapshot> ParameterShard::CopyWeights(int bucket) const {
-  return CopyOf(WeightsOf(buckets_[bucket]));
-}
-
-absl::StatusOr<Snapshot> ParameterShard::CopySlot(int slot, int bucket) const {
-  const Bucket& place = buckets_[bucket].place;
-  return CopyOf(optimizer_.slots()[static_cast<size_t>(slot)].Slice(place.first, place.count));
 }
 
 }  // namespace psring

@@ -1,5 +1,4 @@
-// How pushes become an update: where they stand, in one pass through memory.
-
+// How pushes become an update, in one pass through memory.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -13,9 +12,9 @@
 namespace psring {
 namespace {
 
-constexpr size_t kBlock = 4096;  // floats: a first cache holds what is made of them
+constexpr size_t kBlock = 4096;  // floats, whose results fit into a first-level cache
 
-// Adds up terms from left to right, a range at a time; one thread's.
+// Adds terms from left to right, one range at a time. For one thread.
 class TermSum {
  public:
   explicit TermSum(std::span<const float* const> terms) : terms_(terms), from_(terms.size()) {}
@@ -37,7 +36,7 @@ std::vector<const float*> ParameterShard::TermsOf(BucketState& state, std::span<
   if (accumulation_ == Accumulation::kSum) {
     MutexLock lock(state.chunks[0].mutex);
     if (state.chunks[0].started) terms.push_back(sum_.span().floats() + state.place.first);
-    for (const Whole& whole : state.borrowed) {
+    for (const WholeGradient& whole : state.borrowed) {
       if (whole.gradient.data() != nullptr) {
         terms.push_back(reinterpret_cast<const float*>(whole.gradient.data()));
       }
@@ -93,9 +92,9 @@ absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int
                                    const Factors& factors, Lane& lane, const Outlets& outlets) {
   BucketState& state = buckets_[bucket];
   const double learning_rate = LearningRate(schedule_, state.samples_applied) * factors.rate;
-  const Span weights = WeightsOf(state);
+  const Span weights = ValuesOf(state);
   const auto step = [&](size_t first, ConstSpan gradient, Ops& ops, Stream& stream) {
-    // A short last batch may leave a worker without samples: its push then says nothing about the weights.
+    // A short last batch may leave a worker without samples.
     if (samples == 0) return;
     optimizer_.Apply(state.place.first + first, weights.Slice(first, gradient.count), gradient, samples,
                      learning_rate, version, ops, stream, factors.gradient);
@@ -110,7 +109,7 @@ absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int
         on_device_->Compute(lane, [&](Ops& ops, Stream& stream) { step(0, gradient, ops, stream); }));
     outlets.made(bucket_bytes(bucket));
   } else {
-    // All of it in one pass through memory: what is made of a block is done while it is in the first cache.
+    // One pass through memory: a block is added, applied and copied while it is in the first-level cache.
     const auto part = [&](size_t begin, size_t count, Ops& ops, Stream& stream) {
       float sum[kBlock];
       TermSum term_sum(terms);
@@ -134,7 +133,7 @@ absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int
   state.reduced = false;
   state.handed_out = false;
   state.samples_applied += std::min(samples, INT64_MAX - state.samples_applied);
-  // The pushes have been read by now: their buffers may go back, or serve the answers.
+  // The pushes have been read: their buffers are freed, or used for the answers.
   if (accumulation_ == Accumulation::kEachAlone) {
     state.spare = std::exchange(state.staged[workers.front()], {});
   } else if (accumulation_ == Accumulation::kSumInOrder) {

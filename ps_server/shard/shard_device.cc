@@ -9,7 +9,6 @@
 #include "common/base/mutex.h"
 #include "common/devices/make_ops.h"
 #include "common/ops/gradient_norm.h"
-#include "ps_server/shard/gpu_shard_device.h"
 #include "ps_server/shard/helpers.h"
 
 namespace psring {
@@ -17,7 +16,7 @@ namespace {
 
 constexpr size_t kPart = kChunkBytes / sizeof(float);
 
-// One core does not fill a memory bus, and a few do.
+// A few cores use all of the memory bandwidth; one does not.
 int HelpersWanted() { return std::clamp(static_cast<int>(AllowedCores().size()), 1, 4) - 1; }
 
 class HostShardDevice : public ShardDevice {
@@ -82,7 +81,7 @@ class HostShardDevice : public ShardDevice {
 
   static int PartsOf(size_t count) { return static_cast<int>((count + kPart - 1) / kPart); }
 
-  // Parts are done in any order, and told in ascending order.
+  // Parts complete in any order, and are reported in ascending order.
   class Progress {
    public:
     Progress(size_t count, const Made& made)

@@ -1,10 +1,9 @@
-// Where a shard's numbers live, and who computes with them there.
+// Where a shard's values are, and what computes with them.
 //
-// In the host's memory whoever calls does the work, on its own thread, and has help with what is large. On a
-// GPU a gradient's chunk is gathered in pinned memory, goes up on a stream for copies and is added by a
-// kernel while the next chunk is received; weights come down on a third stream. All kernels are on one
-// stream: so chunks of different workers are added one after the other, and an update comes after what it is
-// made of.
+// In the host's memory the calling thread does the work, with helpers for what is large. On a GPU a chunk is
+// gathered in pinned memory, copied on one stream and added by a kernel while the next one is received;
+// weights are copied back on a third stream. All kernels run on one stream, so chunks of different workers
+// are added one after the other, and an update runs after the additions that it needs.
 #pragma once
 
 #include <cstddef>
@@ -16,53 +15,52 @@
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
 #include "common/ops/ops.h"
-#include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/pieces.h"
 
 namespace psring {
 
-// What one thread computes with.
+// Of one thread.
 struct Lane {
   std::unique_ptr<Ops> ops;
   std::unique_ptr<Stream> stream;  // kCompute
 };
 
-// Thread-safe, but that one thread at a time writes to a place. After an error of the device every call
+// Thread-safe; one thread at a time writes to a range of memory. After an error of the device every call
 // fails.
 class ShardDevice {
  public:
-  virtual ~ShardDevice() = default;  // waits for what is under way
+  virtual ~ShardDevice() = default;  // waits for work in progress
 
   enum class Take { kSet, kAdd };
 
-  // `to` = (kSet) or += the values of `payload`, at most kChunkBytes of `type`. The pieces may go when this
-  // returns; what is asked of this device afterwards sees the result. kRequired: the first element that is
-  // NaN or infinite, where there is one; part of what is before it may have been taken.
+  // `to` = (kSet) or += (kAdd) the values of `payload`, at most kChunkBytes of `type`. The pieces are not
+  // used after the call; later calls see the result. kRequired: returns the first element that is NaN or
+  // infinite, if there is one; earlier ones may have been taken.
   virtual absl::StatusOr<std::optional<size_t>> TakeIn(Take how, DType type, Pieces payload, Span to,
                                                        Finite finite) = 0;
 
-  // `work` enqueues on the stream it is given, and is done when this returns. On a GPU one at a time.
+  // `work` enqueues on its stream, and is complete when this returns. On a GPU one at a time.
   virtual absl::Status Compute(Lane& lane, const std::function<void(Ops&, Stream&)>& work) = 0;
 
-  // Work on `count` floats whose parts do not depend on each other: `work` gets all of them, in parts. In the
-  // host's memory these are kChunkBytes each, and those of one call are shared out among several threads.
-  // `made(end)` says that everything before `end` is done: in ascending order, one call at a time, from any
-  // of these threads, the last one with `count`.
+  // Work on `count` floats that are independent of each other, in parts. In the host's memory a part is
+  // kChunkBytes, and several threads share the parts of a call. `made(end)` states that everything before
+  // `end` is complete: in ascending order, one call at a time, from any of these threads; last with `count`.
   using Part = std::function<void(size_t first, size_t count, Ops& ops, Stream& stream)>;
   using Made = std::function<void(size_t end)>;
   virtual absl::Status ComputeInParts(Lane& lane, size_t count, const Part& work, const Made& made) = 0;
 
-  // Into the host's memory. `pinned`: memory of AllocateOnHost, which needs no stop on the way.
+  // Copies to the host's memory. `pinned`: `to` is memory of AllocateOnHost, so no other copy is needed.
   virtual absl::Status BringDown(ConstSpan from, void* to, bool pinned) = 0;
 
-  // Of values where this computes: which is the first that is NaN or infinite.
+  // The first of `values`, in this device's memory, that is NaN or infinite.
   virtual absl::StatusOr<std::optional<size_t>> FirstNotFinite(ConstSpan values, Lane& lane) = 0;
 
-  // The squares of `values`, added up.
   virtual absl::StatusOr<double> SumOfSquares(ConstSpan values, Lane& lane) = 0;
 };
 
 // For `device`, which must outlive it.
 absl::StatusOr<std::unique_ptr<ShardDevice>> MakeShardDevice(Device& device);
+// gpu_shard_device.cc; for a device whose memory the host cannot read. Uses the Device interface, not CUDA.
+absl::StatusOr<std::unique_ptr<ShardDevice>> MakeGpuShardDevice(Device& device);
 
 }  // namespace psring

@@ -54,7 +54,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> StagingPool::Take(Share share, size_t by
   auto buffer = std::make_unique<Buffer>();
   bool found = false;
   {
-    std::vector<Buffer> superfluous;  // freed out of the lock, and before more is allocated
+    std::vector<Buffer> superfluous;  // freed without the lock, before more is allocated
     MutexLock lock(mutex_);
     if (const auto same = idle_.find(bytes); same != idle_.end()) {
       *buffer = std::move(idle_.extract(same).mapped());
@@ -78,7 +78,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> StagingPool::Take(Share share, size_t by
     }
     *buffer = std::move(fresh).value();
   }
-  // The buffer is back before its share is.
+  // Returns the buffer before its share.
   return std::shared_ptr<Buffer>(buffer.release(),
                                  [pool = shared_from_this(), share = std::move(share)](Buffer* used) mutable {
                                    pool->Return(std::move(*used));

@@ -1,10 +1,8 @@
-// Memory for exchanges on their way: a *window* of so many bytes, which all workers share however many there
-// are, and buffers in it that are used again and again (memory that is kept beats memory that is mapped per
-// push).
+// Memory for exchanges in transit: a *window* of fixed size, shared by all workers, and buffers in it that
+// are reused (which is faster than mapping memory for each push).
 //
-// A *share* is room in the window; buffers are taken within one. Whoever finds no room for what it needs
-// stands in line, and is called when its turn has come. First come, first served: somebody who needs much is
-// not overtaken for ever by those who need little.
+// A *share* is part of the window; buffers are taken within one. If there is no memory for a share, the
+// worker waits in a queue, first come, first served, so that small requests do not delay a large one forever.
 #pragma once
 
 #include <deque>
@@ -19,41 +17,39 @@
 
 namespace psring {
 
-// Thread-safe. Owned by shared_ptr; a share or buffer that is still out keeps its pool alive. The device
-// outlives all.
+// Thread-safe. Owned by shared_ptr; shares and buffers keep their pool alive. The device outlives all.
 class StagingPool : public std::enable_shared_from_this<StagingPool> {
  public:
-  // kPinned: of the host, for the device's copies (AllocateOnHost).
+  // kPinned: host memory for the device's copies (AllocateOnHost).
   enum class Memory { kOfDevice, kPinned };
   StagingPool(Device& device, size_t window, Memory memory = Memory::kOfDevice)
       : device_(device), memory_(memory), window_(window) {}
 
-  // Room in the window, until its last owner lets go of it, on whatever thread.
+  // Part of the window until its last owner releases it, on any thread.
   using Share = std::shared_ptr<const void>;
 
-  // For `who`; `bytes` are at most the window. Null: not now. Then `who` stands in line; AwaitCall names it
-  // once it may ask again, and nobody gets anything before it.
+  // `bytes`: at most the window. Null: not now; `who` is in the queue, AwaitCall returns it when it may try
+  // again, and no later one gets a share before it.
   Share Reserve(int who, size_t bytes);
-  // Also beyond the window: for those that cannot wait.
+  // Also beyond the window: for callers that must not wait.
   Share ReserveAnyway(size_t bytes);
   void LeaveLine(int who);
 
-  // A buffer within `share` (of this pool, or of one whose window stands for both), which lives as long as
-  // it. Contents are whatever was left in it. No more is ever
-  // allocated, idle buffers included, than the window or what is reserved.
+  // A buffer within `share` (of this pool, or of another with the same shares), which it keeps. Its contents
+  // are undefined. Allocated memory, idle buffers included, does not exceed the window or what is reserved.
   absl::StatusOr<std::shared_ptr<Buffer>> Take(Share share, size_t bytes);
 
-  // `buffer`, for somebody who reads it: until this is let go of, `reader` is among the readers().
+  // `buffer`, for a reader: until the result is released, `reader` is among the readers().
   std::shared_ptr<const void> Lend(std::shared_ptr<const void> buffer, int reader);
 
-  // The next of those in line whose turn has come, once each; waits for one. Nothing after Close.
+  // Waits until the first in the queue may try again, and returns it once. Nothing after Close.
   std::optional<int> AwaitCall();
   void Close();
 
   size_t window() const { return window_; }
   std::vector<int> in_line() const;
   std::vector<int> readers() const;
-  size_t peak_bytes() const;  // the most that was ever allocated at once
+  size_t peak_bytes() const;  // the maximum of allocated memory
 
  private:
   struct Waiting {

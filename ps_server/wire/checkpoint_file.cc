@@ -109,7 +109,7 @@ class Folder : public CheckpointStore {
       : folder_(folder), prefix_(absl::StrCat("server", server, "-step")), kept_(servers > 1 ? 3 : 2) {}
 
   absl::Status Save(const Checkpoint& checkpoint) override {
-    const std::string path = absl::StrCat(folder_, "/", prefix_, checkpoint.step, kEnding);
+    const std::string path = PathOf(checkpoint.step);
     const std::string beside = path + ".part";
     const int fd = open(beside.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
     if (fd < 0) return FileError("write", beside);
@@ -185,16 +185,17 @@ class Folder : public CheckpointStore {
     PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
     absl::string_view rest = text;
     uint64_t length = 0;
-    if (!absl::ConsumePrefix(&rest, kMagic)) return damaged("it is no checkpoint of this psring");
-    if (rest.size() < sizeof(length)) return damaged("it ends early");
+    if (!absl::ConsumePrefix(&rest, kMagic))
+      return damaged("it is not a checkpoint of this version of psring");
+    if (rest.size() < sizeof(length)) return damaged("it is truncated");
     memcpy(&length, rest.data(), sizeof(length));
     rest.remove_prefix(sizeof(length));
-    if (rest.size() < length) return damaged("it ends early");
+    if (rest.size() < length) return damaged("it is truncated");
     const std::string header(rest.substr(0, length));
     rest.remove_prefix(length);
     proto::Checkpoint sizes;
     if (!sizes.ParseFromString(header) || rest.size() != sizes.values() * sizeof(float) + kHashBytes) {
-      return damaged("it ends early");
+      return damaged("it is truncated");
     }
     absl::StatusOr<Checkpoint> checkpoint = DecodeHeader(header);
     if (!checkpoint.ok()) return damaged(checkpoint.status().message());

@@ -1,12 +1,10 @@
-// Checkpoints as files of a folder: server<s>-step<n>.checkpoint, a header in Protocol Buffers
-// (proto/checkpoint.proto), the floats, and a hash of both. A file is written beside its place, forced to the
-// disk and renamed, so that there is a whole one or none.
+// Checkpoints as files server<s>-step<n>.checkpoint: a header in Protocol Buffers (proto/checkpoint.proto),
+// the floats, and a hash of both. A file is written under a temporary name, flushed to disk and renamed, so
+// it is complete or does not exist.
 //
-// The newest two are kept, and of several servers three. For servers take a checkpoint at the same steps, k
-// apart, but one may be slower to write it: when it hands one over (parameter_server_checkpoint.cc) it has
-// the one before on the disk, and no other server makes the next before that. So where one has kept nothing
-// newer than step n, no other has yet written more than n + k and n + 2k, and the three are n, n + k and n +
-// 2k.
+// The newest two are kept; with several servers three. Servers take checkpoints at the same steps, k apart. A
+// server has written one before it hands over the next (checkpointing.h), and no other server makes the step
+// after that before. So if the newest of one is of step n, the others have none after n + 2k, and keep n.
 #pragma once
 
 #include <memory>
@@ -17,8 +15,7 @@
 
 namespace psring {
 
-// Makes the folder where it is missing. `server`: the shard's number. Load: a file that is damaged is passed
-// over for the one before it; DataLoss where all are.
+// Creates the folder if it is missing. Load skips damaged files; DataLoss if all are.
 absl::StatusOr<std::unique_ptr<CheckpointStore>> OpenCheckpointFolder(const std::string& folder, int server,
                                                                       int servers = 1);
 

@@ -11,20 +11,14 @@
 #include "common/base/check.h"
 #include "common/net/random_token.h"
 #include "ps_server/wire/own_sockets.h"
-#include "ps_server/wire/shared_payload.h"
 
 namespace psring {
-namespace {
-
-uint64_t NewSession() { return KernelRandom() | 1; }  // never 0
-
-}  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> GrpcClient::Dial(const std::string& address,
                                                                 absl::Time deadline) const {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxMessageBytes);
-  // The server says when a worker keeps the others waiting; these find a server that says nothing any more.
+  // Find a server that does not respond. (The server itself reports workers that keep others waiting.)
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
@@ -32,7 +26,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> GrpcClient::Dial(const std::strin
 }
 
 GrpcClient::GrpcClient(const std::string& address, GrpcClientOptions options)
-    : options_(std::move(options)), session_id_(NewSession()), address_(address) {}
+    : options_(std::move(options)), session_id_(KernelRandom() | 1), address_(address) {}
 
 GrpcClient::~GrpcClient() {
   if (!thread_.joinable()) return;
@@ -64,7 +58,7 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuf
       }
       offer = offer_;
     }
-    PSRING_RETURN_IF_ERROR(session_.failure());
+    PSRING_RETURN_IF_ERROR(session_.state().failure);
     token =
         offer.has_value()
             ? HandOver(*offer, until)
@@ -92,12 +86,12 @@ absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, absl:
     memory_.reset();
   }
   const size_t bytes = static_cast<size_t>(session_.job().parameters) * sizeof(float);
-  const bool first = !session_.patience().has_value();
+  const bool first = !session_.state().patience.has_value();
   SharedSpan gradients = caller_.shared_gradients, weights = caller_.shared_weights;
   // The caller was told at the start where its gradients are read.
   if (options_.payload != Payload::kAuto || (!first && !on_gpu_)) gradients.on_gpu.clear();
   PSRING_ASSIGN_OR_RETURN(ClientMemory memory, ClientMemory::Create(gradients, weights, bytes));
-  PSRING_ASSIGN_OR_RETURN(HandedOver handed, memory.HandOver(offer, deadline));
+  PSRING_ASSIGN_OR_RETURN(HandedOver handed, HandOverMemory(offer, memory, deadline));
   if (!first && on_gpu_ && !handed.on_gpu) {
     return absl::FailedPreconditionError("the restarted server cannot reach this worker's GPU");
   }
@@ -109,13 +103,13 @@ absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, absl:
 }
 
 void GrpcClient::Introduce(const std::string& token) {
-  const bool again = session_.patience().has_value();
+  const bool again = session_.state().patience.has_value();
   auto join = std::make_shared<const std::string>(EncodeJoin({.worker = worker_,
                                                               .job = session_.job(),
                                                               .memory = token,
                                                               .session = session_id_,
                                                               .again = again,
-                                                              .epoch = session_.epoch()}));
+                                                              .epoch = session_.state().epoch}));
   Enqueue({.message = message::Join{}, .data = std::as_bytes(std::span(*join)), .keep = join});
   if (again || worker_ != 0) return;
   for (size_t slot = caller_.slots.size() + 1; slot-- > 0;) {  // the weights last: they start the job
@@ -130,7 +124,7 @@ void GrpcClient::Introduce(const std::string& token) {
 
 void GrpcClient::PushPull(const Exchange& exchange, Done done) {
   const ClientSession::ToSend to_send = session_.Add(exchange, std::move(done));
-  if (absl::Status failure = session_.failure(); !failure.ok()) {
+  if (absl::Status failure = session_.state().failure; !failure.ok()) {
     End(failure);
     Poke();
     return;
@@ -139,24 +133,24 @@ void GrpcClient::PushPull(const Exchange& exchange, Done done) {
   if (to_send == ClientSession::ToSend::kAnnouncement) {
     Send(message::Announcement{.step = exchange.step});
   }
-  if (session_.went_back_to().has_value()) Poke();  // it has ended already
+  if (session_.state().went_back_to.has_value()) Poke();  // it has ended already
 }
 
 absl::StatusOr<std::optional<int64_t>> GrpcClient::Barrier(int number, absl::Time deadline) {
   PSRING_RETURN_IF_ERROR(Ask(Question::kBarrier, message::Barrier{.number = number}, deadline,
                              "all workers to reach the barrier"));
-  return session_.went_back_to();
+  return session_.state().went_back_to;
 }
 
 absl::StatusOr<bool> GrpcClient::Read(const ReadRequest& request, absl::Time deadline) {
   session_.ExpectWeights(request.values, request.resumes);
   PSRING_RETURN_IF_ERROR(
       Ask(Question::kFetch, message::Fetch{.slot = request.slot}, deadline, "the server's weights"));
-  return !session_.went_back_to().has_value();
+  return !session_.state().went_back_to.has_value();
 }
 
 absl::Status GrpcClient::Leave(absl::Time deadline) {
-  left_sent_ = session_.connected();
+  left_sent_ = session_.state().connected;
   return Ask(Question::kLeave, message::Leave{}, deadline, "the confirmation that this worker leaves");
 }
 
@@ -166,7 +160,7 @@ absl::Status GrpcClient::Ask(Question question, const message::ToServer& message
   {
     MutexLock lock(mutex_);
     asked_ = Asked{.question = question, .message = message};
-    asked_sent_ = session_.connected() && EnqueueLocked({.message = message});
+    asked_sent_ = session_.state().connected && EnqueueLocked({.message = message});
   }
   absl::Status status = session_.Await(question, deadline + absl::Milliseconds(kServerSpeaksFirstMs),
                                        absl::StrCat(what, " (parameter server at ", address(), ")"));

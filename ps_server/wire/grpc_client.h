@@ -17,14 +17,43 @@
 #include <string>
 #include <thread>
 
+#include "absl/time/clock.h"
 #include "common/base/mutex.h"
 #include "ps_server/client/client_session.h"
 #include "ps_server/client/ps_client.h"
-#include "ps_server/wire/borrowers.h"
-#include "ps_server/wire/client_memory.h"
+#include "ps_server/wire/shared_payload.h"
 #include "ps_server/wire/wire.h"
 
 namespace psring {
+
+// Counts the slices of the caller's memory that gRPC holds. `done` runs only when there are none left.
+class Borrowers {
+ public:
+  // One more, until the last copy of the result is destroyed. `this` outlives it.
+  std::shared_ptr<const void> Add() {
+    MutexLock lock(mutex_);
+    ++count_;
+    return std::shared_ptr<const void>(this, [](const void* borrowers) {
+      Borrowers& self = *const_cast<Borrowers*>(static_cast<const Borrowers*>(borrowers));
+      MutexLock lock(self.mutex_);
+      if (--self.count_ == 0) self.none_.NotifyAll();
+    });
+  }
+  // False: there are some at `deadline`.
+  bool AwaitNone(absl::Time deadline) {
+    MutexLock lock(mutex_);
+    while (count_ > 0) {
+      if (absl::Now() >= deadline) return false;
+      none_.WaitUntil(mutex_, deadline);
+    }
+    return true;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar none_;
+  int count_ ABSL_GUARDED_BY(mutex_) = 0;
+};
 
 class GrpcClient : public OneServerClient {
  public:
@@ -39,17 +68,18 @@ class GrpcClient : public OneServerClient {
   absl::Status Leave(absl::Time deadline) override;
   void Abort(absl::Status why) override { End(why); }
   ClientStatus status() const override {
+    const ClientSession::State state = session_.state();
     return {.payload = on_gpu_   ? "cuda_ipc"
                        : shares_ ? "shm"
                                  : "grpc",
-            .start_step = session_.start_step(),
-            .traffic = session_.traffic()};
+            .start_step = state.start_step,
+            .traffic = state.traffic};
   }
   void SetListener(std::function<void(const message::ToWorker&)> listener) override {
     session_.SetListener(std::move(listener));
   }
   void Send(const message::ToServer& message) override {
-    if (session_.connected()) Enqueue({.message = session_.Addressed(message)});
+    if (session_.state().connected) Enqueue({.message = session_.Addressed(message)});
   }
 
  private:

@@ -62,7 +62,7 @@ void GrpcClient::OnPoked() {
   {
     MutexLock lock(mutex_);
     // OnOver does it when nobody borrows the gradients any more.
-    if (!over_ && !session_.failure().ok()) return;
+    if (!over_ && !session_.state().failure.ok()) return;
   }
   session_.EndExchanges();
 }
@@ -159,8 +159,8 @@ void GrpcClient::OnWelcome() {
   joined_again_ = true;
   {
     MutexLock lock(mutex_);
-    const bool moot =
-        asked_.has_value() && asked_->question == Question::kBarrier && session_.went_back_to().has_value();
+    const bool moot = asked_.has_value() && asked_->question == Question::kBarrier &&
+                      session_.state().went_back_to.has_value();
     if (asked_.has_value() && !asked_sent_ && !moot) {
       asked_sent_ = EnqueueLocked({.message = asked_->message});
       if (asked_->question == Question::kLeave) left_sent_ = asked_sent_;
@@ -196,15 +196,15 @@ void GrpcClient::OnOver() {
     writing_ = false;
   }
   borrowers_.AwaitNone(absl::Now() + absl::Seconds(10));
-  if (!session_.failure().ok() || !may_return || Patience() == absl::ZeroDuration()) return GiveUp(why);
-  const bool moved = session_.answers() != answers_when_lost_;
+  if (!session_.state().failure.ok() || !may_return || Patience() == absl::ZeroDuration()) return GiveUp(why);
+  const bool moved = session_.state().answers != answers_when_lost_;
   if (moved) {
     fruitless_ = 0;
   } else if (joined_again_) {
     ++fruitless_;
   }
   joined_again_ = false;
-  answers_when_lost_ = session_.answers();
+  answers_when_lost_ = session_.state().answers;
   if (fruitless_ > kMostFruitless) {
     const std::string push = session_.Overdue(absl::ZeroDuration());
     return GiveUp(absl::UnavailableError(
@@ -220,7 +220,7 @@ void GrpcClient::OnOver() {
   StayLost();
 }
 
-absl::Duration GrpcClient::Patience() const { return session_.patience().value_or(options_.patience); }
+absl::Duration GrpcClient::Patience() const { return session_.state().patience.value_or(options_.patience); }
 
 // Schedules the next attempt.
 void GrpcClient::StayLost() {
@@ -239,7 +239,7 @@ void GrpcClient::StayLost() {
 }
 
 void GrpcClient::TryToReconnect() {
-  if (absl::Status failure = session_.failure(); !failure.ok()) return GiveUp(failure);
+  if (absl::Status failure = session_.state().failure; !failure.ok()) return GiveUp(failure);
   std::string address = this->address();
   if (options_.find_again) {
     // If the address cannot be looked up, the server may still be at the old one.

@@ -71,7 +71,7 @@ void Port::Accept(const NextServer& next, LinkShaper* shaper) {
       continue;
     }
     if (errno == EINVAL) return;  // shut down
-    // No descriptor left: perhaps soon again.
+    // Out of descriptors or memory: retry soon.
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       absl::SleepFor(absl::Milliseconds(50));
     }

@@ -1,5 +1,5 @@
-// gRPC over sockets that are ours: the library opens its own with the system's congestion control, which on
-// loopback may halve what passes (common/net/tcp_socket.h says why).
+// gRPC over sockets that psring opens: gRPC's own use the system's congestion control, which on loopback may
+// halve the throughput (reasons: common/net/tcp_socket.h).
 #pragma once
 
 #include <functional>
@@ -22,23 +22,23 @@ class Server;
 
 namespace psring {
 
-// A channel over one connection to "host:port"; it does not come back once that is lost. Tries until
-// `deadline`, since the server may still be starting; the error names the address. `link`: this machine's.
+// A channel over one connection to "host:port", which is not reopened when it is lost. Retries until
+// `deadline`, because the server may still be starting; the error names the address. `link`: this machine's.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address,
                                                            const grpc::ChannelArguments& arguments,
                                                            absl::Time deadline, const LinkEnd& link = {});
 
-// Listens, and hands what connects to gRPC servers. Its thread ends with it.
+// Listens, and passes connections to gRPC servers. The destructor joins its thread.
 class Port {
  public:
-  // `port` 0: the system chooses. AlreadyExists or Unavailable say why one cannot listen there.
+  // `port` 0: the system chooses. AlreadyExists or Unavailable states why it cannot listen.
   static absl::StatusOr<std::unique_ptr<Port>> Listen(const std::string& host, int port);
   ~Port();
 
   int number() const { return listener_.port; }
-  // From now on what connects becomes that server's which `next` names, on this thread; they have been
-  // started, and are up for longer than this. `shaper`, where there is one: what connects from other machines
-  // goes through it. It lives longer, too.
+  // Starts to accept; each connection goes to the server that `next`, called on the port's thread, returns.
+  // The servers have been started and outlive this. `shaper`: shapes connections from other machines; null:
+  // none; outlives this.
   using NextServer = std::function<grpc::Server&()>;
   void Serve(NextServer next, LinkShaper* shaper = nullptr);
 

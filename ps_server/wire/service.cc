@@ -21,19 +21,19 @@
 namespace psring {
 namespace {
 
-// A gRPC server of its own, with one completion queue and one thread: what a connection brings is read, added
-// and answered where it is still in that core's cache, and no thread hands another an event.
+// A gRPC server with one completion queue and one thread, so that a chunk is read, added and answered while
+// it is in one core's cache.
 class EventLoop : public Connection::Host {
  public:
-  EventLoop(ParameterServer& server, PayloadDoor& door, Lane lane)
-      : server_(server), door_(door), lane_(std::move(lane)) {}
+  EventLoop(ParameterServer& server, PayloadReceiver& receiver, Lane lane)
+      : server_(server), receiver_(receiver), lane_(std::move(lane)) {}
   ~EventLoop() override {
     if (queue_ == nullptr) return;
     queue_->Shutdown();
     if (thread_.joinable()) {
       thread_.join();
     } else {
-      Serve();  // to its end: what comes back of what never began
+      Serve();  // drains the queue of a loop that never started
     }
   }
 
@@ -41,14 +41,14 @@ class EventLoop : public Connection::Host {
     grpc::ServerBuilder builder;
     builder.RegisterService(&raw_service_);
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    // Finds a worker whose host has vanished; and lets workers ask the same of the server.
+    // Finds a worker whose host is gone; and accepts the workers' pings.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
-    // Nor does somebody who connects and never gets as far as a stream keep a socket for ever.
+    // A client that never opens a stream does not keep a socket: neither before the handshake
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000);
-    // Nor does somebody who greets and opens none; pings are sent to those alone that have one.
+    // nor after it (keepalive pings are sent only to clients that have a stream).
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 10000);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 16);
     queue_ = builder.AddCompletionQueue();
@@ -61,13 +61,13 @@ class EventLoop : public Connection::Host {
 
   grpc::Server& grpc_server() { return *grpc_server_; }
 
-  // Those that wait for a worker to come are among them.
+  // Includes those that wait for a worker to connect.
   int connections() const {
     MutexLock lock(mutex_);
     return connections_;
   }
 
-  // Nobody is let in any more; those who are here have until `deadline`.
+  // Accepts no more connections; the existing ones have until `deadline`.
   void Shutdown(absl::Time deadline) {
     {
       MutexLock lock(mutex_);
@@ -75,7 +75,7 @@ class EventLoop : public Connection::Host {
     }
     if (grpc_server_ != nullptr) grpc_server_->Shutdown(absl::ToChronoTime(deadline));
   }
-  bool AwaitNobody(absl::Time deadline) {
+  bool AwaitNone(absl::Time deadline) {
     MutexLock lock(mutex_);
     while (connections_ > 0) {
       if (!gone_.WaitUntil(mutex_, deadline) && connections_ > 0) return false;
@@ -92,7 +92,7 @@ class EventLoop : public Connection::Host {
     std::make_shared<Connection>(server_, *this)->Accept(raw_service_, *queue_);
   }
 
-  PayloadDoor& door() override { return door_; }
+  PayloadReceiver& receiver() override { return receiver_; }
   grpc::CompletionQueue& queue() override { return *queue_; }
 
   void OnGone() override {
@@ -109,7 +109,7 @@ class EventLoop : public Connection::Host {
   }
 
   ParameterServer& server_;
-  PayloadDoor& door_;
+  PayloadReceiver& receiver_;
   Lane lane_;  // the thread's
   RawService raw_service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
@@ -130,10 +130,10 @@ class GrpcService : public Service {
 
   absl::Status Listen(const ServiceOptions& options) {
     PSRING_ASSIGN_OR_RETURN(port_, Port::Listen(options.host, options.port));
-    PSRING_ASSIGN_OR_RETURN(door_, PayloadDoor::Open(server_.device()));
+    PSRING_ASSIGN_OR_RETURN(receiver_, PayloadReceiver::Open(server_.device()));
     for (int i = 0; i < (options.threads > 0 ? options.threads : UsualThreads()); ++i) {
       PSRING_ASSIGN_OR_RETURN(Lane lane, server_.NewLane());
-      loops_.push_back({std::make_unique<EventLoop>(server_, *door_, std::move(lane))});
+      loops_.push_back({std::make_unique<EventLoop>(server_, *receiver_, std::move(lane))});
       PSRING_RETURN_IF_ERROR(loops_.back().loop->Start());
     }
     address_ = AddressText(options.host, port_->number());
@@ -145,36 +145,36 @@ class GrpcService : public Service {
 
   bool Stop(absl::Time deadline) override {
     port_.reset();
-    for (const Dealt& dealt : loops_) dealt.loop->Shutdown(deadline);
-    // Cancelled by now: their operations are coming back.
+    for (const Slot& slot : loops_) slot.loop->Shutdown(deadline);
+    // All are cancelled now, so their operations complete.
     const absl::Time patience = std::max(deadline, absl::Now()) + absl::Seconds(5);
-    for (const Dealt& dealt : loops_) {
-      if (!dealt.loop->AwaitNobody(patience)) return false;
+    for (const Slot& slot : loops_) {
+      if (!slot.loop->AwaitNone(patience)) return false;
     }
     loops_.clear();
     return true;
   }
 
  private:
-  struct Dealt {
+  struct Slot {
     std::unique_ptr<EventLoop> loop;
-    int64_t sockets = 0;  // ever
+    int64_t sockets = 0;  // so far
   };
 
   static int UsualThreads() { return std::clamp(static_cast<int>(AllowedCores().size()) / 2, 1, 8); }
 
-  // The one with the fewest connections; of several, who has been given the fewest. On the port's thread.
+  // The loop with the fewest connections; of several, the one with the fewest so far. On the port's thread.
   EventLoop& NextLoop() {
     const auto next = std::ranges::min_element(
-        loops_, {}, [](const Dealt& dealt) { return std::pair(dealt.loop->connections(), dealt.sockets); });
+        loops_, {}, [](const Slot& slot) { return std::pair(slot.loop->connections(), slot.sockets); });
     ++next->sockets;
     return *next->loop;
   }
 
   ParameterServer& server_;
-  std::unique_ptr<PayloadDoor> door_;
-  std::vector<Dealt> loops_;
-  std::unique_ptr<Port> port_;  // last: its thread deals out what connects
+  std::unique_ptr<PayloadReceiver> receiver_;
+  std::vector<Slot> loops_;
+  std::unique_ptr<Port> port_;  // last: its thread distributes connections
   std::string address_;
 };
 

@@ -1,9 +1,8 @@
-// The parameter server on a port: bytes in, bytes out, and nothing decided here.
+// The parameter server on a port. It transports messages and decides nothing.
 //
-// Threads: connections are dealt out among `threads` event loops, and one thread does all the work of its
-// connections: a chunk is read off the socket, added or staged, and where it completes an update the same
-// thread applies the optimizer and starts the replies. A worker has one read and one write in flight at a
-// time, so its chunks are handled in order.
+// Threads: connections are distributed among `threads` event loops, and one thread does all work of its
+// connections: it reads a chunk, adds or stages it, and if that completes an update, applies the optimizer
+// and starts the replies. A worker has one read and one write in flight, so its chunks are handled in order.
 #pragma once
 
 #include <memory>
@@ -18,14 +17,14 @@ namespace psring {
 
 struct ServiceOptions {
   std::string host = "127.0.0.1";
-  int port = 0;     // 0: the system chooses
-  int threads = 0;  // 0: half as many as this process has cores, at most 8; the workers have the others
+  int port = 0;                  // 0: the system chooses
+  int threads = 0;               // 0: half the cores of this process, at most 8; the others are for workers
   LinkShaper* shaper = nullptr;  // the link to other machines; outlives the service
 };
 
 class Service {
  public:
-  // `server` outlives the service. An address that is in use, or is not ours, is an error that names it.
+  // `server` outlives the service. The error of an address that is in use, or not of this host, names it.
   static absl::StatusOr<std::unique_ptr<Service>> Start(ParameterServer& server,
                                                         const ServiceOptions& options);
 
@@ -34,8 +33,8 @@ class Service {
 
   virtual std::string address() const = 0;  // "host:port"
 
-  // Lets last answers go out, until `deadline`; then ends every connection.
-  // False where connections have still not ended 5 s after that: then only the process's end helps.
+  // Sends the last answers until `deadline`, then cancels all connections. False: some have not ended 5 s
+  // after that; then the process has to exit without destroying this.
   virtual bool Stop(absl::Time deadline) = 0;
 };
 

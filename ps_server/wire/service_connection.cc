@@ -34,7 +34,7 @@ void Connection::OnConnected(bool ok, Lane&) {
   if (!ok) return;  // the service stops
   host_.OnAccepted();
   MutexLock lock(mutex_);
-  context_.AddInitialMetadata(kOfferKey, host_.door().offer());
+  context_.AddInitialMetadata(kOfferKey, host_.receiver().offer());
   writing_ = true;
   operations_ += 2;
   stream_.SendInitialMetadata(&written_);
@@ -142,7 +142,7 @@ absl::Status Connection::HandleJoin() {
   PSRING_ASSIGN_OR_RETURN(JoinRequest request, DecodeJoin(received_.payload()));
   received_.Clear();
   if (!request.memory.empty()) {
-    std::optional<WorkerMemory> memory = host_.door().Take(request.memory);
+    std::optional<WorkerMemory> memory = host_.receiver().Take(request.memory);
     if (!memory.has_value()) {
       return absl::FailedPreconditionError(
           absl::StrCat("worker ", request.worker, " names shared memory that it has not handed over"));
@@ -208,7 +208,7 @@ void Connection::Deliver(Reply reply) {
         return EndLocked(absl::InvalidArgumentError(
             absl::StrCat("the place of bucket ", answer->bucket, "'s weights lies outside of its memory")));
       }
-      answer->shared->at = shared->second;
+      answer->shared->weights_at = shared->second;
       places_.erase(shared);
     }
   }

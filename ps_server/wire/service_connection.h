@@ -43,7 +43,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
     virtual ~Host() = default;
     virtual void OnAccepted() = 0;  // wait for the next connection
     virtual void OnGone() = 0;      // the connection is about to be destroyed
-    virtual PayloadDoor& door() = 0;
+    virtual PayloadReceiver& receiver() = 0;
     virtual grpc::CompletionQueue& queue() = 0;
   };
 

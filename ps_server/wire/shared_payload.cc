@@ -29,26 +29,25 @@ constexpr absl::Duration kPatience = absl::Seconds(1);
 constexpr absl::Duration kKept = absl::Minutes(1);
 
 // What a worker sends: three files (page, gradients, weights) and "TOKEN GRADIENT_BYTES WEIGHT_BYTES",
-// followed by the handles of both where they stand on a GPU. The answer is "in", or this where the handles
-// are open:
+// followed by the handles of both if they are on a GPU. The answer is "in", or this if the handles are open:
 constexpr char kInOnGpu[] = "in, on the GPU";
 
 absl::StatusOr<SharedMemory> MapFile(FileDescriptor& file, size_t bytes) {
   struct stat status;
   if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || bytes == 0 ||
       static_cast<uint64_t>(status.st_size) < bytes) {
-    return absl::InvalidArgumentError("a worker handed over memory that is smaller than it says");
+    return absl::InvalidArgumentError("a worker sent memory that is smaller than it states");
   }
   return SharedMemory::Adopt(file.release(), bytes, /*prefault=*/false);
 }
 
-class Door : public PayloadDoor {
+class Receiver : public PayloadReceiver {
  public:
-  Door(Device& device, UnixSocket listener, std::string name, std::string token)
+  Receiver(Device& device, UnixSocket listener, std::string name, std::string token)
       : device_(device), listener_(std::move(listener)), name_(std::move(name)), token_(std::move(token)) {
     thread_ = std::thread([this] { Serve(); });
   }
-  ~Door() override {
+  ~Receiver() override {
     stopping_ = true;
     (void)UnixSocket::Connect(name_);  // wakes the thread
     thread_.join();
@@ -77,7 +76,7 @@ class Door : public PayloadDoor {
   void Serve() {
     while (!stopping_) {
       const absl::StatusOr<UnixSocket> worker = listener_.Accept(absl::Now() + kPatience / 2);
-      // Whoever does not follow the handshake is not let in, and goes without shared memory.
+      // A worker that does not follow the handshake uses no shared memory.
       if (worker.ok()) (void)Admit(*worker);
       ForgetOld();
     }
@@ -92,17 +91,17 @@ class Door : public PayloadDoor {
     if (message.files.size() != 3 || (words.size() != 3 && words.size() != 5) ||
         words[0].size() != kTokenBytes || !absl::SimpleAtoi(words[1], &gradients) ||
         !absl::SimpleAtoi(words[2], &weights)) {
-      return absl::InvalidArgumentError("not a worker that hands over its memory");
+      return absl::InvalidArgumentError("not a worker that shares its memory");
     }
     handed.token = words[0];
     PSRING_ASSIGN_OR_RETURN(const SharedMemory page, MapFile(message.files[0], kPageBytes));
     if (std::memcmp(page.data(), handed.token.data(), kTokenBytes) != 0) {
-      return absl::InvalidArgumentError("the worker's token does not stand in its memory");
+      return absl::InvalidArgumentError("the worker's token is not in its memory");
     }
     PSRING_ASSIGN_OR_RETURN(handed.memory.gradients, MapFile(message.files[1], gradients));
     PSRING_ASSIGN_OR_RETURN(handed.memory.weights, MapFile(message.files[2], weights));
     if (words.size() == 5) {
-      // Where one cannot be opened (another driver, a GPU that this one does not reach) the host's will do.
+      // If one cannot be opened (another driver, a GPU out of reach), the host's memory is used.
       absl::StatusOr<Buffer> gpu_gradients = ImportMemory(device_, words[3], gradients);
       absl::StatusOr<Buffer> gpu_weights = ImportMemory(device_, words[4], weights);
       if (gpu_gradients.ok() && gpu_weights.ok()) {
@@ -114,7 +113,7 @@ class Door : public PayloadDoor {
     {
       MutexLock lock(mutex_);
       if (waiting_.size() >= kMostWaiting)
-        return absl::ResourceExhaustedError("too many workers at the door");
+        return absl::ResourceExhaustedError("too many workers wait with their memory");
       waiting_.push_back(std::move(handed));
     }
     std::memcpy(page.data() + kTokenBytes, token_.data(), kTokenBytes);
@@ -136,17 +135,50 @@ class Door : public PayloadDoor {
   std::thread thread_;
 };
 
+absl::StatusOr<ClientMemory::Area> AreaOf(const SharedSpan& callers, size_t bytes) {
+  ClientMemory::Area area{.bytes = bytes};
+  if (callers.fd >= 0) {
+    area.data = static_cast<std::byte*>(callers.span.data);
+    area.bytes = callers.span.bytes();
+    area.fd = callers.fd;
+    return area;
+  }
+  PSRING_ASSIGN_OR_RETURN(area.mirror, SharedMemory::Create(bytes));
+  area.data = area.mirror.data();
+  area.fd = area.mirror.fd();
+  return area;
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PayloadDoor>> PayloadDoor::Open(Device& device) {
+std::optional<uint64_t> ClientMemory::Area::PlaceOf(ConstSpan span, size_t mirrored) const {
+  if (mirror.data() != nullptr) return mirrored;
+  const auto* begin = static_cast<const std::byte*>(span.data);
+  if (begin < data || begin + span.bytes() > data + bytes) return std::nullopt;
+  return static_cast<uint64_t>(begin - data);
+}
+
+absl::StatusOr<ClientMemory> ClientMemory::Create(const SharedSpan& gradients, const SharedSpan& weights,
+                                                  size_t bytes) {
+  ClientMemory memory;
+  PSRING_ASSIGN_OR_RETURN(memory.gradients, AreaOf(gradients, bytes));
+  PSRING_ASSIGN_OR_RETURN(memory.weights, AreaOf(weights, bytes));
+  const bool both =
+      !gradients.on_gpu.empty() && !weights.on_gpu.empty() && gradients.fd >= 0 && weights.fd >= 0;
+  memory.gradients_on_gpu = both ? gradients.on_gpu : "";
+  memory.weights_on_gpu = both ? weights.on_gpu : "";
+  return memory;
+}
+
+absl::StatusOr<std::unique_ptr<PayloadReceiver>> PayloadReceiver::Open(Device& device) {
   const std::string suffix = RandomToken(kTokenBytes);
   std::string token = RandomToken(kTokenBytes);
   std::string name = absl::StrCat("psring-", suffix);
   PSRING_ASSIGN_OR_RETURN(UnixSocket listener, UnixSocket::Listen(name));
-  return std::make_unique<Door>(device, std::move(listener), std::move(name), std::move(token));
+  return std::make_unique<Receiver>(device, std::move(listener), std::move(name), std::move(token));
 }
 
-absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const MemoryToShare& memory,
+absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const ClientMemory& memory,
                                           absl::Time deadline) {
   const std::vector<std::string> words = absl::StrSplit(offer, ' ');
   if (words.size() != 2 || words[1].size() != kTokenBytes) {
@@ -161,10 +193,10 @@ absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const Memory
         absl::StrCat("its local socket cannot be reached from here (", server.status().message(), ")"));
   }
   PSRING_RETURN_IF_ERROR(
-      server->Send(absl::StrCat(token, " ", memory.gradients_bytes, " ", memory.weights_bytes,
+      server->Send(absl::StrCat(token, " ", memory.gradients.bytes, " ", memory.weights.bytes,
                                 memory.gradients_on_gpu.empty() ? "" : " ", memory.gradients_on_gpu,
                                 memory.weights_on_gpu.empty() ? "" : " ", memory.weights_on_gpu),
-                   {page.fd(), memory.gradients_fd, memory.weights_fd}, deadline));
+                   {page.fd(), memory.gradients.fd, memory.weights.fd}, deadline));
   PSRING_ASSIGN_OR_RETURN(const UnixSocket::Message answer, server->Receive(deadline));
   if (std::memcmp(page.data() + kTokenBytes, words[1].data(), kTokenBytes) != 0) {
     return absl::UnavailableError("the server's token did not appear in this worker's memory");

@@ -1,20 +1,19 @@
-// Payload through shared memory, where a worker and the server stand on one host: how they find out, and what
-// the server then sees of the worker. gRPC carries the rest: who has pushed what, and when it is answered.
+// Payload through shared memory, if a worker and the server are on one host: the server adds gradients from
+// the worker's memory and writes weights to it. gRPC transports only control messages.
 //
-// *worker memory*: two areas of the worker, its gradients and its weights, of which the server has a mapping.
-// The server adds straight out of the one and writes replies straight into the other.
-//
-// How they find out: the server listens on a local socket and offers its name and a token over gRPC. The
-// worker connects there, if it can; it hands over its memory and a page in which a token of its own stands.
-// The server reads that token through its mapping and writes the offered one beside it, where the worker
-// reads it. So both have seen the other's hand in the same memory; names of hosts play no part. The worker's
-// Join names the worker's token.
+// Handshake: the server listens on a local socket and offers its name and a token over gRPC. The worker
+// connects to it and sends descriptors of its memory and of a page with a token of its own. The server reads
+// that token through its mapping and writes the offered one beside it, where the worker reads it. So both
+// have access to the same memory, whatever the names of their hosts. The worker's Join names the worker's
+// token.
 //
 // A worker that computes on a GPU adds handles of its gradients and weights there (CUDA IPC). A server on a
-// GPU opens them where it can, and says so; such a handle means something on the host alone on which it was
-// made, and that both are on one the page has shown.
+// GPU opens them if it can, and confirms it. Such a handle is valid only on its host, which the page has
+// proved to be the same.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,48 +23,57 @@
 #include "absl/time/time.h"
 #include "common/base/shared_memory.h"
 #include "common/device/device.h"
+#include "ps_server/client/ps_client.h"
 
 namespace psring {
 
+// A worker's gradients and weights, mapped by the server.
 struct WorkerMemory {
   SharedMemory gradients, weights;
-  // The same on the worker's GPU, where the server's own GPU reaches it: it then works there, and not in the
-  // above. Empty otherwise.
+  // The same on the worker's GPU, if the server's GPU reaches it: then these are used. Otherwise empty.
   Buffer gradients_on_gpu, weights_on_gpu;
   bool on_gpu() const { return gradients_on_gpu.data() != nullptr; }
 };
 
 // The server's side.
-class PayloadDoor {
+class PayloadReceiver {
  public:
-  // Listens under a name of its own, for a server on `device`, which outlives what is taken. Errors are the
+  // Listens under a unique name, for a server on `device`, which outlives the memory. Errors are the
   // system's.
-  static absl::StatusOr<std::unique_ptr<PayloadDoor>> Open(Device& device);
-  // Waits for its thread, which ends within a second or two where somebody stands in the door.
-  virtual ~PayloadDoor() = default;
+  static absl::StatusOr<std::unique_ptr<PayloadReceiver>> Open(Device& device);
+  // Waits for its thread, up to 2 s if a handshake is in progress.
+  virtual ~PayloadReceiver() = default;
 
-  // What a worker needs to come in: printable, without meaning to others.
+  // What a worker needs to connect: printable.
   virtual std::string offer() const = 0;
 
-  // The memory that was handed over with `token`; once. Nothing where none was, or longer than a minute ago.
+  // The memory that was sent with `token`, once. Nothing if there is none, or it is older than a minute.
   virtual std::optional<WorkerMemory> Take(const std::string& token) = 0;
 };
 
-// The worker's side: hands over `gradients` and `weights` (descriptors of shared memory, and how many bytes
-// of it; they stay the caller's). An error says why there is no common
-// memory.
-struct MemoryToShare {
-  int gradients_fd = -1;
-  size_t gradients_bytes = 0;
-  int weights_fd = -1;
-  size_t weights_bytes = 0;
-  std::string gradients_on_gpu = {}, weights_on_gpu = {};  // as in SharedSpan; both or neither
+// The worker's side: its own shared memory, or mirrors of private memory.
+struct ClientMemory {
+  struct Area {
+    SharedMemory mirror;        // if the caller's is private
+    std::byte* data = nullptr;  // of either
+    size_t bytes = 0;
+    int fd = -1;
+    // The offset of `span` in the caller's shared memory, if it is there; in a mirror, `mirrored`.
+    std::optional<uint64_t> PlaceOf(ConstSpan span, size_t mirrored) const;
+  };
+  Area gradients, weights;
+  std::string gradients_on_gpu, weights_on_gpu;  // as in SharedSpan; both or neither
+
+  // The caller's, or mirrors of `bytes` if they are private.
+  static absl::StatusOr<ClientMemory> Create(const SharedSpan& gradients, const SharedSpan& weights,
+                                             size_t bytes);
 };
 struct HandedOver {
   std::string token;    // for the Join
-  bool on_gpu = false;  // the server works on the worker's GPU
+  bool on_gpu = false;  // the server uses the worker's GPU
 };
-absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const MemoryToShare& memory,
+// An error states why there is no common memory.
+absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const ClientMemory& memory,
                                           absl::Time deadline);
 
 }  // namespace psring

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ps_server/protocol/messages.h"
+#include "ps_server/protocol/pieces.h"
 #include "ps_server/protocol/server_job.h"
 
 namespace psring {

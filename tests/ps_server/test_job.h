@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "ps_server/client/ps_client.h"
+#include "ps_server/protocol/pieces.h"
 
 namespace psring {
 

@@ -166,16 +166,26 @@ TEST(FailureTest, AWorkerThatIsLostBeforeTheStartFailsTheJob) {
 TEST(FailureTest, AbortEndsAWaitingExchangeAndIsHeardByTheOthers) {
   const auto cluster = MakeCluster(2);
   const ServerJob job = MakeJob(2, {1000000});
+  std::latch in_flight(1);
   ForEachRank(2, [&](int rank) {
     TestWorker worker(job, rank, cluster->NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    EXPECT_EQ(worker.Start(), absl::OkStatus());
     if (rank == 1) {
-      absl::SleepFor(absl::Milliseconds(200));
+      in_flight.wait();
       worker.client->Abort(absl::CancelledError("no more"));
       EXPECT_EQ(Said(worker.Step(0).status()), "no more");
       return;
     }
-    EXPECT_THAT(Said(worker.Step(0).status()), HasSubstr("worker 1 was lost"));
+    std::latch ended(1);
+    worker.client->PushPull({.samples = 1,
+                             .gradient = worker.Sent(job.buckets[0]),
+                             .weights = {worker.weights.data(), worker.weights.size()}},
+                            [&](absl::StatusOr<ExchangeResult> result) {
+                              EXPECT_THAT(Said(result.status()), HasSubstr("worker 1 was lost"));
+                              ended.count_down();
+                            });
+    in_flight.count_down();
+    ended.wait();
   });
 }
 

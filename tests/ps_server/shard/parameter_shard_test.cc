@@ -44,7 +44,7 @@ class ShardTest : public ::testing::TestWithParam<std::string> {
     const Bytes bytes = std::as_bytes(std::span(weights));
     for (size_t at = 0; at < bytes.size(); at += kChunkBytes) {
       const Bytes chunk = bytes.subspan(at, ChunkLength(bytes.size(), at));
-      PSRING_CHECK((*shard)->SetWeights(0, at, {&chunk, 1}).ok());
+      PSRING_CHECK((*shard)->SetValues(0, 0, at, {&chunk, 1}).ok());
     }
     return std::move(*shard);
   }
@@ -64,7 +64,7 @@ class ShardTest : public ::testing::TestWithParam<std::string> {
   // Apply, then Read.
   Snapshot Update(ParameterShard& shard, std::span<const int> workers, int64_t samples, int64_t version) {
     PSRING_CHECK(shard.Apply(0, workers, samples, version, {}, lane_).ok());
-    const absl::StatusOr<Snapshot> weights = shard.Read(0, lane_);
+    const absl::StatusOr<Snapshot> weights = shard.Read(0);
     PSRING_CHECK(weights.ok());
     return *weights;
   }
@@ -95,7 +95,7 @@ TEST_P(ShardTest, WorkersThatPushAtOnceAreAddedUp) {
     }
     // Sums of small whole numbers are exact: 4 step + 6 in each step.
     const float expected = 1 - 0.5f * ((4 + 6) + (8 + 6) + (12 + 6)) / kSamples;
-    EXPECT_EQ(Floats(*shard->CopyWeights(0)), std::vector<float>(count, expected));
+    EXPECT_EQ(Floats(*shard->Copy(0)), std::vector<float>(count, expected));
   }
 }
 
@@ -151,7 +151,7 @@ TEST_P(ShardTest, AWholeGradientIsAppliedFromWhereItStandsAndGivesTheSame) {
         ASSERT_TRUE(shard->Apply(0, {&worker, 1}, kSamples, version, {}, lane_).ok());
       }
       std::vector<float> weights(count);
-      ASSERT_TRUE(shard->CopyWeightsTo(0, reinterpret_cast<std::byte*>(weights.data())).ok());
+      ASSERT_TRUE(shard->CopyWeightsTo(0, reinterpret_cast<std::byte*>(weights.data()), false, lane_).ok());
       EXPECT_EQ(weights, std::vector<float>(count, 1 - 3 * 0.5f));
       EXPECT_EQ(gradient, std::vector<float>(count, 8)) << "the worker's own, and left as it was";
     }
@@ -256,7 +256,7 @@ TEST_P(ShardTest, TheNormOfASumIsTheOneThatIsApplied) {
     ASSERT_TRUE(squares.ok());
     EXPECT_DOUBLE_EQ(*squares, 9.0 * count);
     ASSERT_TRUE(shard->Apply(0, all, 1, 1, {.gradient = .5}, lane_).ok());
-    EXPECT_EQ(Floats(*shard->Read(0, lane_)), std::vector<float>(count, -0.75f));
+    EXPECT_EQ(Floats(*shard->Read(0)), std::vector<float>(count, -0.75f));
   }
 }
 

@@ -14,6 +14,7 @@
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/rendezvous/rendezvous.h"
+#include "ps_server/protocol/pieces.h"
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"
 #include "tests/ps_server/wire/cutting_proxy.h"

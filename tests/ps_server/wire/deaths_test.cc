@@ -15,6 +15,7 @@
 #include "common/measure/records.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ps_server/protocol/messages.h"
+#include "ps_server/protocol/pieces.h"
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"
 #include "tests/random_moments.h"

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <latch>
@@ -22,8 +23,10 @@
 #include "common/measure/records.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ps_server/protocol/messages.h"
+#include "ps_server/protocol/pieces.h"
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"
+#include "tests/random_moments.h"
 
 namespace psring {
 namespace {
@@ -100,14 +103,13 @@ TEST_F(ProcessTest, WhenTheServerIsKilledForGoodItsWorkersHearOfItWithinSeconds)
   Child server(Command(2));
   const std::string address = Address();
   const ServerJob job = MakeJob(2, {100000});
+  std::latch stepped(2);
   ForEachRank(2, [&](int rank) {
     TestWorker worker(job, rank, MakeGrpcPsClient(address));
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
-    ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
-    if (rank == 0) {
-      absl::SleepFor(absl::Milliseconds(200));
-      server.Kill(SIGKILL);
-    }
+    EXPECT_EQ(worker.Start(), absl::OkStatus());
+    EXPECT_EQ(worker.Step(0).status(), absl::OkStatus());
+    stepped.arrive_and_wait();
+    if (rank == 0) server.Kill(SIGKILL);
     const absl::Time killed = absl::Now();
     absl::Status status;
     for (int64_t step = 1; status.ok(); ++step) status = worker.Step(step).status();
@@ -244,6 +246,7 @@ TEST_F(ProcessTest, AfterKillNineAServerGoesOnAndTheWeightsAreTheSame) {
   auto server = std::make_unique<Child>(command);
   const std::string first = Address();
   std::atomic<int> done = 0;
+  std::atomic<int64_t> steps_made = 0;  // of both workers
   std::latch started(2);
   std::thread workers([&] {
     ForEachRank(2, [&](int rank) {
@@ -255,6 +258,7 @@ TEST_F(ProcessTest, AfterKillNineAServerGoesOnAndTheWeightsAreTheSame) {
         absl::SleepFor(absl::Milliseconds(10));
         const auto results = worker.Step(step++);
         ASSERT_EQ(results.status(), absl::OkStatus());
+        ++steps_made;
         for (const ExchangeResult& result : *results) {
           if (result.went_back) step = result.version;
         }
@@ -269,9 +273,15 @@ TEST_F(ProcessTest, AfterKillNineAServerGoesOnAndTheWeightsAreTheSame) {
     });
   });
   started.wait();  // a server that is lost before the start ends the job
-  std::mt19937 random(std::random_device{}());
-  for (int death = 0; death < 2; ++death) {
-    absl::SleepFor(absl::Milliseconds(100 + random() % 250));
+  const int64_t seed = FromEnvironment("PSRING_SEED", 1);
+  std::printf("PSRING_SEED=%lld\n", static_cast<long long>(seed));
+  std::mt19937 random(static_cast<uint32_t>(seed));
+  for (const int64_t base : {10, 60}) {
+    const int64_t steps = base + static_cast<int64_t>(random() % 40);
+    for (const absl::Time deadline = Soon(); steps_made < steps && absl::Now() < deadline;) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    EXPECT_GE(steps_made, steps);
     server->Kill(SIGKILL);
     EXPECT_EQ(server->Wait(), -SIGKILL);
     server = std::make_unique<Child>(command);
@@ -292,10 +302,11 @@ TEST_F(ProcessTest, SigtermEndsItWithOneLine) {
     absl::SleepFor(absl::Milliseconds(300));
     server.Kill(SIGTERM);
   });
-  EXPECT_THAT(std::string(worker.Start().message()), HasSubstr("the parameter server was told to end"));
+  EXPECT_THAT(std::string(worker.Start().message()),
+              HasSubstr("the parameter server received a signal to end"));
   ends.join();
   EXPECT_EQ(server.Wait(), 128 + SIGTERM);
-  EXPECT_THAT(server.Output(), HasSubstr("ps_server: the parameter server was told to end\n"));
+  EXPECT_THAT(server.Output(), HasSubstr("ps_server: the parameter server received a signal to end\n"));
 }
 
 TEST_F(ProcessTest, ASigintThatItsParentIgnoredDoesNotEndIt) {

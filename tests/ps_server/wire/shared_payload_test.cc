@@ -24,11 +24,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-MemoryToShare AsShared(const SharedMemory& gradients, const SharedMemory& weights) {
-  return {.gradients_fd = gradients.fd(),
-          .gradients_bytes = gradients.bytes(),
-          .weights_fd = weights.fd(),
-          .weights_bytes = weights.bytes()};
+ClientMemory AsShared(const SharedMemory& gradients, const SharedMemory& weights) {
+  ClientMemory memory;
+  memory.gradients.fd = gradients.fd();
+  memory.gradients.bytes = gradients.bytes();
+  memory.weights.fd = weights.fd();
+  memory.weights.bytes = weights.bytes();
+  return memory;
 }
 
 Device& TheCpu() {
@@ -36,40 +38,40 @@ Device& TheCpu() {
   return *cpu;
 }
 
-TEST(PayloadDoorTest, BothSidesSeeTheSameMemoryAfterwards) {
-  const auto door = *PayloadDoor::Open(TheCpu());
+TEST(PayloadReceiverTest, BothSidesSeeTheSameMemoryAfterwards) {
+  const auto receiver = *PayloadReceiver::Open(TheCpu());
   const SharedMemory gradients = *SharedMemory::Create(10000), weights = *SharedMemory::Create(20000);
-  const auto token = HandOverMemory(door->offer(), AsShared(gradients, weights), Soon());
+  const auto token = HandOverMemory(receiver->offer(), AsShared(gradients, weights), Soon());
   ASSERT_TRUE(token.ok()) << token.status();
-  const std::optional<WorkerMemory> taken = door->Take(token->token);
+  const std::optional<WorkerMemory> taken = receiver->Take(token->token);
   ASSERT_TRUE(taken.has_value());
   EXPECT_EQ(taken->gradients.bytes(), 10000);
   gradients.data()[9999] = std::byte{7};
   EXPECT_EQ(taken->gradients.data()[9999], std::byte{7});
   taken->weights.data()[19999] = std::byte{8};
   EXPECT_EQ(weights.data()[19999], std::byte{8});
-  EXPECT_FALSE(door->Take(token->token).has_value()) << "once";
-  EXPECT_FALSE(door->Take("").has_value());
+  EXPECT_FALSE(receiver->Take(token->token).has_value()) << "once";
+  EXPECT_FALSE(receiver->Take("").has_value());
 }
 
-TEST(PayloadDoorTest, AnotherHostsServerIsNotReached) {
+TEST(PayloadReceiverTest, AnotherHostsServerIsNotReached) {
   const SharedMemory memory = *SharedMemory::Create(4096);
-  // The name of a socket on another host is nobody's here.
+  // The name of a socket on another host does not exist here.
   const auto elsewhere = HandOverMemory(absl::StrCat("psring-elsewhere ", std::string(32, 'a')),
                                         AsShared(memory, memory), Soon());
   EXPECT_THAT(std::string(elsewhere.status().message()), HasSubstr("cannot be reached from here"));
   EXPECT_FALSE(HandOverMemory("", AsShared(memory, memory), Soon()).ok());
-  // A door that happens to have the name, and not the token.
-  const auto door = *PayloadDoor::Open(TheCpu());
-  const std::string name = std::vector<std::string>(absl::StrSplit(door->offer(), ' '))[0];
+  // A receiver of the right name with another token.
+  const auto receiver = *PayloadReceiver::Open(TheCpu());
+  const std::string name = std::vector<std::string>(absl::StrSplit(receiver->offer(), ' '))[0];
   const auto wrong =
       HandOverMemory(absl::StrCat(name, " ", std::string(32, 'a')), AsShared(memory, memory), Soon());
   EXPECT_THAT(std::string(wrong.status().message()), HasSubstr("did not appear in this worker's memory"));
 }
 
-TEST(PayloadDoorTest, WhoDoesNotFollowTheHandshakeIsNotLetIn) {
-  const auto door = *PayloadDoor::Open(TheCpu());
-  const std::string name = std::vector<std::string>(absl::StrSplit(door->offer(), ' '))[0];
+TEST(PayloadReceiverTest, AWorkerThatDoesNotFollowTheHandshakeIsRefused) {
+  const auto receiver = *PayloadReceiver::Open(TheCpu());
+  const std::string name = std::vector<std::string>(absl::StrSplit(receiver->offer(), ' '))[0];
   const std::string token(32, 'b');
   const SharedMemory page = *SharedMemory::Create(4096), small = *SharedMemory::Create(4096);
   const auto answer = [&](const std::string& text, const std::vector<int>& files) {
@@ -85,9 +87,9 @@ TEST(PayloadDoorTest, WhoDoesNotFollowTheHandshakeIsNotLetIn) {
   EXPECT_FALSE(
       answer(absl::StrCat(std::string(32, 'c'), " 4096 4096"), {page.fd(), small.fd(), small.fd()}).ok());
   EXPECT_FALSE(answer(absl::StrCat(token, " 4096 4096"), {page.fd(), 0, small.fd()}).ok());
-  EXPECT_FALSE(door->Take(token).has_value());
+  EXPECT_FALSE(receiver->Take(token).has_value());
   EXPECT_TRUE(answer(absl::StrCat(token, " 4096 4096"), {page.fd(), small.fd(), small.fd()}).ok());
-  EXPECT_TRUE(door->Take(token).has_value());
+  EXPECT_TRUE(receiver->Take(token).has_value());
 }
 
 // A worker whose buffers are shared memory from the start.

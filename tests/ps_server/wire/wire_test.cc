@@ -125,7 +125,7 @@ TEST(WireTest, EveryMessageToTheWorkerIsEncodedAsInTheProtoFile) {
                                .version = -2,
                                .staleness = INT64_MAX,
                                .dropped = true,
-                               .shared = message::WeightsPlace{.bytes = 40, .at = 8}});
+                               .shared = message::WeightsPlace{.bytes = 40, .weights_at = 8}});
   EXPECT_EQ(answer.kind(), proto::Chunk::EXCHANGE);
   EXPECT_EQ(answer.bucket(), 300);
   EXPECT_EQ(answer.offset(), uint64_t{1} << 40);
