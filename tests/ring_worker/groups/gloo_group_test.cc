@@ -144,10 +144,12 @@ TEST_F(GlooGroupTest, AbortMakesAWaitingCallAndLaterOnesFailWithTheReason) {
       return absl::OkStatus();
     }
     const absl::Cleanup ended = [&] { other_ends.count_down(); };
+    std::latch calling(1);
     std::thread other([&] {
-      absl::SleepFor(absl::Milliseconds(300));
+      calling.wait();
       group.Abort(absl::CancelledError("had enough"));
     });
+    calling.count_down();
     const absl::Status first = CheckAllReduce(group, stream, 1000, DType::kFloat32, ReduceOp::kSum);
     other.join();
     EXPECT_TRUE(absl::StrContains(first.message(), "had enough")) << first;

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <latch>
 #include <map>
 #include <sstream>
 #include <thread>
@@ -145,11 +146,15 @@ absl::Status Dies(Rank& rank) {
 absl::Status Aborts(Rank& rank) {
   PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group());
   if (group->rank() == 1) absl::SleepFor(absl::Seconds(60));
-  std::thread([&] {
-    absl::SleepFor(absl::Milliseconds(200));
+  std::latch calling(1);
+  std::thread aborter([&] {
+    calling.wait();
     group->Abort(absl::CancelledError("had enough"));
-  }).detach();
-  return CheckAllReduce(*group, rank.stream, 1000, DType::kFloat32, ReduceOp::kSum);
+  });
+  calling.count_down();
+  const absl::Status status = CheckAllReduce(*group, rank.stream, 1000, DType::kFloat32, ReduceOp::kSum);
+  aborter.join();
+  return status;
 }
 
 // As a trainer does whose data are missing: the others wait in a collective that this rank never enters.

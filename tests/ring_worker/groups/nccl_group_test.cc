@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "common/devices/make_device.h"
 #include "ring_worker/groups/process_group.h"
 #include "tests/common/cuda/fake_cuda.h"
@@ -83,6 +84,13 @@ class NcclGroupTest : public testing::Test {
     return std::find(log.begin(), log.end(), line) != log.end();
   }
 
+  // Until the rank waits for the others in AddOnes. By one thread.
+  void WaitForCall(int rank) const {
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (!Has(rank, "all_reduce 100") && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_TRUE(Has(rank, "all_reduce 100")) << "rank " << rank << " did not call within 20 s";
+  }
+
   FakeNccl nccl_ = FakeNccl::Load();
 };
 
@@ -150,7 +158,7 @@ TEST_F(NcclGroupTest, ARankThatDoesNotComeIsAnErrorAtOurDeadlineAndAnAbort) {
 TEST_F(NcclGroupTest, WhatNcclHearsOfIsAskedForAndEveryRankAborts) {
   const auto statuses = RunRanks(3, {}, [this](auto& group, auto& device, auto& stream) {
     if (group.rank() == 2) {  // as if it had died
-      absl::SleepFor(absl::Milliseconds(100));
+      for (const int survivor : {0, 1}) WaitForCall(survivor);
       nccl_.Set("async_error", 6);  // ncclRemoteError
       return absl::OkStatus();
     }
@@ -174,7 +182,7 @@ TEST_F(NcclGroupTest, AnAbortFromAnotherThreadReleasesWhoWaits) {
     }
     const absl::Cleanup ended = [&] { other_ends.count_down(); };
     std::thread other([&] {
-      absl::SleepFor(absl::Milliseconds(50));
+      WaitForCall(0);
       group.Abort(absl::CancelledError("the user has stopped it"));
     });
     const absl::Status status = AddOnes(group, device, stream);

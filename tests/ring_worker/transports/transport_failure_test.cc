@@ -62,10 +62,12 @@ TEST_P(EveryTransportTest, APeerThatLeavesIsNamedAtOnce) {
   std::vector<float> data(4);
   ranks[0]->BeginCall(kCall);
   ranks[0]->Receive({}, {data.data(), 4}, ReduceOp::kSum, data.data(), {0, 1});
+  std::latch receiving(1);
   std::thread leaver([&] {
-    absl::SleepFor(absl::Milliseconds(30));
+    receiving.wait();
     ranks[1].reset();
   });
+  receiving.count_down();
   const absl::Status status = ranks[0]->Wait({}, absl::Seconds(30));
   leaver.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
@@ -75,18 +77,20 @@ TEST_P(EveryTransportTest, APeerThatLeavesIsNamedAtOnce) {
 TEST_P(EveryTransportTest, APeerMayLeaveOnceItHasDoneItsPart) {
   auto ranks = MakeTransports(GetParam(), 3);
   std::vector<float> sent = {1, 2, 3, 4}, got(4), other(4);
+  std::latch has_left(1);
   std::thread sender([&] {
     ranks[1]->BeginCall(kCall);
     ranks[1]->Send(0, {}, {sent.data(), 4});
     EXPECT_EQ(ranks[1]->Wait({}, absl::Seconds(30)), absl::OkStatus());
     ranks[1].reset();
+    has_left.count_down();
   });
   ranks[0]->BeginCall(kCall);
   if (GetParam() != "in_process") sender.join();  // in process, a send waits for its receiver
   ranks[0]->Receive({}, {got.data(), 4}, ReduceOp::kSum, nullptr, {1});
   ranks[0]->Receive({}, {other.data(), 4}, ReduceOp::kSum, nullptr, {2});
   std::thread late([&] {
-    absl::SleepFor(absl::Milliseconds(50));
+    has_left.wait();
     ranks[2]->BeginCall(kCall);
     ranks[2]->Send(0, {}, {sent.data(), 4});
     EXPECT_EQ(ranks[2]->Wait({}, absl::Seconds(30)), absl::OkStatus());
@@ -101,20 +105,23 @@ TEST_P(EveryTransportTest, APeerMayLeaveOnceItHasDoneItsPart) {
 TEST_P(EveryTransportTest, AbortWakesAWaitingRankAndItsPeers) {
   auto ranks = MakeTransports(GetParam(), 2);
   std::vector<float> data(4);
+  std::latch receiving(2);
   std::thread aborter([&] {
-    absl::SleepFor(absl::Milliseconds(30));
+    receiving.wait();
     ranks[0]->Abort(absl::CancelledError("the user pressed Ctrl-C"));
   });
   std::thread peer([&] {
     std::vector<float> theirs(4);
     ranks[1]->BeginCall(kCall);
     ranks[1]->Receive({}, {theirs.data(), 4}, ReduceOp::kSum, nullptr, {0});
+    receiving.count_down();
     const absl::Status status = ranks[1]->Wait({}, absl::Seconds(30));
     EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
     EXPECT_EQ(Text(status), "rank 0 gave up: the user pressed Ctrl-C");
   });
   ranks[0]->BeginCall(kCall);
   ranks[0]->Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {1});
+  receiving.count_down();
   EXPECT_EQ(ranks[0]->Wait({}, absl::Seconds(30)), absl::CancelledError("the user pressed Ctrl-C"));
   EXPECT_FALSE(ranks[0]->Wait({}, absl::Seconds(30)).ok());
   aborter.join();
