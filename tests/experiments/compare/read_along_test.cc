@@ -147,7 +147,7 @@ TEST_F(ReadAlongTest, FlagsWithoutEffectAreRejected) {
   };
   refused("--live_port 8080", "--live_port is the port of --live");
   refused("--clock virtual --strategy ps-async --workers 2 --metrics_port 0",
-          "--metrics_port is for real processes");
+          "--metrics_port needs real processes");
 }
 
 }  // namespace

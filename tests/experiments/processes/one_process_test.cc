@@ -176,7 +176,7 @@ TEST_F(OneProcessTest, PsringRejectsImpossibleLayouts) {
            {"train --strategy single --ranks_per_process 2", "omit --workers and --ranks_per_process"},
            {"train --strategy mpi --ranks_per_process 2 --data synthetic", "MPI"},
            {"train --strategy ring --ranks_per_process 2 --data synthetic --link 1gbit --shaping userspace",
-            "which only the kernel's namespaces keep apart"}}) {
+            "this needs network namespaces"}}) {
     StartedOnes ones;
     const std::string story = Psring(arguments + " --out " + Folder("refused"), ones);
     EXPECT_TRUE(absl::StrContains(story, "exit code 2")) << story;
