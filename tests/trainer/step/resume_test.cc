@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <map>
 #include <numeric>
@@ -47,6 +48,7 @@ std::vector<RankOutcome> Train(const TrainingOptions& options, int workers, Kept
   std::vector<std::unique_ptr<FakeRendezvous>> rendezvous(workers);
   std::vector<std::unique_ptr<WorkerParts>> parts(workers);
   std::vector<CheckpointBytes> from(workers);
+  std::atomic<int64_t> steps = 0;  // of all workers that may stop
   const bool each_alone =
       absl::StartsWith(options.strategy, "ps-async") || absl::StartsWith(options.strategy, "ps-ssp");
   auto outcomes = RunRanks(options, workers, data, [&](Worker& worker) {
@@ -71,7 +73,16 @@ std::vector<RankOutcome> Train(const TrainingOptions& options, int workers, Kept
       worker.on_note = [notes](const std::string& note) { notes->push_back(note); };
     }
     if (worker.rank == 0 || stop_all) {
-      worker.stops = [stop_after, n = 0]() mutable { return ++n == stop_after; };
+      worker.stops = [&, n = 0]() mutable {
+        ++steps;
+        steps.notify_all();
+        // An asynchronous worker that stopped before the first checkpoint would be missing from it.
+        const int64_t of_first_checkpoint = stop_all ? workers * options.checkpoint_every : 0;
+        if (++n == stop_after - 1) {
+          for (int64_t seen; (seen = steps) < of_first_checkpoint;) steps.wait(seen);
+        }
+        return n == stop_after;
+      };
     }
   });
   parts.clear();
@@ -300,7 +311,7 @@ TEST(Resume, AsynchronousWorkersContinueAtTheirOwnSamples) {
       ASSERT_EQ(kept.size(), 2) << "that of every 25 steps, and that of the end";
       for (const auto& [step, files] : kept) {
         const TrainingPosition at = position_of(files);
-        ASSERT_EQ(at.worker_steps.size(), 3);
+        ASSERT_EQ(at.worker_steps.size(), 3) << absl::StrJoin(notes, "\n");
         EXPECT_EQ(std::accumulate(at.worker_steps.begin(), at.worker_steps.end(), int64_t{0}), at.updates);
         EXPECT_EQ(at.step, at.updates / 3);
         for (int worker = 0; worker < 3; ++worker) {
