@@ -30,11 +30,12 @@ formatting() {
   git ls-files '*.h' '*.cc' '*.cu' | xargs clang-format --dry-run -Werror
 }
 
-# The sources that differ from the last release, or else from main.
+# The sources that differ from the last release, or else from main; on main, those of the last commit.
 changed_sources() {
   local base
   base=$(git describe --tags --abbrev=0 2>/dev/null || git merge-base HEAD origin/main 2>/dev/null ||
          git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
+  [[ $(git rev-parse "$base^{commit}") != $(git rev-parse HEAD) ]] || base=$(git rev-parse -q --verify HEAD^ || echo HEAD)
   git diff --name-only --diff-filter=d "$base" -- '*.cc' ':!tests'
 }
 

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <ctime>
 
 #include "common/workloads/workload.h"
 #include "experiments/simulator/servers.h"
@@ -353,7 +352,7 @@ TEST(ServerSimulation, OneSlowWorkerHoldsUpAllThatWaitForIt) {
   EXPECT_LT(Simulated(run, FlatCluster()).step_s, even + 0.2);
 }
 
-TEST(ServerSimulation, FourThousandWorkersAndSixtyFourServersInSeconds) {
+TEST(ServerSimulation, HandlesFourThousandWorkersAndSixtyFourServers) {
   const Workload workload = *LoadWorkload("resnet50");
   const std::vector<Bucket> buckets = PlanBuckets(LayoutOf(workload), {});
   Cluster cluster = FlatCluster();
@@ -368,13 +367,11 @@ TEST(ServerSimulation, FourThousandWorkersAndSixtyFourServersInSeconds) {
   for (const double ms : BucketReadyMs(workload, buckets)) run.ready_s.push_back(ms / 1e3);
   for (const char* consistency : {"sync", "async"}) {
     run.consistency = consistency;
-    const std::clock_t begin = std::clock();  // of the processor: others may use the machine
     const ServerTime time = Simulated(run, cluster);
     // At least a push of all through the servers' links, at most push and pull one after the other.
     const double one_way = 4096 * static_cast<double>(workload.bytes()) / 64e9;
     EXPECT_GT(time.step_s, one_way) << consistency;
     EXPECT_LT(time.step_s, 2 * one_way) << consistency;
-    EXPECT_LT(double(std::clock() - begin) / CLOCKS_PER_SEC, 5) << consistency;
   }
 }
 
