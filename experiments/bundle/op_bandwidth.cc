@@ -44,9 +44,11 @@ absl::Status Run(const std::string& spec, size_t bytes) {
   const AdamStep adam{1, 0, 0, 0, 1, 1, 1};
   std::vector<Case> cases = {{"copy", 2, [&] { stream->Copy(a.data, b.data, bytes); }},
                              {"add", 3, [&] { ops->Add(a, b, *stream); }},
-                              {"sgd", 3, [&] { ops->Apply(sgd, a, b, {}, *stream); }},
-                              {"momentum", 5, [&] { ops->Apply(momentum, a, b, {c}, *stream); }},
-                              {"adam", 7, [&] { ops->Apply(adam, a, b, {c, d}, *stream); }}};
+                             {"sgd", 3, [&] { ops->Apply(sgd, a, b, {}, *stream); }},
+                             {"momentum", 5, [&] { ops->Apply(momentum, a, b, {c}, *stream); }},
+                             {"adam", 7, [&] {
+                                ops->Apply(adam, a, b, {c, d}, *stream);
+                              }}};
   for (int round = -1; round < kRounds; ++round) {  // the first is not counted
     for (Case& one : cases) {
       int64_t begin = 0, end = 0;
