@@ -19,8 +19,9 @@ esac
 address_tests=(common_test common_ops_test ring_worker_test ps_server_test ps_direct_test ps_grpc_test ps_shared_test
                ps_wire_test trainer_test experiments_test)
 thread_tests=(common_test ring_worker_test ps_server_test ps_direct_test)
-# Debian's gRPC is not built for the thread sanitizer, and reports races of its own.
-not_with_threads='-*Rendezvous*:RingWorker*'
+# Debian's gRPC is not built for the thread sanitizer, and reports races of its own. Of the collectives, the tests of all
+# counts, sizes and types would take an hour.
+not_with_threads='-*Rendezvous*:RingWorker*:*EveryCollective*'
 shards=4
 
 step() { echo "check: $1 ($((SECONDS / 60)) min so far)"; }
