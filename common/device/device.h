@@ -57,8 +57,8 @@ struct ConstSpan {
 
   ConstSpan() = default;
   ConstSpan(const void* d, size_t n, DType t = DType::kFloat32) : data(d), count(n), type(t) {}
-  ConstSpan(const Span& span)
-      : data(span.data), count(span.count), type(span.type) {}  // NOLINT: a view of a view
+  ConstSpan(const Span& span)  // NOLINT: a view of a view
+      : data(span.data), count(span.count), type(span.type) {}
 
   size_t bytes() const { return count * SizeOf(type); }
   ConstSpan Slice(size_t first, size_t length) const {
