@@ -38,7 +38,7 @@ def throughput(rows, axes):
         errors = [[m - l for m, l in zip(mean, low)], [h - m for m, h in zip(mean, high)]]
         label = f"{strategy}, {servers} servers" if int(servers) > 1 else strategy
         axes.errorbar(column(group, "workers"), mean, yerr=errors, marker="o", capsize=3, label=label)
-    axes.set(xlabel="workers", ylabel="samples/s (mean, 95% interval)", ylim=(0, None))
+    axes.set(xlabel="workers", ylabel="samples/s (geometric mean, 95% interval)", ylim=(0, None))
     axes.xaxis.get_major_locator().set_params(integer=True)
 
 

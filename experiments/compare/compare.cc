@@ -23,8 +23,8 @@ absl::StatusOr<int> RunRounds(const ExperimentFlags& flags, const Plan& plan, Ex
   double longest_s = 0;
   for (int round = 0; round < plan.rounds; ++round) {
     const double spent = experiment.seconds();
-    // The trainings can be shortened; fewer rounds name no winner.
-    const double reserved_s = round < kRoundsToNameAWinner ? 0 : plan.accuracy_s;
+    // The trainings can be shortened; fewer rounds make the intervals much wider.
+    const double reserved_s = round < kRoundsForNarrowIntervals ? 0 : plan.accuracy_s;
     const double left = flags.options.time_budget_s - reserved_s - spent;
     if (plan.rounds_fitted && round >= kFewestRounds && longest_s > left) {
       const std::string note = Say(flags.options.language, kRoundsCut, round, plan.rounds,

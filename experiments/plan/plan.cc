@@ -25,7 +25,7 @@ const char* const kDefaultAccuracy[] = {"single", "ring", "ps-async"};
 
 constexpr int kMostRounds = 12;
 constexpr double kCostShare = 0.55;       // of the time budget; the accuracy part gets the rest
-constexpr double kMostCostShare = 0.75;   // if the cost part needs it for kRoundsToNameAWinner
+constexpr double kMostCostShare = 0.75;   // if the cost part needs it for kRoundsForNarrowIntervals
 constexpr double kMeasuredSeconds = 0.7;  // duration of one process's measured steps in a cost launch
 
 absl::StatusOr<ModelInfo> ModelOf(const Catalog& catalog, const TrainingOptions& training,
@@ -126,14 +126,14 @@ void PlanCost(const CompareOptions& options, const Probe& probe, int cores, Plan
   if (!plan.rounds_fitted) return;
   const double budget = kCostShare * options.time_budget_s;
   // If time is short, rounds get shorter before they get fewer, because intervals are over rounds.
-  while (training.steps == 0 && plan.steps > 6 && plan.round_s * kRoundsToNameAWinner > budget) {
+  while (training.steps == 0 && plan.steps > 6 && plan.round_s * kRoundsForNarrowIntervals > budget) {
     plan.steps = std::max(6, plan.steps * 3 / 4);
     plan.round_s = round_seconds();
   }
   // Enough rounds to name a winner take precedence over the accuracy trainings.
-  const bool fits = plan.round_s * kRoundsToNameAWinner <= kMostCostShare * options.time_budget_s;
+  const bool fits = plan.round_s * kRoundsForNarrowIntervals <= kMostCostShare * options.time_budget_s;
   plan.rounds = std::clamp(static_cast<int>(budget / plan.round_s),
-                           fits ? kRoundsToNameAWinner : kFewestRounds, kMostRounds);
+                           fits ? kRoundsForNarrowIntervals : kFewestRounds, kMostRounds);
 }
 
 void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, Plan& plan) {

@@ -21,6 +21,8 @@ namespace psring {
 inline constexpr int kMostWorkers = 64;
 inline constexpr int kMostLogicalWorkers = 256;  // --clock virtual
 inline constexpr int kFewestRounds = 3;
+// Student's t factor of a 95% interval is 4.3 for three rounds and 2.8 for five.
+inline constexpr int kRoundsForNarrowIntervals = 5;
 
 // The flags of `psring compare`.
 struct CompareOptions {

@@ -1,43 +1,54 @@
 #include "experiments/stats/statistics.h"
 
 #include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
-#include <functional>
-#include <random>
+#include <limits>
+#include <numeric>
 
 #include "common/base/check.h"
 
 namespace psring {
 namespace {
 
-constexpr int kResamples = 10000;
-
-// 95% interval of `statistic` over resampled indices of `count` rounds. The seed is fixed, and no library
-// distribution is used, so the same numbers give the same interval everywhere.
-Interval Bootstrap(size_t count, const std::function<double(const std::vector<size_t>&)>& statistic) {
-  std::mt19937_64 random(20240229);
-  std::vector<double> results(kResamples);
-  std::vector<size_t> picked(count);
-  for (double& result : results) {
-    for (size_t& index : picked) index = random() % count;
-    result = statistic(picked);
+// The logarithms; empty if a value is not positive.
+std::vector<double> Logarithms(const std::vector<double>& values) {
+  std::vector<double> logarithms;
+  for (const double value : values) {
+    if (!(value > 0)) return {};
+    logarithms.push_back(std::log(value));
   }
-  return {Quantile(results, 0.025), Quantile(results, 0.975)};
+  return logarithms;
 }
 
-double MeanOf(const std::vector<double>& values, const std::vector<size_t>& picked) {
-  double sum = 0;
-  for (size_t index : picked) sum += values[index];
-  return sum / static_cast<double>(picked.size());
+// Of the mean of at least two values.
+double StandardError(const std::vector<double>& values) {
+  const double mean = Mean(values), count = static_cast<double>(values.size());
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return std::sqrt(squares / (count - 1) / count);
+}
+
+// Two-sided, for a mean of 0.
+double PValue(const std::vector<double>& values) {
+  if (values.size() < 2) return 1;
+  const double mean = Mean(values), error = StandardError(values);
+  if (mean == 0) return 1;
+  if (error == 0) return 0;
+  const boost::math::students_t distribution(static_cast<double>(values.size() - 1));
+  return 2 * boost::math::cdf(boost::math::complement(distribution, std::abs(mean) / error));
 }
 
 }  // namespace
 
 double Mean(const std::vector<double>& values) {
   if (values.empty()) return 0;
-  double sum = 0;
-  for (double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double GeometricMean(const std::vector<double>& values) {
+  const std::vector<double> logarithms = Logarithms(values);
+  return logarithms.empty() ? 0 : std::exp(Mean(logarithms));
 }
 
 double Quantile(std::vector<double> values, double fraction) {
@@ -49,31 +60,60 @@ double Quantile(std::vector<double> values, double fraction) {
   return values[below] + (position - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
-std::optional<Interval> BootstrapMean(const std::vector<double>& values) {
-  if (values.size() < 2) return std::nullopt;
-  return Bootstrap(values.size(), [&](const std::vector<size_t>& picked) { return MeanOf(values, picked); });
+double StudentsTFactor(int degrees_of_freedom) {
+  if (degrees_of_freedom < 1) return std::numeric_limits<double>::infinity();
+  return boost::math::quantile(boost::math::students_t(degrees_of_freedom), 0.975);
 }
 
-std::optional<Interval> BootstrapRatio(const std::vector<double>& first, const std::vector<double>& second) {
-  PSRING_CHECK(first.size() == second.size());
-  if (first.size() < 2) return std::nullopt;
-  return Bootstrap(first.size(), [&](const std::vector<size_t>& picked) {
-    return MeanOf(first, picked) / MeanOf(second, picked);
-  });
+std::optional<Interval> MeanInterval(const std::vector<double>& values) {
+  if (values.size() < 2) return std::nullopt;
+  const double half = StudentsTFactor(static_cast<int>(values.size()) - 1) * StandardError(values);
+  return Interval{Mean(values) - half, Mean(values) + half};
+}
+
+std::optional<Interval> GeometricMeanInterval(const std::vector<double>& values) {
+  const std::optional<Interval> of_logarithms = MeanInterval(Logarithms(values));
+  if (!of_logarithms) return std::nullopt;
+  return Interval{std::exp(of_logarithms->low), std::exp(of_logarithms->high)};
 }
 
 PairedComparison ComparePairs(const std::vector<double>& first, const std::vector<double>& second) {
+  PSRING_CHECK(first.size() == second.size());
   PairedComparison comparison;
-  const double below = Mean(second);
-  if (first.empty() || below == 0) return comparison;
-  comparison.ratio = Mean(first) / below;
-  comparison.interval = BootstrapRatio(first, second);
-  const bool excludes_1 =
-      comparison.interval && (comparison.interval->low > 1 || comparison.interval->high < 1);
-  const bool enough = static_cast<int>(first.size()) >= kRoundsToNameAWinner;
-  comparison.differs = excludes_1 && enough;
-  comparison.too_few_rounds = excludes_1 && !enough;
+  const std::vector<double> of_first = Logarithms(first), of_second = Logarithms(second);
+  if (of_first.empty() || of_second.empty()) return comparison;
+  std::vector<double> differences;
+  for (size_t i = 0; i < of_first.size(); ++i) differences.push_back(of_first[i] - of_second[i]);
+  comparison.ratio = std::exp(Mean(differences));
+  if (const std::optional<Interval> interval = MeanInterval(differences)) {
+    comparison.interval = Interval{std::exp(interval->low), std::exp(interval->high)};
+  }
+  comparison.p_value = PValue(differences);
   return comparison;
+}
+
+std::vector<bool> HolmRejected(const std::vector<double>& p_values, double level) {
+  std::vector<size_t> order(p_values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p_values[a] < p_values[b]; });
+  std::vector<bool> rejected(p_values.size(), false);
+  for (size_t rank = 0; rank < order.size(); ++rank) {
+    if (p_values[order[rank]] > level / static_cast<double>(order.size() - rank)) break;
+    rejected[order[rank]] = true;
+  }
+  return rejected;
+}
+
+std::vector<bool> ShowDifference(const std::vector<PairedComparison>& comparisons) {
+  std::vector<double> p_values;
+  for (const PairedComparison& comparison : comparisons) p_values.push_back(comparison.p_value);
+  std::vector<bool> shown = HolmRejected(p_values, kWinnerLevel);
+  for (size_t i = 0; i < comparisons.size(); ++i) {
+    const std::optional<Interval>& interval = comparisons[i].interval;
+    shown[i] = shown[i] && interval &&
+               (interval->low > 1 + kSmallestDifference || interval->high < 1 / (1 + kSmallestDifference));
+  }
+  return shown;
 }
 
 }  // namespace psring

@@ -1,7 +1,7 @@
-// Statistics over a few repeats. Pure and deterministic.
+// Statistics over a few rounds. Pure and deterministic.
 //
-// The resampled unit is always a *round* (one launch of every configuration), never a step: steps of one
-// launch are correlated, so an interval over steps would be far too narrow.
+// The unit is always a *round* (one launch of every configuration), never a step: steps of one launch are
+// correlated, so an interval over steps would be far too narrow.
 #pragma once
 
 #include <optional>
@@ -16,26 +16,38 @@ struct Interval {
 
 double Mean(const std::vector<double>& values);  // 0 if empty
 
+// Of figures that are positive. 0 if empty or if a value is not positive.
+double GeometricMean(const std::vector<double>& values);
+
 // Interpolates linearly between order statistics; `fraction` is from 0 to 1. 0 if empty.
 double Quantile(std::vector<double> values, double fraction);
 
-// 95% percentile bootstrap interval of the mean (Efron 1979). Empty for fewer than two values.
-std::optional<Interval> BootstrapMean(const std::vector<double>& values);
+// Half the width of a 95% interval in standard errors: the 97.5% quantile of Student's t distribution.
+// Infinity without a degree of freedom.
+double StudentsTFactor(int degrees_of_freedom);
 
-// The same for mean(first) / mean(second); first[i] and second[i] come from one round and are resampled
-// together.
-std::optional<Interval> BootstrapRatio(const std::vector<double>& first, const std::vector<double>& second);
+// 95% intervals by Student's t (Student 1908). Empty for fewer than two values. GeometricMeanInterval uses
+// the logarithms, so it is also empty if a value is not positive.
+std::optional<Interval> MeanInterval(const std::vector<double>& values);
+std::optional<Interval> GeometricMeanInterval(const std::vector<double>& values);
 
-// If two strategies are equal, n rounds all favour one of them with probability 2^(1-n), and the interval
-// then excludes 1: 1/4 for three rounds, 1/16 for five.
-inline constexpr int kRoundsToNameAWinner = 5;
-
+// Two configurations measured in the same rounds: first[i] and second[i] come from one round.
 struct PairedComparison {
-  double ratio = 1;  // mean(first) / mean(second)
-  std::optional<Interval> interval;
-  bool differs = false;         // the interval excludes 1, over enough rounds
-  bool too_few_rounds = false;  // the interval excludes 1, over fewer than kRoundsToNameAWinner rounds
+  double ratio = 1;                  // geometric mean of first[i] / second[i]
+  std::optional<Interval> interval;  // 95%, of the ratio
+  double p_value = 1;                // of Student's t test that the ratio is 1, two-sided
 };
 PairedComparison ComparePairs(const std::vector<double>& first, const std::vector<double>& second);
+
+// Which hypotheses are rejected so that the probability of rejecting any true one is at most `level` (Holm
+// 1979).
+std::vector<bool> HolmRejected(const std::vector<double>& p_values, double level);
+
+// Which of the comparisons made in one run show a difference: p values at kWinnerLevel after Holm's
+// correction, and a 95% interval beyond kSmallestDifference. The level is 1% so that equal strategies rarely
+// have a winner over many runs. Smaller differences are not named: the order of launches can cause them.
+inline constexpr double kWinnerLevel = 0.01;
+inline constexpr double kSmallestDifference = 0.02;
+std::vector<bool> ShowDifference(const std::vector<PairedComparison>& comparisons);
 
 }  // namespace psring

@@ -57,12 +57,12 @@ std::string WithRange(const std::string& figure, const std::optional<Interval>& 
   return Say(language, kBetween, figure, Fixed(interval->low, digits), Fixed(interval->high, digits));
 }
 
-std::string WinnerText(const PairedComparison& pair, int rounds, Language language) {
+std::string PairText(const PairedComparison& pair, bool shown, int rounds, Language language) {
   const std::string ratio = Fixed(pair.ratio), range = Range(pair.interval, language),
                     count = RoundsText(rounds, language);
-  if (pair.differs) return Say(language, kPairWins, ratio, range, count);
-  if (pair.too_few_rounds) return Say(language, kPairTooFew, ratio, count);
-  return Say(language, kPairEven, ratio, range, count);
+  if (shown) return Say(language, kPairWins, ratio, range, count);
+  const bool excludes_1 = pair.interval && (pair.interval->low > 1 || pair.interval->high < 1);
+  return Say(language, excludes_1 ? kPairUnclear : kPairEven, ratio, range, count);
 }
 
 // The largest share of computing in a step that counts as limited by the network.
@@ -113,7 +113,11 @@ void AddCosts(const std::vector<SummaryRow>& rows, Sentences& findings) {
 
 // Compares every all-reduce strategy with every server strategy that computes the same updates.
 void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires, Sentences& findings) {
-  std::vector<std::string> pairs;
+  struct Pair {
+    const SummaryRow *group, *server;
+  };
+  std::vector<Pair> pairs;
+  std::vector<PairedComparison> comparisons;
   std::set<int> counts;
   for (const SummaryRow& row : rows) {
     if (row.measured_cost && row.configuration.workers > 1) counts.insert(row.configuration.workers);
@@ -136,19 +140,25 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
         if (group.configuration.oversubscribed && !NetworkDecides(none, slower)) continue;
         const bool one_process = group.configuration.training.ranks_per_process == workers;
         if (group.link.bits_per_s > 0 && one_process) continue;  // it uses no link
-        const PairedComparison pair = ComparePairs(group.round_samples_per_s, server.round_samples_per_s);
-        pairs.push_back(findings.Say(kPair, group.configuration.strategy.name,
-                                     NameOf(server, findings.language()), workers,
-                                     WinnerText(pair, group.rounds, findings.language())));
+        pairs.push_back({&group, &server});
+        comparisons.push_back(ComparePairs(group.round_samples_per_s, server.round_samples_per_s));
       }
     }
   }
   if (pairs.empty()) return;
+  const std::vector<bool> shown = ShowDifference(comparisons);
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const auto& [group, server] = pairs[i];
+    texts.push_back(findings.Say(kPair, group->configuration.strategy.name,
+                                 NameOf(*server, findings.language()), group->configuration.workers,
+                                 PairText(comparisons[i], shown[i], group->rounds, findings.language())));
+  }
   const LinkReport& link = rows.front().link;
   if (link.bits_per_s > 0) {
     int each = 1;
     for (const SummaryRow& row : rows) each = std::max(each, row.configuration.training.ranks_per_process);
-    findings.Add(kPairsOnLink, DescribeLink(link, findings.language()), findings.Joined(pairs, kSemicolon));
+    findings.Add(kPairsOnLink, DescribeLink(link, findings.language()), findings.Joined(texts, kSemicolon));
     if (each == 1) {
       findings.Add(kServerInTheory);
     } else {
@@ -156,7 +166,7 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
     }
     return;
   }
-  findings.Add(kPairsOnLoopback, findings.Joined(pairs, kSemicolon));
+  findings.Add(kPairsOnLoopback, findings.Joined(texts, kSemicolon));
   findings.Add(kNoNetwork, wires ? findings.Say(kLoopbackSpeed, Fixed(wires->medium_bytes_per_s / 1e9, 1),
                                                 Fixed(wires->latency_s * 1e6, 0))
                                  : "");

@@ -39,16 +39,20 @@ std::optional<NetworkFigures> MeanNetwork(const std::vector<RunFigures>& runs) {
 
 RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   RunFigures mean;
-  const auto mean_of = [&](auto figure) {
+  const auto of_each = [&](auto figure) {
     std::vector<double> values;
     for (const RunFigures& run : runs) values.push_back(figure(run));
-    return Mean(values);
+    return values;
   };
-  for (auto figure : {&RunFigures::wall_s, &RunFigures::samples_per_s, &RunFigures::step_ms,
-                      &RunFigures::compute_ms, &RunFigures::comm_busy_ms, &RunFigures::exposed_comm_ms,
-                      &RunFigures::waited_ms, &RunFigures::late_ms, &RunFigures::payload_tx_bytes,
-                      &RunFigures::payload_rx_bytes, &RunFigures::loss, &RunFigures::foreign_cpu_pct}) {
-    mean.*figure = mean_of([figure](const RunFigures& run) { return run.*figure; });
+  for (auto figure : {&RunFigures::samples_per_s, &RunFigures::step_ms}) {
+    mean.*figure = GeometricMean(of_each([figure](const RunFigures& run) { return run.*figure; }));
+  }
+  // Arithmetic: parts of a step, which may be 0, and counts.
+  for (auto figure :
+       {&RunFigures::wall_s, &RunFigures::compute_ms, &RunFigures::comm_busy_ms, &RunFigures::exposed_comm_ms,
+        &RunFigures::waited_ms, &RunFigures::late_ms, &RunFigures::payload_tx_bytes,
+        &RunFigures::payload_rx_bytes, &RunFigures::loss, &RunFigures::foreign_cpu_pct}) {
+    mean.*figure = Mean(of_each([figure](const RunFigures& run) { return run.*figure; }));
   }
   mean.steps = runs.front().steps;
   mean.each_server_payload_bytes = runs.front().each_server_payload_bytes;
@@ -60,9 +64,9 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
     mean.*figure = MeanOverThose(runs, figure);
   }
   for (size_t b = 0; b < runs.front().bucket_ready_ms.size(); ++b) {
-    mean.bucket_ready_ms.push_back(mean_of([b](const RunFigures& run) {
+    mean.bucket_ready_ms.push_back(Mean(of_each([b](const RunFigures& run) {
       return b < run.bucket_ready_ms.size() ? run.bucket_ready_ms[b] : run.bucket_ready_ms.back();
-    }));
+    })));
   }
   mean.network = MeanNetwork(runs);
   mean.workers = MeanWorkers(runs);
@@ -88,7 +92,7 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   return mean;
 }
 
-// Intervals over rounds of the figures in charts.
+// Intervals over rounds of the figures in charts. None of them is negative.
 std::vector<FigureInterval> IntervalsOf(const std::vector<RunFigures>& rounds) {
   std::vector<FigureInterval> intervals;
   const auto add = [&](const char* figure, auto value) {
@@ -97,10 +101,11 @@ std::vector<FigureInterval> IntervalsOf(const std::vector<RunFigures>& rounds) {
       if (const std::optional<double> of_round = value(round)) values.push_back(*of_round);
     }
     if (values.size() != rounds.size()) return;
-    if (const auto interval = BootstrapMean(values)) intervals.push_back({figure, *interval});
+    if (const auto interval = MeanInterval(values)) {
+      intervals.push_back({figure, {std::max(0.0, interval->low), interval->high}});
+    }
   };
   using Figure = std::optional<double>;
-  add("step_ms", [](const RunFigures& round) -> Figure { return round.step_ms; });
   add("compute_ms", [](const RunFigures& round) -> Figure { return round.compute_ms; });
   add("exposed_comm_ms", [](const RunFigures& round) -> Figure { return round.exposed_comm_ms; });
   add("comm_moving_ms",
@@ -122,8 +127,11 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     row.round_samples_per_s.push_back(run.samples_per_s);
     row.round_step_ms.push_back(run.step_ms);
   }
-  row.samples_per_s_95 = BootstrapMean(row.round_samples_per_s);
+  row.samples_per_s_95 = GeometricMeanInterval(row.round_samples_per_s);
   row.intervals_95 = IntervalsOf(runs.cost);
+  if (const auto interval = GeometricMeanInterval(row.round_step_ms)) {
+    row.intervals_95.push_back({"step_ms", *interval});
+  }
   row.step_ms_p10 = Quantile(row.mean.every_step_ms, 0.1);
   row.step_ms_p90 = Quantile(row.mean.every_step_ms, 0.9);
   if (!runs.accuracy.empty()) {
@@ -137,11 +145,11 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
       if (run.test_accuracy) accuracies.push_back(*run.test_accuracy);
       if (run.time_to_target_s) times.push_back(*run.time_to_target_s);
     }
-    row.test_accuracy_95 = BootstrapMean(accuracies);
+    row.test_accuracy_95 = MeanInterval(accuracies);
     row.reached_target = static_cast<int>(times.size());
     if (!times.empty() && row.reached_target == row.trainings) {
-      row.time_to_target_s = Mean(times);
-      row.time_to_target_95 = BootstrapMean(times);
+      row.time_to_target_s = GeometricMean(times);
+      row.time_to_target_95 = GeometricMeanInterval(times);
     }
   }
   for (const auto* list : {&runs.cost, &runs.accuracy}) {
@@ -270,7 +278,7 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
     if (single != nullptr && !row.configuration.oversubscribed) {
       row.speedup = row.mean.samples_per_s / single->mean.samples_per_s;
       row.efficiency = *row.speedup / row.configuration.workers;
-      if (const auto ratio = BootstrapRatio(row.round_samples_per_s, single->round_samples_per_s)) {
+      if (const auto ratio = ComparePairs(row.round_samples_per_s, single->round_samples_per_s).interval) {
         const double workers = row.configuration.workers;
         row.intervals_95.push_back({"efficiency", {ratio->low / workers, ratio->high / workers}});
       }
@@ -282,7 +290,7 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
         differences.push_back(row.round_step_ms[round] - none->round_step_ms[round]);
       }
       row.cost_against_none_ms = Mean(differences);
-      row.cost_against_none_95 = BootstrapMean(differences);
+      row.cost_against_none_95 = MeanInterval(differences);
     }
   }
   return rows;

@@ -50,8 +50,7 @@ struct RowPrediction {
   Residual residual;         // of the mean over rounds
 };
 
-// The 95% interval, bootstrapped over rounds, of the column `figure`; "comm_moving_ms" is comm_busy_ms -
-// wait_ms.
+// The 95% interval over rounds of the column `figure`; "comm_moving_ms" is comm_busy_ms - wait_ms.
 struct FigureInterval {
   const char* figure;
   Interval interval;
@@ -63,7 +62,9 @@ struct SummaryRow {
   Configuration configuration;
   RankResult sample;  // rank 0's, for values resolved at run time (backend, transport, device, parameters)
   int rounds = 0;
-  RunFigures mean;  // over rounds, or over accuracy trainings if there are no rounds
+  // Over rounds, or over accuracy trainings if there are no rounds. step_ms and samples_per_s are geometric
+  // means.
+  RunFigures mean;
   bool measured_cost = false;
   std::optional<Interval> samples_per_s_95;
   std::vector<FigureInterval> intervals_95;  // of other figures
@@ -76,7 +77,7 @@ struct SummaryRow {
   std::optional<Interval> cost_against_none_95;
   std::optional<double> test_accuracy, train_loss;  // of the accuracy trainings, mean over seeds
   std::optional<Interval> test_accuracy_95;         // over trainings
-  std::optional<double> time_to_target_s;           // mean over trainings; empty unless all reached it
+  std::optional<double> time_to_target_s;  // geometric mean over trainings; empty unless all reached it
   std::optional<Interval> time_to_target_95;
   int reached_target = 0;  // number of trainings
   int trainings = 0;

@@ -19,8 +19,9 @@ inline constexpr Phrase kCosts = {
     "$0 个 worker 时，完全不通信的一步需要 $1 毫秒。让各副本保持同步的额外代价：$2。"};
 inline constexpr Phrase kCost = {"$0 $1 ms", "$0 $1 毫秒"};
 inline constexpr Phrase kPairWins = {"$0 times the samples/s ($1, $2)", "每秒样本数为后者的 $0 倍（$1，$2）"};
-inline constexpr Phrase kPairTooFew = {"$0 times the samples/s, but $1 are too few to call that a difference",
-                                       "每秒样本数为后者的 $0 倍，但 $1 太少，不能称为差别"};
+inline constexpr Phrase kPairUnclear = {
+    "$0 times the samples/s ($1, $2), too small or too uncertain a difference to name a winner",
+    "每秒样本数为后者的 $0 倍（$1，$2）：差别太小或不够确定，不能判定胜者"};
 inline constexpr Phrase kPairEven = {"no difference shown (ratio $0, $1, $2)",
                                      "未显示出差别（比值 $0，$1，$2）"};
 inline constexpr Phrase kPair = {"$0 against $1 with $2 workers: $3", "$2 个 worker 时 $0 对 $1：$3"};

@@ -33,10 +33,15 @@ inline constexpr Heading kHeadTarget = {{"target", "达标"}, {"s", "秒"}};
 
 inline constexpr Phrase kHeadNote = {"note", "备注"};
 
-inline constexpr Phrase kMarks = {"m measured, d derived. Times are ms of a mean step.",
-                                  "m 测量，d 推导。时间为平均一步的毫秒数。"};
-inline constexpr Phrase kMarksSimulated = {"m measured, d derived, s simulated. Times are ms of a mean step.",
-                                           "m 测量，d 推导，s 模拟。时间为平均一步的毫秒数。"};
+inline constexpr Phrase kMarks = {
+    "m measured, d derived. samples/s and step are geometric means over rounds, with a 95% interval by "
+    "Student's t. Times are ms per step.",
+    "m 测量，d 推导。样本/秒与一步为各轮的几何平均，95% 区间用学生 t 分布。时间为每步毫秒数。"};
+inline constexpr Phrase kMarksSimulated = {
+    "m measured, d derived, s simulated. samples/s and step are geometric means over rounds, with a 95% "
+    "interval "
+    "by Student's t. Times are ms per step.",
+    "m 测量，d 推导，s 模拟。样本/秒与一步为各轮的几何平均，95% 区间用学生 t 分布。时间为每步毫秒数。"};
 inline constexpr Phrase kPredictedColumns = {
     "simulated: the step that psring predict computes for this configuration; off: how much longer the "
     "measured step is.",

@@ -24,14 +24,6 @@ constexpr int kTerms = 3;
 constexpr const char* kTermNames[kTerms] = {"a", "B", "g"};
 using Row = std::array<double, kTerms>;
 
-// 97.5% quantile of Student's t.
-double StudentT(int freedom) {
-  constexpr double kSmall[] = {12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228};
-  if (freedom <= 0) return std::numeric_limits<double>::infinity();
-  if (freedom <= 10) return kSmall[freedom - 1];
-  return 1.96 + 2.4 / freedom;  // within 0.5% from here on
-}
-
 struct Solution {
   std::vector<double> value, deviation;  // by used term
 };
@@ -164,7 +156,7 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
     if (used.empty()) return absl::InvalidArgumentError("the measurements fit no latency and no rate");
   }
   MachineProfile profile{.shared_medium = shared_medium, .points = static_cast<int>(points.size())};
-  const double t = StudentT(static_cast<int>(rows.size() - used.size()));
+  const double t = StudentsTFactor(static_cast<int>(rows.size() - used.size()));
   std::array<Fitted, kTerms> fitted{};
   for (int term = 0; term < kTerms; ++term) {
     const auto at = std::find(used.begin(), used.end(), term);

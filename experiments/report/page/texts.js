@@ -94,7 +94,7 @@ const TEXTS = {
   busbw: ['busbw, GB/s', '总线带宽，GB/s'],
   message: ['bytes', '字节'],
   repeats: ['{0} repeats of {1} steps.', '{0} 次重复，每次 {1} 步。'],
-  interval_rule: ['Intervals: 95%, bootstrap over repeats.', '区间：95%，对重复做自助法。'],
+  interval_rule: ['Intervals: 95%, Student\'s t over repeats.', '区间：95%，对各次重复用学生 t 分布。'],
   trainings: ['{0} trainings each.', '各训练 {0} 次。'],
   one_training: ['One training each; another seed changes the result.', '各训练一次：仅换随机种子也会改变结果。'],
   x_axis: ['x axis', '横轴'],

@@ -113,7 +113,7 @@ TEST(Plan, TheDefaultFitsItsTimeBudgetOnTwoCores) {
     probe.step_s = step_s;
     const Plan plan = PlanFor({}, 2, probe);
     EXPECT_LE(plan.expected_s, 180) << step_s;
-    EXPECT_GE(plan.rounds, step_s <= 0.05 ? kRoundsToNameAWinner : kFewestRounds) << step_s;
+    EXPECT_GE(plan.rounds, step_s <= 0.05 ? kRoundsForNarrowIntervals : kFewestRounds) << step_s;
   }
 }
 

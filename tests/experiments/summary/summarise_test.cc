@@ -173,9 +173,9 @@ TEST(Summarise, ChartFiguresHaveIntervalsOverRounds) {
     ADD_FAILURE() << figure;
     return Interval();
   };
-  EXPECT_EQ(interval("step_ms").low, BootstrapMean({10, 20, 30})->low);
-  EXPECT_EQ(interval("step_ms").high, BootstrapMean({10, 20, 30})->high);
-  EXPECT_EQ(interval("comm_moving_ms").low, BootstrapMean({4, 5, 6})->low);
+  EXPECT_EQ(interval("step_ms").low, GeometricMeanInterval({10, 20, 30})->low);
+  EXPECT_EQ(interval("step_ms").high, GeometricMeanInterval({10, 20, 30})->high);
+  EXPECT_EQ(interval("comm_moving_ms").low, MeanInterval({4, 5, 6})->low);
   for (const FigureInterval& one : rows[0].intervals_95)  // no server
     EXPECT_STRNE(one.figure, "server_payload_bytes");
   EXPECT_TRUE(Summarise("run", {Runs("ring", 2, {10})}, {})[0].intervals_95.empty());

@@ -20,8 +20,8 @@ SummaryRow Row(const std::string& strategy, int workers, const std::vector<doubl
   row.measured_cost = true;
   row.rounds = static_cast<int>(rates.size());
   row.round_samples_per_s = rates;
-  row.mean.samples_per_s = Mean(rates);
-  row.samples_per_s_95 = BootstrapMean(rates);
+  row.mean.samples_per_s = GeometricMean(rates);
+  row.samples_per_s_95 = GeometricMeanInterval(rates);
   row.mean.step_ms = 13.5;
   row.mean.compute_ms = 11.25;
   row.mean.exposed_comm_ms = 2.25;
@@ -108,9 +108,20 @@ TEST(Findings, NameAWinnerOnlyIfTheIntervalExcludes1) {
   EXPECT_NE(unclear.find("no difference shown"), std::string::npos) << unclear;
 }
 
-TEST(Findings, NameNoWinnerOverFewRounds) {
-  const std::string text = AllFindings({Row("ring", 2, {120, 121, 119}), Row("ps-sync", 2, {100, 101, 99})});
-  EXPECT_NE(text.find("3 rounds are too few to call that a difference"), std::string::npos) << text;
+TEST(Findings, NameNoWinnerIfADifferenceIsTooUncertain) {
+  const std::string text = AllFindings({Row("ring", 2, {120, 126, 110}), Row("ps-sync", 2, {100, 101, 99})});
+  EXPECT_NE(text.find("too small or too uncertain a difference to name a winner"), std::string::npos) << text;
+}
+
+TEST(Findings, EachFurtherComparisonDemandsClearerEvidence) {
+  const std::vector<double> faster = {120, 121, 119, 124, 116}, slower = {111, 105, 110, 104, 106};
+  const std::string alone = AllFindings({Row("ring", 2, faster), Row("ps-sync", 2, slower)});
+  EXPECT_EQ(alone.find("too uncertain"), std::string::npos) << alone;
+  const std::vector<double> same = {100, 101, 99, 98, 102};
+  const std::string among_many = AllFindings(
+      {Row("ring", 2, faster), Row("ps-sync", 2, slower), Row("ring", 3, same), Row("ps-sync", 3, same),
+       Row("ring", 5, same), Row("ps-sync", 5, same), Row("ring", 6, same), Row("ps-sync", 6, same)});
+  EXPECT_NE(among_many.find("too uncertain"), std::string::npos) << among_many;
 }
 
 TEST(Findings, NameNoWinnerForANetwork) {
