@@ -61,62 +61,6 @@ absl::StatusOr<Lane> ParameterServer::NewLane() const {
   return lane;
 }
 
-Receipt ParameterServer::Receive(int worker, const ReplySink* sink, const message::ToServer& message,
-                                 const ReceivedPayload& payload, Lane& lane) {
-  if (failed_) return Receipt::kTaken;
-  last_arrival_ns_ = MonotonicNanos();
-  absl::StatusOr<Receipt> receipt = Receipt::kTaken;
-  {
-    MutexLock receive_lock(workers_[worker].receive);
-    // The worker has another stream by now, or is not in the job any more.
-    if (workers_[worker].Sink().get() != sink) return Receipt::kTaken;
-    receipt = Dispatch(worker, message, payload, lane);
-  }
-  if (receipt.ok()) return *receipt;
-  TurnAway(worker, sink, receipt.status());
-  return Receipt::kTaken;
-}
-
-absl::StatusOr<Receipt> ParameterServer::Dispatch(int worker, const message::ToServer& message,
-                                                  const ReceivedPayload& payload, Lane& lane) {
-  const auto taken = [](const absl::Status& status) {
-    return status.ok() ? absl::StatusOr<Receipt>(Receipt::kTaken) : status;
-  };
-  if (workers_[worker].left) {
-    // The total of a step's norm may come when the step is complete.
-    if (std::holds_alternative<message::NormTotal>(message)) return Receipt::kTaken;
-    if (std::holds_alternative<message::Leave>(message)) return Receipt::kTaken;
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " has left and must not send messages"));
-  }
-  if (const auto* weights = std::get_if<message::InitialWeights>(&message)) {
-    return taken(OnWeights(worker, *weights, payload.pieces));
-  }
-  if (const auto* rewind = std::get_if<message::Rewind>(&message)) return taken(OnRewind(worker, *rewind));
-  if (!started_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " sent a message before all workers have joined"));
-  }
-  if (const auto* chunk = std::get_if<message::Gradient>(&message)) {
-    return OnGradient(worker, *chunk, payload, lane);
-  }
-  if (const auto* fetch = std::get_if<message::Fetch>(&message)) return taken(OnFetch(worker, *fetch));
-  if (std::holds_alternative<message::Leave>(message)) return taken(OnLeave(worker, lane));
-  if (const auto* announcement = std::get_if<message::Announcement>(&message)) {
-    return taken(OnAnnounce(worker, *announcement, lane));
-  }
-  if (const auto* total = std::get_if<message::NormTotal>(&message)) {
-    Replies replies;
-    PSRING_RETURN_IF_ERROR(rounds_->OnNormTotal(*total, lane, replies));
-    Finish(std::move(replies));
-    return Receipt::kTaken;
-  }
-  if (const auto* barrier = std::get_if<message::Barrier>(&message)) {
-    return taken(OnBarrier(worker, barrier->number));
-  }
-  return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent a second Join"));
-}
-
 absl::Status ParameterServer::OnAnnounce(int worker, const message::Announcement& announcement, Lane& lane) {
   if (announcement.incarnation != incarnation_) return absl::OkStatus();
   Replies replies;
@@ -210,62 +154,6 @@ absl::Status ParameterServer::OnRewind(int worker, const message::Rewind& rewind
 std::optional<message::Rewind> ParameterServer::goes_back_to() const {
   MutexLock lock(mutex_);
   return goes_back_to_;
-}
-
-void ParameterServer::Finish(Replies replies) {
-  if (checkpointing_.TakeDue()) TakeCheckpoint(/*finished=*/false);
-  for (auto& [worker, reply] : replies) {
-    const auto* const welcome = std::get_if<message::Welcome>(&reply.message);
-    if (welcome == nullptr) {
-      Deliver(worker, std::move(reply));
-      continue;
-    }
-    bool again = false;
-    {
-      MutexLock lock(workers_[worker].mutex);
-      again = workers_[worker].joins_again;
-    }
-    const absl::Status sent = SendWelcome(worker, welcome->step, again, /*went_back=*/again);
-    if (!sent.ok()) Abort(sent);
-  }
-}
-
-void ParameterServer::Deliver(int worker, Reply reply) {
-  std::shared_ptr<ReplySink> sink;
-  {
-    WorkerStream& stream = workers_[worker];
-    MutexLock lock(stream.mutex);
-    const auto* const answer = std::get_if<message::Answer>(&reply.message);
-    const int64_t buckets = static_cast<int64_t>(job_.buckets.size());
-    if (answer != nullptr && job_.serial && answer->step >= stream.pushes_complete / buckets) {
-      stream.held.push_back(std::move(reply));
-      return;
-    }
-    if (answer != nullptr && !reply.repeated) {
-      MutexLock stats_lock(stats_mutex_);
-      Count(worker, *answer);
-    }
-    sink = stream.sink;
-  }
-  if (std::exchange(reply.begun_on, nullptr) != sink) {
-    // The worker's stream broke meanwhile. It will repeat what is not answered.
-    if (reply.in_place) return;
-    reply.from = 0;
-  }
-  if (sink != nullptr) sink->Deliver(std::move(reply));
-}
-
-void ParameterServer::Count(int worker, const message::Answer& answer) {
-  const uint64_t bytes = shard_->bucket_bytes(answer.bucket);
-  const uint64_t received = answer.dropped ? 0 : shard_->gradient_bytes(answer.bucket);
-  stats_.payload = stats_.payload + Traffic{.payload_tx_bytes = bytes, .payload_rx_bytes = received};
-  if (answer.dropped) return;
-  const size_t staleness = static_cast<size_t>(answer.staleness);
-  ++stats_.pushes;
-  if (stats_.staleness_histogram.size() <= staleness) stats_.staleness_histogram.resize(staleness + 1);
-  ++stats_.staleness_histogram[staleness];
-  ++stats_.worker_pushes[worker];
-  stats_.worker_staleness_sum[worker] += answer.staleness;
 }
 
 ServerStats ParameterServer::stats() const {

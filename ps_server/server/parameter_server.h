@@ -108,23 +108,19 @@ class ParameterServer {
   uint64_t incarnation() const { return incarnation_; }
 
  private:
-  // parameter_server.cc: one function per message.
-  absl::StatusOr<Receipt> Dispatch(int worker, const message::ToServer& message,
-                                   const ReceivedPayload& payload, Lane& lane);
+  // parameter_server.cc: other messages, and checkpoints.
   absl::Status OnAnnounce(int worker, const message::Announcement& announcement, Lane& lane);
   absl::Status OnFetch(int worker, const message::Fetch& fetch);
   absl::Status OnLeave(int worker, Lane& lane);
   absl::Status OnBarrier(int worker, int64_t number);
   absl::Status OnRewind(int worker, const message::Rewind& rewind);
   void ReleaseBarriers();
-  // Takes a checkpoint if one is due, then delivers. Without locks.
-  void Finish(Replies replies);
-  void Deliver(int worker, Reply reply);
-  void Count(int worker, const message::Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stats_mutex_);
   // False: the buckets are at different versions at the moment.
   bool TakeCheckpoint(bool finished);
 
-  // parameter_server_push.cc: initial weights and gradients.
+  // parameter_server_receive.cc: dispatch, initial weights, gradients and replies.
+  absl::StatusOr<Receipt> Dispatch(int worker, const message::ToServer& message,
+                                   const ReceivedPayload& payload, Lane& lane);
   absl::Status CheckBucket(int worker, int bucket) const;
   absl::Status OnWeights(int worker, const message::InitialWeights& chunk, Pieces payload);
   absl::Status OnSlot(int worker, const message::InitialWeights& chunk, Pieces payload);
@@ -133,6 +129,10 @@ class ParameterServer {
   absl::StatusOr<Receipt> BeginPush(int worker, const message::Gradient& chunk, const PushManner& manner);
   absl::Status OnPushComplete(int worker, int bucket, Lane& lane);
   absl::StatusOr<Receipt> OnRepeat(int worker, int bucket, bool in_place, Lane& lane);
+  // Takes a checkpoint if one is due, then delivers. Without locks.
+  void Finish(Replies replies);
+  void Deliver(int worker, Reply reply);
+  void Count(int worker, const message::Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stats_mutex_);
 
   // parameter_server_join.cc: how the job begins, and begins again.
   absl::Status CheckJobLocked(int worker, const ServerJob& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -24,9 +24,6 @@ bool SendsCopies(const WaitingRule& rule) {
   return rule.each_alone() || (rule.kind == WaitingRule::Kind::kBackup && rule.number > 0);
 }
 
-// Gradients that are read together in one pass; more are added as they arrive.
-constexpr ptrdiff_t kMostBorrowed = 4;
-
 // At least one push; serial: a whole gradient.
 size_t Window(const ServerJob& job, size_t wanted) {
   size_t most = 0, all = 0;
@@ -166,27 +163,6 @@ void ParameterShard::UseRepeat(int worker, int bucket) {
   if (accumulation_ == Accumulation::kEachAlone) state.spare = std::exchange(state.staged[worker], {});
 }
 
-absl::StatusOr<ParameterShard::Added> ParameterShard::AddChunk(int worker, int bucket, size_t offset,
-                                                               Pieces payload, uint64_t resets) {
-  using Take = ShardDevice::Take;
-  BucketState& state = buckets_[bucket];
-  PSRING_CHECK(offset % kChunkBytes == 0 && offset + TotalBytes(payload) <= gradient_bytes(bucket));
-  const size_t first = offset / SizeOf(wire_), count = TotalBytes(payload) / SizeOf(wire_);
-  Added added;
-  if (accumulation_ != Accumulation::kSum) {
-    const Span to = state.staged[worker].buffer->span().Slice(first, count);
-    PSRING_ASSIGN_OR_RETURN(added.not_finite, on_device_->TakeIn(Take::kSet, wire_, payload, to, finite_));
-    return added;
-  }
-  const Span sum = sum_.span().Slice(state.place.first + first, count);
-  Chunk& chunk = state.chunks[offset / kChunkBytes];
-  MutexLock lock(chunk.mutex);
-  if (state.resets != resets) return Added{.added = false};
-  const Take take = std::exchange(chunk.started, true) ? Take::kAdd : Take::kSet;
-  PSRING_ASSIGN_OR_RETURN(added.not_finite, on_device_->TakeIn(take, wire_, payload, sum, finite_));
-  return added;
-}
-
 uint64_t ParameterShard::Reset(int bucket) {
   BucketState& state = buckets_[bucket];
   // First, so that a thread that reaches an emptied chunk does not add to it.
@@ -236,87 +212,6 @@ absl::Status ParameterShard::LoadBucket(int bucket, const float* values) {
     }
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<ParameterShard::Added> ParameterShard::AddWhole(int worker, int bucket,
-                                                               const WholeGradient& whole, Lane& lane,
-                                                               uint64_t resets) {
-  const Bytes gradient = whole.gradient;
-  const ConstSpan values(gradient.data(), gradient.size() / SizeOf(wire_), wire_);
-  const bool borrowed = borrows({.whole = true, .on_gpu = whole.on_gpu, .stays = whole.keep != nullptr}) &&
-                        Borrow(worker, bucket, whole, resets);
-  // Gradients on the GPU, and those that are not added now, are checked before any of it is added.
-  if (finite_ == Finite::kRequired && (borrowed || whole.on_gpu)) {
-    Added added;
-    PSRING_ASSIGN_OR_RETURN(added.not_finite, on_device_->FirstNotFinite(values, lane));
-    if (added.not_finite.has_value()) return added;
-  }
-  if (borrowed) return Added{};
-  if (whole.on_gpu) return AddOnGpu(worker, bucket, values, lane, resets);
-  size_t offset = 0;
-  do {
-    const Bytes chunk = gradient.subspan(offset, ChunkLength(gradient.size(), offset));
-    PSRING_ASSIGN_OR_RETURN(Added added, AddChunk(worker, bucket, offset, {&chunk, 1}, resets));
-    if (added.not_finite.has_value()) *added.not_finite += offset / SizeOf(wire_);
-    if (!added.added || added.not_finite.has_value()) return added;
-    offset += chunk.size();
-  } while (offset < gradient.size());
-  return Added{};
-}
-
-bool ParameterShard::Borrow(int worker, int bucket, const WholeGradient& whole, uint64_t resets) {
-  BucketState& state = buckets_[bucket];
-  if (accumulation_ != Accumulation::kSum) {
-    state.borrowed[worker] = whole;
-    return true;
-  }
-  MutexLock lock(state.chunks[0].mutex);
-  const auto stands = [](const WholeGradient& other) { return other.gradient.data() != nullptr; };
-  if (state.resets != resets || std::ranges::count_if(state.borrowed, stands) == kMostBorrowed) return false;
-  state.borrowed[worker] = whole;
-  return true;
-}
-
-// One kernel for each run of chunks that contain a gradient already, or do not: usually one.
-absl::StatusOr<ParameterShard::Added> ParameterShard::AddOnGpu(int worker, int bucket, ConstSpan gradient,
-                                                               Lane& lane, uint64_t resets) {
-  BucketState& state = buckets_[bucket];
-  if (accumulation_ != Accumulation::kSum) {
-    const Span to = state.staged[worker].buffer->span().Slice(0, gradient.count);
-    PSRING_RETURN_IF_ERROR(
-        on_device_->Compute(lane, [&](Ops& ops, Stream& stream) { ops.Convert(gradient, to, stream); }));
-    return Added{};
-  }
-  const size_t chunks = gradient.bytes() / kChunkBytes + 1, per_chunk = kChunkBytes / SizeOf(wire_);
-  const auto lock_all = [&] {
-    for (size_t i = 0; i < chunks; ++i) state.chunks[i].mutex.Lock();
-  };
-  const auto unlock_all = [&] {
-    for (size_t i = chunks; i > 0; --i) state.chunks[i - 1].mutex.Unlock();
-  };
-  lock_all();
-  if (state.resets != resets) {
-    unlock_all();
-    return Added{.added = false};
-  }
-  const absl::Status added = on_device_->Compute(lane, [&](Ops& ops, Stream& stream) {
-    for (size_t first = 0, end = 0; first < chunks; first = end) {
-      const bool started = state.chunks[first].started;
-      for (end = first; end < chunks && state.chunks[end].started == started; ++end) {
-        state.chunks[end].started = true;
-      }
-      const size_t at = first * per_chunk, count = std::min(gradient.count, end * per_chunk) - at;
-      const Span sum = sum_.span().Slice(state.place.first + at, count);
-      if (started) {
-        ops.Add(sum, gradient.Slice(at, count), stream);
-      } else {
-        ops.Convert(gradient.Slice(at, count), sum, stream);
-      }
-    }
-  });
-  unlock_all();
-  PSRING_RETURN_IF_ERROR(added);
-  return Added{};
 }
 
 absl::StatusOr<Snapshot> ParameterShard::Read(int bucket) {

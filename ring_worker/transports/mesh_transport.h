@@ -135,7 +135,7 @@ class MeshTransport final : public Transport {
   void NotifyPeers(absl::StatusCode code, const std::string& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(failure_mutex_);
 
-  // mesh_turn.cc: moving data. Moves what can be moved now. True if anything moved.
+  // mesh_progress.cc: moving data. Moves what can be moved now. True if anything moved.
   absl::StatusOr<bool> Turn();
   bool SendShared(Peer& peer, const FrameHeader& header, const std::byte* payload, bool copy,
                   uint64_t transfers);
@@ -156,7 +156,7 @@ class MeshTransport final : public Transport {
   absl::Status Write(int rank, FrameStream& stream);
   absl::Status Read(int rank, FrameStream& stream);
 
-  // mesh_wait.cc: waiting, and naming the peer at fault.
+  // mesh_progress.cc, too: waiting, and naming the peer at fault.
   absl::Status Progress(uint64_t number, const Tag& tag, absl::Duration timeout);
   // Until something may be able to move, a control message arrives, or `left` is over.
   absl::Status SleepUntilNews(absl::Duration left, uint64_t number);

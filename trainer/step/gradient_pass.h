@@ -1,6 +1,7 @@
 // The gradient of one step: forward and backward over the step's batches.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -9,17 +10,46 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/parameters.h"
 #include "common/device/device.h"
 #include "common/options/training_options.h"
 #include "trainer/data/data.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
-#include "trainer/step/bucket_pipeline.h"
 #include "trainer/step/compute_delay.h"
 #include "trainer/step/recorded_pass.h"
 #include "trainer/strategies/capabilities.h"
+#include "trainer/strategies/sync_strategy.h"
 
 namespace psring {
+
+// Passes buckets to the strategy in order, each as soon as backward has finished all of its layers and the
+// buckets before it, with an event of the compute stream. Their communication then overlaps with the backward
+// pass of earlier layers. Used by the training thread.
+class BucketPipeline {
+ public:
+  // `buckets` cover the gradient; they may change between two steps. All are borrowed.
+  BucketPipeline(const std::vector<Bucket>& buckets, Stream& compute, SyncStrategy& strategy)
+      : buckets_(buckets), compute_(compute), strategy_(strategy) {}
+
+  void BeginStep();
+
+  // These elements of the gradient are complete at this point of the compute stream. Once per step and
+  // element.
+  void Ready(ReadyRange range);
+
+  bool all_ready() const { return next_ == buckets_.size(); }
+  // The ranges of this step, in the order of Ready.
+  const std::vector<ReadyRange>& order() const { return order_; }
+
+ private:
+  const std::vector<Bucket>& buckets_;
+  Stream& compute_;
+  SyncStrategy& strategy_;
+  std::vector<size_t> missing_;  // elements, by bucket
+  size_t next_ = 0;              // the first that was not passed on
+  std::vector<ReadyRange> order_;
+};
 
 // Used by the training thread.
 class GradientPass {

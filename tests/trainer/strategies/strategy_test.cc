@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "tests/trainer/cluster.h"
-#include "trainer/step/bucket_pipeline.h"
+#include "trainer/step/gradient_pass.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {
