@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/delays.h"
 #include "experiments/plan/plan.h"
+#include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 namespace {
@@ -68,7 +69,13 @@ absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOp
   if (strategy.backend == "native" && absl::StartsWith(training.network_ms, kTracePrefix)) {
     return absl::OkStatus();  // takes the measured time
   }
-  const std::vector<std::string> known = {"ring", "direct", "halving-doubling"};
+  std::vector<std::string> known;
+  for (const ScheduleRow& row : ScheduleRows()) {
+    constexpr int kRanks = 8;
+    const bool fewest_bytes =
+        row.cost != nullptr && row.cost(kRanks, 1).terms.link_bytes < 1.001 * LeastPayload(kRanks, 1);
+    if (fewest_bytes) known.push_back(row.name);
+  }
   if (strategy.backend == "native" && std::ranges::count(known, strategy.algorithm) > 0)
     return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("--clock virtual supports ", absl::StrJoin(known, ", "),

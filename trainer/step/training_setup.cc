@@ -181,6 +181,7 @@ absl::Status Training::MakeStrategy() {
     const bool returns = ServerReturns(options_, ServersOf(options_, worker_.world_size));
     context.servers = {.client = worker_.client,
                        .consistency = AlgorithmOf(*strategy_row_, options_.strategy),
+                       .asynchronous = strategy_row_->asynchronous(),
                        .deterministic = options_.deterministic,
                        .serial = options_.ps_schedule == "serial",
                        .staleness_lr = options_.staleness_lr == "inverse",

@@ -3,7 +3,6 @@
 #include <numeric>
 #include <optional>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
@@ -21,8 +20,6 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
       : context_(context),
         servers_(context_.servers),
         client_(*servers_.client),
-        asynchronous_(absl::StartsWith(servers_.consistency, "async") ||
-                      absl::StartsWith(servers_.consistency, "ssp")),
         ready_ns_(context.buckets.size()),
         arrivals_(context.device.NewStream(StreamKind::kCompute, "arrivals")) {}
 
@@ -124,7 +121,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
 
   absl::Status Collect(Span weights) override {
     const absl::Time deadline = absl::Now() + servers_.timeout;
-    if (asynchronous_) {
+    if (servers_.asynchronous) {
       // This rank's weights lack the others' pushes after its last exchange.
       PSRING_RETURN_IF_ERROR(FetchWeights());
     }
@@ -274,7 +271,6 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
   const StrategyContext context_;
   const ServerUse& servers_;
   PsClient& client_;
-  const bool asynchronous_;
   const std::unique_ptr<Device> host_ = MakeCpuDevice();  // the client sends from its memory
   TrainingState state_;
   bool on_gpu_ = false;                    // the server reads gradients from the GPU

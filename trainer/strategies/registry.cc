@@ -9,6 +9,14 @@
 
 namespace psring {
 
+// all_reduce.cc: the group sums the gradients, and every rank makes the same update. A single rank needs no
+// group.
+absl::StatusOr<Strategy> MakeAllReduce(const StrategyContext& context);
+
+// parameter_server.cc: the servers sum and update.
+absl::StatusOr<Strategy> MakeParameterServer(const StrategyContext& context);
+
+// A strategy is one file with such a function, its name in CMakeLists.txt, and one row.
 const std::vector<StrategyRow>& Strategies() {
   static const std::vector<StrategyRow> strategies = {
       {.name = "none",

@@ -30,7 +30,8 @@ struct UpdateRule {
 // For strategies with parameter servers.
 struct ServerUse {
   PsClient* client = nullptr;
-  std::string consistency;  // "sync", "ssp:2"
+  std::string consistency;    // "sync", "ssp:2"
+  bool asynchronous = false;  // StrategyRow::asynchronous
   bool deterministic = false;
   bool serial = false;
   bool staleness_lr = false;  // asynchronous: the learning rate is divided by the staleness
@@ -104,12 +105,5 @@ std::string AlgorithmOf(const StrategyRow& row, const std::string& name);
 
 // none.cc: no communication; every rank applies its own gradient.
 absl::StatusOr<Strategy> MakeNone(const StrategyContext& context);
-
-// all_reduce.cc: the group sums the gradients, and every rank makes the same update. A single rank needs no
-// group.
-absl::StatusOr<Strategy> MakeAllReduce(const StrategyContext& context);
-
-// parameter_server.cc: the servers sum and update.
-absl::StatusOr<Strategy> MakeParameterServer(const StrategyContext& context);
 
 }  // namespace psring

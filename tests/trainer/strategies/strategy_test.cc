@@ -46,6 +46,7 @@ struct Rank {
                           .group = connections.group(rank),
                           .servers = {.client = connections.client(rank),
                                       .consistency = row.algorithm,
+                                      .asynchronous = row.asynchronous(),
                                       .timeout = absl::Seconds(10)}});
     PSRING_CHECK(made.ok());
     strategy = *std::move(made);
