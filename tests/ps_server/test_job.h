@@ -1,6 +1,7 @@
 // Jobs with made-up gradients, a worker that goes through them, and one process that computes the same.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -54,6 +55,24 @@ std::vector<float> TrainAlone(const ServerJob& job, int64_t steps);
 // Runs `body` once for each rank, each on a thread of its own.
 template <typename Body>
 void ForEachRank(int ranks, const Body& body);
+
+// For tests in which some workers must be later than others.
+class StepOfTheFastest {
+ public:
+  // A worker is at this step.
+  void Reach(int64_t step) {
+    for (int64_t before = step_; before < step && !step_.compare_exchange_weak(before, step);) {
+    }
+    step_.notify_all();
+  }
+  // Waits until a worker is at this step or later.
+  void Await(int64_t step) const {
+    for (int64_t now = step_; now < step; now = step_) step_.wait(now);
+  }
+
+ private:
+  std::atomic<int64_t> step_ = 0;
+};
 
 double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b);
 

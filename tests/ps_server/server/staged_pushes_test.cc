@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "common/devices/make_device.h"
 #include "ps_server/server/parameter_server.h"
+#include "tests/eventually.h"
 #include "tests/ps_server/test_job.h"
 
 namespace psring {
@@ -66,9 +67,10 @@ class Receiver : public ReplySink {
 
 class StagedPushesTest : public ::testing::Test {
  protected:
-  void Begin(int workers, const std::string& consistency, ServerOptions options = {}) {
+  void Begin(int workers, const std::string& consistency, ServerOptions options = {}, bool serial = false) {
     job_ = MakeJob(workers, {kTwoChunks, 100});
     job_.consistency = consistency;
+    job_.serial = serial;
     options.workers = workers;
     options.staging_bytes = 1;  // so it is one bucket
     server_ = std::make_unique<ParameterServer>(*device_, options);
@@ -197,10 +199,20 @@ TEST_F(StagedPushesTest, WhereTheJobGoesOnWhoeverIsFrozenLosesItsPlaceAndTheMemo
   EXPECT_EQ(SendChunk(0, 0, 0, kChunkBytes), Receipt::kTaken);
   EXPECT_EQ(inboxes_[0]->Take().size(), 1u);
   // It is told first, and written down when all it held is given back.
-  for (const absl::Time deadline = Soon(); server_->stats().lost_workers.empty() && absl::Now() < deadline;) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+  EXPECT_TRUE(Eventually([&] { return !server_->stats().lost_workers.empty(); }));
   EXPECT_THAT(server_->stats().lost_workers, ElementsAre(1));
+}
+
+TEST_F(StagedPushesTest, SerialAnswersNoBucketBeforeTheLast) {
+  for (const bool serial : {false, true}) {
+    inboxes_.clear();
+    Begin(1, "sync", {}, serial);
+    SendChunk(0, 0);
+    SendChunk(0, 0, 0, kChunkBytes);
+    EXPECT_EQ(inboxes_[0]->Take().size(), serial ? 0u : 1u);
+    SendChunk(0, 0, 1);
+    EXPECT_EQ(inboxes_[0]->Take().size(), serial ? 2u : 1u);
+  }
 }
 
 }  // namespace

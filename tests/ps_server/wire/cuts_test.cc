@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <latch>
 #include <memory>
 #include <random>
 #include <string>
@@ -131,6 +132,7 @@ Outcome Train(const ServerJob& job, int servers, int64_t steps, Payload payload,
   CutServers cluster(servers, over_grpc ? 4 * step_bytes : 4000, random);
   Outcome outcome{.weights = std::vector<std::vector<float>>(kWorkers)};
   std::atomic<int> begun = 0, done = 0;
+  std::latch finished(kWorkers);
   ForEachRank(kWorkers, [&](int rank) {
     TestWorker worker(job, rank, cluster.NewClient(payload));
     absl::Status status = worker.Start();
@@ -139,7 +141,7 @@ Outcome Train(const ServerJob& job, int servers, int64_t steps, Payload payload,
     if (status.ok()) status = MakeSteps(worker, steps, /*fetch=*/over_grpc);
     outcome.weights[static_cast<size_t>(rank)] = worker.weights;
     if (++done == kWorkers) outcome.descriptors = cluster.open_descriptors();
-    while (done < kWorkers) absl::SleepFor(absl::Milliseconds(1));
+    finished.arrive_and_wait();
     if (status.ok()) status = worker.client->Leave(Soon());
     EXPECT_EQ(status, absl::OkStatus()) << "worker " << rank;
   });
@@ -175,12 +177,12 @@ TEST(CutsTest, ALinkThatIsAlwaysCutIsGivenUpByName) {
   AtRandomMoments(1, [](std::mt19937& random) {
     const ServerJob job = Job("sync");
     CutServers cluster(1, kChunkBytes, random);
-    std::atomic<int> begun = 0;
+    std::latch begun(kWorkers);
     ForEachRank(kWorkers, [&](int rank) {
       TestWorker worker(job, rank, cluster.NewClient(Payload::kGrpc));
       ASSERT_EQ(worker.Start(), absl::OkStatus());
-      if (++begun == kWorkers) cluster.Cut(true);
-      while (begun < kWorkers) absl::SleepFor(absl::Milliseconds(1));
+      begun.arrive_and_wait();
+      cluster.Cut(true);
       const std::string says(worker.Step(0).status().message());
       // Whoever gives up first ends the job for the other.
       const bool of_its_own = absl::StrContains(

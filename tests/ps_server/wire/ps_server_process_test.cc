@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -24,9 +25,12 @@
 #include "common/rendezvous/rendezvous.h"
 #include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/pieces.h"
+#include "tests/eventually.h"
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"
+#include "tests/ps_server/wire/stopping_proxy.h"
 #include "tests/random_moments.h"
+#include "tests/waiting_thread.h"
 
 namespace psring {
 namespace {
@@ -35,18 +39,15 @@ using ::testing::HasSubstr;
 
 std::string own_binary;
 
-// The signals that a process catches once SIGTERM is one of them: a bit each, from SIGHUP on.
+// The signals that a process catches, once SIGTERM is one of them: one bit per signal, beginning with SIGHUP.
 uint64_t CaughtSignals(pid_t pid) {
   uint64_t caught = 0;
-  for (const absl::Time deadline = absl::Now() + absl::Seconds(10); absl::Now() < deadline;) {
+  EXPECT_TRUE(Eventually([&] {
     const std::string status = ReadFile(absl::StrCat("/proc/", pid, "/status")).value_or("");
     const size_t at = status.find("SigCgt:\t");
-    if (at != std::string::npos && absl::SimpleHexAtoi(status.substr(at + 8, 16), &caught) &&
-        (caught >> (SIGTERM - 1) & 1) != 0) {
-      break;
-    }
-    absl::SleepFor(absl::Milliseconds(10));
-  }
+    return at != std::string::npos && absl::SimpleHexAtoi(status.substr(at + 8, 16), &caught) &&
+           (caught >> (SIGTERM - 1) & 1) != 0;
+  }));
   return caught;
 }
 
@@ -150,39 +151,35 @@ TEST_F(ProcessTest, WhenAWorkerIsKilledTheOthersHearItsNumber) {
   }
 }
 
-TEST_F(ProcessTest, AStreamCutInTheMiddleOfAPushIsALostWorker) {
+TEST_F(ProcessTest, AWorkerKilledInTheMiddleOfAPushIsLost) {
   Child server(Command(2));
   const std::string address = Address();
-  // Enough bytes to be still on their way when the sender dies.
-  Child victim({own_binary, "--worker", address, "1", "sync", "large"});
-  ServerJob job = MakeJob(2, {8'000'000});
-  TestWorker worker(job, 0, MakeGrpcPsClient(address));
+  constexpr size_t kElements = 8'000'000;
+  StoppingProxy proxy(address, kElements * sizeof(float) / 2);
+  Child victim({own_binary, "--worker", proxy.address(), "1", "sync", "large"});
+  TestWorker worker(MakeJob(2, {kElements}), 0, MakeGrpcPsClient(address));
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   std::thread kills([&] {
-    absl::SleepFor(absl::Milliseconds(20));
+    EXPECT_TRUE(proxy.AwaitStop());
     victim.Kill(SIGKILL);
+    proxy.Close();
   });
-  absl::Status status;
-  for (int64_t step = 0; status.ok(); ++step) status = worker.Step(step).status();
+  EXPECT_THAT(std::string(worker.Step(0).status().message()), HasSubstr("worker 1 was lost"));
   kills.join();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("worker 1 was lost"));
   EXPECT_EQ(server.Wait(), 1);
 }
 
-TEST_F(ProcessTest, AbortEndsAnExchangeEvenWhereTheServerIsFrozen) {
+TEST_F(ProcessTest, AbortEndsAnExchangeWithAStoppedServer) {
   Child server(Command(1));
   const std::string address = Address();
   TestWorker worker(MakeJob(1, {8'000'000}), 0, MakeGrpcPsClient(address));
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   server.Kill(SIGSTOP);
-  std::thread gives_up([&] {
-    absl::SleepFor(absl::Milliseconds(300));
-    worker.client->Abort(absl::CancelledError("enough"));
-  });
-  const absl::Time begin = absl::Now();
-  EXPECT_EQ(worker.Step(0).status().message(), "enough");
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(2));
-  gives_up.join();
+  std::string message;
+  WaitingThread pushes([&] { message = worker.Step(0).status().message(); });
+  worker.client->Abort(absl::CancelledError("enough"));
+  pushes.Join();
+  EXPECT_EQ(message, "enough");
 }
 
 TEST_F(ProcessTest, RandomBytesOnThePortDoNoHarm) {
@@ -200,7 +197,8 @@ TEST_F(ProcessTest, RandomBytesOnThePortDoNoHarm) {
     for (char& byte : bytes) byte = static_cast<char>(random());
     if (i % 2 == 0) bytes.insert(0, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");  // so that it gets past the greeting
     (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (i % 3 == 0) absl::SleepFor(absl::Milliseconds(5));
+    char reply = 0;
+    if (i % 6 == 0) (void)!recv(fd, &reply, 1, 0);  // the server's greeting, or the end of the connection
     close(fd);
   }
   const ServerJob job = MakeJob(1, {1000});
@@ -247,18 +245,19 @@ TEST_F(ProcessTest, AfterKillNineAServerGoesOnAndTheWeightsAreTheSame) {
   const std::string first = Address();
   std::atomic<int> done = 0;
   std::atomic<int64_t> steps_made = 0;  // of both workers
-  std::latch started(2);
+  std::atomic<int> kills_left = 2;
   std::thread workers([&] {
     ForEachRank(2, [&](int rank) {
       TestWorker worker(
           job, rank, MakeGrpcPsClient(first, {.find_again = [&] { return rendezvous->Get("ps/0", "it"); }}));
       EXPECT_EQ(worker.Start(), absl::OkStatus());
-      started.count_down();
       for (int64_t step = 0; step < kSteps;) {
-        absl::SleepFor(absl::Milliseconds(10));
+        // The job must not end before the last kill.
+        for (int left; step == kSteps - 1 && (left = kills_left) > 0;) kills_left.wait(left);
         const auto results = worker.Step(step++);
         ASSERT_EQ(results.status(), absl::OkStatus());
         ++steps_made;
+        steps_made.notify_all();
         for (const ExchangeResult& result : *results) {
           if (result.went_back) step = result.version;
         }
@@ -272,19 +271,17 @@ TEST_F(ProcessTest, AfterKillNineAServerGoesOnAndTheWeightsAreTheSame) {
       ++done;
     });
   });
-  started.wait();  // a server that is lost before the start ends the job
   const int64_t seed = FromEnvironment("PSRING_SEED", 1);
   std::printf("PSRING_SEED=%lld\n", static_cast<long long>(seed));
   std::mt19937 random(static_cast<uint32_t>(seed));
   for (const int64_t base : {10, 60}) {
     const int64_t steps = base + static_cast<int64_t>(random() % 40);
-    for (const absl::Time deadline = Soon(); steps_made < steps && absl::Now() < deadline;) {
-      absl::SleepFor(absl::Milliseconds(1));
-    }
-    EXPECT_GE(steps_made, steps);
+    for (int64_t made = steps_made; made < steps; made = steps_made) steps_made.wait(made);
     server->Kill(SIGKILL);
     EXPECT_EQ(server->Wait(), -SIGKILL);
     server = std::make_unique<Child>(command);
+    --kills_left;
+    kills_left.notify_all();
   }
   workers.join();
   EXPECT_EQ(done, 2);
@@ -297,14 +294,16 @@ TEST_F(ProcessTest, AfterKillNineAServerGoesOnAndTheWeightsAreTheSame) {
 TEST_F(ProcessTest, SigtermEndsItWithOneLine) {
   Child server(Command(2));
   const std::string address = Address();
-  TestWorker worker(MakeJob(2, {10}), 0, MakeGrpcPsClient(address));
-  std::thread ends([&] {
-    absl::SleepFor(absl::Milliseconds(300));
-    server.Kill(SIGTERM);
+  std::atomic<int> ended = 0;
+  // The rejection of one worker 0 shows that the other has joined and waits for worker 1.
+  ForEachRank(2, [&](int) {
+    TestWorker worker(MakeJob(2, {10}), 0, MakeGrpcPsClient(address));
+    const std::string message(worker.Start().message());
+    if (absl::StrContains(message, "there is a worker 0 already")) return server.Kill(SIGTERM);
+    EXPECT_THAT(message, HasSubstr("the parameter server received a signal to end"));
+    ++ended;
   });
-  EXPECT_THAT(std::string(worker.Start().message()),
-              HasSubstr("the parameter server received a signal to end"));
-  ends.join();
+  EXPECT_EQ(ended, 1);
   EXPECT_EQ(server.Wait(), 128 + SIGTERM);
   EXPECT_THAT(server.Output(), HasSubstr("ps_server: the parameter server received a signal to end\n"));
 }
@@ -370,7 +369,7 @@ TEST_F(ProcessTest, ANonexistentServerIsNamed) {
 int Work(const std::string& address, int rank, const std::string& consistency, bool large) {
   ServerJob job = large ? MakeJob(2, {8'000'000}) : MakeJob(3, {100000});
   job.consistency = consistency;
-  TestWorker worker(job, rank, MakeGrpcPsClient(address));
+  TestWorker worker(job, rank, MakeGrpcPsClient(address, large ? Payload::kGrpc : Payload::kAuto));
   absl::Status status = worker.Start();
   for (int64_t step = 0; status.ok(); ++step) status = worker.Step(step).status();
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
