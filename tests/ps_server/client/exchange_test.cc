@@ -1,4 +1,4 @@
-// What a job of the parameter server computes, asked through every client.
+// The results of a parameter server job, with every client.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct JobResult {
   ServerStats stats;
 };
 
-// Every rank goes through `steps` steps, as fast as it can.
+// Every rank makes `steps` steps without pauses.
 JobResult RunJob(const ServerJob& job, int64_t steps = kSteps) {
   const auto cluster = MakeCluster(job.workers);
   JobResult result;
@@ -95,7 +95,7 @@ TEST_P(Workers, DeterministicEqualsALoopBitForBit) {
   }
 }
 
-TEST_P(Workers, AsynchronousStalenessAddsUpToTheVersionsOthersMade) {
+TEST_P(Workers, AsynchronousStalenessSumsToTheVersionsOfOthers) {
   const auto [workers, serial] = GetParam();
   ServerJob job = MakeJob(workers, kSizes);
   job.serial = serial;
@@ -112,8 +112,8 @@ TEST_P(Workers, AsynchronousStalenessAddsUpToTheVersionsOthersMade) {
         received = step[bucket].version;
         sum += step[bucket].staleness;
       }
-      // Between a worker's pushes the version grows by its own push and by those of the others, so its
-      // staleness adds up to the version of its last push less its own pushes.
+      // Between a worker's pushes the version grows by its own push and those of the others, so its staleness
+      // sums to the version of its last push minus its own pushes.
       EXPECT_EQ(sum, received - 20);
       of_rank += sum;
       last_versions += received;
@@ -131,7 +131,7 @@ TEST_P(Workers, AsynchronousStalenessAddsUpToTheVersionsOthersMade) {
   EXPECT_EQ(pushes, result.stats.pushes);
 }
 
-TEST_P(Workers, UnderBoundedStalenessNobodyIsLateByMoreThanTheBound) {
+TEST_P(Workers, BoundedStalenessIsWithinItsBound) {
   const auto [workers, serial] = GetParam();
   for (const int bound : {1, 2}) {
     ServerJob job = MakeJob(workers, kSizes);
@@ -139,7 +139,7 @@ TEST_P(Workers, UnderBoundedStalenessNobodyIsLateByMoreThanTheBound) {
     job.consistency = "ssp:" + std::to_string(bound);
     const JobResult result = RunJob(job, 20);
     EXPECT_LE(result.stats.staleness_histogram.size(), (2 * bound + 1) * (workers - 1) + 1);
-    // Every push is an update, and the last reply of all holds them all.
+    // Every push is an update, and the last reply contains all of them.
     for (size_t bucket = 0; bucket < job.buckets.size(); ++bucket) {
       int64_t newest = 0;
       for (int rank = 0; rank < workers; ++rank) {
@@ -186,14 +186,14 @@ TEST(ExchangeTest, BoundedStalenessMakesTheFastWorkerWaitForTheSlowOnesUpdates) 
 }
 
 // What a worker of a job with backup workers has got: the weights by version, and its dropped gradients.
-struct Received {
+struct BackupOutcome {
   std::vector<std::vector<float>> weights;
   int64_t dropped = 0;
 };
 
 // Continues with the step that the server names, to the end. `before(step)` runs before each push.
 template <typename Before>
-void RunToTheEnd(TestWorker& worker, int64_t steps, const Before& before, Received& received) {
+void RunToTheEnd(TestWorker& worker, int64_t steps, const Before& before, BackupOutcome& outcome) {
   for (int64_t step = 0; step < steps;) {
     before(step);
     const auto results = worker.Step(step);
@@ -204,23 +204,23 @@ void RunToTheEnd(TestWorker& worker, int64_t steps, const Before& before, Receiv
       EXPECT_EQ(result.version, first.version);
       EXPECT_EQ(result.staleness, 0);
     }
-    received.dropped += first.dropped;
+    outcome.dropped += first.dropped;
     if (!first.dropped) {
       EXPECT_EQ(first.version, step + 1);
     }
     step = first.version;
-    received.weights[static_cast<size_t>(step)] = worker.weights;
+    outcome.weights[static_cast<size_t>(step)] = worker.weights;
   }
 }
 
-TEST(ExchangeTest, BackupWorkersAreDroppedWholeAndGoOnWithTheNewestWeights) {
+TEST(ExchangeTest, LateBackupWorkersAreDroppedAndContinueWithTheNewestWeights) {
   for (const bool deterministic : {false, true}) {
     ServerJob job = MakeJob(3, kSizes);
     job.consistency = "backup:1";
     job.deterministic = deterministic;
     const auto cluster = MakeCluster(3);
     const int64_t steps = 15;
-    std::vector<Received> received(3, {.weights = std::vector<std::vector<float>>(steps + 1)});
+    std::vector<BackupOutcome> outcomes(3, {.weights = std::vector<std::vector<float>>(steps + 1)});
     StepOfTheFastest fastest;
     ForEachRank(3, [&](int rank) {
       TestWorker worker(job, rank, cluster->NewClient());
@@ -229,14 +229,14 @@ TEST(ExchangeTest, BackupWorkersAreDroppedWholeAndGoOnWithTheNewestWeights) {
         fastest.Reach(step);
         if (rank == 2 && step % 2 == 0) fastest.Await(step + 1);  // too late for the step
       };
-      RunToTheEnd(worker, steps, before, received[rank]);
+      RunToTheEnd(worker, steps, before, outcomes[rank]);
       fastest.Reach(steps);
       ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     });
     EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
     const ServerStats stats = cluster->server().stats();
     std::vector<int64_t> dropped;
-    for (const Received& of_worker : received) dropped.push_back(of_worker.dropped);
+    for (const BackupOutcome& outcome : outcomes) dropped.push_back(outcome.dropped);
     EXPECT_GT(dropped[2], 0);
     EXPECT_EQ(stats.dropped_gradients, dropped[0] + dropped[1] + dropped[2]);
     EXPECT_EQ(stats.worker_dropped, dropped);
@@ -245,8 +245,8 @@ TEST(ExchangeTest, BackupWorkersAreDroppedWholeAndGoOnWithTheNewestWeights) {
     // All workers that got a version got the same weights.
     for (int64_t version = 1; version <= steps; ++version) {
       const std::vector<float>* one = nullptr;
-      for (const Received& of_worker : received) {
-        const std::vector<float>& weights = of_worker.weights[static_cast<size_t>(version)];
+      for (const BackupOutcome& outcome : outcomes) {
+        const std::vector<float>& weights = outcome.weights[static_cast<size_t>(version)];
         if (weights.empty()) continue;
         if (one != nullptr) {
           EXPECT_EQ(*one, weights) << "version " << version;
@@ -271,7 +271,7 @@ TEST(ExchangeTest, WithoutSpareWorkersBackupIsSynchronous) {
   }
 }
 
-TEST(ExchangeTest, NobodyWaitsForAWorkerThatHasLeft) {
+TEST(ExchangeTest, NoWorkerWaitsForOneThatHasLeft) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:0", "backup:1"}) {
     SCOPED_TRACE(consistency);
     ServerJob job = MakeJob(3, kSizes);
@@ -284,7 +284,7 @@ TEST(ExchangeTest, NobodyWaitsForAWorkerThatHasLeft) {
     ForEachRank(3, [&](int rank) { ASSERT_EQ(all[rank]->Start(), absl::OkStatus()); });
     ForEachRank(3, [&](int rank) {
       TestWorker& worker = *all[rank];
-      const int64_t steps = rank == 1 ? 3 : 20;  // worker 1's data are used up
+      const int64_t steps = rank == 1 ? 3 : 20;  // worker 1 has less data
       for (int64_t step = 0; step < steps;) {
         const auto results = worker.Step(step);
         ASSERT_EQ(results.status(), absl::OkStatus());
@@ -299,7 +299,7 @@ TEST(ExchangeTest, NobodyWaitsForAWorkerThatHasLeft) {
   }
 }
 
-TEST(ExchangeTest, AsynchronousWorkersInTurnsAreStaleByTheOthers) {
+TEST(ExchangeTest, AsynchronousWorkersThatTakeTurnsHaveStalenessNMinus1) {
   for (const int workers : {1, 2, 3, 4}) {
     ServerJob job = MakeJob(workers, {1000});
     job.consistency = "async";
@@ -320,7 +320,7 @@ TEST(ExchangeTest, AsynchronousWorkersInTurnsAreStaleByTheOthers) {
         sum += (*results)[0].staleness;
       }
     }
-    // N - 1 but for the first round, in which worker r finds only r updates before its own.
+    // N - 1, except in the first round, in which r updates precede that of worker r.
     EXPECT_EQ(sum, rounds * workers * (workers - 1) - workers * (workers - 1) / 2);
   }
 }
@@ -332,7 +332,7 @@ TEST(ExchangeTest, AsynchronousWithOneWorkerEqualsALoopBitForBit) {
 }
 
 TEST(ExchangeTest, AnAsynchronousReplyIsTheVersionOfItsPush) {
-  // The weight counts the pushes, so every reply shows whose updates are in it.
+  // The weights count the pushes, so every reply shows its version.
   ServerJob job = MakeJob(4, {50000});
   job.consistency = "async";
   job.optimizer.kind = OptimizerKind::kSgd;
@@ -393,7 +393,7 @@ TEST(ExchangeTest, SerialAnswersAllBucketsAfterTheLast) {
   }
 }
 
-TEST(ExchangeTest, FetchBringsTheServersWeights) {
+TEST(ExchangeTest, FetchReturnsTheServersWeights) {
   for (const std::string consistency : {"sync", "async"}) {
     ServerJob job = MakeJob(2, kSizes);
     job.consistency = consistency;
@@ -431,8 +431,8 @@ TEST(ExchangeTest, AJobWithoutParametersStartsAndEnds) {
   EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
 }
 
-// Weights and the optimizer's state of a server are taken out, and another goes on with them.
-TEST_P(Workers, AJobGoesOnFromWhatAWorkerHasKept) {
+// Reads a server's weights and optimizer state, and starts another server with them.
+TEST_P(Workers, AJobContinuesFromSavedWeightsAndSlots) {
   const auto [workers, serial] = GetParam();
   constexpr int64_t kFirst = 4, kAll = 7;
   for (const OptimizerKind optimizer : kOptimizers) {
@@ -482,7 +482,7 @@ TEST_P(Workers, AJobGoesOnFromWhatAWorkerHasKept) {
   }
 }
 
-TEST(ExchangeTest, ASlotThatTheOptimizerDoesNotHaveIsRefused) {
+TEST(ExchangeTest, ASlotThatTheOptimizerLacksIsRejected) {
   const auto cluster = MakeCluster(1);
   TestWorker worker(MakeJob(1, {8}), 0, cluster->NewClient());
   ASSERT_EQ(worker.Start(), absl::OkStatus());

@@ -1,4 +1,4 @@
-// How a job of the parameter server fails: at once, for all, and with the one who caused it.
+// How a parameter server job fails: immediately, for all workers, with the name of the cause.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ std::string MessageOf(const absl::Status& status) {
   return status.ok() ? "OK" : std::string(status.message());
 }
 
-TEST(FailureTest, AWorkerWithAnotherJobFailsItForAllWithTheField) {
+TEST(FailureTest, AWorkerWithADifferentJobFailsAllAndNamesTheField) {
   const auto cluster = MakeCluster(2);
   ForEachRank(2, [&](int rank) {
     ServerJob job = MakeJob(2, {10});
@@ -31,31 +31,31 @@ TEST(FailureTest, AWorkerWithAnotherJobFailsItForAllWithTheField) {
   });
 }
 
-TEST(FailureTest, AJobForAnotherNumberOfWorkersIsRefused) {
+TEST(FailureTest, AJobWithAnotherNumberOfWorkersIsRejected) {
   const auto cluster = MakeCluster(2);
   TestWorker worker(MakeJob(3, {10}), 0, cluster->NewClient());
   EXPECT_THAT(MessageOf(worker.Start()), HasSubstr("3 workers; this server was started for 2"));
 }
 
-TEST(FailureTest, ANumberThatIsTakenOrOutOfRangeIsRefusedWithoutHarm) {
+TEST(FailureTest, ATakenOrInvalidWorkerNumberIsRejectedWithoutHarm) {
   const ServerJob job = MakeJob(2, {10});
   const auto cluster = MakeCluster(2);
-  std::latch refused(2);
-  // Two workers want number 0: the job waits for worker 1, which joins when one of them has been refused.
+  std::latch rejected(2);
+  // Two workers have number 0: the job waits for worker 1, which joins when one of them has been rejected.
   ForEachRank(4, [&](int i) {
     if (i == 3) {
-      TestWorker stranger(job, 2, cluster->NewClient());
-      EXPECT_THAT(MessageOf(stranger.Start()),
+      TestWorker invalid(job, 2, cluster->NewClient());
+      EXPECT_THAT(MessageOf(invalid.Start()),
                   HasSubstr("worker 2 is out of range: this server has 2 workers"));
-      refused.count_down();
+      rejected.count_down();
       return;
     }
-    if (i == 1) refused.wait();
+    if (i == 1) rejected.wait();
     TestWorker worker(job, i == 1 ? 1 : 0, cluster->NewClient());
     const absl::Status started = worker.Start();
     if (i != 1 && !started.ok()) {
       EXPECT_THAT(MessageOf(started), HasSubstr("there is a worker 0 already"));
-      refused.count_down();
+      rejected.count_down();
       return;
     }
     EXPECT_EQ(started, absl::OkStatus());
@@ -64,7 +64,7 @@ TEST(FailureTest, ANumberThatIsTakenOrOutOfRangeIsRefusedWithoutHarm) {
   });
 }
 
-TEST(FailureTest, WaitingForWorkersToJoinEndsWithTheirNames) {
+TEST(FailureTest, MissingWorkersAreNamedAtTheTimeout) {
   const auto cluster = MakeCluster(4, absl::Milliseconds(300));
   const ServerJob job = MakeJob(4, {10});
   ForEachRank(2, [&](int i) {
@@ -79,7 +79,7 @@ TEST(FailureTest, AServerWithoutWorkersGivesUp) {
               HasSubstr("waited 100ms for workers 0, 1 to join"));
 }
 
-TEST(FailureTest, WaitingForAPushEndsWithTheNameOfTheSilentWorker) {
+TEST(FailureTest, ASilentWorkerIsNamedAtTheTimeout) {
   const auto cluster = MakeCluster(3, absl::Milliseconds(300));
   const ServerJob job = MakeJob(3, {10, 10});
   ForEachRank(3, [&](int rank) {
@@ -95,10 +95,10 @@ TEST(FailureTest, WaitingForAPushEndsWithTheNameOfTheSilentWorker) {
   });
 }
 
-TEST(FailureTest, WaitingForAnAnnouncementOrForTheSlowestEndsWithItsName) {
+TEST(FailureTest, SlowWorkersAreNamedAtTheTimeout) {
   struct Case {
     const char* consistency;
-    const char* says;
+    const char* error;
   };
   for (const Case& c : {Case{"backup:1", "waited 300ms for workers 1, 2 to announce the gradient of step 1"},
                         Case{"ssp:1", "waited 300ms for workers 1, 2 to push bucket 0 of step 1"}}) {
@@ -119,12 +119,12 @@ TEST(FailureTest, WaitingForAnAnnouncementOrForTheSlowestEndsWithItsName) {
       stepped.wait();
       absl::Status status;
       for (int64_t step = 1; status.ok() && step < 9; ++step) status = worker.Step(step).status();
-      EXPECT_THAT(MessageOf(status), HasSubstr(c.says));
+      EXPECT_THAT(MessageOf(status), HasSubstr(c.error));
     });
   }
 }
 
-TEST(FailureTest, AWorkerThatIsLostFailsTheJobForTheOthersWhereItStopsThen) {
+TEST(FailureTest, ALostWorkerFailsTheJobIfLossesStopIt) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
     const auto cluster = MakeCluster(ServerOptions{.workers = 3, .on_worker_loss = OnWorkerLoss::kStop});
     ServerJob job = MakeJob(3, {10});
@@ -141,7 +141,7 @@ TEST(FailureTest, AWorkerThatIsLostFailsTheJobForTheOthersWhereItStopsThen) {
       absl::Status status;
       for (int64_t step = 0; status.ok(); ++step) status = worker.Step(step).status();
       EXPECT_THAT(MessageOf(status), HasSubstr("worker 2 was lost"));
-      // And stays failed.
+      // The job stays failed.
       EXPECT_THAT(MessageOf(worker.Step(1).status()), HasSubstr("worker 2 was lost"));
       EXPECT_THAT(MessageOf(worker.client->Fetch({worker.weights.data(), worker.weights.size()}, Soon())),
                   HasSubstr("worker 2 was lost"));
@@ -164,7 +164,7 @@ TEST(FailureTest, TheLossOfAWorkerBeforeTheStartFailsTheJob) {
   EXPECT_THAT(MessageOf(*cluster->server().WaitUntilOver(Soon())), HasSubstr("worker 0 was lost"));
 }
 
-TEST(FailureTest, AbortEndsAWaitingExchangeAndIsHeardByTheOthers) {
+TEST(FailureTest, AbortEndsAWaitingExchangeAndTheJobOfTheOthers) {
   const auto cluster = MakeCluster(2);
   const ServerJob job = MakeJob(2, {1000000});
   std::latch in_flight(1);
@@ -190,10 +190,10 @@ TEST(FailureTest, AbortEndsAWaitingExchangeAndIsHeardByTheOthers) {
   });
 }
 
-TEST(FailureTest, APushFromThePastOrTheFutureNamesWorkerAndStep) {
+TEST(FailureTest, APushOfAnUnexpectedStepNamesWorkerAndStep) {
   struct Case {
     int64_t second_step;
-    const char* says;
+    const char* error;
   };
   for (const Case& c :
        {Case{7, "worker 1, bucket 0: worker 1 pushed step 7, from the future: its next one is 2"},
@@ -208,18 +208,18 @@ TEST(FailureTest, APushFromThePastOrTheFutureNamesWorkerAndStep) {
       for (int64_t step = 0; status.ok() && (rank == 0 || step < 2); ++step)
         status = worker.Step(step).status();
       if (rank == 1 && status.ok()) status = worker.ExchangeBucket(0, c.second_step).status();
-      EXPECT_THAT(MessageOf(status), HasSubstr(c.says));
+      EXPECT_THAT(MessageOf(status), HasSubstr(c.error));
     });
   }
 }
 
-TEST(FailureTest, ASecondExchangeOfABucketInFlightIsRefused) {
+TEST(FailureTest, ASecondExchangeOfABucketInFlightIsRejected) {
   const auto cluster = MakeCluster(2);
   const ServerJob job = MakeJob(2, {10});
   ForEachRank(2, [&](int rank) {
     TestWorker worker(job, rank, cluster->NewClient());
     ASSERT_EQ(worker.Start(), absl::OkStatus());
-    if (rank == 0) {  // hears of worker 1's end
+    if (rank == 0) {  // gets the error of worker 1
       EXPECT_FALSE(cluster->server().WaitUntilOver(Soon())->ok());
       return;
     }
@@ -241,7 +241,7 @@ TEST(FailureTest, ASecondExchangeOfABucketInFlightIsRefused) {
   });
 }
 
-TEST(FailureTest, AfterTheEndNobodyMayJoin) {
+TEST(FailureTest, AJobThatHasEndedRejectsWorkers) {
   const auto cluster = MakeCluster(1);
   const ServerJob job = MakeJob(1, {10});
   TestWorker worker(job, 0, cluster->NewClient());

@@ -1,4 +1,4 @@
-// Real servers that die at moments nobody chose, and are started again with the same folder.
+// Real servers that are killed at random moments and started again with the same folder.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ std::unique_ptr<PsClient> NewClient(Rendezvous& rendezvous, int servers) {
       return rendezvous.Get(absl::StrCat("ps/", server), absl::StrCat("server ", server));
     };
     auto address = find();
-    for (int i = 0; i < 100 && !address.ok(); ++i) {  // it died before it could be found
+    for (int i = 0; i < 100 && !address.ok(); ++i) {  // the server died before it had published its address
       absl::SleepFor(absl::Milliseconds(100));
       address = find();
     }
@@ -89,7 +89,7 @@ absl::Status Train(TestWorker& worker, int64_t steps, Progress& progress) {
   return worker.client->Leave(Soon());
 }
 
-// Servers of one job, each of which can die and be started again.
+// Servers of one job, each of which can be killed and started again.
 class Servers {
  public:
   Servers(int servers, int workers, std::vector<std::string> flags)
@@ -152,11 +152,11 @@ class Servers {
       Start(victim);
     }
   }
-  // All have ended well.
-  void ExpectGoodEnds() {
+  // All servers end with exit code 0.
+  void ExpectNormalEnd() {
     for (const auto& child : children_) EXPECT_EQ(child->Wait(absl::Seconds(30)), 0) << child->Output();
     for (const auto& entry : fs::directory_iterator(folder_)) {
-      EXPECT_NE(entry.path().extension(), ".checkpoint") << "of a job that has ended well";
+      EXPECT_NE(entry.path().extension(), ".checkpoint") << "of a job that has ended normally";
     }
   }
   ServerResult ResultOf(int server) const {
@@ -172,7 +172,7 @@ class Servers {
   std::vector<std::unique_ptr<Child>> children_;
 };
 
-TEST(DeathsTest, KilledServersComeBackAndSynchronousWeightsAreThoseOfAnUndisturbedRun) {
+TEST(DeathsTest, WithKilledServersSynchronousWeightsEqualAnUninterruptedRun) {
   AtRandomMoments(4, [](std::mt19937& random) {
     constexpr int kWorkers = 2;
     constexpr int64_t kSteps = 40;
@@ -195,13 +195,13 @@ TEST(DeathsTest, KilledServersComeBackAndSynchronousWeightsAreThoseOfAnUndisturb
       });
       servers.KillThreeTimes(random, progress);
       workers.join();
-      servers.ExpectGoodEnds();
+      servers.ExpectNormalEnd();
     }
   });
 }
 
-// Each shard goes on from where it was, whatever the others do.
-TEST(DeathsTest, KilledServersOfAnAsynchronousJobComeBackAndCountWhatWentDownWithThem) {
+// Each shard continues from its own checkpoint, independently of the others.
+TEST(DeathsTest, KilledAsynchronousServersContinueAndCountLostUpdates) {
   AtRandomMoments(4, [](std::mt19937& random) {
     constexpr int kWorkers = 2;
     constexpr int64_t kSteps = 40;
@@ -219,7 +219,7 @@ TEST(DeathsTest, KilledServersOfAnAsynchronousJobComeBackAndCountWhatWentDownWit
       });
       servers.KillThreeTimes(random, progress);
       workers.join();
-      servers.ExpectGoodEnds();
+      servers.ExpectNormalEnd();
       for (int server = 0; server < 2; ++server) {
         const ServerResult result = servers.ResultOf(server);
         EXPECT_TRUE(result.restarts > 0 || result.lost_updates == 0) << result.lost_updates;

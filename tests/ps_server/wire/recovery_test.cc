@@ -1,5 +1,5 @@
-// What the others notice of a worker that is lost or sends rubbish, and the workers of a server that comes
-// back: nothing but the time it takes.
+// The other workers continue when a worker is lost or sends invalid gradients, and all workers continue when
+// a server restarts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -38,19 +38,19 @@ ServerOptions Continuing(int workers) {
   return {.workers = workers, .timeout = absl::Seconds(20), .on_worker_loss = OnWorkerLoss::kContinue};
 }
 
-// A folder of its own that goes with it.
+// A folder that is removed with its owner.
 struct Folder {
   Folder() : path(absl::StrCat(testing::TempDir(), "/psring-recovery-", getpid())) {}
   ~Folder() { fs::remove_all(path); }
   const std::string path;
 };
 
-TEST(RecoveryTest, AGradientThatIsNotFiniteCostsItsWorkerThePlaceAndTheOthersTrainOn) {
+TEST(RecoveryTest, AWorkerWithANonFiniteGradientIsRemovedAndTheOthersContinue) {
   for (const std::string consistency : {"sync", "async"}) {
     for (const float poison :
          {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       const auto cluster = MakeCluster(Continuing(2));
-      // Two chunks: the first of them stands in the sum already.
+      // Two chunks: the first one is already in the sum.
       ServerJob job = MakeJob(2, {kChunkBytes / sizeof(float) + 100});
       job.consistency = consistency;
       ForEachRank(2, [&](int rank) {
@@ -75,7 +75,7 @@ TEST(RecoveryTest, AGradientThatIsNotFiniteCostsItsWorkerThePlaceAndTheOthersTra
   }
 }
 
-TEST(RecoveryTest, ANonFiniteGradientIsLetInWhereThatIsAsked) {
+TEST(RecoveryTest, ANonFiniteGradientIsAcceptedIfTheCheckIsDisabled) {
   const auto cluster = MakeCluster(ServerOptions{.workers = 1, .reject_nonfinite = false});
   TestWorker worker(MakeJob(1, {10}), 0, cluster->NewClient());
   ASSERT_EQ(worker.Start(), absl::OkStatus());
@@ -83,7 +83,7 @@ TEST(RecoveryTest, ANonFiniteGradientIsLetInWhereThatIsAsked) {
   EXPECT_EQ(MessageOf(worker.ExchangeAgain(0, 0).status()), "OK");
 }
 
-TEST(RecoveryTest, AWorkerThatIsLostLeavesTheOthersWhatItHadPushedWhole) {
+TEST(RecoveryTest, TheOthersContinueWithoutALostWorker) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
     const auto cluster = MakeCluster(Continuing(3));
     ServerJob job = MakeJob(3, {1000, 300});
@@ -104,12 +104,12 @@ TEST(RecoveryTest, AWorkerThatIsLostLeavesTheOthersWhatItHadPushedWhole) {
   }
 }
 
-TEST(RecoveryTest, AWorkerMayComeBackAndBeginsWhereTheOthersAre) {
+TEST(RecoveryTest, AWorkerCanRejoinAtTheStepOfTheOthers) {
   for (const std::string consistency : {"sync", "async", "ssp:1"}) {
     const auto cluster = MakeCluster(Continuing(2));
     ServerJob job = MakeJob(2, {1000, 300});
     job.consistency = consistency;
-    std::atomic<bool> came_back = false;
+    std::atomic<bool> rejoined = false;
     ForEachRank(2, [&](int rank) {
       auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
       ASSERT_EQ(worker->Start(), absl::OkStatus());
@@ -118,15 +118,15 @@ TEST(RecoveryTest, AWorkerMayComeBackAndBeginsWhereTheOthersAre) {
         ASSERT_EQ(MessageOf(worker->Step(step).status()), "OK");
         worker.reset();
         absl::Status joined;
-        do {  // until its death has been noticed
+        do {  // until the server has noticed its death
           worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
           joined = worker->Start();
         } while (!joined.ok());
         step = worker->client->status().start_step;
-        came_back = true;
+        rejoined = true;
       }
       const int64_t last = rank == 1 ? step + 20 : INT64_MAX;
-      for (; step < last && (rank == 1 || !came_back); ++step) {
+      for (; step < last && (rank == 1 || !rejoined); ++step) {
         ASSERT_EQ(MessageOf(worker->Step(step).status()), "OK") << consistency;
       }
       for (int64_t end = step + 5; rank == 0 && step < end; ++step) {
@@ -138,8 +138,8 @@ TEST(RecoveryTest, AWorkerMayComeBackAndBeginsWhereTheOthersAre) {
   }
 }
 
-// The others are in the middle of everything meanwhile, in some bucket or other.
-TEST(RecoveryTest, AWorkerMayComeBackAgainAndAgainWhileTheOthersHurryOn) {
+// Meanwhile the others are at random points of their steps.
+TEST(RecoveryTest, AWorkerCanRejoinManyTimesWhileTheOthersTrain) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
     SCOPED_TRACE(consistency);
     const auto cluster = MakeCluster(Continuing(3));
@@ -150,17 +150,17 @@ TEST(RecoveryTest, AWorkerMayComeBackAgainAndAgainWhileTheOthersHurryOn) {
     ForEachRank(3, [&](int rank) {
       auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
       ASSERT_EQ(worker->Start(), absl::OkStatus());
-      const auto step_on = [&](int64_t& step) {
+      const auto make_step = [&](int64_t& step) {
         const auto results = worker->Step(step);
         ASSERT_EQ(MessageOf(results.status()), "OK") << "worker " << rank;
         step = results->front().dropped ? results->front().version : step + 1;
       };
       int64_t step = 0;
-      while (rank != 2 && lives < kLives) ASSERT_NO_FATAL_FAILURE(step_on(step));
+      while (rank != 2 && lives < kLives) ASSERT_NO_FATAL_FAILURE(make_step(step));
       while (rank == 2 && ++lives < kLives) {
         worker.reset();
         absl::Status joined;
-        do {  // until its death has been noticed
+        do {  // until the server has noticed its death
           worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
           joined = worker->Start();
           if (!joined.ok()) {
@@ -169,11 +169,11 @@ TEST(RecoveryTest, AWorkerMayComeBackAgainAndAgainWhileTheOthersHurryOn) {
           }
         } while (!joined.ok());
         step = worker->client->status().start_step;
-        ASSERT_NO_FATAL_FAILURE(step_on(step));
+        ASSERT_NO_FATAL_FAILURE(make_step(step));
       }
       EXPECT_EQ(MessageOf(worker->client->Leave(Soon())), "OK");
     });
-    lives = kLives;  // where one has failed
+    lives = kLives;  // ends the loops after a failure
     EXPECT_EQ(MessageOf(*cluster->server().WaitUntilOver(Soon())), "OK");
     EXPECT_EQ(cluster->server().stats().lost_workers.size(), kLives - 1);
   }
@@ -232,7 +232,7 @@ TEST(RecoveryTest, AWorkerCanRejoinInTheStepThatItHadPushed) {
   }
 }
 
-TEST(RecoveryTest, ACheckpointIsWholeOrPassedOverAndTheNewestTwoAreKept) {
+TEST(RecoveryTest, IncompleteCheckpointsAreSkippedAndTheNewestTwoAreKept) {
   const Folder folder;
   const auto store = *OpenCheckpointFolder(folder.path, 3);
   EXPECT_FALSE((*store->Load()).has_value());
@@ -252,17 +252,17 @@ TEST(RecoveryTest, ACheckpointIsWholeOrPassedOverAndTheNewestTwoAreKept) {
   EXPECT_EQ(loaded->samples, checkpoint.samples);
   EXPECT_EQ(loaded->buckets[1].left, checkpoint.buckets[1].left);
   EXPECT_EQ(RequireSameJob(loaded->job, checkpoint.job, 0), absl::OkStatus());
-  // Cut short, then with one bit turned.
+  // Truncated, then with one bit flipped.
   const std::string whole = *ReadFile(newest);
   ASSERT_EQ(WriteFile(newest, whole.substr(0, whole.size() - 20)), absl::OkStatus());
   EXPECT_EQ((*store->Load())->step, 3);
-  std::string turned = whole;
-  turned[turned.size() - 40] ^= 1;
-  ASSERT_EQ(WriteFile(newest, turned), absl::OkStatus());
+  std::string flipped = whole;
+  flipped[flipped.size() - 40] ^= 1;
+  ASSERT_EQ(WriteFile(newest, flipped), absl::OkStatus());
   EXPECT_EQ((*store->Load())->step, 3);
 }
 
-// A server whose successor stands at another port, as after a kill.
+// A server that restarts at another port, as after a kill.
 class Lives {
  public:
   explicit Lives(int workers, OnWorkerLoss on_worker_loss = OnWorkerLoss::kByMode,
@@ -328,7 +328,7 @@ class Lives {
   std::unique_ptr<Service> service_;
 };
 
-TEST(RecoveryTest, OneOfSeveralServersWithBackupWorkersDoesNotGoOnAndSaysWhatToDo) {
+TEST(RecoveryTest, SeveralServersWithBackupWorkersCannotContinueAndSuggestARemedy) {
   ServerJob job = MakeJob(2, {10});
   job.consistency = "backup:1";
   job.servers = 2;
@@ -337,7 +337,7 @@ TEST(RecoveryTest, OneOfSeveralServersWithBackupWorkersDoesNotGoOnAndSaysWhatToD
   EXPECT_THAT(MessageOf(server.Restore({.job = job})), HasSubstr("start it again from a checkpoint"));
 }
 
-TEST(RecoveryTest, AfterTheServersDeathsTheWeightsAreThoseOfAnUndisturbedRun) {
+TEST(RecoveryTest, AfterServerRestartsTheWeightsEqualAnUninterruptedRun) {
   Lives lives(2);
   ServerJob job = MakeJob(2, {1000, 300});
   job.deterministic = true;
@@ -354,7 +354,7 @@ TEST(RecoveryTest, AfterTheServersDeathsTheWeightsAreThoseOfAnUndisturbedRun) {
       deaths_left.notify_all();
     }
   });
-  std::atomic<int> went_back = 0;
+  std::atomic<int> rollbacks = 0;
   ForEachRank(2, [&](int rank) {
     TestWorker worker(job, rank, lives.NewClient());
     const Span weights{worker.weights.data(), worker.weights.size()};
@@ -372,7 +372,7 @@ TEST(RecoveryTest, AfterTheServersDeathsTheWeightsAreThoseOfAnUndisturbedRun) {
         next = result.version;
       }
       if (back) {
-        ++went_back;
+        ++rollbacks;
         ASSERT_EQ(MessageOf(worker.client->Fetch(weights, Soon())), "OK");
       }
       step = next;
@@ -382,13 +382,13 @@ TEST(RecoveryTest, AfterTheServersDeathsTheWeightsAreThoseOfAnUndisturbedRun) {
     EXPECT_EQ(MessageOf(worker.client->Leave(Soon())), "OK");
   });
   deaths.join();
-  EXPECT_GE(went_back, 2);
+  EXPECT_GE(rollbacks, 2);
   EXPECT_EQ(MessageOf(*lives.server().WaitUntilOver(Soon())), "OK");
   EXPECT_EQ(lives.server().stats().restarts, 2);
 }
 
-// Synchronous: the restarted server would begin once all are back.
-TEST(RecoveryTest, AWorkerThatDiesWithItsServerIsGivenUpAfterTheTimeout) {
+// Synchronous: the restarted server waits for all workers until the timeout.
+TEST(RecoveryTest, AWorkerThatDiesWithItsServerIsLostAfterTheTimeout) {
   Lives lives(3, OnWorkerLoss::kContinue, absl::Seconds(3));
   const ServerJob job = MakeJob(3, {1000, 300});
   constexpr int64_t kSteps = 10;
