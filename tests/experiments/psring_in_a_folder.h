@@ -15,7 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tests/experiments/eventually.h"
+#include "tests/eventually.h"
 #include "tests/experiments/slurp.h"
 
 namespace psring {

@@ -21,7 +21,7 @@
 #include "common/measure/records.h"
 #include "common/rendezvous/launched_as.h"
 #include "experiments/processes/child_process.h"
-#include "tests/experiments/eventually.h"
+#include "tests/eventually.h"
 
 namespace psring {
 

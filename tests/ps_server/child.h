@@ -1,4 +1,4 @@
-// A real process of ours, for tests of its death.
+// A child process.
 #pragma once
 
 #include <fcntl.h>
@@ -41,7 +41,7 @@ class Child {
   }
   void Kill(int signal) const { kill(pid_, signal); }
   pid_t pid() const { return pid_; }
-  // The exit code; minus the signal that ended it; nothing where it still runs after so long.
+  // The exit code, or minus the signal that ended it. Nothing: it still runs after `most`.
   std::optional<int> Wait(absl::Duration most = absl::Seconds(10)) {
     int status = 0;
     for (const absl::Time deadline = absl::Now() + most; absl::Now() < deadline;) {

@@ -1,5 +1,4 @@
-// A parameter server and the way to reach it: in process or over gRPC, whichever the test binary is linked
-// with.
+// A parameter server and clients of it: in process or over gRPC, depending on what the test binary links.
 #pragma once
 
 #include <memory>
@@ -18,7 +17,7 @@ class Cluster {
 };
 
 std::unique_ptr<Cluster> MakeCluster(const ServerOptions& options);
-// `server`: which one it is, where `servers` share a job.
+// `server`: its number, if `servers` share the job.
 inline std::unique_ptr<Cluster> MakeCluster(int workers, absl::Duration timeout = absl::Seconds(30),
                                             int server = 0, int servers = 1) {
   return MakeCluster(

@@ -1,4 +1,4 @@
-// Over gRPC; the payload as the build says.
+// Over gRPC; the build defines the payload.
 #include "common/devices/make_device.h"
 #include "ps_server/wire/service.h"
 #include "tests/ps_server/cluster.h"
@@ -9,7 +9,7 @@ namespace {
 class GrpcCluster : public Cluster {
  public:
   explicit GrpcCluster(const ServerOptions& options) : server_(*device_, options) {
-    auto service = Service::Start(server_, {.threads = 2});  // on a machine with two cores as well
+    auto service = Service::Start(server_, {.threads = 2});  // also on machines with one core
     PSRING_CHECK(service.ok());
     service_ = std::move(*service);
   }

@@ -1,4 +1,4 @@
-// Linked into tests that want a GPU: where there is none, all of them are skipped, and say why.
+// Linked into tests that need a GPU: without one all of them are skipped with the reason.
 #include <gtest/gtest.h>
 
 #include "common/device/device.h"

@@ -1,4 +1,4 @@
-// A rendezvous of threads: the seam that keeps gRPC out of these tests.
+// A rendezvous of threads, so that these tests do not need gRPC.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Threads as ranks, over either transport.
+// Threads as ranks, over any transport.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace psring {
 
 // `ranks` connected transports: in_process, shm, tcp (over loopback), or mixed: pairs of ranks share memory,
-// and between pairs there is TCP with two sockets a peer.
+// and pairs are connected by TCP with two sockets per peer.
 inline std::vector<std::unique_ptr<Transport>> MakeTransports(const std::string& name, int ranks) {
   if (name == "in_process") return MakeInProcessTransports(ranks);
   std::vector<std::unique_ptr<Transport>> transports(ranks);
@@ -38,7 +38,7 @@ inline std::vector<std::unique_ptr<Transport>> MakeTransports(const std::string&
 
 using RankBody = std::function<absl::Status(ProcessGroup& group, Stream& stream)>;
 
-// Runs `body` once a rank, each on a thread with a stream of its own; what they returned, by rank.
+// Runs `body` for each rank on a thread with its own stream; the results by rank.
 inline std::vector<absl::Status> RunRanksToStatus(const std::string& transport, int ranks,
                                                   const std::function<GroupOptions(int)>& options,
                                                   const RankBody& body) {

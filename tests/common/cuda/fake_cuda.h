@@ -47,10 +47,10 @@ struct FakeCuda {
   std::atomic<bool> handles_open = true;
   std::atomic<int> opened = 0;
   std::atomic<bool> peers_reach = true;  // a device may access another's memory
-  // By device: the work enqueued so far. While it stands still nothing runs, until a host thread waits, that
+  // By device: the work enqueued so far. While it is paused nothing runs, until a host thread waits, that
   // is, polls one event repeatedly.
   struct Pace {
-    std::atomic<bool> stands_still = false;
+    std::atomic<bool> paused = false;
     std::atomic<int64_t> enqueued = 0, enqueued_at_wait = 0;
   };
   std::array<Pace, 8> pace;

@@ -44,7 +44,7 @@ TEST(TcpSocketTest, OtherConnectionsKeepTheSystemsCongestionControl) {
   EXPECT_EQ(CongestionControl(socket.get()), before);
 }
 
-TEST(TcpSocketTest, IfNobodyListensTheErrorNamesTheAddress) {
+TEST(TcpSocketTest, ARefusedConnectionNamesTheAddress) {
   const auto listener = ListenTcp("127.0.0.1");
   const int port = listener->port;
   shutdown(listener->socket.get(), SHUT_RDWR);

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -71,6 +74,28 @@ class OnDevice {
   Buffer memory_;
 };
 
+using Floats = std::vector<float>;
+
+inline Span ViewOf(Floats& values) { return {values.data(), values.size()}; }
+
+inline Floats Random(size_t count, int seed) {
+  std::mt19937 generator(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  Floats values(count);
+  for (float& value : values) value = uniform(generator);
+  return values;
+}
+
+// Rounding errors of sums grow with the values, so the tolerance is relative to the largest one.
+inline void ExpectNear(const Floats& actual, const Floats& expected, float tolerance = 2e-5f) {
+  ASSERT_EQ(actual.size(), expected.size());
+  float largest = 0;
+  for (const float value : expected) largest = std::max(largest, std::abs(value));
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_NEAR(actual[i], expected[i], tolerance * std::max(1.0f, largest)) << "element " << i;
+  }
+}
+
 struct LayerSizes {
   size_t x, weight, bias, y;
 };
@@ -100,6 +125,36 @@ inline void Backward(Ops& ops, const LinearShape& s, ConstSpan x, ConstSpan weig
 inline void Backward(Ops& ops, const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy,
                      Span dx, Span dweight, Span dbias, Stream& stream) {
   ops.ConvBackward(s, x, weight, y, dy, dx, dweight, dbias, stream);
+}
+
+// The results of a layer for random inputs.
+struct LayerResult {
+  Floats y, dx, dweight, dbias, masked_dy;
+};
+
+inline void ExpectNear(const LayerResult& actual, const LayerResult& expected) {
+  ExpectNear(actual.y, expected.y);
+  ExpectNear(actual.masked_dy, expected.masked_dy, 0);
+  ExpectNear(actual.dx, expected.dx);
+  ExpectNear(actual.dweight, expected.dweight);
+  ExpectNear(actual.dbias, expected.dbias);
+}
+
+// Outputs start as NaN, so that an op that adds instead of writing fails.
+template <typename Shape>
+LayerResult RunLayer(Ops& ops, const Shape& shape, Device& device, Stream& stream, bool want_dx = true,
+                     int seed = 1) {
+  const LayerSizes sizes = SizesOf(shape);
+  const auto put = [&](const Floats& values) { return OnDevice<float>(device, stream, values); };
+  const auto unwritten = [&](size_t count) { return put(Floats(count, std::nanf(""))); };
+  const OnDevice<float> x = put(Random(sizes.x, seed)), weight = put(Random(sizes.weight, seed + 1)),
+                        bias = put(Random(sizes.bias, seed + 2)), dy = put(Random(sizes.y, seed + 3)),
+                        y = unwritten(sizes.y), dx = unwritten(want_dx ? sizes.x : 0),
+                        dweight = unwritten(sizes.weight), dbias = unwritten(sizes.bias);
+  Forward(ops, shape, x.span(), weight.span(), bias.span(), y.span(), stream);
+  Backward(ops, shape, x.span(), weight.span(), y.span(), dy.span(), want_dx ? dx.span() : Span{},
+           dweight.span(), dbias.span(), stream);
+  return {y.Get(), dx.Get(), dweight.Get(), dbias.Get(), dy.Get()};
 }
 
 }  // namespace psring

@@ -17,7 +17,6 @@
 namespace psring {
 namespace {
 
-using Floats = std::vector<float>;
 using MadeOps = absl::StatusOr<std::unique_ptr<Ops>>;
 
 constexpr float kHalfUlp = 1.0f / 256;  // of a bfloat16, relative

@@ -14,7 +14,7 @@ CompareOptions Asked(const std::string& device) {
   return options;
 }
 
-TEST(OneGpu, IsGoneBeyondByMoreWorkersThatNobodySendsElsewhere) {
+TEST(OneGpu, IsExceededByMoreWorkersUnlessAFlagAllowsIt) {
   EXPECT_TRUE(GoesBeyondOneGpu(Asked("auto"), 1));
   EXPECT_TRUE(GoesBeyondOneGpu(Asked("cuda"), 1));
   EXPECT_FALSE(GoesBeyondOneGpu(Asked("auto"), 0));
@@ -56,7 +56,7 @@ RunRecords Records(std::vector<StepRecord> steps) {
   return records;
 }
 
-TEST(OneGpu, ItsLayersAreReadyAsTheyWereInAMeanMeasuredStep) {
+TEST(OneGpu, LayerTimesAreMeansOfTheMeasuredSteps) {
   const Configuration configuration;
   const RunRecords records =
       Records({StepWith({99, 98, 0}, /*warmup=*/true), StepWith({4, 1, 0}), StepWith({3, 2, 0})});
@@ -79,14 +79,14 @@ TEST(OneGpu, ItsLayersAreReadyAsTheyWereInAMeanMeasuredStep) {
   }
 }
 
-TEST(OneGpu, TimesThatAClockMixesUpStayInOrder) {
+TEST(OneGpu, TimesStayInOrderDespiteClockErrors) {
   const Workload workload = WorkloadOf(Records({StepWith({7, 8, 0})}), Configuration()).value();
   EXPECT_DOUBLE_EQ(workload.tensors[0].ready_ms, 0);
   EXPECT_DOUBLE_EQ(workload.tensors[1].ready_ms, 0);
   EXPECT_TRUE(ParseWorkload("file", WorkloadCsv(workload)).ok());
 }
 
-TEST(OneGpu, WithoutAMeasuredStepThereIsNothingToGoBy) {
+TEST(OneGpu, WithoutAMeasuredStepThereIsNoPrediction) {
   EXPECT_EQ(WorkloadOf(Records({StepWith({1, 0, 0}, /*warmup=*/true)}), Configuration()).status().code(),
             absl::StatusCode::kNotFound);
 }

@@ -16,7 +16,7 @@ namespace {
 
 absl::Status Refused(const RawPredictFlags& raw) { return UnderstandPredict(raw, {}).status(); }
 
-TEST(PredictFlags, BadInputIsOneLineThatSaysWhatToDo) {
+TEST(PredictFlags, BadInputIsOneLineWithARemedy) {
   const auto says = [](const RawPredictFlags& raw, const char* what) {
     const absl::Status status = Refused(raw);
     EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
@@ -41,7 +41,7 @@ TEST(PredictFlags, FlagsOverrideTheCluster) {
   EXPECT_EQ(flags->cluster.gpus_per_node, 8);
 }
 
-TEST(Clusters, ComeFromJsonAndNameWhatIsWrong) {
+TEST(Clusters, AreParsedFromJsonAndErrorsNameTheProblem) {
   const auto cluster = ClusterFromJson(
       "mine", R"({"link": "25gbit", "gpus_per_node": 4, "intra": "100gbit", "latency_us": 7})");
   ASSERT_TRUE(cluster.ok()) << cluster.status();
@@ -78,7 +78,7 @@ Cluster Network() {
           .server_update_s_per_byte = 0};
 }
 
-TEST(Predictor, AStepIsComputingAndWhatBackwardDoesNotHide) {
+TEST(Predictor, AStepIsComputingPlusExposedCommunication) {
   Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
   const auto ring = predictor.Predict({.strategy = kRing, .workers = 4}, Network());
   ASSERT_TRUE(ring.ok()) << ring.status();
@@ -91,7 +91,7 @@ TEST(Predictor, AStepIsComputingAndWhatBackwardDoesNotHide) {
   EXPECT_EQ(server->limit, "server links");
 }
 
-TEST(Predictor, ASerialServerIsLimitedByItsLinksToo) {
+TEST(Predictor, ASerialServerIsAlsoLimitedByItsLinks) {
   Predictor predictor(Block(), {.place = ServerPlace::kDedicated, .pipelined = false});
   const auto server = predictor.Predict({kSync, 4, 1}, Network());
   ASSERT_TRUE(server.ok()) << server.status();
@@ -99,7 +99,7 @@ TEST(Predictor, ASerialServerIsLimitedByItsLinksToo) {
   EXPECT_NEAR(server->limit_part, 1, 0.01);
 }
 
-TEST(Predictor, UpdatesStandBehindEveryBucketOfAnAllReduce) {
+TEST(Predictor, UpdatesFollowEveryBucketOfAnAllReduce) {
   Workload two = Block();
   two.tensors = {{"late", 40'000'000, 0}, {"early", 60'000'000, 0}};
   Cluster network = Network();
@@ -117,7 +117,7 @@ TEST(Predictor, UpdatesStandBehindEveryBucketOfAnAllReduce) {
                    predictor.Predict({kSync, 2, 1}, Network())->step);
 }
 
-TEST(Predictor, ABurstShortensTheFirstBucketAndThoseBehindAPause) {
+TEST(Predictor, ABurstShortensTheFirstBucketAndThoseAfterAPause) {
   Workload burst = Block();
   burst.tensors = {{"first", 40'000'000, 0}, {"behind it", 40'000'000, 0}, {"late", 20'000'000, 50}};
   burst.backward_ms = 500;
@@ -141,7 +141,7 @@ TEST(Predictor, StragglersAndJitterDelayARing) {
   EXPECT_NEAR(jittery.Predict({.strategy = kRing, .workers = 4}, Network())->step, 0.1 + 0.0208 + 0.15, 3e-3);
 }
 
-TEST(Predictor, WhatOthersChooseIsNotPredicted) {
+TEST(Predictor, OtherLibrariesChoicesAreNotPredicted) {
   EXPECT_FALSE(CheckStrategy({.name = "nccl", .uses_group = true, .algorithm = "default"}).ok());
   EXPECT_TRUE(CheckStrategy(kAsync).ok());
 }
@@ -161,7 +161,7 @@ PredictReport Report(Predictor& predictor, const std::vector<int>& workers) {
   return report;
 }
 
-TEST(PredictReport, NamesAWinnerAndByHowMuch) {
+TEST(PredictReport, NamesAWinnerAndItsAdvantage) {
   Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
   const PredictReport report = Report(predictor, {2, 8});
   const std::optional<PredictionVerdict> verdict = VerdictOf(report);
@@ -199,7 +199,7 @@ TEST(PredictReport, FillsTheColumnsOfTheSummary) {
   EXPECT_TRUE(absl::StrContains(CellsJson(rows), "\"step_ms\": \"simulated\""));
 }
 
-TEST(MachineProfile, FindsWhatTheTimesWereMadeOf) {
+TEST(MachineProfile, RecoversTheParametersOfSyntheticTimes) {
   // Over links of their own moving and adding grow alike; over one medium they do not.
   const Wires truth{.latency_s = 30e-6, .add_s_per_byte = 0.2e-9, .medium_bytes_per_s = 2e9};
   std::vector<ProfilePoint> points;
@@ -226,7 +226,7 @@ TEST(MachineProfile, FindsWhatTheTimesWereMadeOf) {
   EXPECT_LT(profile->r_squared, 1);
 }
 
-TEST(MachineProfile, AddingIsNotToldFromMovingWithOneNumberOfWorkers) {
+TEST(MachineProfile, OneNumberOfWorkersCannotSeparateAddingFromTransfers) {
   std::vector<ProfilePoint> points;
   for (double bytes = 4096; bytes < 1e8; bytes *= 8)
     points.push_back({Scheme::AllReduce("ring"), 2, bytes, 1e-4 + bytes / 1e9});
@@ -237,7 +237,7 @@ TEST(MachineProfile, AddingIsNotToldFromMovingWithOneNumberOfWorkers) {
   EXPECT_NEAR(profile->bytes_per_s.value, 2e9, 1e5);  // 2(N-1)M over the medium
 }
 
-TEST(MachineProfile, KeepsTheRateWhereNoiseWouldGiveAllToAdding) {
+TEST(MachineProfile, KeepsTheRateIfNoiseWouldAttributeEverythingToAdding) {
   // More workers take longer than their bytes: the best fit would have a negative rate.
   std::vector<ProfilePoint> points;
   for (double bytes = 4096; bytes < 1e8; bytes *= 8) {
@@ -250,7 +250,7 @@ TEST(MachineProfile, KeepsTheRateWhereNoiseWouldGiveAllToAdding) {
   EXPECT_EQ(profile->not_told_apart, (std::vector<std::string>{"g"}));
 }
 
-TEST(MachineProfile, ComesFromABenchmarkAndBackFromItsFile) {
+TEST(MachineProfile, IsMadeFromABenchmarkAndRoundTrips) {
   std::string rows;
   for (const int size : {1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26}) {
     absl::StrAppendFormat(

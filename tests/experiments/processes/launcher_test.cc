@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "tests/experiments/eventually.h"
+#include "tests/eventually.h"
 
 namespace psring {
 namespace {

@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/io/checkpoint_folder.h"
-#include "tests/experiments/eventually.h"
+#include "tests/eventually.h"
 #include "tests/experiments/training_processes.h"
 #include "tests/random_moments.h"
 

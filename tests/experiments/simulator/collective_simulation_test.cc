@@ -49,7 +49,7 @@ TEST(CollectiveSimulation, EqualsTheoryForEveryAlgorithmOnEqualLinks) {
   }
 }
 
-TEST(CollectiveSimulation, TwoTreesNeedLittleMoreThanTwiceTheBufferOnceTheyArePipelined) {
+TEST(CollectiveSimulation, PipelinedTreesTakeLittleMoreThanTwiceTheBuffer) {
   for (int ranks : {4, 8, 16}) {
     const double seconds = Seconds("double-binary-tree", ranks, Flat(), 1e9, {});
     EXPECT_GE(seconds, 2) << ranks;
@@ -59,7 +59,7 @@ TEST(CollectiveSimulation, TwoTreesNeedLittleMoreThanTwiceTheBufferOnceTheyArePi
 
 // Of three ranks the first folds into the second. Meanwhile the third sends half of what it has to the
 // second, which will want it only afterwards: both go over the second's card.
-TEST(CollectiveSimulation, WhatNobodyWaitsForYetTakesItsShareOfTheCard) {
+TEST(CollectiveSimulation, TransfersThatAreNotAwaitedYetUseTheirShareOfTheLink) {
   constexpr double kBytes = 1e6, kAlone = kBytes / 1e9;
   Cluster cluster = Flat();
   EXPECT_NEAR(Seconds("halving-doubling", 3, cluster, kBytes), 3 * kAlone, 1e-9);
@@ -70,7 +70,7 @@ TEST(CollectiveSimulation, WhatNobodyWaitsForYetTakesItsShareOfTheCard) {
   EXPECT_NEAR(Seconds("halving-doubling", 3, cluster, kBytes), 3 * kAlone, 1e-9);
 }
 
-TEST(CollectiveSimulation, KnowsWhenARankIsDoneOnAverage) {
+TEST(CollectiveSimulation, ReportsTheMeanEndOfTheRanks) {
   const auto time = SimulateCollective(*AllReduce("halving-doubling", 3), Flat(), 1e6, kOneSlab);
   ASSERT_TRUE(time.ok()) << time.status();
   // The last millisecond is the first two ranks' alone.
@@ -95,7 +95,7 @@ TEST(CollectiveSimulation, PipelinedSlabsHideLatencyButNeverBandwidth) {
   EXPECT_NEAR(Seconds("star", 4, Flat(), 1e9, {}), 3, 0.1);
 }
 
-TEST(CollectiveSimulation, ClassesStandForAllTheirRanks) {
+TEST(CollectiveSimulation, ClassesEqualTheSimulationOfAllRanks) {
   // The same schedule, but every rank a class of its own.
   class NoSymmetry final : public Schedule {
    public:
@@ -130,7 +130,7 @@ TEST(CollectiveSimulation, ClassesStandForAllTheirRanks) {
   }
 }
 
-TEST(CollectiveSimulation, NodesShareTheirCards) {
+TEST(CollectiveSimulation, RanksOfANodeShareItsNetworkCards) {
   Cluster cluster = Flat();
   cluster.gpus_per_node = 8;
   cluster.intra_bytes_per_s = 1e10;
@@ -141,7 +141,7 @@ TEST(CollectiveSimulation, NodesShareTheirCards) {
   EXPECT_NEAR(Seconds("direct", 64, cluster, 1e8), 2 * 8 * (56.0 / 64) * 0.1, 1e-6);
 }
 
-TEST(CollectiveSimulation, SeveralRingsUseSeveralCards) {
+TEST(CollectiveSimulation, SeveralRingsUseSeveralNetworkCards) {
   Cluster cluster = Flat();
   cluster.gpus_per_node = 8;
   cluster.intra_bytes_per_s = 1e11;
@@ -152,13 +152,13 @@ TEST(CollectiveSimulation, SeveralRingsUseSeveralCards) {
   EXPECT_NEAR(Seconds("ring", 64, cluster, 1e8), one / 4, 1e-6);
 }
 
-TEST(CollectiveSimulation, AnOversubscribedFabricSlowsWhatCrossesIt) {
+TEST(CollectiveSimulation, AnOversubscribedFabricSlowsTransfersThroughIt) {
   Cluster cluster = Flat();
   cluster.oversubscription = 4;
   EXPECT_NEAR(Seconds("ring", 8, cluster, 1e8), 4 * 0.175, 1e-6);
 }
 
-TEST(CollectiveSimulation, HandlesSixtyFiveThousandRanks) {
+TEST(CollectiveSimulation, Simulates65536Ranks) {
   Cluster cluster = Flat(2e-5);
   cluster.gpus_per_node = 8;
   cluster.intra_bytes_per_s = 1e10;

@@ -20,7 +20,7 @@ std::vector<std::pair<double, int64_t>> RunDry(FluidNetwork& network) {
   return ends;
 }
 
-TEST(FluidNetwork, AFlowAloneHasTheLinkToItself) {
+TEST(FluidNetwork, ASingleFlowGetsTheWholeLink) {
   FluidNetwork network;
   const int link = network.AddResource(10);
   const int kind = network.AddKind({{link, 1}});
@@ -29,7 +29,7 @@ TEST(FluidNetwork, AFlowAloneHasTheLinkToItself) {
   EXPECT_DOUBLE_EQ(network.BusySeconds(link), 3);
 }
 
-TEST(FluidNetwork, FlowsShareALinkAndTakeOverWhatEndsLeave) {
+TEST(FluidNetwork, FlowsShareALinkAndSpeedUpWhenOthersEnd) {
   FluidNetwork network;
   const int kind = network.AddKind({{network.AddResource(10), 1}});
   network.Start(kind, 10, 1);
@@ -38,7 +38,7 @@ TEST(FluidNetwork, FlowsShareALinkAndTakeOverWhatEndsLeave) {
   EXPECT_EQ(RunDry(network), (std::vector<std::pair<double, int64_t>>{{2, 1}, {4, 2}}));
 }
 
-TEST(FluidNetwork, WhoIsLimitedElsewhereLeavesTheRestToOthers) {
+TEST(FluidNetwork, AFlowLimitedElsewhereLeavesItsShareToOthers) {
   // The textbook's case: three flows over links of 10 and 4; the one over both gets 2, as does its neighbour
   // on the small link, and the third gets 8.
   FluidNetwork network;
@@ -55,7 +55,7 @@ TEST(FluidNetwork, WhoIsLimitedElsewhereLeavesTheRestToOthers) {
   EXPECT_EQ(ended, (std::vector<int64_t>{1, 2, 3}));
 }
 
-TEST(FluidNetwork, AFlowsOwnLimitCounts) {
+TEST(FluidNetwork, AFlowIsLimitedByItsOwnRate) {
   FluidNetwork network;
   const int link = network.AddResource(10);
   network.Start(network.AddKind({{link, 1}}, 2), 2, 1);
@@ -63,7 +63,7 @@ TEST(FluidNetwork, AFlowsOwnLimitCounts) {
   EXPECT_DOUBLE_EQ(network.NextEnd(), 1);
 }
 
-TEST(FluidNetwork, LoadsCountBytesInPartsAndInMultiples) {
+TEST(FluidNetwork, LoadsMultiplyTheBytesOnALink) {
   FluidNetwork network;
   const int link = network.AddResource(8);
   network.Start(network.AddKind({{link, 3}}), 1, 1);
@@ -72,7 +72,7 @@ TEST(FluidNetwork, LoadsCountBytesInPartsAndInMultiples) {
   EXPECT_DOUBLE_EQ(network.NextEnd(), 3.5 / 8);
 }
 
-TEST(FluidNetwork, WhatHasNoBytesOrNoLimitEndsAtOnce) {
+TEST(FluidNetwork, FlowsWithoutBytesOrLimitEndImmediately) {
   FluidNetwork network;
   const int kind = network.AddKind({{network.AddResource(10), 1}});
   const int free = network.AddKind({{network.AddResource(FluidNetwork::kUnlimited), 1}});
@@ -105,7 +105,7 @@ TEST(FluidNetwork, TheOrderOfStartsAtOneTimeDoesNotMatter) {
   }
 }
 
-TEST(FluidNetwork, ABurstPassesAtFullSpeedAndComesBackInAPause) {
+TEST(FluidNetwork, ABurstIsUnlimitedAndRefillsInAPause) {
   FluidNetwork network;
   const int link = network.AddResource(1e6, {.bytes = 1e5, .tokens = 1e5, .full_bytes_per_s = 1.1e7});
   const int kind = network.AddKind({{link, 1}});
@@ -123,7 +123,7 @@ TEST(FluidNetwork, ABurstPassesAtFullSpeedAndComesBackInAPause) {
   EXPECT_NEAR(ends[0].first, 0.26 + 0.005 + 0.2, 1e-12);
 }
 
-TEST(FluidNetwork, WhoIsLimitedElsewhereLeavesTokensForWhoComesLater) {
+TEST(FluidNetwork, AFlowLimitedElsewhereLeavesTokensForLaterFlows) {
   FluidNetwork network;
   const int slow = network.AddResource(1e5);
   const int link = network.AddResource(1e6, {.bytes = 1e5, .tokens = 0, .full_bytes_per_s = 1.1e7});
@@ -138,7 +138,7 @@ TEST(FluidNetwork, WhoIsLimitedElsewhereLeavesTokensForWhoComesLater) {
   EXPECT_EQ(ended, (std::vector<int64_t>{2}));
 }
 
-TEST(FluidNetwork, WithoutTokensABurstIsNone) {
+TEST(FluidNetwork, WithoutTokensThereIsNoBurst) {
   FluidNetwork network;
   const int kind =
       network.AddKind({{network.AddResource(10, {.bytes = 5, .tokens = 0, .full_bytes_per_s = 100}), 1}});

@@ -76,7 +76,7 @@ TEST(ServerSimulation, PipelinedExchangesComeCloseToTheoryWithManyBuckets) {
   }
 }
 
-TEST(ServerSimulation, WhoIsDoneEarlierWaitsForTheLast) {
+TEST(ServerSimulation, FasterWorkersWaitForTheLast) {
   // The slow worker computes 0.2 s longer; without bytes worth speaking of the other three wait for it.
   ServerRun run{.workers = 4, .forward_s = 0.1, .backward_s = 0.1, .bucket_bytes = {4}, .ready_s = {0.1}};
   EXPECT_NEAR(Simulated(run, FlatCluster()).wait_s, 0, 1e-6);
@@ -97,7 +97,7 @@ TEST(ServerSimulation, ABurstShortensEveryPhase) {
   EXPECT_NEAR(Simulated(run, cluster).step_s, without - 2 * cluster.burst_bytes / 1e9, 1e-4 * without);
 }
 
-TEST(ServerSimulation, AddingIsHiddenBehindTheWireUntilItIsSlower) {
+TEST(ServerSimulation, AddingIsHiddenUnlessItIsSlowerThanTheLink) {
   Cluster cluster = FlatCluster();
   cluster.server_add_s_per_byte = 0.5e-9;
   ServerRun run = Exchange(4, 1, ServerPlace::kDedicated, false, 1);
@@ -110,7 +110,7 @@ TEST(ServerSimulation, AddingIsHiddenBehindTheWireUntilItIsSlower) {
   EXPECT_NEAR(Simulated(run, cluster).step_s, 0.65, 1e-9);
 }
 
-TEST(ServerSimulation, PushesHideBehindTheBackwardPassAndTheNextStepWaitsForAllWeights) {
+TEST(ServerSimulation, PushesOverlapBackwardAndTheNextStepWaitsForAllWeights) {
   ServerRun run = Exchange(2, 1, ServerPlace::kDedicated, true, 2);
   run.forward_s = 1;
   run.backward_s = 1;
@@ -123,7 +123,7 @@ TEST(ServerSimulation, PushesHideBehindTheBackwardPassAndTheNextStepWaitsForAllW
 }
 
 // Beside the server's worker the other one pushes for 0.1 s, which both wait for, and pulls for 0.1 s.
-TEST(ServerSimulation, AStepThatAllBeginTogetherEndsForEachOnItsOwn) {
+TEST(ServerSimulation, AStepThatBeginsTogetherEndsSeparatelyForEachWorker) {
   ServerRun run = Exchange(2, 1, ServerPlace::kRank0, true, 1);
   EXPECT_NEAR(Simulated(run, FlatCluster()).step_s, 0.2, 1e-9);
   run.align_steps = true;
@@ -132,7 +132,7 @@ TEST(ServerSimulation, AStepThatAllBeginTogetherEndsForEachOnItsOwn) {
   EXPECT_NEAR(time.worker_steps_per_s, 2 / 0.2, 1e-6);
 }
 
-TEST(ServerSimulation, AClippedStepIsAnsweredOnceAllOfItIsThere) {
+TEST(ServerSimulation, AClippedStepIsAnsweredWhenAllBucketsHaveArrived) {
   ServerRun run = Exchange(2, 1, ServerPlace::kDedicated, true, 2);
   run.forward_s = run.backward_s = 1;
   run.ready_s = {0, 1};
@@ -147,14 +147,14 @@ TEST(ServerSimulation, AClippedStepIsAnsweredOnceAllOfItIsThere) {
   EXPECT_NEAR(Simulated(run, cluster).exposed_s, 0.15 + 4e-3, 1e-9);
 }
 
-TEST(ServerSimulation, GradientsInSixteenBitsAreHalfOfAPushAndNothingOfAPull) {
+TEST(ServerSimulation, Gradients16BitHalveThePushAndNotThePull) {
   ServerRun run = Exchange(4, 1, ServerPlace::kDedicated, false, 1);
   run.pushed_part = 0.5;
   EXPECT_NEAR(Simulated(run, FlatCluster()).step_s, 0.2 + 0.4, 1e-9);
 }
 
 // The third worker takes ten steps' time for one, and is dropped every time.
-TEST(ServerSimulation, ASpareWorkerIsNotWaitedFor) {
+TEST(ServerSimulation, NoWorkerWaitsForASpareOne) {
   ServerRun run{.consistency = "backup:1",
                 .workers = 3,
                 .place = ServerPlace::kDedicated,
@@ -174,7 +174,7 @@ TEST(ServerSimulation, ASpareWorkerIsNotWaitedFor) {
 }
 
 // With all workers alike none has a reason to be late: N - B of N make a step, whatever B is.
-TEST(ServerSimulation, SpareWorkersTakeTheirBytesOffTheServersLink) {
+TEST(ServerSimulation, DroppedGradientsDoNotUseTheServersLink) {
   ServerRun run = Exchange(4, 1, ServerPlace::kDedicated, true, 1);
   run.forward_s = 1;
   run.consistency = "backup:1";
@@ -186,7 +186,7 @@ TEST(ServerSimulation, SpareWorkersTakeTheirBytesOffTheServersLink) {
   EXPECT_NEAR(time.step_s, 1 + 0.3 + 0.4, 0.03);
 }
 
-TEST(ServerSimulation, DelaysAreTheVeryOnesThatALiveWorkerSleeps) {
+TEST(ServerSimulation, DelaysEqualThoseOfLiveWorkers) {
   ServerRun run{
       .workers = 4,
       .place = ServerPlace::kDedicated,
@@ -210,7 +210,7 @@ TEST(ServerSimulation, DelaysAreTheVeryOnesThatALiveWorkerSleeps) {
   EXPECT_NEAR(Simulated(run, FlatCluster()).step_s, 0.06, 1e-5);
 }
 
-TEST(ServerSimulation, GroupsStandForAllTheirWorkers) {
+TEST(ServerSimulation, GroupsEqualTheSimulationOfAllWorkers) {
   Cluster cluster = FlatCluster();
   cluster.gpus_per_node = 4;
   cluster.intra_bytes_per_s = 2e9;
@@ -304,7 +304,7 @@ TEST(ServerSimulation, WorkersOfAnAsynchronousServerShareItsLink) {
   EXPECT_NEAR(Simulated(run, FlatCluster()).step_s, 10.2, 0.3);
 }
 
-TEST(ServerSimulation, AFewWorkersStandForManyWhereEachPushIsAlone) {
+TEST(ServerSimulation, AFewAsynchronousWorkersRepresentMany) {
   Cluster cluster = FlatCluster();
   cluster.gpus_per_node = 4;
   cluster.intra_bytes_per_s = 1e10;
@@ -324,7 +324,7 @@ TEST(ServerSimulation, AFewWorkersStandForManyWhereEachPushIsAlone) {
   }
 }
 
-TEST(ServerSimulation, BoundedStalenessStandsBetweenTheOthers) {
+TEST(ServerSimulation, BoundedStalenessIsBetweenTheOtherModes) {
   ServerRun run = Exchange(8, 1, ServerPlace::kDedicated, true, 1);
   run.forward_s = 4;
   run.jitter = 0.3;
@@ -341,7 +341,7 @@ TEST(ServerSimulation, BoundedStalenessStandsBetweenTheOthers) {
   EXPECT_LE(ssp1.staleness_max, (2 * 1 + 1) * (8 - 1));
 }
 
-TEST(ServerSimulation, OneSlowWorkerHoldsUpAllThatWaitForIt) {
+TEST(ServerSimulation, OneSlowWorkerDelaysAllThatWaitForIt) {
   ServerRun run = Exchange(8, 8, ServerPlace::kColocated, true, 1);
   run.forward_s = 1;
   const double even = Simulated(run, FlatCluster()).step_s;
@@ -352,7 +352,7 @@ TEST(ServerSimulation, OneSlowWorkerHoldsUpAllThatWaitForIt) {
   EXPECT_LT(Simulated(run, FlatCluster()).step_s, even + 0.2);
 }
 
-TEST(ServerSimulation, HandlesFourThousandWorkersAndSixtyFourServers) {
+TEST(ServerSimulation, Simulates4096WorkersAnd64Servers) {
   const Workload workload = *LoadWorkload("resnet50");
   const std::vector<Bucket> buckets = PlanBuckets(LayoutOf(workload), {});
   Cluster cluster = FlatCluster();
@@ -375,7 +375,7 @@ TEST(ServerSimulation, HandlesFourThousandWorkersAndSixtyFourServers) {
   }
 }
 
-TEST(ServerSimulation, WhatItCannotDoIsSaid) {
+TEST(ServerSimulation, ReportsUnsupportedCases) {
   EXPECT_EQ(SimulateServers(Exchange(4, 5, ServerPlace::kColocated, true, 1), FlatCluster()).status().code(),
             absl::StatusCode::kInvalidArgument);
   ServerRun run = Exchange(1024, 1, ServerPlace::kDedicated, true, 1);

@@ -19,7 +19,7 @@ double Ring(int workers, const Wires& wires = kBandwidth) {
   return Seconds(Scheme::AllReduce("ring"), workers, ServerPlace::kRank0, true, wires);
 }
 
-TEST(CostModel, RingMovesTwiceTheBufferWhateverTheNumberOfWorkers) {
+TEST(CostModel, RingMovesTwiceTheBufferForAnyNumberOfWorkers) {
   EXPECT_DOUBLE_EQ(Ring(1), 0);
   EXPECT_DOUBLE_EQ(Ring(2), 0.1);
   EXPECT_DOUBLE_EQ(Ring(4), 0.15);
@@ -43,7 +43,7 @@ TEST(CostModel, ServerOnRank0OverRingIsN) {
   }
 }
 
-TEST(CostModel, OtherAllReducesMoveWhatARingMovesInFewerRounds) {
+TEST(CostModel, OtherAllReducesMoveTheBytesOfARingInFewerRounds) {
   const Wires latency{.latency_s = 1e-3};
   const auto seconds = [](Scheme scheme, int workers, const Wires& wires) {
     return Seconds(scheme, workers, ServerPlace::kRank0, true, wires);
@@ -71,7 +71,7 @@ TEST(CostModel, HalvingDoublingFoldsTheRanksBeyondAPowerOfTwo) {
   EXPECT_DOUBLE_EQ(seconds(5, kBandwidth), seconds(4, kBandwidth) + 0.2);
 }
 
-TEST(CostModel, SeveralServersShareTheLinkOnlyWhereTheyHaveTheirOwn) {
+TEST(CostModel, SeveralServersShareTheLoadOnlyIfTheyHaveTheirOwnLinks) {
   const Wires wires{.bytes_per_s = 1e9};
   const auto seconds = [&](int servers, ServerPlace place, bool pipelined) {
     return ExchangeSeconds({.scheme = Scheme::kServerSync,
@@ -112,7 +112,7 @@ TEST(CostModel, AnAsynchronousWorkerBesideItsServerNeedsNoLink) {
   EXPECT_DOUBLE_EQ(seconds(4, ServerPlace::kDedicated, true), 2 + one_gradient);
 }
 
-TEST(CostModel, AGradientOf16BitsHalvesThePushAndNotThePull) {
+TEST(CostModel, Gradients16BitHalveThePushAndNotThePull) {
   const Wires wires{.bytes_per_s = 1e9};
   CommPattern server{
       .scheme = Scheme::kServerSync, .workers = 4, .place = ServerPlace::kDedicated, .pushed = .5};
@@ -129,7 +129,7 @@ TEST(CostModel, LatencyIsPaidPerRound) {
   EXPECT_DOUBLE_EQ(Seconds(Scheme::kServerSync, 4, ServerPlace::kDedicated, false, wires), 2e-3);
 }
 
-TEST(CostModel, ARingSharesTheAddingThatAServerDoesByItself) {
+TEST(CostModel, ARingDividesTheAddingThatAServerDoesAlone) {
   const Wires wires{.add_s_per_byte = 1e-9};
   EXPECT_NEAR(Ring(4, wires), 0.075, 1e-12);
   EXPECT_NEAR(Seconds(Scheme::kServerSync, 4, ServerPlace::kDedicated, false, wires), 0.4, 1e-12);

@@ -1,12 +1,14 @@
-// What a job of the parameter server computes, asked through every client.
+// The results of a parameter server job, with every client.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <latch>
 #include <numeric>
 #include <string>
 
+#include "tests/eventually.h"
 #include "tests/ps_server/cluster.h"
 #include "tests/ps_server/test_job.h"
 
@@ -22,7 +24,7 @@ struct JobResult {
   ServerStats stats;
 };
 
-// Every rank goes through `steps` steps, as fast as it can.
+// Every rank makes `steps` steps without pauses.
 JobResult RunJob(const ServerJob& job, int64_t steps = kSteps) {
   const auto cluster = MakeCluster(job.workers);
   JobResult result;
@@ -93,7 +95,7 @@ TEST_P(Workers, DeterministicEqualsALoopBitForBit) {
   }
 }
 
-TEST_P(Workers, AsynchronousStalenessAddsUpToTheVersionsOthersMade) {
+TEST_P(Workers, AsynchronousStalenessSumsToTheVersionsOfOthers) {
   const auto [workers, serial] = GetParam();
   ServerJob job = MakeJob(workers, kSizes);
   job.serial = serial;
@@ -110,8 +112,8 @@ TEST_P(Workers, AsynchronousStalenessAddsUpToTheVersionsOthersMade) {
         received = step[bucket].version;
         sum += step[bucket].staleness;
       }
-      // Between a worker's pushes the version grows by its own push and by those of the others, so its
-      // staleness adds up to the version of its last push less its own pushes.
+      // Between a worker's pushes the version grows by its own push and those of the others, so its staleness
+      // sums to the version of its last push minus its own pushes.
       EXPECT_EQ(sum, received - 20);
       of_rank += sum;
       last_versions += received;
@@ -129,7 +131,7 @@ TEST_P(Workers, AsynchronousStalenessAddsUpToTheVersionsOthersMade) {
   EXPECT_EQ(pushes, result.stats.pushes);
 }
 
-TEST_P(Workers, UnderBoundedStalenessNobodyIsLateByMoreThanTheBound) {
+TEST_P(Workers, BoundedStalenessIsWithinItsBound) {
   const auto [workers, serial] = GetParam();
   for (const int bound : {1, 2}) {
     ServerJob job = MakeJob(workers, kSizes);
@@ -137,7 +139,7 @@ TEST_P(Workers, UnderBoundedStalenessNobodyIsLateByMoreThanTheBound) {
     job.consistency = "ssp:" + std::to_string(bound);
     const JobResult result = RunJob(job, 20);
     EXPECT_LE(result.stats.staleness_histogram.size(), (2 * bound + 1) * (workers - 1) + 1);
-    // Every push is an update, and the last reply of all holds them all.
+    // Every push is an update, and the last reply contains all of them.
     for (size_t bucket = 0; bucket < job.buckets.size(); ++bucket) {
       int64_t newest = 0;
       for (int rank = 0; rank < workers; ++rank) {
@@ -148,29 +150,34 @@ TEST_P(Workers, UnderBoundedStalenessNobodyIsLateByMoreThanTheBound) {
   }
 }
 
-TEST(ExchangeTest, BoundedStalenessHoldsTheFastAndShowsItWhatItWaitedFor) {
+// Worker 1 makes its push t when worker 0's push t + 1 is in the weights, which worker 0 may not have before.
+TEST(ExchangeTest, BoundedStalenessMakesTheFastWorkerWaitForTheSlowOnesUpdates) {
   ServerJob job = MakeJob(2, {1000});
   job.consistency = "ssp:1";
   job.optimizer.kind = OptimizerKind::kSgd;
   const auto cluster = MakeCluster(2);
-  std::atomic<int> fast_steps = 0;
+  constexpr int64_t kPushes = 3;
   ForEachRank(2, [&](int rank) {
     TestWorker worker(job, rank, cluster->NewClient());
+    std::fill(worker.weights.begin(), worker.weights.end(), 0.0f);
     ASSERT_EQ(worker.Start(), absl::OkStatus());
-    for (int64_t step = 0; step < 3; ++step) {
+    worker.gradient.assign(1000, -10.0f);  // times a rate of 0.1 is 1: the weights count the pushes
+    for (int64_t step = 0; step < kPushes; ++step) {
       if (rank == 1) {
-        // Worker 0 gets `step + 1` replies and then stands still, because worker 1 has made `step` pushes.
-        const absl::Time deadline = Soon();
-        while (fast_steps < step + 1 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
-        absl::SleepFor(absl::Milliseconds(20));
-        ASSERT_EQ(fast_steps, step + 1);
+        const auto fetched = [&] {
+          EXPECT_EQ(worker.client->Fetch({worker.weights.data(), 1000}, Soon()), absl::OkStatus());
+          return worker.weights[0];
+        };
+        const int64_t pushed = std::min(step + 2, kPushes) + step;
+        ASSERT_TRUE(Eventually([&] { return fetched() >= static_cast<float>(pushed); }));
+        EXPECT_EQ(worker.weights[0], static_cast<float>(pushed));
       }
-      const auto results = worker.Step(step);
+      const auto results = worker.StepAgain(step, /*samples=*/1);
       ASSERT_EQ(results.status(), absl::OkStatus());
       if (rank == 0) {
-        // Own pushes, and at least those of the other up to two clocks before the one it goes on to.
+        // Its own pushes, and those of worker 1 up to the one for which it had to wait.
         EXPECT_GE((*results)[0].version, step + 1 + step);
-        ++fast_steps;
+        EXPECT_EQ(worker.weights[0], static_cast<float>((*results)[0].version));
       }
     }
     ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
@@ -178,59 +185,73 @@ TEST(ExchangeTest, BoundedStalenessHoldsTheFastAndShowsItWhatItWaitedFor) {
   EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
 }
 
-// Goes on with the step that the server names, to the end.
-void RunToTheEnd(TestWorker& worker, int64_t steps, absl::Duration pause,
-                 std::vector<std::vector<float>>& seen, int64_t& dropped) {
+// What a worker of a job with backup workers has got: the weights by version, and its dropped gradients.
+struct BackupOutcome {
+  std::vector<std::vector<float>> weights;
+  int64_t dropped = 0;
+};
+
+// Continues with the step that the server names, to the end. `before(step)` runs before each push.
+template <typename Before>
+void RunToTheEnd(TestWorker& worker, int64_t steps, const Before& before, BackupOutcome& outcome) {
   for (int64_t step = 0; step < steps;) {
+    before(step);
     const auto results = worker.Step(step);
     ASSERT_EQ(results.status(), absl::OkStatus());
     const ExchangeResult& first = results->front();
     for (const ExchangeResult& result : *results) {
-      EXPECT_EQ(result.dropped, first.dropped) << "whole gradients only";
+      EXPECT_EQ(result.dropped, first.dropped) << "only entire gradients are dropped";
       EXPECT_EQ(result.version, first.version);
       EXPECT_EQ(result.staleness, 0);
     }
-    dropped += first.dropped;
+    outcome.dropped += first.dropped;
     if (!first.dropped) {
       EXPECT_EQ(first.version, step + 1);
     }
     step = first.version;
-    seen[step] = worker.weights;
-    absl::SleepFor(pause);
+    outcome.weights[static_cast<size_t>(step)] = worker.weights;
   }
 }
 
-TEST(ExchangeTest, BackupWorkersAreDroppedWholeAndGoOnWithTheNewestWeights) {
+TEST(ExchangeTest, LateBackupWorkersAreDroppedAndContinueWithTheNewestWeights) {
   for (const bool deterministic : {false, true}) {
     ServerJob job = MakeJob(3, kSizes);
     job.consistency = "backup:1";
     job.deterministic = deterministic;
     const auto cluster = MakeCluster(3);
     const int64_t steps = 15;
-    std::vector<std::vector<std::vector<float>>> seen(3, std::vector<std::vector<float>>(steps + 1));
-    std::vector<int64_t> dropped(3);
+    std::vector<BackupOutcome> outcomes(3, {.weights = std::vector<std::vector<float>>(steps + 1)});
+    StepOfTheFastest fastest;
     ForEachRank(3, [&](int rank) {
       TestWorker worker(job, rank, cluster->NewClient());
       ASSERT_EQ(worker.Start(), absl::OkStatus());
-      RunToTheEnd(worker, steps, absl::Milliseconds(rank == 2 ? 8 : 1), seen[rank], dropped[rank]);
+      const auto before = [&](int64_t step) {
+        fastest.Reach(step);
+        if (rank == 2 && step % 2 == 0) fastest.Await(step + 1);  // too late for the step
+      };
+      RunToTheEnd(worker, steps, before, outcomes[rank]);
+      fastest.Reach(steps);
       ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     });
     EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
     const ServerStats stats = cluster->server().stats();
+    std::vector<int64_t> dropped;
+    for (const BackupOutcome& outcome : outcomes) dropped.push_back(outcome.dropped);
     EXPECT_GT(dropped[2], 0);
     EXPECT_EQ(stats.dropped_gradients, dropped[0] + dropped[1] + dropped[2]);
     EXPECT_EQ(stats.worker_dropped, dropped);
     EXPECT_EQ(stats.pushes, static_cast<int64_t>(job.buckets.size()) * steps * 2);
     EXPECT_EQ(stats.payload.payload_rx_bytes, job.parameters * sizeof(float) * steps * 2);
-    // Whoever has seen a version has seen the same.
+    // All workers that got a version got the same weights.
     for (int64_t version = 1; version <= steps; ++version) {
       const std::vector<float>* one = nullptr;
-      for (int rank = 0; rank < 3; ++rank) {
-        if (seen[rank][version].empty()) continue;
+      for (const BackupOutcome& outcome : outcomes) {
+        const std::vector<float>& weights = outcome.weights[static_cast<size_t>(version)];
+        if (weights.empty()) continue;
         if (one != nullptr) {
-          EXPECT_EQ(*one, seen[rank][version]) << "version " << version;
+          EXPECT_EQ(*one, weights) << "version " << version;
         }
-        one = &seen[rank][version];
+        one = &weights;
       }
     }
   }
@@ -250,7 +271,7 @@ TEST(ExchangeTest, WithoutSpareWorkersBackupIsSynchronous) {
   }
 }
 
-TEST(ExchangeTest, NobodyWaitsForAWorkerThatHasLeft) {
+TEST(ExchangeTest, NoWorkerWaitsForOneThatHasLeft) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:0", "backup:1"}) {
     SCOPED_TRACE(consistency);
     ServerJob job = MakeJob(3, kSizes);
@@ -263,7 +284,7 @@ TEST(ExchangeTest, NobodyWaitsForAWorkerThatHasLeft) {
     ForEachRank(3, [&](int rank) { ASSERT_EQ(all[rank]->Start(), absl::OkStatus()); });
     ForEachRank(3, [&](int rank) {
       TestWorker& worker = *all[rank];
-      const int64_t steps = rank == 1 ? 3 : 20;  // worker 1's data are used up
+      const int64_t steps = rank == 1 ? 3 : 20;  // worker 1 has less data
       for (int64_t step = 0; step < steps;) {
         const auto results = worker.Step(step);
         ASSERT_EQ(results.status(), absl::OkStatus());
@@ -278,7 +299,7 @@ TEST(ExchangeTest, NobodyWaitsForAWorkerThatHasLeft) {
   }
 }
 
-TEST(ExchangeTest, AsynchronousWorkersInTurnsAreStaleByTheOthers) {
+TEST(ExchangeTest, AsynchronousWorkersThatTakeTurnsHaveStalenessNMinus1) {
   for (const int workers : {1, 2, 3, 4}) {
     ServerJob job = MakeJob(workers, {1000});
     job.consistency = "async";
@@ -299,7 +320,7 @@ TEST(ExchangeTest, AsynchronousWorkersInTurnsAreStaleByTheOthers) {
         sum += (*results)[0].staleness;
       }
     }
-    // N - 1 but for the first round, in which worker r finds only r updates before its own.
+    // N - 1, except in the first round, in which r updates precede that of worker r.
     EXPECT_EQ(sum, rounds * workers * (workers - 1) - workers * (workers - 1) / 2);
   }
 }
@@ -311,7 +332,7 @@ TEST(ExchangeTest, AsynchronousWithOneWorkerEqualsALoopBitForBit) {
 }
 
 TEST(ExchangeTest, AnAsynchronousReplyIsTheVersionOfItsPush) {
-  // The weight counts the pushes, so every reply shows whose updates are in it.
+  // The weights count the pushes, so every reply shows its version.
   ServerJob job = MakeJob(4, {50000});
   job.consistency = "async";
   job.optimizer.kind = OptimizerKind::kSgd;
@@ -342,7 +363,8 @@ TEST(ExchangeTest, AnAsynchronousReplyIsTheVersionOfItsPush) {
   });
 }
 
-TEST(ExchangeTest, SerialHoldsRepliesUntilTheWholeGradientHasArrived) {
+// That the first bucket is not answered before: see StagedPushesTest.
+TEST(ExchangeTest, SerialAnswersAllBucketsAfterTheLast) {
   for (const bool serial : {false, true}) {
     ServerJob job = MakeJob(1, {1000, 1000});
     job.serial = serial;
@@ -362,12 +384,7 @@ TEST(ExchangeTest, SerialHoldsRepliesUntilTheWholeGradientHasArrived) {
                               });
     };
     push(0, first_done);
-    if (serial) {
-      absl::SleepFor(absl::Milliseconds(100));
-      EXPECT_EQ(first_done, 0);
-    } else {
-      first_done.wait(0);
-    }
+    if (!serial) first_done.wait(0);
     push(1, second_done);
     first_done.wait(0);
     second_done.wait(0);
@@ -376,19 +393,18 @@ TEST(ExchangeTest, SerialHoldsRepliesUntilTheWholeGradientHasArrived) {
   }
 }
 
-TEST(ExchangeTest, FetchBringsTheServersWeights) {
+TEST(ExchangeTest, FetchReturnsTheServersWeights) {
   for (const std::string consistency : {"sync", "async"}) {
     ServerJob job = MakeJob(2, kSizes);
     job.consistency = consistency;
     const auto cluster = MakeCluster(2);
     std::vector<std::vector<float>> fetched(2, std::vector<float>(job.parameters));
-    std::atomic<int> pushed = 0;
+    std::latch pushed(2);
     ForEachRank(2, [&](int rank) {
       TestWorker worker(job, rank, cluster->NewClient());
       ASSERT_EQ(worker.Start(), absl::OkStatus());
       for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
-      ++pushed;
-      while (pushed < 2) absl::SleepFor(absl::Milliseconds(1));
+      pushed.arrive_and_wait();
       for (int again = 0; again < 2; ++again) {
         ASSERT_EQ(worker.client->Fetch({fetched[rank].data(), fetched[rank].size()}, Soon()),
                   absl::OkStatus());
@@ -415,8 +431,8 @@ TEST(ExchangeTest, AJobWithoutParametersStartsAndEnds) {
   EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
 }
 
-// Weights and the optimizer's state of a server are taken out, and another goes on with them.
-TEST_P(Workers, AJobGoesOnFromWhatAWorkerHasKept) {
+// Reads a server's weights and optimizer state, and starts another server with them.
+TEST_P(Workers, AJobContinuesFromSavedWeightsAndSlots) {
   const auto [workers, serial] = GetParam();
   constexpr int64_t kFirst = 4, kAll = 7;
   for (const OptimizerKind optimizer : kOptimizers) {
@@ -466,7 +482,7 @@ TEST_P(Workers, AJobGoesOnFromWhatAWorkerHasKept) {
   }
 }
 
-TEST(ExchangeTest, ASlotThatTheOptimizerDoesNotHaveIsRefused) {
+TEST(ExchangeTest, ASlotThatTheOptimizerLacksIsRejected) {
   const auto cluster = MakeCluster(1);
   TestWorker worker(MakeJob(1, {8}), 0, cluster->NewClient());
   ASSERT_EQ(worker.Start(), absl::OkStatus());

@@ -1,4 +1,4 @@
-// How a job of the parameter server fails: at once, for all, and with the one who caused it.
+// How a parameter server job fails: immediately, for all workers, with the name of the cause.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "tests/eventually.h"
 #include "tests/ps_server/cluster.h"
 #include "tests/ps_server/test_job.h"
 
@@ -15,43 +16,46 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string Said(const absl::Status& status) { return status.ok() ? "OK" : std::string(status.message()); }
+std::string MessageOf(const absl::Status& status) {
+  return status.ok() ? "OK" : std::string(status.message());
+}
 
-TEST(FailureTest, AWorkerWithAnotherJobFailsItForAllWithTheField) {
+TEST(FailureTest, AWorkerWithADifferentJobFailsAllAndNamesTheField) {
   const auto cluster = MakeCluster(2);
   ForEachRank(2, [&](int rank) {
     ServerJob job = MakeJob(2, {10});
     if (rank == 1) job.optimizer.momentum = 0.5;
     TestWorker worker(job, rank, cluster->NewClient());
-    EXPECT_THAT(Said(worker.Start()),
+    EXPECT_THAT(MessageOf(worker.Start()),
                 HasSubstr("worker 1 has another job than worker 0: momentum is 0.5, not 0.9"));
   });
 }
 
-TEST(FailureTest, AJobForAnotherNumberOfWorkersIsRefused) {
+TEST(FailureTest, AJobWithAnotherNumberOfWorkersIsRejected) {
   const auto cluster = MakeCluster(2);
   TestWorker worker(MakeJob(3, {10}), 0, cluster->NewClient());
-  EXPECT_THAT(Said(worker.Start()), HasSubstr("3 workers; this server was started for 2"));
+  EXPECT_THAT(MessageOf(worker.Start()), HasSubstr("3 workers; this server was started for 2"));
 }
 
-TEST(FailureTest, ANumberThatIsTakenOrOutOfRangeIsRefusedWithoutHarm) {
+TEST(FailureTest, ATakenOrInvalidWorkerNumberIsRejectedWithoutHarm) {
   const ServerJob job = MakeJob(2, {10});
   const auto cluster = MakeCluster(2);
-  std::latch refused(2);
-  // Two workers want number 0: the job waits for worker 1, which joins when one of them has been refused.
+  std::latch rejected(2);
+  // Two workers have number 0: the job waits for worker 1, which joins when one of them has been rejected.
   ForEachRank(4, [&](int i) {
     if (i == 3) {
-      TestWorker stranger(job, 2, cluster->NewClient());
-      EXPECT_THAT(Said(stranger.Start()), HasSubstr("worker 2 is out of range: this server has 2 workers"));
-      refused.count_down();
+      TestWorker invalid(job, 2, cluster->NewClient());
+      EXPECT_THAT(MessageOf(invalid.Start()),
+                  HasSubstr("worker 2 is out of range: this server has 2 workers"));
+      rejected.count_down();
       return;
     }
-    if (i == 1) refused.wait();
+    if (i == 1) rejected.wait();
     TestWorker worker(job, i == 1 ? 1 : 0, cluster->NewClient());
     const absl::Status started = worker.Start();
     if (i != 1 && !started.ok()) {
-      EXPECT_THAT(Said(started), HasSubstr("there is a worker 0 already"));
-      refused.count_down();
+      EXPECT_THAT(MessageOf(started), HasSubstr("there is a worker 0 already"));
+      rejected.count_down();
       return;
     }
     EXPECT_EQ(started, absl::OkStatus());
@@ -60,22 +64,22 @@ TEST(FailureTest, ANumberThatIsTakenOrOutOfRangeIsRefusedWithoutHarm) {
   });
 }
 
-TEST(FailureTest, WaitingForWorkersToJoinEndsWithTheirNames) {
+TEST(FailureTest, MissingWorkersAreNamedAtTheTimeout) {
   const auto cluster = MakeCluster(4, absl::Milliseconds(300));
   const ServerJob job = MakeJob(4, {10});
   ForEachRank(2, [&](int i) {
     TestWorker worker(job, 2 * i, cluster->NewClient());
-    EXPECT_THAT(Said(worker.Start()), HasSubstr("waited 300ms for workers 1, 3 to join"));
+    EXPECT_THAT(MessageOf(worker.Start()), HasSubstr("waited 300ms for workers 1, 3 to join"));
   });
 }
 
 TEST(FailureTest, AServerWithoutWorkersGivesUp) {
   const auto cluster = MakeCluster(2, absl::Milliseconds(100));
-  EXPECT_THAT(Said(*cluster->server().WaitUntilOver(Soon())),
+  EXPECT_THAT(MessageOf(*cluster->server().WaitUntilOver(Soon())),
               HasSubstr("waited 100ms for workers 0, 1 to join"));
 }
 
-TEST(FailureTest, WaitingForAPushEndsWithTheNameOfTheSilentWorker) {
+TEST(FailureTest, ASilentWorkerIsNamedAtTheTimeout) {
   const auto cluster = MakeCluster(3, absl::Milliseconds(300));
   const ServerJob job = MakeJob(3, {10, 10});
   ForEachRank(3, [&](int rank) {
@@ -85,16 +89,16 @@ TEST(FailureTest, WaitingForAPushEndsWithTheNameOfTheSilentWorker) {
     if (rank == 1) {
       EXPECT_FALSE(cluster->server().WaitUntilOver(Soon())->ok());
     } else {
-      EXPECT_THAT(Said(worker.Step(1).status()),
+      EXPECT_THAT(MessageOf(worker.Step(1).status()),
                   HasSubstr("waited 300ms for worker 1 to push bucket 0 of step 1"));
     }
   });
 }
 
-TEST(FailureTest, WaitingForAnAnnouncementOrForTheSlowestEndsWithItsName) {
+TEST(FailureTest, SlowWorkersAreNamedAtTheTimeout) {
   struct Case {
     const char* consistency;
-    const char* says;
+    const char* error;
   };
   for (const Case& c : {Case{"backup:1", "waited 300ms for workers 1, 2 to announce the gradient of step 1"},
                         Case{"ssp:1", "waited 300ms for workers 1, 2 to push bucket 0 of step 1"}}) {
@@ -102,68 +106,65 @@ TEST(FailureTest, WaitingForAnAnnouncementOrForTheSlowestEndsWithItsName) {
         .workers = 3, .timeout = absl::Milliseconds(300), .on_worker_loss = OnWorkerLoss::kStop});
     ServerJob job = MakeJob(3, {10, 10});
     job.consistency = c.consistency;
-    std::atomic<int> through = 0;
+    std::latch stepped(3);
     ForEachRank(3, [&](int rank) {
       TestWorker worker(job, rank, cluster->NewClient());
       ASSERT_EQ(worker.Start(), absl::OkStatus());
       ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
-      ++through;
+      stepped.count_down();
       if (rank > 0) {
         EXPECT_FALSE(cluster->server().WaitUntilOver(Soon())->ok());
         return;
       }
-      while (through < 3) absl::SleepFor(absl::Milliseconds(1));
+      stepped.wait();
       absl::Status status;
       for (int64_t step = 1; status.ok() && step < 9; ++step) status = worker.Step(step).status();
-      EXPECT_THAT(Said(status), HasSubstr(c.says));
+      EXPECT_THAT(MessageOf(status), HasSubstr(c.error));
     });
   }
 }
 
-TEST(FailureTest, AWorkerThatIsLostFailsTheJobForTheOthersWhereItStopsThen) {
+TEST(FailureTest, ALostWorkerFailsTheJobIfLossesStopIt) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
     const auto cluster = MakeCluster(ServerOptions{.workers = 3, .on_worker_loss = OnWorkerLoss::kStop});
     ServerJob job = MakeJob(3, {10});
     job.consistency = consistency;
-    std::atomic<int> started = 0;
+    std::latch started(3);
     ForEachRank(3, [&](int rank) {
       TestWorker worker(job, rank, cluster->NewClient());
       ASSERT_EQ(worker.Start(), absl::OkStatus());
-      ++started;
+      started.count_down();
       if (rank == 2) {
-        while (started < 3) absl::SleepFor(absl::Milliseconds(1));
+        started.wait();
         return;  // destroys its client
       }
       absl::Status status;
       for (int64_t step = 0; status.ok(); ++step) status = worker.Step(step).status();
-      EXPECT_THAT(Said(status), HasSubstr("worker 2 was lost"));
-      // And stays failed.
-      EXPECT_THAT(Said(worker.Step(1).status()), HasSubstr("worker 2 was lost"));
-      EXPECT_THAT(Said(worker.client->Fetch({worker.weights.data(), worker.weights.size()}, Soon())),
+      EXPECT_THAT(MessageOf(status), HasSubstr("worker 2 was lost"));
+      // The job stays failed.
+      EXPECT_THAT(MessageOf(worker.Step(1).status()), HasSubstr("worker 2 was lost"));
+      EXPECT_THAT(MessageOf(worker.client->Fetch({worker.weights.data(), worker.weights.size()}, Soon())),
                   HasSubstr("worker 2 was lost"));
     });
-    EXPECT_THAT(Said(*cluster->server().WaitUntilOver(Soon())), HasSubstr("worker 2 was lost"));
+    EXPECT_THAT(MessageOf(*cluster->server().WaitUntilOver(Soon())), HasSubstr("worker 2 was lost"));
   }
 }
 
-TEST(FailureTest, AWorkerThatIsLostBeforeTheStartFailsTheJob) {
+TEST(FailureTest, TheLossOfAWorkerBeforeTheStartFailsTheJob) {
   const auto cluster = MakeCluster(2);
   const ServerJob job = MakeJob(2, {10});
+  TestWorker workers[] = {{job, 0, cluster->NewClient()}, {job, 0, cluster->NewClient()}};
+  // The rejection of one shows that the other has joined and waits for worker 1.
   ForEachRank(2, [&](int i) {
-    TestWorker worker(job, 0, cluster->NewClient());
-    if (i == 1) return;
-    absl::Status status;
-    std::thread gives_up([&] {
-      absl::SleepFor(absl::Milliseconds(200));
-      worker.client->Abort(absl::CancelledError("enough"));
-    });
-    EXPECT_EQ(Said(worker.Start()), "enough");
-    gives_up.join();
+    const std::string message = MessageOf(workers[i].Start());
+    if (message == "enough") return;
+    EXPECT_THAT(message, HasSubstr("there is a worker 0 already"));
+    workers[1 - i].client->Abort(absl::CancelledError("enough"));
   });
-  EXPECT_THAT(Said(*cluster->server().WaitUntilOver(Soon())), HasSubstr("worker 0 was lost"));
+  EXPECT_THAT(MessageOf(*cluster->server().WaitUntilOver(Soon())), HasSubstr("worker 0 was lost"));
 }
 
-TEST(FailureTest, AbortEndsAWaitingExchangeAndIsHeardByTheOthers) {
+TEST(FailureTest, AbortEndsAWaitingExchangeAndTheJobOfTheOthers) {
   const auto cluster = MakeCluster(2);
   const ServerJob job = MakeJob(2, {1000000});
   std::latch in_flight(1);
@@ -173,7 +174,7 @@ TEST(FailureTest, AbortEndsAWaitingExchangeAndIsHeardByTheOthers) {
     if (rank == 1) {
       in_flight.wait();
       worker.client->Abort(absl::CancelledError("no more"));
-      EXPECT_EQ(Said(worker.Step(0).status()), "no more");
+      EXPECT_EQ(MessageOf(worker.Step(0).status()), "no more");
       return;
     }
     std::latch ended(1);
@@ -181,7 +182,7 @@ TEST(FailureTest, AbortEndsAWaitingExchangeAndIsHeardByTheOthers) {
                              .gradient = worker.Sent(job.buckets[0]),
                              .weights = {worker.weights.data(), worker.weights.size()}},
                             [&](absl::StatusOr<ExchangeResult> result) {
-                              EXPECT_THAT(Said(result.status()), HasSubstr("worker 1 was lost"));
+                              EXPECT_THAT(MessageOf(result.status()), HasSubstr("worker 1 was lost"));
                               ended.count_down();
                             });
     in_flight.count_down();
@@ -189,10 +190,10 @@ TEST(FailureTest, AbortEndsAWaitingExchangeAndIsHeardByTheOthers) {
   });
 }
 
-TEST(FailureTest, APushFromThePastOrTheFutureNamesWorkerAndStep) {
+TEST(FailureTest, APushOfAnUnexpectedStepNamesWorkerAndStep) {
   struct Case {
     int64_t second_step;
-    const char* says;
+    const char* error;
   };
   for (const Case& c :
        {Case{7, "worker 1, bucket 0: worker 1 pushed step 7, from the future: its next one is 2"},
@@ -207,18 +208,18 @@ TEST(FailureTest, APushFromThePastOrTheFutureNamesWorkerAndStep) {
       for (int64_t step = 0; status.ok() && (rank == 0 || step < 2); ++step)
         status = worker.Step(step).status();
       if (rank == 1 && status.ok()) status = worker.ExchangeBucket(0, c.second_step).status();
-      EXPECT_THAT(Said(status), HasSubstr(c.says));
+      EXPECT_THAT(MessageOf(status), HasSubstr(c.error));
     });
   }
 }
 
-TEST(FailureTest, ASecondExchangeOfABucketInFlightIsRefused) {
+TEST(FailureTest, ASecondExchangeOfABucketInFlightIsRejected) {
   const auto cluster = MakeCluster(2);
   const ServerJob job = MakeJob(2, {10});
   ForEachRank(2, [&](int rank) {
     TestWorker worker(job, rank, cluster->NewClient());
     ASSERT_EQ(worker.Start(), absl::OkStatus());
-    if (rank == 0) {  // hears of worker 1's end
+    if (rank == 0) {  // gets the error of worker 1
       EXPECT_FALSE(cluster->server().WaitUntilOver(Soon())->ok());
       return;
     }
@@ -230,24 +231,24 @@ TEST(FailureTest, ASecondExchangeOfABucketInFlightIsRefused) {
                                .gradient = {worker.gradient.data(), 10},
                                .weights = {worker.weights.data(), 10}},
                               [&](absl::StatusOr<ExchangeResult> result) {
-                                EXPECT_THAT(Said(result.status()), HasSubstr("has an exchange in flight"));
+                                EXPECT_THAT(MessageOf(result.status()),
+                                            HasSubstr("has an exchange in flight"));
                                 ++ended;
                               });
     }
-    for (int i = 0; ended < 2 && i < 1000; ++i) absl::SleepFor(absl::Milliseconds(10));
-    EXPECT_EQ(ended, 2);
+    EXPECT_TRUE(Eventually([&] { return ended == 2; }));
     worker.client.reset();
   });
 }
 
-TEST(FailureTest, AfterTheEndNobodyMayJoin) {
+TEST(FailureTest, AJobThatHasEndedRejectsWorkers) {
   const auto cluster = MakeCluster(1);
   const ServerJob job = MakeJob(1, {10});
   TestWorker worker(job, 0, cluster->NewClient());
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
   TestWorker late(job, 0, cluster->NewClient());
-  EXPECT_THAT(Said(late.Start()), HasSubstr("there is a worker 0 already"));
+  EXPECT_THAT(MessageOf(late.Start()), HasSubstr("there is a worker 0 already"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How a worker of several servers begins and ends, in orders of events that real servers seldom bring about.
+// The start and end of a worker of several servers, in orders of events that are rare with real servers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,17 +18,17 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A server's client that says what its test has it say when it starts, and notes what is asked of it. Once it
-// was sent back, a push is answered with that until a Fetch, as ClientSession does.
+// The client of one server. `on_start` simulates the server's messages. It counts calls, and after the server
+// went back it answers pushes with `went_back` until a Fetch, as ClientSession does.
 class ScriptedClient : public OneServerClient {
  public:
   explicit ScriptedClient(std::function<void(ScriptedClient&)> on_start) : on_start_(std::move(on_start)) {}
   ~ScriptedClient() override { on_end(); }
 
-  // A word of the server's: it begins, for the first time or (`dropped`) again.
-  void Begins(int64_t epoch, int64_t step, bool dropped) {
-    if (dropped) sent_back_ = true;
-    listener_(message::Welcome{.step = step, .epoch = epoch, .went_back = dropped});
+  // The server sends a Welcome.
+  void Welcomes(int64_t epoch, int64_t step, bool went_back) {
+    if (went_back) went_back_ = true;
+    listener_(message::Welcome{.step = step, .epoch = epoch, .went_back = went_back});
   }
   void Receives(const message::ToWorker& message) { listener_(message); }
   std::function<void()> on_end = [] {};
@@ -41,13 +41,13 @@ class ScriptedClient : public OneServerClient {
     return absl::OkStatus();
   }
   void PushPull(const Exchange& exchange, Done done) override {
-    if (!sent_back_) pushed.push_back(exchange.step);
-    done(ExchangeResult{.version = sent_back_ ? 0 : exchange.step + 1, .went_back = sent_back_});
+    if (!went_back_) pushed.push_back(exchange.step);
+    done(ExchangeResult{.version = went_back_ ? 0 : exchange.step + 1, .went_back = went_back_});
   }
   absl::StatusOr<std::optional<int64_t>> Barrier(int, absl::Time) override { return std::nullopt; }
   absl::StatusOr<bool> Read(const ReadRequest&, absl::Time) override {
     ++fetched;
-    sent_back_ = false;
+    went_back_ = false;
     return true;
   }
   absl::Status Leave(absl::Time) override { return absl::OkStatus(); }
@@ -61,45 +61,45 @@ class ScriptedClient : public OneServerClient {
  private:
   const std::function<void(ScriptedClient&)> on_start_;
   std::function<void(const message::ToWorker&)> listener_;
-  bool sent_back_ = false;
+  bool went_back_ = false;
 };
 
-// The first server dies between its answer and the second one's; another worker, which was faster, has told
-// the second to begin in the new epoch, so that this one finds both in agreement. Its client of the first
-// knows only that it was sent back.
-TEST(ShardedBegin, AServerThatDiedWhileAWorkerBeganIsFetchedFromThoughAllAgreeByThen) {
-  std::promise<void> came_back;
+// The first server dies between its Welcome and the second one's. A faster worker has already moved the
+// second server to the new epoch, so both agree, but the client of the first one knows only that its server
+// went back.
+TEST(ShardedBegin, WeightsAreFetchedFromAServerThatRestartedDuringStart) {
+  std::promise<void> restarted;
   auto first = std::make_unique<ScriptedClient>([&](ScriptedClient& client) {
-    client.Begins(/*epoch=*/0, /*step=*/0, /*dropped=*/false);
-    client.Begins(/*epoch=*/1, /*step=*/0, /*dropped=*/true);
-    came_back.set_value();
+    client.Welcomes(/*epoch=*/0, /*step=*/0, /*went_back=*/false);
+    client.Welcomes(/*epoch=*/1, /*step=*/0, /*went_back=*/true);
+    restarted.set_value();
   });
   auto second = std::make_unique<ScriptedClient>([&](ScriptedClient& client) {
-    came_back.get_future().wait();
-    client.Begins(/*epoch=*/1, /*step=*/0, /*dropped=*/true);
+    restarted.get_future().wait();
+    client.Welcomes(/*epoch=*/1, /*step=*/0, /*went_back=*/true);
   });
-  ScriptedClient& died = *first;
+  ScriptedClient& restarted_server = *first;
   ScriptedClient& other = *second;
   std::vector<std::unique_ptr<OneServerClient>> servers;
   servers.push_back(std::move(first));
   servers.push_back(std::move(second));
   TestWorker worker(MakeJob(1, {100}), 0, MakeShardedPsClient(std::move(servers)));
   ASSERT_EQ(worker.Start(), absl::OkStatus());
-  EXPECT_EQ(died.fetched, 1);
+  EXPECT_EQ(restarted_server.fetched, 1);
   const auto results = worker.Step(0);
   ASSERT_EQ(results.status(), absl::OkStatus());
   EXPECT_FALSE(results->front().went_back);
-  // One of them alone would have it twice.
-  EXPECT_THAT(died.pushed, ElementsAre(0));
+  // Each server gets the push once.
+  EXPECT_THAT(restarted_server.pushed, ElementsAre(0));
   EXPECT_THAT(other.pushed, ElementsAre(0));
 }
 
-TEST(ShardedBegin, WhereNobodyDiedNothingIsFetched) {
+TEST(ShardedBegin, NothingIsFetchedIfNoServerRestarted) {
   std::vector<std::unique_ptr<OneServerClient>> servers;
   std::vector<ScriptedClient*> scripted;
   for (int i = 0; i < 2; ++i) {
     auto client = std::make_unique<ScriptedClient>(
-        [](ScriptedClient& its) { its.Begins(/*epoch=*/0, /*step=*/0, /*dropped=*/false); });
+        [](ScriptedClient& its) { its.Welcomes(/*epoch=*/0, /*step=*/0, /*went_back=*/false); });
     scripted.push_back(client.get());
     servers.push_back(std::move(client));
   }
@@ -108,15 +108,17 @@ TEST(ShardedBegin, WhereNobodyDiedNothingIsFetched) {
   for (const ScriptedClient* client : scripted) EXPECT_EQ(client->fetched, 0);
 }
 
-// A step's norm may become known when its workers have all they need, and leave.
-TEST(ShardedEnd, WhatAServerSaysWhileTheClientsEndIsCarriedToNobody) {
-  std::vector<std::string> told;
+// The norm of the last step may arrive when its workers already leave.
+TEST(ShardedEnd, MessagesThatArriveWhileClientsAreDestroyedAreNotRelayed) {
+  std::vector<std::string> relayed;
   std::vector<std::unique_ptr<OneServerClient>> servers;
   std::vector<ScriptedClient*> scripted;
   for (int i = 0; i < 3; ++i) {
     auto client = std::make_unique<ScriptedClient>(
-        [](ScriptedClient& its) { its.Begins(/*epoch=*/0, /*step=*/0, /*dropped=*/false); });
-    client->on_send = [&told, i](const message::ToServer&) { told.push_back(absl::StrCat("server ", i)); };
+        [](ScriptedClient& its) { its.Welcomes(/*epoch=*/0, /*step=*/0, /*went_back=*/false); });
+    client->on_send = [&relayed, i](const message::ToServer&) {
+      relayed.push_back(absl::StrCat("server ", i));
+    };
     scripted.push_back(client.get());
     servers.push_back(std::move(client));
   }
@@ -129,7 +131,7 @@ TEST(ShardedEnd, WhatAServerSaysWhileTheClientsEndIsCarriedToNobody) {
     ASSERT_EQ(worker.Start(), absl::OkStatus());
     ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
   }
-  EXPECT_THAT(told, ElementsAre());
+  EXPECT_THAT(relayed, ElementsAre());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A job that several servers share, asked through every client.
+// The results of a job with several servers, with every client.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "ps_server/client/ps_client.h"
 #include "ps_server/protocol/sharding.h"
+#include "tests/eventually.h"
 #include "tests/ps_server/cluster.h"
 #include "tests/ps_server/test_job.h"
 
@@ -21,8 +22,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Buckets with fewer elements than there are servers, so that slices are empty; once also of more than a
-// chunk a slice.
+// Buckets with fewer elements than servers, so that slices are empty; and slices of more than one chunk.
 const std::vector<size_t> kShardedSizes = {3, 1000, 1, 30'035};
 const std::vector<size_t> kLargeSizes = {3, 1000, 1, 3 * kChunkBytes / sizeof(float) + 35};
 constexpr int64_t kShardedSteps = 3;
@@ -48,7 +48,7 @@ struct Servers {
   std::vector<std::unique_ptr<Cluster>> clusters;
 };
 
-// Every rank goes through `steps` steps, as fast as it can. The weights by rank.
+// Every rank makes `steps` steps without pauses. Returns the weights by rank.
 std::vector<std::vector<float>> RunJob(const ServerJob& job, const Servers& servers,
                                        int64_t steps = kShardedSteps) {
   std::vector<std::vector<float>> weights(job.workers);
@@ -116,7 +116,7 @@ TEST_P(Sharded, EachServerKeepsItsOwnVersionsAndStaleness) {
     ServerJob job = MakeJob(workers(), kShardedSizes);
     job.consistency = consistency;
     const Servers servers(workers(), this->servers());
-    std::atomic<int64_t> told = 0;
+    std::atomic<int64_t> reported = 0;
     ForEachRank(workers(), [&](int rank) {
       TestWorker worker(job, rank, servers.NewClient());
       ASSERT_EQ(worker.Start(), absl::OkStatus());
@@ -125,11 +125,12 @@ TEST_P(Sharded, EachServerKeepsItsOwnVersionsAndStaleness) {
         ASSERT_EQ(results.status(), absl::OkStatus());
         for (const ExchangeResult& result : *results) {
           if (servers.count() == 1) {
-            told += result.staleness;
+            reported += result.staleness;
             continue;
           }
           ASSERT_EQ(result.server_staleness.size(), servers.count());
-          told += std::accumulate(result.server_staleness.begin(), result.server_staleness.end(), int64_t{0});
+          reported +=
+              std::accumulate(result.server_staleness.begin(), result.server_staleness.end(), int64_t{0});
           EXPECT_EQ(result.staleness, std::ranges::max(result.server_staleness));
           if (consistency != "async") {
             EXPECT_LE(result.staleness, 3 * (workers() - 1));
@@ -145,12 +146,12 @@ TEST_P(Sharded, EachServerKeepsItsOwnVersionsAndStaleness) {
       counted +=
           std::accumulate(stats.worker_staleness_sum.begin(), stats.worker_staleness_sum.end(), int64_t{0});
     }
-    EXPECT_EQ(told, counted);
+    EXPECT_EQ(reported, counted);
   }
 }
 
-// Where the bound is below the norm, the update has the norm of the bound; where it is above, none is felt.
-TEST_P(Sharded, ClippingShortensTheMeanGradientToTheBoundWhateverTheServers) {
+// If the bound is below the norm, the update has the norm of the bound; otherwise clipping has no effect.
+TEST_P(Sharded, ClippingScalesTheMeanGradientToTheBound) {
   for (const std::string consistency : {"sync", "backup:0"}) {
     ServerJob job = MakeJob(workers(), kShardedSizes);
     job.consistency = consistency;
@@ -172,13 +173,13 @@ TEST_P(Sharded, ClippingShortensTheMeanGradientToTheBoundWhateverTheServers) {
     EXPECT_NEAR(std::sqrt(moved), 3, 1e-5);
 
     job.clip_norm = 1e6;
-    const auto felt_not = RunJob(job, Servers(workers(), servers()), 1);
+    const auto not_clipped = RunJob(job, Servers(workers(), servers()), 1);
     job.clip_norm = 0;
-    EXPECT_EQ(felt_not[0], TrainAlone(job, 1));
+    EXPECT_EQ(not_clipped[0], TrainAlone(job, 1));
   }
 }
 
-TEST_P(Sharded, AGradientOf16BitsIsHalfTheBytesAndIsAddedUpInFloat32) {
+TEST_P(Sharded, Gradients16BitAreHalfTheBytesAndAddedInFloat32) {
   for (const DType wire : {DType::kBFloat16, DType::kFloat16}) {
     for (const std::string consistency : {"sync", "async"}) {
       for (const bool deterministic : {false, true}) {
@@ -193,7 +194,7 @@ TEST_P(Sharded, AGradientOf16BitsIsHalfTheBytesAndIsAddedUpInFloat32) {
         ForEachRank(workers(), [&](int rank) {
           TestWorker worker(job, rank, servers.NewClient());
           ASSERT_EQ(worker.Start(), absl::OkStatus());
-          // Sums of these are exact in float32 alone: 1.0078125 is bfloat16's next after 1.
+          // Their sums are exact only in float32: 1.0078125 follows 1 in bfloat16.
           worker.gradient.assign(job.parameters, rank == 0 ? 1.0078125f : 1024.f);
           ASSERT_EQ(worker.StepAgain(0, /*samples=*/1).status(), absl::OkStatus());
           EXPECT_EQ(worker.client->status().traffic.payload_tx_bytes, job.parameters * 2);
@@ -217,7 +218,7 @@ TEST_P(Sharded, AGradientOf16BitsIsHalfTheBytesAndIsAddedUpInFloat32) {
   }
 }
 
-TEST(StalenessTest, ALatePushIsAppliedAtItsRateOverItsStaleness) {
+TEST(StalenessTest, AStalePushIsAppliedWithItsRateDividedByStaleness) {
   ServerJob job = MakeJob(2, {100});
   job.consistency = "async";
   job.staleness_lr = true;
@@ -240,7 +241,7 @@ TEST(StalenessTest, ALatePushIsAppliedAtItsRateOverItsStaleness) {
   }
 }
 
-TEST(ShardedTest, FetchBringsTheWeightsOfAllServers) {
+TEST(ShardedTest, FetchReturnsTheWeightsOfAllServers) {
   ServerJob job = MakeJob(2, kShardedSizes);
   const Servers servers(2, 3);
   ForEachRank(2, [&](int rank) {
@@ -254,9 +255,9 @@ TEST(ShardedTest, FetchBringsTheWeightsOfAllServers) {
   });
 }
 
-// Backup workers that push 2^rank everywhere, so that what a weight moves by tells whose gradients were
-// taken.
-ServerJob AlikeJob(int workers, int spare) {
+// Backup workers that push 2^rank in all elements, so that the change of a weight shows whose gradients it
+// contains.
+ServerJob UniformJob(int workers, int spare) {
   ServerJob job = MakeJob(workers, {40, 1000, 5, 70'000});
   job.consistency = absl::StrCat("backup:", spare);
   job.optimizer.kind = OptimizerKind::kSgd;
@@ -264,43 +265,46 @@ ServerJob AlikeJob(int workers, int spare) {
   return job;
 }
 
-// One of them, late now and then, up to step `last`. `see(results, step)`: of each push, and the step after
-// it.
+// One of them, up to step `last`. The spare workers come too late for every third step. `see(results, step)`:
+// of each push, and the step after it.
 template <typename See>
-void GoThrough(TestWorker& worker, int64_t last, const See& see) {
+void TrainLate(TestWorker& worker, int spare, int64_t last, StepOfTheFastest& fastest, const See& see) {
   worker.gradient.assign(worker.job.parameters, static_cast<float>(1 << worker.rank));
   for (int64_t step = 0; step < last;) {
-    if ((step + worker.rank) % 3 == 0) absl::SleepFor(absl::Microseconds(300 * worker.rank));
+    fastest.Reach(step);
+    if (worker.rank >= worker.job.workers - spare && step % 3 == 0) fastest.Await(step + 1);
     const auto results = worker.StepAgain(step, /*samples=*/1);
     ASSERT_EQ(results.status(), absl::OkStatus());
     step = results->front().dropped ? results->front().version : step + 1;
     see(*results, step);
     if (testing::Test::HasFatalFailure()) return;
   }
+  fastest.Reach(last);
   ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
 }
 
-// With backup workers every server makes each update of the same workers' gradients, those that the first one
-// has admitted, whatever the order in which its verdicts get to the others.
-TEST(ShardedBackup, AllServersTakeTheSameGradients) {
+// With backup workers each update contains the same workers' gradients on all servers: those that the first
+// server has admitted, in whatever order its verdicts reach the others.
+TEST(ShardedBackup, AllServersApplyTheSameGradients) {
   constexpr int64_t kLast = 30;
   for (const auto& [workers, spare] : {std::pair{3, 1}, {4, 2}, {2, 0}}) {
-    const ServerJob job = AlikeJob(workers, spare);
+    const ServerJob job = UniformJob(workers, spare);
     const std::vector<float> before = InitialWeights(job);
     const Servers servers(workers, 3);
     std::atomic<int64_t> dropped = 0;
+    StepOfTheFastest fastest;
     std::vector<std::vector<float>> weights(workers);
     ForEachRank(workers, [&](int rank) {
       TestWorker worker(job, rank, servers.NewClient());
       ASSERT_EQ(worker.Start(), absl::OkStatus());
-      GoThrough(worker, kLast, [&](const std::vector<ExchangeResult>& results, int64_t step) {
+      TrainLate(worker, spare, kLast, fastest, [&](const std::vector<ExchangeResult>& results, int64_t step) {
         for (const ExchangeResult& result : results) {
           EXPECT_EQ(result.dropped, results.front().dropped);
           EXPECT_EQ(result.version, results.front().version);
         }
         if (results.front().dropped) ++dropped;
-        // All of a gradient or nothing of it: one number everywhere, unless the weights are newer than the
-        // verdict, and then what is made of them is dropped.
+        // All elements change equally, unless the weights are newer than the verdict; then the gradient
+        // computed on them is dropped.
         if (!results.front().dropped) {
           const float moved = worker.weights[0] - before[0];
           for (size_t i = 0; i < worker.weights.size(); i += 997) {
@@ -310,6 +314,7 @@ TEST(ShardedBackup, AllServersTakeTheSameGradients) {
       });
       weights[rank] = worker.weights;
     });
+    EXPECT_EQ(dropped > 0, spare > 0);
     for (int server = 0; server < 3; ++server) {
       EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
       const ServerStats stats = servers.server(server).stats();
@@ -320,25 +325,27 @@ TEST(ShardedBackup, AllServersTakeTheSameGradients) {
   }
 }
 
-// All elements of a gradient are alike, and a clipped one moves each weight by the same, whoever is in it.
-TEST(ShardedBackup, AClippedUpdateHasTheNormOfTheBoundWhosesoeverGradientsItIsMadeOf) {
+// All elements of a gradient are equal, so a clipped update changes each weight equally.
+TEST(ShardedBackup, AClippedUpdateHasTheNormOfTheBound) {
   constexpr int64_t kLast = 20;
   for (const int count : {1, 3}) {
     for (const auto& [workers, spare] : {std::pair{3, 1}, {4, 2}}) {
-      ServerJob job = AlikeJob(workers, spare);
+      ServerJob job = UniformJob(workers, spare);
       job.clip_norm = 100;
       const double per_step = job.clip_norm / std::sqrt(static_cast<double>(job.parameters));
       const std::vector<float> before = InitialWeights(job);
       const Servers servers(workers, count);
-      ForEachRank(workers, [&](int rank) {
+      StepOfTheFastest fastest;
+      ForEachRank(workers, [&, spare = spare](int rank) {
         TestWorker worker(job, rank, servers.NewClient());
         ASSERT_EQ(worker.Start(), absl::OkStatus());
-        GoThrough(worker, kLast, [&](const std::vector<ExchangeResult>& results, int64_t step) {
-          if (results.front().dropped) return;
-          for (size_t i = 0; i < worker.weights.size(); i += 997) {
-            ASSERT_NEAR(worker.weights[i], before[i] - per_step * static_cast<double>(step), 1e-4);
-          }
-        });
+        TrainLate(worker, spare, kLast, fastest,
+                  [&](const std::vector<ExchangeResult>& results, int64_t step) {
+                    if (results.front().dropped) return;
+                    for (size_t i = 0; i < worker.weights.size(); i += 997) {
+                      ASSERT_NEAR(worker.weights[i], before[i] - per_step * static_cast<double>(step), 1e-4);
+                    }
+                  });
       });
       for (int server = 0; server < count; ++server) {
         EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
@@ -347,7 +354,7 @@ TEST(ShardedBackup, AClippedUpdateHasTheNormOfTheBoundWhosesoeverGradientsItIsMa
   }
 }
 
-TEST(ShardedTest, AWorkerAtTheWrongServerIsRefusedInWords) {
+TEST(ShardedTest, AWorkerAtTheWrongServerIsRejectedWithAMessage) {
   const ServerJob job = MakeJob(1, {1000});
   const Servers servers(1, 2);
   std::vector<std::unique_ptr<OneServerClient>> crossed;
@@ -359,7 +366,7 @@ TEST(ShardedTest, AWorkerAtTheWrongServerIsRefusedInWords) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("takes this for server"));
 }
 
-TEST(ShardedTest, TheLossOfOneServerEndsTheJobOfAllAndIsNamed) {
+TEST(ShardedTest, TheLossOfOneServerEndsTheJobAndIsNamed) {
   const ServerJob job = MakeJob(2, {1000, 1000});
   const Servers servers(2, 3);
   const absl::Time begin = absl::Now();
@@ -381,8 +388,8 @@ TEST(ShardedTest, TheLossOfOneServerEndsTheJobOfAllAndIsNamed) {
   EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
 }
 
-// Each server loses it by itself; one of them has its whole gradient by then.
-TEST(ShardedTest, TheOthersGoOnWithoutALostWorkerAndItIsNotLetInAgain) {
+// Each server loses the worker independently; only one of them has its complete gradient.
+TEST(ShardedTest, TheOthersContinueWithoutALostWorkerWhichCannotRejoin) {
   for (const auto& [consistency, on_worker_loss] : {std::pair("sync", OnWorkerLoss::kContinue),
                                                     {"async", OnWorkerLoss::kByMode},
                                                     {"ssp:1", OnWorkerLoss::kByMode}}) {
@@ -392,7 +399,7 @@ TEST(ShardedTest, TheOthersGoOnWithoutALostWorkerAndItIsNotLetInAgain) {
     const Servers servers(3, 2, on_worker_loss);
     std::vector<std::vector<float>> weights(3);
     ForEachRank(3, [&](int rank) {
-      if (rank == 2) {  // speaks to each as a sharded client does, and says to the first alone what it has
+      if (rank == 2) {  // joins each server as a sharded client does, and pushes to the first one only
         std::vector<std::unique_ptr<TestWorker>> halves(2);
         const auto slices = CutBuckets(job.buckets, 2);
         ForEachRank(2, [&](int server) {
@@ -407,11 +414,8 @@ TEST(ShardedTest, TheOthersGoOnWithoutALostWorkerAndItIsNotLetInAgain) {
       ASSERT_EQ(worker.Start(), absl::OkStatus());
       for (int64_t step = 0; step < 6; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
       for (int server = 0; server < 2; ++server) {
-        // Asynchronous workers may have been through before it is noticed.
-        const absl::Time deadline = Soon();
-        while (servers.server(server).stats().lost_workers.empty() && absl::Now() < deadline) {
-          absl::SleepFor(absl::Milliseconds(1));
-        }
+        // Asynchronous workers may have finished before the loss is noticed.
+        EXPECT_TRUE(Eventually([&] { return !servers.server(server).stats().lost_workers.empty(); }));
       }
       TestWorker again(job, 2, servers.NewClient());
       EXPECT_THAT(std::string(again.Start().message()),

@@ -1,5 +1,5 @@
-// Many workers, and memory for one push: however they come at it, nobody waits for ever, nothing is lost or
-// applied twice, and no more memory is taken.
+// Many workers share the staging memory of one push: there is no deadlock, no push is lost or applied twice,
+// and no more memory is used.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ TEST_P(WindowTest, ManyWorkersShareTheMemoryOfOnePush) {
     TestWorker worker(job, rank, cluster->NewClient());
     std::fill(worker.weights.begin(), worker.weights.end(), 0.0f);
     ASSERT_EQ(worker.Start(), absl::OkStatus());
-    // Times a rate of 0.1 that is 1: the weights count the pushes.
+    // Times a rate of 0.1 is 1: the weights count the pushes.
     std::fill(worker.gradient.begin(), worker.gradient.end(), -10.0f);
     for (int64_t step = 0; step < kSteps; ++step) {
       const auto results = worker.StepAgain(step, 1);

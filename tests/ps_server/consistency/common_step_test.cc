@@ -1,5 +1,5 @@
-// Small worlds in which everything that can happen does, in every order: servers die, join, start and are
-// told to go back, workers hear of it, and words are lost with a server.
+// Exhaustive over small jobs: servers die, restart and go back, workers learn of it, and messages are lost
+// with a server, in every order.
 #include "ps_server/consistency/common_step.h"
 
 #include <gtest/gtest.h>
@@ -16,19 +16,19 @@
 namespace psring {
 namespace {
 
-using Steps = std::set<int64_t>;  // those of which a server has a checkpoint
+using Steps = std::set<int64_t>;  // of which a server has a checkpoint
 
-// What passes between a worker and one life of a server, in order: how that began, or a call to go back.
-struct Word {
+// A message between a worker and one incarnation of a server: where it begins, or a request to go back.
+struct Message {
   int64_t epoch = 0;
   int64_t step = 0;
 };
 
 struct Connection {
-  bool joined = false;    // to this life of the server
-  bool welcomed = false;  // and told the worker where it begins
-  int64_t knows = -1;     // the epoch that the worker had heard of from it when it joined
-  std::deque<Word> to_worker, to_server;
+  bool joined = false;    // this incarnation of the server
+  bool welcomed = false;  // the server has sent its step to the worker
+  int64_t knows = -1;     // the epoch that the worker knew from it when it joined
+  std::deque<Message> to_worker, to_server;
 };
 
 struct Server {
@@ -39,7 +39,7 @@ struct Server {
   bool started = false;
 };
 
-// Where all must come to: the newest step that every server has.
+// The step that all must reach: the newest one of which every server has a checkpoint.
 int64_t NewestOfAll(const std::vector<Steps>& kept) {
   for (auto step = kept[0].rbegin(); step != kept[0].rend(); ++step) {
     if (std::ranges::all_of(kept, [&](const Steps& steps) { return steps.contains(*step); })) return *step;
@@ -52,26 +52,26 @@ struct StepWorld {
       : newest(NewestOfAll(kept)), connections(workers, std::vector<Connection>(kept.size())) {
     int64_t present = 0;
     for (const Steps& steps : kept) present = std::max(present, *steps.rbegin() + 1);
-    // The job is on, beyond all checkpoints.
+    // The job is beyond all checkpoints.
     for (const Steps& steps : kept) servers.push_back({.kept = steps, .step = present, .started = true});
-    heard.assign(workers, std::vector<Word>(kept.size(), {.epoch = 0, .step = present}));
+    known.assign(workers, std::vector<Message>(kept.size(), {.epoch = 0, .step = present}));
     for (auto& of_worker : connections) {
       for (Connection& connection : of_worker) connection = {.joined = true, .welcomed = true};
     }
   }
 
-  int64_t newest;  // where all must come to
+  int64_t newest;  // the step that all must reach
   std::vector<Server> servers;
-  std::vector<std::vector<Word>> heard;              // by worker, by server: the last
+  std::vector<std::vector<Message>> known;           // by worker, by server: the last
   std::vector<std::vector<Connection>> connections;  // by worker, by server
   int deaths = 0;
-  int trained_on_after = 0;  // so many deaths; 0: not yet
+  int trained_on_after = 0;  // this number of deaths; 0: not yet
 
   CommonStep CommonOf(size_t worker) const {
     CommonStep common(static_cast<int>(servers.size()));
     for (size_t server = 0; server < servers.size(); ++server) {
-      const Word& word = heard[worker][server];
-      common.OnBegin(static_cast<int>(server), word.epoch, word.step);
+      const Message& message = known[worker][server];
+      common.OnBegin(static_cast<int>(server), message.epoch, message.step);
     }
     return common;
   }
@@ -86,16 +86,18 @@ struct StepWorld {
       absl::StrAppend(&key, "|");
       for (size_t server = 0; server < servers.size(); ++server) {
         const Connection& to = connections[worker][server];
-        absl::StrAppend(&key, to.joined, to.welcomed, to.knows, ",", heard[worker][server].epoch, ".",
-                        heard[worker][server].step);
-        for (const Word& word : to.to_worker) absl::StrAppend(&key, "<", word.epoch, ".", word.step);
-        for (const Word& word : to.to_server) absl::StrAppend(&key, ">", word.epoch, ".", word.step);
+        absl::StrAppend(&key, to.joined, to.welcomed, to.knows, ",", known[worker][server].epoch, ".",
+                        known[worker][server].step);
+        for (const Message& message : to.to_worker)
+          absl::StrAppend(&key, "<", message.epoch, ".", message.step);
+        for (const Message& message : to.to_server)
+          absl::StrAppend(&key, ">", message.epoch, ".", message.step);
       }
     }
     return key;
   }
 
-  // Another life, with the newest checkpoint that is not beyond `until`; every stream is broken.
+  // Another incarnation, with the newest checkpoint not after `until`; all streams are broken.
   void BeginAgain(size_t number, int64_t until) {
     Server& server = servers[number];
     std::erase_if(server.kept, [&](int64_t step) { return step > until; });
@@ -112,7 +114,7 @@ struct StepWorld {
   void Join(size_t worker, size_t number) {
     Connection& to = connections[worker][number];
     to.joined = true;
-    to.knows = heard[worker][number].epoch;
+    to.knows = known[worker][number].epoch;
     Server& server = servers[number];
     for (const auto& of_worker : connections) {
       if (!of_worker[number].joined) return;
@@ -128,13 +130,13 @@ struct StepWorld {
   }
   void Hear(size_t worker, size_t number) {
     Connection& from = connections[worker][number];
-    const Word word = from.to_worker.front();
+    const Message message = from.to_worker.front();
     from.to_worker.pop_front();
-    heard[worker][number] = word;
+    known[worker][number] = message;
     const CommonStep its = CommonOf(worker);
     for (const int server : its.ServersToRewind()) {
       Connection& to = connections[worker][static_cast<size_t>(server)];
-      // Who has not heard its welcome yet does not know that it is connected, and says nothing.
+      // A worker sends nothing before it has received the Welcome.
       if (to.welcomed && to.to_worker.empty()) {
         to.to_server.push_back({.epoch = its.epoch_to_send(), .step = its.step()});
       }
@@ -142,15 +144,15 @@ struct StepWorld {
   }
   void BeTold(size_t worker, size_t number) {
     Connection& from = connections[worker][number];
-    const Word word = from.to_server.front();
+    const Message message = from.to_server.front();
     from.to_server.pop_front();
     Server& server = servers[number];
-    if (!server.started || word.epoch <= server.epoch) return;
-    server.epoch = word.epoch;
+    if (!server.started || message.epoch <= server.epoch) return;
+    server.epoch = message.epoch;
     server.epoch_is_told = true;
-    BeginAgain(number, word.step);
+    BeginAgain(number, message.step);
   }
-  // All are back and go on: a checkpoint later the workers have heard of nothing new.
+  // All continue, and the next checkpoint is written.
   void TrainOn() {
     trained_on_after = deaths;
     ++newest;
@@ -159,7 +161,7 @@ struct StepWorld {
       server.step = newest;
     }
   }
-  // All that may happen next.
+  // Everything that may happen next.
   std::vector<StepWorld> Next(int most_deaths) const {
     std::vector<StepWorld> worlds;
     const auto then = [&](const auto& what) {
@@ -183,7 +185,7 @@ struct StepWorld {
   bool AtRest() const { return Next(/*most_deaths=*/0).empty(); }
 };
 
-// Goes through every world that can come of it, and returns how many there are.
+// Visits every reachable state, and returns their number.
 size_t Explore(const std::vector<Steps>& kept, int workers, int deaths) {
   std::set<std::string> seen;
   std::deque<StepWorld> open = {StepWorld(kept, workers)};
@@ -192,9 +194,9 @@ size_t Explore(const std::vector<Steps>& kept, int workers, int deaths) {
     const StepWorld world = std::move(open.front());
     open.pop_front();
     for (const Server& server : world.servers) {
-      EXPECT_LT(server.epoch, 20) << "there is no end of it: " << world.Key();
+      EXPECT_LT(server.epoch, 20) << "epochs grow without end: " << world.Key();
       EXPECT_TRUE(server.kept.contains(world.newest))
-          << "it was told to go back beyond what all have: " << world.Key();
+          << "a server deleted the newest common checkpoint: " << world.Key();
     }
     if (world.deaths > world.trained_on_after && world.AtRest()) {
       for (size_t worker = 0; worker < world.connections.size(); ++worker) {
@@ -215,9 +217,9 @@ size_t Explore(const std::vector<Steps>& kept, int workers, int deaths) {
   return seen.size();
 }
 
-TEST(CommonStep, WhateverDiesAndInWhateverOrderItIsHeardAllAgreeOnTheNewestStepThatAllHave) {
+TEST(CommonStep, AfterAnyDeathsInAnyOrderAllAgreeOnTheNewestCommonStep) {
   EXPECT_GT(Explore({{1, 2}, {1, 2}}, 1, 2), 50);
-  // A server keeps its newest three, and may be two checkpoints behind another.
+  // A server keeps its newest three checkpoints, and may have two fewer than another.
   for (const Steps& one : {Steps{1}, Steps{0, 1}, Steps{1, 2}, Steps{1, 2, 3}}) {
     for (const Steps& other : {Steps{1}, Steps{1, 2}, Steps{1, 2, 3}, Steps{0, 1, 3}}) {
       Explore({one, other}, 1, 3);
@@ -228,7 +230,7 @@ TEST(CommonStep, WhateverDiesAndInWhateverOrderItIsHeardAllAgreeOnTheNewestStepT
   Explore({{1}, {1, 2}, {1, 2, 3}}, 2, 1);
 }
 
-TEST(CommonStep, AServerThatHasNotBeenHeardOfIsNoAgreement) {
+TEST(CommonStep, ThereIsNoAgreementBeforeEveryServerHasAnswered) {
   CommonStep common(2);
   EXPECT_FALSE(common.knows_all());
   common.OnBegin(1, 0, 7);
@@ -239,8 +241,8 @@ TEST(CommonStep, AServerThatHasNotBeenHeardOfIsNoAgreement) {
   EXPECT_TRUE(common.ServersToRewind().empty());
 }
 
-// Both come from checkpoints with the job, so that they are in one epoch.
-TEST(CommonStep, ServersThatBeginAtDifferentStepsAreAllToldTheEarlierInTheNextEpoch) {
+// Both servers restarted with checkpoints, so they are in one epoch.
+TEST(CommonStep, AllServersRewindToTheEarliestStepInTheNextEpoch) {
   CommonStep common(2);
   common.OnBegin(0, 1, 8);
   common.OnBegin(1, 1, 4);

@@ -11,8 +11,8 @@ namespace {
 
 using Decision = Consistency::Decision;
 
-// Calls `visit` with every order in which `workers` workers can push `steps` steps each. `may_push` says who
-// may go next, given how often each has pushed.
+// Calls `visit` with every order in which `workers` workers can push `steps` steps each. `may_push`: whether
+// a worker may push next, given how often each has pushed.
 void ForEveryOrder(int workers, int steps, const std::function<bool(const std::vector<int>&, int)>& may_push,
                    const std::function<void(const std::vector<int>&)>& visit) {
   std::vector<int> order, pushed(workers, 0);
@@ -30,17 +30,17 @@ void ForEveryOrder(int workers, int steps, const std::function<bool(const std::v
   extend();
 }
 
-TEST(SynchronousTest, AppliesOnceAllWorkersPushedInEveryOrder) {
+TEST(SynchronousTest, InAnyOrderTheUpdateFollowsTheLastPush) {
   for (int workers = 1; workers <= 3; ++workers) {
     const int steps = 3;
     int orders = 0;
-    const auto waits_for_nobody = [](const std::vector<int>& pushed, int worker) {
+    const auto waits_for_none = [](const std::vector<int>& pushed, int worker) {
       for (const int others : pushed) {
         if (pushed[worker] > others) return false;
       }
       return true;
     };
-    ForEveryOrder(workers, steps, waits_for_nobody, [&](const std::vector<int>& order) {
+    ForEveryOrder(workers, steps, waits_for_none, [&](const std::vector<int>& order) {
       ++orders;
       const auto consistency = MakeSynchronous(workers);
       std::vector<int> next(workers, 0);
@@ -62,7 +62,7 @@ TEST(SynchronousTest, AppliesOnceAllWorkersPushedInEveryOrder) {
   }
 }
 
-TEST(AsynchronousTest, AppliesEachPushAloneInEveryOrder) {
+TEST(AsynchronousTest, InAnyOrderEachPushIsAnUpdate) {
   for (int workers = 1; workers <= 3; ++workers) {
     int orders = 0;
     const auto anybody = [](const std::vector<int>&, int) { return true; };
@@ -82,7 +82,7 @@ TEST(AsynchronousTest, AppliesEachPushAloneInEveryOrder) {
   }
 }
 
-// At every point of every order, every push but the one that is due is refused, and leaves no trace.
+// At every point of every order, every push except the expected one is rejected and changes nothing.
 void ExpectOnlyTheDueStep(Consistency& consistency, int workers, const std::vector<int>& due) {
   for (int worker = 0; worker < workers; ++worker) {
     for (int step = 0; step < 6; ++step) {
@@ -102,19 +102,19 @@ void ExpectOnlyTheDueStep(Consistency& consistency, int workers, const std::vect
   }
 }
 
-TEST(SynchronousTest, RefusesWhateverIsNotDue) {
+TEST(SynchronousTest, RejectsUnexpectedPushes) {
   const int workers = 3, steps = 2;
-  const auto waits_for_nobody = [](const std::vector<int>& pushed, int worker) {
+  const auto waits_for_none = [](const std::vector<int>& pushed, int worker) {
     for (const int others : pushed) {
       if (pushed[worker] > others) return false;
     }
     return true;
   };
-  ForEveryOrder(workers, steps, waits_for_nobody, [&](const std::vector<int>& order) {
+  ForEveryOrder(workers, steps, waits_for_none, [&](const std::vector<int>& order) {
     const auto consistency = MakeSynchronous(workers);
     std::vector<int> pushed(workers, 0);
     for (const int worker : order) {
-      std::vector<int> due(workers, -1);  // -1: waits for others, so nothing is
+      std::vector<int> due(workers, -1);  // -1: none, because the worker waits for others
       for (int i = 0; i < workers; ++i) {
         if (pushed[i] == consistency->version()) due[i] = pushed[i];
       }
@@ -124,7 +124,7 @@ TEST(SynchronousTest, RefusesWhateverIsNotDue) {
   });
 }
 
-TEST(AsynchronousTest, RefusesWhateverIsNotDue) {
+TEST(AsynchronousTest, RejectsUnexpectedPushes) {
   const auto consistency = MakeAsynchronous(3);
   std::vector<int> due(3, 0);
   for (const int worker : {1, 1, 0, 2, 1}) {
@@ -133,7 +133,7 @@ TEST(AsynchronousTest, RefusesWhateverIsNotDue) {
   }
 }
 
-TEST(ConsistencyTest, SaysWhatIsWrongWithAPush) {
+TEST(ConsistencyTest, ErrorsNameTheProblemOfAPush) {
   const auto consistency = MakeSynchronous(2);
   for (int step = 0; step < 2; ++step) {
     for (int worker = 0; worker < 2; ++worker) consistency->OnPush(worker, step);
@@ -149,7 +149,7 @@ TEST(ConsistencyTest, SaysWhatIsWrongWithAPush) {
   EXPECT_FALSE(consistency->OnPush(-1, 2).accept);
 }
 
-TEST(ConsistencyTest, IsMadeByName) {
+TEST(ConsistencyTest, NamesSelectTheImplementation) {
   EXPECT_EQ((*MakeConsistency("sync", 2))->OnPush(0, 0).apply_count, 0) << "waits for worker 1";
   EXPECT_EQ((*MakeConsistency("async", 2))->OnPush(0, 0).apply_count, 1);
   EXPECT_FALSE(MakeConsistency("eventual", 2).ok());

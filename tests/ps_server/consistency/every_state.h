@@ -1,4 +1,4 @@
-// Every state that a small world can come to, whatever the order of what happens in it.
+// Visits every reachable state of a small model.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 
 namespace psring {
 
-// A World has actions(), Can(action), Do(action), over(), and State(): all that its future depends on. Two
-// orders that lead to one state are gone on from once, so this is every order, without going through each.
-// Worlds are made anew for each state: what they hold need not be copied. Returns how many states there are.
+// A World has actions(), Can(action), Do(action), over(), and State(), which determines its future. Orders of
+// actions that lead to the same state are continued once. Each state gets a new World, so worlds need not be
+// copied. Returns the number of states.
 template <typename World>
 int ForEveryState(const std::function<std::unique_ptr<World>()>& make) {
   std::set<std::vector<int64_t>> seen;
@@ -31,7 +31,7 @@ int ForEveryState(const std::function<std::unique_ptr<World>()>& make) {
       extend();
       order.pop_back();
     }
-    EXPECT_TRUE(!stuck || world->over()) << "somebody waits for ever after " << testing::PrintToString(order);
+    EXPECT_TRUE(!stuck || world->over()) << "deadlock after " << testing::PrintToString(order);
     if (testing::Test::HasFailure()) ADD_FAILURE() << "after " << testing::PrintToString(order);
   };
   extend();

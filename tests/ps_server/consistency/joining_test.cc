@@ -1,5 +1,4 @@
-// What a lost worker leaves behind, what it finds when it comes back, and what comes twice: case by case. All
-// orders: losses_test.cc.
+// Lost workers that return, and repeated pushes, case by case. losses_test.cc tests all orders.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,7 +11,7 @@ namespace {
 
 using Decision = Consistency::Decision;
 
-TEST(JoiningTest, AResetTakesThePushesBackAndTheyComeAgain) {
+TEST(JoiningTest, AfterAResetTheWorkersPushAgain) {
   const auto machine = MakeSynchronous(3);
   ASSERT_TRUE(machine->OnPush(0, 0).accept);
   ASSERT_TRUE(machine->OnPush(1, 0).accept);
@@ -24,7 +23,7 @@ TEST(JoiningTest, AResetTakesThePushesBackAndTheyComeAgain) {
   EXPECT_EQ(decision.may_read, (std::vector<int>{0, 1}));
 }
 
-TEST(JoiningTest, AWholePushOfALostWorkerCountsAndIsNotAnswered) {
+TEST(JoiningTest, ACompletePushOfALostWorkerCountsAndIsNotAnswered) {
   const auto machine = MakeSynchronous(2);
   ASSERT_TRUE(machine->OnPush(1, 0).accept);
   ASSERT_TRUE(machine->OnLost(1).accept);
@@ -33,7 +32,7 @@ TEST(JoiningTest, AWholePushOfALostWorkerCountsAndIsNotAnswered) {
   EXPECT_EQ(decision.may_read, std::vector<int>{0});
 }
 
-TEST(JoiningTest, ARepeatIsKnownAndAppliesNothing) {
+TEST(JoiningTest, ARepeatedPushIsAnsweredAndNotApplied) {
   for (const std::string rule : {"sync", "async", "ssp:1"}) {
     const auto machine = *MakeConsistency(rule, 1);
     EXPECT_FALSE(machine->IsRepeat(0, 0));
@@ -46,14 +45,14 @@ TEST(JoiningTest, ARepeatIsKnownAndAppliesNothing) {
   }
 }
 
-TEST(JoiningTest, WhatIsRestoredGoesOnWhereItWas) {
+TEST(JoiningTest, ARestoredMachineContinuesAtItsVersion) {
   const auto before = MakeAsynchronous(2);
   for (int64_t step = 0; step < 3; ++step) ASSERT_TRUE(before->OnPush(0, step).accept);
   const auto after = MakeAsynchronous(2);
   after->Restore(before->Save());
   EXPECT_EQ(after->version(), 3);
   EXPECT_TRUE(after->IsRepeat(0, 2));
-  EXPECT_EQ(SkipTo(*after, 0, 7), 4);  // the pushes of steps 3 to 6 went down with the server
+  EXPECT_EQ(SkipTo(*after, 0, 7), 4);  // the pushes of steps 3 to 6 were lost with the server
   EXPECT_TRUE(after->MayPush(0, 7).ok());
   EXPECT_TRUE(after->MayPush(1, 0).ok());
 }

@@ -1,6 +1,5 @@
-// Workers that are lost, leave and come back: every way of waiting, over every interleaving of small jobs,
-// with the loss of any worker at any moment, between two pushes or in the middle of one, and its return at
-// any later one.
+// Workers that are lost, leave and return: every waiting rule, over every interleaving of small jobs. Any
+// worker is lost at any moment, between two pushes or in the middle of one, and returns at any later moment.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +31,7 @@ struct Job {
   }
 };
 
-// What a server does with these machines: see ParameterServer's TakeOut and TakeIn.
+// A model of the server: see BucketRounds::OnLost and OnJoin.
 class World {
  public:
   explicit World(const Job& job)
@@ -43,10 +42,10 @@ class World {
         losses_left_(job.losses) {
     if (rule_.kind == WaitingRule::Kind::kBackup) admission_.emplace(job.workers(), rule_.number);
     for (int i = 0; i < kBuckets; ++i) machines_.push_back(*MakeConsistency(job.rule, job.workers()));
-    for (int i = 0; i < job.workers(); ++i) GoOnWith(i, 0);
+    for (int i = 0; i < job.workers(); ++i) ContinueWith(i, 0);
   }
 
-  // Of each worker: its next word or push; its loss between two pushes; in the middle of one; its return.
+  // Of each worker: its next announcement or push; its loss between two pushes, or during one; its return.
   int actions() const { return 4 * job_.workers(); }
   bool Can(int action) const {
     const Worker& w = workers_[action / 4];
@@ -56,9 +55,9 @@ class World {
         return pushes || w.at == At::kAnnounces;
       case 1:
         return (pushes || w.at == At::kAnnounces || w.at == At::kWaits) && losses_left_ > 0;
-      case 2:  // where a push is an update by itself, it is staged until it is whole
+      case 2:  // if each push is an update, an incomplete one is not in any sum
         return pushes && losses_left_ > 0 && !rule_.each_alone();
-      default:  // where nobody else is there any more, the job is over
+      default:  // without other workers the job is over
         return w.at == At::kLost && !over();
     }
   }
@@ -72,7 +71,7 @@ class World {
       case 2:
         return Lose(worker, /*in_mid_push=*/true);
       default:
-        return ComeBack(worker);
+        return Return(worker);
     }
   }
   bool over() const {
@@ -105,8 +104,8 @@ class World {
     At at = At::kWaits;
     int64_t step = 0;
     bool to_push[kBuckets] = {};
-    int64_t replies = 0;  // a bit a bucket
-    bool joins = false;   // waits for weights to begin with
+    int64_t replies = 0;  // one bit per bucket
+    bool joins = false;   // waits for its first weights
     bool was_lost = false;
   };
 
@@ -152,7 +151,7 @@ class World {
     if (verdict.complete == 0) return;
     Act(bucket, Backup(bucket).OnComplete(verdict.version, verdict.complete));
   }
-  // All whose gradients were in the sum and who are still there send them again.
+  // The remaining workers whose gradients were in the sum send them again.
   void Reset(int bucket) {
     dynamic_cast<SummedPushes&>(*machines_[bucket]).OnReset();
     for (const int pusher : towards_[bucket]) {
@@ -163,7 +162,7 @@ class World {
     }
     towards_[bucket].clear();
   }
-  void ComeBack(int worker) {
+  void Return(int worker) {
     int64_t step = 0;
     if (admission_.has_value()) {
       const absl::StatusOr<Verdict> verdict = admission_->OnJoin(worker);
@@ -184,20 +183,20 @@ class World {
     for (const int reader : decision.may_read) {
       Worker& r = workers_[reader];
       ASSERT_TRUE(r.at == At::kWaits || (r.at == At::kPushes && !r.to_push[bucket]))
-          << "an answer for worker " << reader << ", who does not wait for one";
+          << "an answer for worker " << reader << ", which does not wait for one";
       r.replies |= 1 << bucket;
       if (r.replies + 1 != 1 << kBuckets) continue;
       const bool begins = r.joins;
       r.replies = 0;
       r.joins = false;
       if (rule_.each_alone()) {
-        GoOnWith(reader, begins ? r.step : r.step + 1);
+        ContinueWith(reader, begins ? r.step : r.step + 1);
         continue;
       }
-      // All buckets are of one version, and that is the step to make.
+      // All buckets have the same version, which is the next step.
       ASSERT_EQ(machines_[0]->version(), machines_[1]->version());
       ASSERT_TRUE(!begins || r.step == machines_[0]->version()) << r.step;
-      GoOnWith(reader, machines_[0]->version());
+      ContinueWith(reader, machines_[0]->version());
     }
   }
   void Update(int bucket, int count) {
@@ -205,20 +204,20 @@ class World {
     EXPECT_EQ(count, static_cast<int>(pushers.size()));
     std::ranges::sort(pushers);
     EXPECT_EQ(std::ranges::adjacent_find(pushers), pushers.end()) << "a push counts twice";
-    // What was pushed whole before its worker was lost counts where it was; of the others whole gradients.
+    // A complete push of a worker that was lost later counts in its bucket only; others count in all buckets.
     std::erase_if(pushers, [this](int pusher) { return workers_[pusher].was_lost; });
     if (admission_.has_value()) {
       EXPECT_LE(static_cast<int>(pushers.size()), job_.workers() - rule_.number);
     }
     if (!rule_.each_alone()) {
       std::vector<int>& known = made_of_.emplace(machines_[bucket]->version(), pushers).first->second;
-      // Whoever was lost between this bucket's update and the other's.
+      // Workers that were lost between the updates of the two buckets.
       std::erase_if(known, [this](int pusher) { return workers_[pusher].was_lost; });
       EXPECT_EQ(known, pushers) << "of version " << machines_[bucket]->version();
     }
     pushers.clear();
   }
-  void GoOnWith(int worker, int64_t step) {
+  void ContinueWith(int worker, int64_t step) {
     Worker& w = workers_[worker];
     w.step = step;
     if (step < job_.steps[worker]) {
@@ -244,18 +243,18 @@ class World {
   std::optional<Admission> admission_;
   std::vector<std::unique_ptr<Consistency>> machines_;
   std::vector<Worker> workers_;
-  std::vector<std::vector<int>> towards_;        // whose pushes are whole, by bucket
-  std::map<int64_t, std::vector<int>> made_of_;  // by version: of whose gradients, who were never lost
+  std::vector<std::vector<int>> towards_;        // workers whose pushes are complete, by bucket
+  std::map<int64_t, std::vector<int>> made_of_;  // by version: its workers that were never lost
   int losses_left_;
 };
 
 class Losses : public testing::TestWithParam<std::string> {};
 
-TEST_P(Losses, InEveryOrderTheOthersGoOnAndWhoComesBackTakesPartAgain) {
+TEST_P(Losses, InAnyOrderTheOthersContinueAndLostWorkersCanReturn) {
   int states = 0;
   for (const Job& job : {Job{GetParam(), {3}}, Job{GetParam(), {3, 3}, 2}, Job{GetParam(), {3, 1}, 2},
                          Job{GetParam(), {2, 2, 2}, 2}, Job{GetParam(), {3, 2, 1}}}) {
-    if (!ParseWaitingRule(job.rule, job.workers()).ok()) continue;  // more spare workers than there are
+    if (!ParseWaitingRule(job.rule, job.workers()).ok()) continue;  // too many spare workers
     SCOPED_TRACE(job.name());
     states += ForEveryState<World>([&] { return std::make_unique<World>(job); });
   }

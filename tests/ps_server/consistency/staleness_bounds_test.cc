@@ -1,5 +1,5 @@
-// What bounded staleness promises, one promise a test, and what asynchronous gradients are late by: over
-// every interleaving of small jobs.
+// The guarantees of bounded staleness, one per test, and the staleness of asynchronous gradients, over every
+// interleaving of small jobs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace psring {
 namespace {
 
-// `steps`: how many each worker makes before it leaves.
+// `steps`: of each worker, before it leaves.
 struct BoundedJob {
   std::vector<int> steps;
   int bound = 1;  // K
@@ -29,11 +29,12 @@ struct BoundedJob {
   }
 };
 
-// What is seen while a job goes its way; the most over all ways.
+// The maxima over all interleavings of a job.
 struct Seen {
-  int64_t spread = 0;     // of the clocks of those that train
-  int64_t too_late = -1;  // c - s: an update of clock s was made after somebody had gone on to clock c
-  int64_t staleness = 0;  // updates between the weights that a gradient was computed on, and its own
+  int64_t spread = 0;     // of the clocks of the workers that train
+  int64_t too_late = -1;  // c - s: an update of clock s was made after a worker had reached clock c
+  int64_t staleness =
+      0;  // updates between the weights that a gradient was computed on and the gradient's own update
 
   void Add(const Seen& other) {
     spread = std::max(spread, other.spread);
@@ -42,8 +43,8 @@ struct Seen {
   }
 };
 
-// A worker pushes its buckets in order, waits for all answers, and goes on with what they bring. One action a
-// worker: its next push.
+// A worker pushes its buckets in order, waits for all answers, and continues with their weights. One action
+// per worker: its next push.
 class BoundedWorld {
  public:
   BoundedWorld(const BoundedJob& job, Seen& seen) : job_(job), seen_(seen), workers_(job.steps.size()) {
@@ -63,7 +64,7 @@ class BoundedWorld {
     const int bucket = w.next_bucket++;
     Consistency& machine = *machines_[bucket];
     seen_.staleness = std::max(seen_.staleness, machine.version() - w.read[bucket]);
-    // An answer is the weights of its moment, so they hold whatever was pushed before, and this they lack.
+    // Earlier answers lack this update, because they contain the weights of their time.
     for (const Worker& other : workers_) seen_.too_late = std::max(seen_.too_late, other.clock - w.clock);
     ASSERT_TRUE(machine.MayPush(worker, w.clock).ok()) << machine.MayPush(worker, w.clock);
     const Consistency::Decision decision = machine.OnPush(worker, w.clock);
@@ -90,7 +91,7 @@ class BoundedWorld {
   struct Worker {
     int64_t clock = 0;
     int next_bucket = 0;
-    int64_t replies = 0;  // a bit a bucket
+    int64_t replies = 0;  // one bit per bucket
     bool left = false;
     std::vector<int64_t> read = {};  // version, by bucket
   };
@@ -121,7 +122,7 @@ class BoundedWorld {
   std::vector<Worker> workers_;
 };
 
-// Calls `check(job, what was seen of it at most)` for each of these jobs.
+// Calls `check(job, maxima)` for each of these jobs.
 template <typename Check>
 void ForEveryJob(const std::vector<BoundedJob>& jobs, const Check& check) {
   for (const BoundedJob& job : jobs) {
@@ -140,23 +141,23 @@ const std::vector<BoundedJob> kJobs = {
     {{2, 2, 2}, 1, 2}, {{3, 2, 1}, 1, 2}, {{3, 3, 3, 3}, 1}, {{3, 3, 3, 3}, 2}, {{3, 1, 2, 0}, 1},
 };
 
-TEST(BoundedStaleness, ClocksNeverSpreadMoreThanK) {
+TEST(BoundedStaleness, ClocksDifferByAtMostK) {
   ForEveryJob(kJobs, [](const BoundedJob& job, const Seen& seen) { EXPECT_LE(seen.spread, job.bound); });
 }
 
-TEST(BoundedStaleness, AtClockCEveryUpdateOfAClockUpToCMinusKMinusOneIsVisible) {
-  // No update of a clock s is made after somebody has gone on to s + K + 1 or later.
+TEST(BoundedStaleness, AtClockCUpdatesUpToClockCMinusKMinus1AreVisible) {
+  // No update of clock s is made after a worker has reached s + K + 1.
   ForEveryJob(kJobs, [](const BoundedJob& job, const Seen& seen) { EXPECT_LE(seen.too_late, job.bound); });
 }
 
-TEST(BoundedStaleness, NoPushIsLateByMoreThanTwoKPlusOneTimesNMinusOneUpdates) {
+TEST(BoundedStaleness, StalenessIsAtMost2KPlus1TimesNMinus1) {
   ForEveryJob(kJobs, [](const BoundedJob& job, const Seen& seen) {
     EXPECT_LE(seen.staleness, (2 * job.bound + 1) * (job.workers() - 1));
   });
 }
 
-// Or the tests above would pass with a machine that makes everybody wait for everybody.
-TEST(BoundedStaleness, EachOfItsBoundsIsReached) {
+// Otherwise the tests above would pass if all workers waited for all.
+TEST(BoundedStaleness, EachBoundIsReached) {
   ForEveryJob({{{6, 6}, 1}, {{8, 8}, 2}, {{5, 5, 5}, 1}, {{7, 7}, 1, 2}},
               [](const BoundedJob& job, const Seen& seen) {
                 EXPECT_EQ(seen.spread, job.bound);
@@ -165,8 +166,8 @@ TEST(BoundedStaleness, EachOfItsBoundsIsReached) {
               });
 }
 
-// Each gradient is computed on the weights that its worker's last push made, as asynchronous ones are. Calls
-// `check` with every order in which workers can push, worker i `steps[i]` times: who pushed, and how late.
+// Each gradient is computed on the weights that its worker's last push made. Calls `check` with the workers
+// and staleness of every order of pushes, in which worker i pushes `steps[i]` times.
 void ForEveryAsynchronousOrder(
     const std::vector<int>& steps,
     const std::function<void(const std::vector<int>& pusher, const std::vector<int64_t>& staleness)>& check) {
@@ -178,7 +179,8 @@ void ForEveryAsynchronousOrder(
       for (const int worker : order) {
         staleness.push_back(machine->version() - read[worker]);
         const Consistency::Decision decision = machine->OnPush(worker, next[worker]++);
-        ASSERT_EQ(decision.may_read, std::vector<int>{worker}) << "answered at once, and nobody else";
+        ASSERT_EQ(decision.may_read, std::vector<int>{worker})
+            << "only the pushing worker is answered, immediately";
         read[worker] = machine->version();
       }
       return check(order, staleness);
@@ -199,7 +201,7 @@ void ForEveryAsynchronousOrder(
 const std::vector<std::vector<int>> kAsynchronousJobs = {{4},       {3, 3},    {1, 5},       {2, 2, 2},
                                                          {4, 1, 2}, {3, 3, 1}, {1, 1, 1, 1}, {2, 1, 3, 1}};
 
-TEST(AsynchronousStaleness, EachUpdateIsMissedByEveryOtherGradientOnItsWaySoThatTheMeanIsNMinusOne) {
+TEST(AsynchronousStaleness, TheMeanIsNMinus1WhileAllWorkersPush) {
   for (const std::vector<int>& steps : kAsynchronousJobs) {
     SCOPED_TRACE(absl::StrJoin(steps, " "));
     const int64_t others = std::ssize(steps) - 1;
@@ -207,17 +209,17 @@ TEST(AsynchronousStaleness, EachUpdateIsMissedByEveryOtherGradientOnItsWaySoThat
     ForEveryAsynchronousOrder(
         steps, [&](const std::vector<int>& pusher, const std::vector<int64_t>& staleness) {
           ++orders;
-          // While all go on pushing, N - 1 are on their way at each update; as workers end there are fewer.
+          // Each update is missed by the gradients that are in transit: N - 1, and fewer as workers finish.
           std::vector<int> left = steps;
           int64_t missed = 0, while_all_push = 0;
           for (const int worker : pusher) {
             --left[worker];
-            int64_t on_their_way = 0;
+            int64_t in_transit = 0;
             for (size_t other = 0; other < steps.size(); ++other) {
-              on_their_way += static_cast<int>(other) != worker && left[other] > 0;
+              in_transit += static_cast<int>(other) != worker && left[other] > 0;
             }
-            missed += on_their_way;
-            while_all_push += on_their_way == others;
+            missed += in_transit;
+            while_all_push += in_transit == others;
           }
           const int64_t sum = std::accumulate(staleness.begin(), staleness.end(), int64_t{0});
           EXPECT_EQ(sum, missed);
@@ -228,22 +230,22 @@ TEST(AsynchronousStaleness, EachUpdateIsMissedByEveryOtherGradientOnItsWaySoThat
   }
 }
 
-TEST(AsynchronousStaleness, OfAWorkerIsTheOthersUpdatesOverItsOwn) {
+TEST(AsynchronousStaleness, SumsToTheUpdatesOfTheOthers) {
   for (const std::vector<int>& steps : kAsynchronousJobs) {
     SCOPED_TRACE(absl::StrJoin(steps, " "));
     ForEveryAsynchronousOrder(
         steps, [&](const std::vector<int>& pusher, const std::vector<int64_t>& staleness) {
           for (size_t worker = 0; worker < steps.size(); ++worker) {
-            int64_t own_lateness = 0, own = 0, of_others = 0;
+            int64_t own_staleness = 0, own = 0, of_others = 0;
             for (size_t i = 0; own < steps[worker]; ++i) {
               if (pusher[i] != static_cast<int>(worker)) {
                 ++of_others;
               } else {
                 ++own;
-                own_lateness += staleness[i];
+                own_staleness += staleness[i];
               }
             }
-            EXPECT_EQ(own_lateness, of_others) << "worker " << worker << ", until its last push";
+            EXPECT_EQ(own_staleness, of_others) << "worker " << worker << ", until its last push";
           }
         });
   }

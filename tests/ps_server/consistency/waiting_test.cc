@@ -1,5 +1,5 @@
-// Every way of waiting, by enumeration: each order in which a few workers can take a few steps over two
-// buckets, also where some of them leave early.
+// Every waiting rule, by enumeration of all orders in which a few workers can make a few steps with two
+// buckets. Some workers leave early.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,12 +21,11 @@ using Decision = Consistency::Decision;
 
 constexpr int kWaitingBuckets = 2;
 
-// Workers as a job has them, minus everything but the waiting: a worker computes a step, pushes its buckets
-// in order, waits for both replies and goes on; when its steps are done it leaves. What a test wants to hold
-// is checked by the derived class.
+// A model of a job's workers, reduced to waiting: a worker computes a step, pushes its buckets in order,
+// waits for both replies and continues; after its last step it leaves. Derived classes check what must hold.
 class WaitingWorld {
  public:
-  // `steps`: how many each worker makes (with backup workers: at which step it stops).
+  // `steps`: of each worker (with backup workers: the step at which it stops).
   explicit WaitingWorld(std::vector<int> steps) : steps_(std::move(steps)), workers_(steps_.size()) {}
   virtual ~WaitingWorld() = default;
 
@@ -34,7 +33,7 @@ class WaitingWorld {
   bool Finished() const {
     return std::all_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.left; });
   }
-  // Whether the worker has something to do now; and does it.
+  // Whether the worker can act now; and its action.
   bool CanAct(int worker) const {
     const Worker& w = workers_[worker];
     return !w.left && (w.next_bucket < kWaitingBuckets ? !w.announced : w.replies == kWaitingBuckets);
@@ -42,9 +41,9 @@ class WaitingWorld {
   virtual void Act(int worker) = 0;
 
   struct Worker {
-    int64_t clock = 0;       // released to compute
+    int64_t clock = 0;       // the step it may compute
     int next_bucket = 0;     // to push
-    bool announced = false;  // and waits for the verdict
+    bool announced = false;  // it waits for the verdict
     int replies = 0;
     bool left = false;
     bool dropped = false;
@@ -56,7 +55,7 @@ class WaitingWorld {
   std::vector<Worker> workers_;
 };
 
-// Calls `visit` at the end of every order of actions. A world is made anew for each: machines are not copied.
+// Calls `visit` at the end of every order of actions, each with a new world.
 int ForEveryOrder(const std::function<std::unique_ptr<WaitingWorld>()>& make) {
   int orders = 0;
   std::vector<int> order;
@@ -74,7 +73,7 @@ int ForEveryOrder(const std::function<std::unique_ptr<WaitingWorld>()>& make) {
     }
     if (!stuck) return;
     ++orders;
-    EXPECT_TRUE(world->Finished()) << "somebody waits for ever after " << testing::PrintToString(order);
+    EXPECT_TRUE(world->Finished()) << "deadlock after " << testing::PrintToString(order);
   };
   extend();
   return orders;
@@ -109,8 +108,7 @@ class StaleWorld : public WaitingWorld {
   void Read(int bucket, const Decision& decision) {
     for (const int reader : decision.may_read) {
       Worker& r = workers_[reader];
-      // Visibility: for the clock c it goes on to, every update of a clock up to c - K - 1 is in what it
-      // reads.
+      // Visibility: a worker at clock c has read every update of the clocks up to c - K - 1.
       const int64_t clock = r.clock + 1;
       for (int other = 0; other < workers(); ++other) {
         if (!workers_[other].left) {
@@ -151,7 +149,7 @@ class StaleWorld : public WaitingWorld {
   std::vector<std::vector<int64_t>> pushed_;  // by bucket and worker
 };
 
-TEST(BoundedStalenessTest, HoldsItsBoundsInEveryOrderAndNobodyWaitsForEver) {
+TEST(BoundedStalenessTest, HasItsBoundsAndNoDeadlockInAnyOrder) {
   struct Case {
     std::vector<int> steps;
     int bound;
@@ -164,8 +162,8 @@ TEST(BoundedStalenessTest, HoldsItsBoundsInEveryOrderAndNobodyWaitsForEver) {
   EXPECT_GT(orders, 10000);
 }
 
-// One bucket, so that three workers can take three steps.
-TEST(BoundedStalenessTest, ReachesItsBoundsButNoFurther) {
+// One bucket, so that three workers can make three steps.
+TEST(BoundedStalenessTest, ReachesItsBounds) {
   for (const int bound : {1, 2}) {
     int64_t widest = 0, stalest = 0;
     std::vector<int> order;
@@ -199,12 +197,12 @@ TEST(BoundedStalenessTest, ReachesItsBoundsButNoFurther) {
     EXPECT_EQ(widest, bound);
     EXPECT_LE(stalest, (2 * bound + 1) * (workers - 1));
     if (bound == 1) {
-      EXPECT_EQ(stalest, (2 * bound + 1) * (workers - 1));  // four steps are enough to get there
+      EXPECT_EQ(stalest, (2 * bound + 1) * (workers - 1));  // four steps suffice
     }
   }
 }
 
-TEST(BoundedStalenessTest, SaysForWhomItWaits) {
+TEST(BoundedStalenessTest, NamesTheWorkersThatItWaitsFor) {
   const auto machine = MakeBoundedStaleness(3, 1);
   machine->OnPush(0, 0);
   EXPECT_TRUE(machine->WaitsFor().workers.empty());
@@ -217,7 +215,7 @@ TEST(BoundedStalenessTest, SaysForWhomItWaits) {
   EXPECT_EQ(machine->OnLeave(2).may_read, std::vector<int>{0});
 }
 
-// Announces a whole gradient, pushes its buckets once it is admitted.
+// Announces a gradient, and pushes its buckets when it is admitted.
 class BackupWorld : public WaitingWorld {
  public:
   BackupWorld(std::vector<int> steps, int backup)
@@ -226,7 +224,7 @@ class BackupWorld : public WaitingWorld {
       buckets_.push_back(MakeBackupBucket(workers(), backup));
       pushed_.emplace_back();
     }
-    // A worker has its weights, and has yet to announce.
+    // A worker has its weights and has not announced yet.
     for (Worker& worker : workers_) {
       worker.next_bucket = kWaitingBuckets;
       worker.replies = kWaitingBuckets;
@@ -251,7 +249,7 @@ class BackupWorld : public WaitingWorld {
  private:
   void Announce(int worker) {
     Worker& w = workers_[worker];
-    // What it computed on is the same version of everything, and the step is that version.
+    // The weights of all buckets have one version, which is the step.
     EXPECT_EQ(w.read, std::vector<int64_t>(kWaitingBuckets, w.clock));
     const absl::StatusOr<Verdict> verdict = admission_.OnAnnounce(worker, w.clock);
     ASSERT_TRUE(verdict.ok()) << verdict.status();
@@ -312,7 +310,7 @@ class BackupWorld : public WaitingWorld {
   int64_t dropped_ = 0;
 };
 
-TEST(BackupTest, AdmitsExactlyNMinusBInEveryOrderAndNobodyWaitsForEver) {
+TEST(BackupTest, AdmitsExactlyNMinusBInAnyOrderWithoutDeadlock) {
   struct Case {
     std::vector<int> steps;
     int backup;
@@ -347,7 +345,7 @@ TEST(BackupTest, ADroppedWorkerSkipsToTheOpenStep) {
   EXPECT_EQ(admission.WaitsFor().workers, (std::vector<int>{0, 1}));
 }
 
-TEST(BackupTest, ARefusedPushLeavesNoTrace) {
+TEST(BackupTest, ARejectedPushChangesNothing) {
   const auto bucket = MakeBackupBucket(2, 1);
   EXPECT_EQ(bucket->MayPush(0, 0).message(), "worker 0 pushed step 0, to which it was not admitted");
   EXPECT_FALSE(bucket->OnPush(0, 0).accept);
@@ -358,7 +356,7 @@ TEST(BackupTest, ARefusedPushLeavesNoTrace) {
   EXPECT_EQ(bucket->version(), 1);
 }
 
-TEST(LeavingTest, ASynchronousUpdateIsMadeOfThoseThatRemain) {
+TEST(LeavingTest, ASynchronousUpdateContainsTheRemainingWorkers) {
   const auto machine = MakeSynchronous(3);
   machine->OnPush(0, 0);
   machine->OnPush(2, 0);
@@ -372,7 +370,7 @@ TEST(LeavingTest, ASynchronousUpdateIsMadeOfThoseThatRemain) {
   EXPECT_FALSE(machine->OnLeave(1).accept);
 }
 
-TEST(LeavingTest, AnAsynchronousWorkerIsMissedByNobody) {
+TEST(LeavingTest, NoAsynchronousWorkerWaitsForAnother) {
   const auto machine = MakeAsynchronous(2);
   EXPECT_TRUE(machine->OnLeave(1).may_read.empty());
   EXPECT_EQ(machine->OnPush(0, 0).may_read, std::vector<int>{0});
@@ -380,7 +378,7 @@ TEST(LeavingTest, AnAsynchronousWorkerIsMissedByNobody) {
   EXPECT_TRUE(machine->WaitsFor().workers.empty());
 }
 
-TEST(WaitingRuleTest, IsReadFromItsNameAndRefusedInOneLine) {
+TEST(WaitingRuleTest, IsParsedFromItsNameOrRejectedInOneLine) {
   using Kind = WaitingRule::Kind;
   struct Good {
     const char* name;
@@ -397,7 +395,7 @@ TEST(WaitingRuleTest, IsReadFromItsNameAndRefusedInOneLine) {
   }
   struct Bad {
     const char* name;
-    const char* says;
+    const char* error;
   };
   for (const Bad& bad :
        {Bad{"eventual", "use sync, async, ssp:K or backup:B"}, Bad{"sync:1", "unknown consistency"},
@@ -405,7 +403,7 @@ TEST(WaitingRuleTest, IsReadFromItsNameAndRefusedInOneLine) {
         Bad{"ssp:-1", "needs a whole number"}, Bad{"ssp:1x", "needs a whole number"},
         Bad{"ssp:2000000", "at most 1000000 steps"},
         Bad{"backup:4", "with 4 workers at most 3 can be spare"}}) {
-    EXPECT_THAT(std::string(ParseWaitingRule(bad.name, 4).status().message()), HasSubstr(bad.says));
+    EXPECT_THAT(std::string(ParseWaitingRule(bad.name, 4).status().message()), HasSubstr(bad.error));
   }
 }
 

@@ -31,7 +31,7 @@ struct Cut {
   std::vector<Bytes> pieces;
 };
 
-TEST(PiecesTest, AddsAndCopiesHoweverTheBytesAreCut) {
+TEST(PiecesTest, AddsAndCopiesPiecesOfAnyLength) {
   std::mt19937 random(1);
   std::uniform_real_distribution<float> value(-1, 1);
   for (const size_t count : {0, 1, 2, 3, 17, 1000}) {
@@ -51,7 +51,7 @@ TEST(PiecesTest, AddsAndCopiesHoweverTheBytesAreCut) {
   }
 }
 
-TEST(PiecesTest, TakesElementsOf16BitsHoweverTheBytesAreCut) {
+TEST(PiecesTest, Converts16BitElementsInPiecesOfAnyLength) {
   std::mt19937 random(2);
   for (const DType type : {DType::kBFloat16, DType::kFloat16}) {
     for (const size_t count : {0, 1, 3, 4095, 4096, 4097, 10'000}) {
@@ -91,7 +91,7 @@ TEST(PiecesTest, FindsTheFirstElementThatIsNotFiniteInEveryType) {
           for (const auto take : {SetPieces, AddPieces}) {
             std::vector<float> to(count, 1);
             EXPECT_EQ(take(type, cut.pieces, to.data(), Finite::kRequired), at);
-            EXPECT_EQ(to.back(), 1) << "neither what is bad nor what follows is taken";
+            EXPECT_EQ(to.back(), 1) << "the invalid element and those after it are not added";
           }
         }
       }

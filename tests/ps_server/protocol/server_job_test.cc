@@ -87,7 +87,7 @@ TEST(ServerJobTest, BucketsMustCoverEveryParameterOnce) {
   EXPECT_TRUE(refuses([](ServerJob& job) { std::swap(job.buckets[0], job.buckets[1]); }));  // out of order
 }
 
-TEST(ServerJobTest, OnlyOneOfSeveralServersMayHaveNoPartOfABucket) {
+TEST(ServerJobTest, BucketsMayBeEmptyOnlyWithSeveralServers) {
   ServerJob job = Job();
   job.buckets.push_back({.index = 2, .first = 6, .count = 0});
   EXPECT_THAT(std::string(ValidateServerJob(job).message()),
@@ -96,7 +96,7 @@ TEST(ServerJobTest, OnlyOneOfSeveralServersMayHaveNoPartOfABucket) {
   EXPECT_EQ(ValidateServerJob(job), absl::OkStatus());
 }
 
-TEST(ServerJobTest, BucketsAreBounded) {
+TEST(ServerJobTest, TheNumberOfBucketsIsBounded) {
   ServerJob job{.workers = 1, .servers = 2};
   job.buckets.resize(kMostBuckets);
   for (size_t i = 0; i < job.buckets.size(); ++i) job.buckets[i].index = static_cast<int>(i);
@@ -110,7 +110,7 @@ TEST(ServerJobTest, NumbersMustBePossible) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   struct Case {
-    const char* says;
+    const char* error;
     std::function<void(ServerJob&)> change;
   };
   const std::vector<Case> cases = {
@@ -130,7 +130,7 @@ TEST(ServerJobTest, NumbersMustBePossible) {
   for (const Case& c : cases) {
     ServerJob job = Job();
     c.change(job);
-    EXPECT_THAT(std::string(ValidateServerJob(job).message()), HasSubstr(c.says));
+    EXPECT_THAT(std::string(ValidateServerJob(job).message()), HasSubstr(c.error));
   }
 }
 
@@ -144,7 +144,7 @@ class SmallDevice : public CountingDevice {
   const size_t free_;
 };
 
-TEST(JobMemoryTest, CountsWeightsSumStateAndWhatIsSent) {
+TEST(JobMemoryTest, IncludesWeightsSumStateAndTransfers) {
   ServerJob job{.workers = 2, .parameters = 1000};
   job.optimizer.kind = OptimizerKind::kAdam;
   EXPECT_EQ(MemoryOf(job, /*device_is_host=*/true).on_device, 4000 * (1 + 1 + 2 + 1));
@@ -159,7 +159,7 @@ TEST(JobMemoryTest, CountsWeightsSumStateAndWhatIsSent) {
   EXPECT_GE(MemoryOf(job, true).on_device, before + 3 * 2 * sizeof(void*));
 }
 
-TEST(JobMemoryTest, AJobThatDoesNotFitIsRefusedWithWhatThereIs) {
+TEST(JobMemoryTest, AJobThatDoesNotFitIsRejectedWithTheAvailableMemory) {
   const std::unique_ptr<Device> cpu = MakeCpuDevice();
   const SmallDevice device(*cpu, size_t{80} << 20);  // of which 70 MiB may be used
   ServerJob job{.workers = 1, .parameters = 5 << 20};
@@ -178,7 +178,7 @@ TEST(JobMemoryTest, AJobThatDoesNotFitIsRefusedWithWhatThereIs) {
   }
 }
 
-TEST(JobMemoryTest, ManyBucketsOfManyWorkersDoNotFitEither) {
+TEST(JobMemoryTest, IncludesBookkeepingPerBucketAndWorker) {
   const std::unique_ptr<Device> cpu = MakeCpuDevice();
   ServerJob job{.workers = 65536};
   job.buckets.resize(kMostBuckets);

@@ -27,7 +27,7 @@ std::vector<size_t> TotalsOf(const std::vector<std::vector<BucketSlice>>& slices
   return totals;
 }
 
-TEST(CutBuckets, CoversEachBucketOnceInAlignedSlicesThatAreEqualInAll) {
+TEST(CutBuckets, CoversEachBucketOnceInAlignedSlicesOfEqualTotalSize) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 200; ++trial) {
     std::vector<size_t> sizes;
@@ -57,7 +57,7 @@ TEST(CutBuckets, CoversEachBucketOnceInAlignedSlicesThatAreEqualInAll) {
   }
 }
 
-TEST(CutBuckets, SpreadsTheNetworksWeTrainWithinOnePercent) {
+TEST(CutBuckets, BalancesOurNetworksWithinOnePercent) {
   // The buckets of the MLP and of the CNN.
   for (const std::vector<size_t>& sizes : {std::vector<size_t>{1'059'850, 803'840}, {1'180'810, 18'816}}) {
     for (int servers = 2; servers <= 8; ++servers) {
@@ -67,7 +67,7 @@ TEST(CutBuckets, SpreadsTheNetworksWeTrainWithinOnePercent) {
   }
 }
 
-TEST(ShardOf, IsAJobOfItsOwnWithTheServersShareOfEveryBucket) {
+TEST(ShardOf, IsAValidJobWithTheServersSliceOfEveryBucket) {
   ServerJob whole{.workers = 2, .parameters = 1101, .buckets = BucketsOf({1000, 1, 100})};
   const auto slices = CutBuckets(whole.buckets, 3);
   int64_t parameters = 0;
@@ -84,7 +84,7 @@ TEST(ShardOf, IsAJobOfItsOwnWithTheServersShareOfEveryBucket) {
   EXPECT_EQ(parameters, whole.parameters);
 }
 
-TEST(ShardOf, OneServerHasAllOfIt) {
+TEST(ShardOf, OfOneServerIsTheWholeJob) {
   ServerJob whole{.workers = 2, .parameters = 1101, .buckets = BucketsOf({1000, 1, 100})};
   const ServerJob shard = ShardOf(whole, CutBuckets(whole.buckets, 1)[0], 0, 1);
   EXPECT_EQ(RequireSameJob(whole, shard, 0), absl::OkStatus());

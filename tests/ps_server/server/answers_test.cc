@@ -1,5 +1,5 @@
-// How the answers to an update leave: in parts while the rest is being made, or straight into a worker's
-// memory; and where gradients are read that stand in such memory.
+// Answers to an update: sent in parts while the rest is computed, or written to a worker's memory. Gradients
+// in shared memory are read in place.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,13 +20,13 @@ namespace {
 constexpr size_t kPerChunk = kChunkBytes / sizeof(float);
 constexpr size_t kCount = 3 * kPerChunk + 10;
 
-// A worker that takes parts, or one whose memory the server shares.
+// A worker that accepts parts, or one whose memory the server shares.
 class Answers : public ReplySink {
  public:
   enum class Manner { kParts, kWhole, kInPlace };
-  struct Heard {
+  struct Delivered {
     Reply reply;
-    std::vector<float> values;  // of [from, upto), as they were when it was delivered
+    std::vector<float> values;  // of [from, upto), at delivery
 
     const message::Answer& answer() const { return std::get<message::Answer>(reply.message); }
   };
@@ -36,15 +36,15 @@ class Answers : public ReplySink {
   }
   void Deliver(Reply reply) override {
     if (!std::holds_alternative<message::Answer>(reply.message)) return;
-    Heard heard{.reply = std::move(reply)};
-    const ConstSpan weights = heard.reply.weights.weights;
-    const size_t end = std::min(heard.reply.upto, weights.bytes());
-    if (!heard.reply.in_place) {
-      heard.values.assign(weights.floats() + heard.reply.from / sizeof(float),
-                          weights.floats() + end / sizeof(float));
+    Delivered delivered{.reply = std::move(reply)};
+    const ConstSpan weights = delivered.reply.weights.weights;
+    const size_t end = std::min(delivered.reply.upto, weights.bytes());
+    if (!delivered.reply.in_place) {
+      delivered.values.assign(weights.floats() + delivered.reply.from / sizeof(float),
+                              weights.floats() + end / sizeof(float));
     }
     MutexLock lock(mutex_);
-    heard_.push_back(std::move(heard));
+    delivered_.push_back(std::move(delivered));
   }
   void Proceed() override {}
   void Abort(const absl::Status&) override {}
@@ -56,9 +56,9 @@ class Answers : public ReplySink {
     return {.data = reinterpret_cast<std::byte*>(weights_.data())};
   }
 
-  std::vector<Heard> Take() {
+  std::vector<Delivered> Take() {
     MutexLock lock(mutex_);
-    return std::exchange(heard_, {});
+    return std::exchange(delivered_, {});
   }
   std::vector<float>& gradient() { return *memory_; }
   const std::vector<float>& weights() const { return weights_; }
@@ -70,10 +70,10 @@ class Answers : public ReplySink {
 
  private:
   const Manner manner_;
-  std::shared_ptr<std::vector<float>> memory_;  // the gradient's
+  std::shared_ptr<std::vector<float>> memory_;  // of the gradient
   std::vector<float> weights_;
   Mutex mutex_;
-  std::vector<Heard> heard_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Delivered> delivered_ ABSL_GUARDED_BY(mutex_);
 };
 
 class AnswersTest : public ::testing::Test {
@@ -104,7 +104,7 @@ class AnswersTest : public ::testing::Test {
                 Receipt::kTaken);
     }
   }
-  // Its gradient, one sample: over the wire, or as it stands in its memory.
+  // Its gradient of one sample: over the wire, or in shared memory.
   void Push(int worker, int64_t step = 0) {
     const message::Gradient message{.step = step, .samples = 1, .incarnation = server_->incarnation()};
     if (inboxes_[worker]->Memory() == nullptr)
@@ -114,7 +114,7 @@ class AnswersTest : public ::testing::Test {
                                {.pieces = {&whole, 1}, .stays = true}, *lane_),
               Receipt::kTaken);
   }
-  // After one update by this mean of the gradients (all elements alike).
+  // The weights after one update with this mean gradient (all elements are equal).
   std::vector<float> WeightsAfter(float mean) const {
     std::vector<float> weights = initial_;
     const float rate = static_cast<float>(job_.schedule.base);
@@ -132,28 +132,28 @@ class AnswersTest : public ::testing::Test {
 
 using Manner = Answers::Manner;
 
-TEST_F(AnswersTest, PartsFollowOneAnotherAndAreFinalWhenTheyLeave) {
+TEST_F(AnswersTest, PartsAreInOrderAndFinalWhenSent) {
   Begin({Manner::kParts, Manner::kWhole, Manner::kParts});
   size_t most_parts = 0;
-  constexpr int kSteps = 20;  // threads may be so late that a step's parts all leave at once
+  constexpr int kSteps = 20;  // all parts of a step may leave at once if threads are late
   for (int step = 0; step < kSteps; ++step) {
     for (const int worker : {0, 1, 2}) Push(worker, step);
     std::vector<std::vector<float>> got(3);
     for (const int worker : {0, 1, 2}) {
-      const std::vector<Answers::Heard> heard = inboxes_[worker]->Take();
+      const std::vector<Answers::Delivered> delivered = inboxes_[worker]->Take();
       size_t next = 0;
-      for (const Answers::Heard& part : heard) {
+      for (const Answers::Delivered& part : delivered) {
         EXPECT_EQ(part.reply.from, next);
         EXPECT_EQ(part.reply.from % kChunkBytes, 0u);
         EXPECT_EQ(part.answer().version, step + 1);
         next = part.reply.upto;
         got[worker].insert(got[worker].end(), part.values.begin(), part.values.end());
       }
-      EXPECT_EQ(next, SIZE_MAX) << "the last one goes to the end";
+      EXPECT_EQ(next, SIZE_MAX) << "the last part reaches the end";
       if (worker == 1) {
-        EXPECT_EQ(heard.size(), 1u);
+        EXPECT_EQ(delivered.size(), 1u);
       }
-      most_parts = std::max(most_parts, heard.size());
+      most_parts = std::max(most_parts, delivered.size());
     }
     if (step == 0) {
       EXPECT_EQ(got[1], WeightsAfter(1));
@@ -162,10 +162,10 @@ TEST_F(AnswersTest, PartsFollowOneAnotherAndAreFinalWhenTheyLeave) {
     EXPECT_EQ(got[2], got[1]);
   }
   EXPECT_GT(most_parts, 1u);
-  EXPECT_EQ(server_->stats().pushes, 3 * kSteps) << "an answer counts once, however many parts it has";
+  EXPECT_EQ(server_->stats().pushes, 3 * kSteps) << "an answer with several parts counts once";
 }
 
-TEST_F(AnswersTest, WhereAnswersAreHeldBackOrSentFromCopiesThereAreNoParts) {
+TEST_F(AnswersTest, ThereAreNoPartsIfAnswersAreHeldOrCopied) {
   for (const std::string consistency : {"sync", "async"}) {
     inboxes_.clear();
     Begin({Manner::kParts, Manner::kParts}, {.consistency = consistency, .serial = consistency == "sync"});
@@ -174,7 +174,7 @@ TEST_F(AnswersTest, WhereAnswersAreHeldBackOrSentFromCopiesThereAreNoParts) {
   }
 }
 
-TEST_F(AnswersTest, SharedGradientsAreReadByTheUpdateWhichWritesIntoTheWorkersMemory) {
+TEST_F(AnswersTest, TheUpdateReadsAndWritesSharedMemory) {
   for (const bool deterministic : {false, true}) {
     for (const double clip_norm : {0.0, 1e9}) {
       inboxes_.clear();
@@ -182,20 +182,20 @@ TEST_F(AnswersTest, SharedGradientsAreReadByTheUpdateWhichWritesIntoTheWorkersMe
             {.deterministic = deterministic, .clip_norm = clip_norm});
       Push(0);
       Push(1);
-      // Nobody may do so; a test can see by it that nothing was copied.
+      // Not allowed for workers; shows that the gradient was not copied.
       inboxes_[0]->gradient().assign(kCount, 4);
       Push(2);
       const std::vector<float> expected = WeightsAfter((4 + 1 + 1) / 3.0f);
       EXPECT_LT(RelativeDistance(inboxes_[0]->weights(), expected), 1e-6);
       EXPECT_EQ(inboxes_[0]->weights(), inboxes_[2]->weights());
       for (const int worker : {0, 2}) {
-        const std::vector<Answers::Heard> heard = inboxes_[worker]->Take();
-        ASSERT_EQ(heard.size(), 1u);
-        EXPECT_TRUE(heard[0].reply.in_place);
-        EXPECT_EQ(heard[0].answer().shared->bytes, kCount * sizeof(float));
+        const std::vector<Answers::Delivered> delivered = inboxes_[worker]->Take();
+        ASSERT_EQ(delivered.size(), 1u);
+        EXPECT_TRUE(delivered[0].reply.in_place);
+        EXPECT_EQ(delivered[0].answer().shared->bytes, kCount * sizeof(float));
       }
       std::vector<float> by_wire;
-      for (const Answers::Heard& part : inboxes_[1]->Take()) {
+      for (const Answers::Delivered& part : inboxes_[1]->Take()) {
         by_wire.insert(by_wire.end(), part.values.begin(), part.values.end());
       }
       EXPECT_EQ(by_wire, inboxes_[0]->weights());
@@ -203,7 +203,7 @@ TEST_F(AnswersTest, SharedGradientsAreReadByTheUpdateWhichWritesIntoTheWorkersMe
   }
 }
 
-TEST_F(AnswersTest, MoreThanFourSharedGradientsAreAddedUpAsTheyArrive) {
+TEST_F(AnswersTest, MoreThanFourSharedGradientsAreAddedOnArrival) {
   Begin(std::vector<Manner>(6, Manner::kInPlace));
   for (int worker = 0; worker < 5; ++worker) Push(worker);
   for (int worker = 0; worker < 5; ++worker) inboxes_[worker]->gradient().assign(kCount, 7);
@@ -211,14 +211,14 @@ TEST_F(AnswersTest, MoreThanFourSharedGradientsAreAddedUpAsTheyArrive) {
   EXPECT_LT(RelativeDistance(inboxes_[3]->weights(), WeightsAfter((4 * 7 + 2) / 6.0f)), 1e-6);
 }
 
-TEST_F(AnswersTest, TheMemoryOfAWorkerThatIsGoneIsKeptUntilItsPushHasBeenApplied) {
+TEST_F(AnswersTest, TheMemoryOfALostWorkerIsKeptUntilItsPushIsApplied) {
   Begin({Manner::kInPlace, Manner::kInPlace});
   Push(0);
   server_->Disconnected(0, inboxes_[0].get(), "gone");
   const std::weak_ptr<std::vector<float>> memory = inboxes_[0]->LetGo();
   EXPECT_FALSE(memory.expired());
   Push(1);
-  // Whether it was lost by then or not: what it had pushed whole counts.
+  // A complete push counts even if its worker was lost.
   EXPECT_LT(RelativeDistance(inboxes_[1]->weights(), WeightsAfter(1)), 1e-6);
   EXPECT_TRUE(memory.expired());
 }

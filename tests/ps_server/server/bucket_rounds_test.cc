@@ -28,7 +28,7 @@ class BucketRoundsTest : public ::testing::Test {
     job.consistency = consistency;
     return job;
   }
-  // A whole push of the bucket, every element `value`.
+  // A complete push of the bucket with all elements `value`.
   absl::Status Push(int worker, int bucket, int64_t step, float value = 1) {
     const message::Gradient chunk{.bucket = bucket, .step = step, .samples = 1};
     PSRING_RETURN_IF_ERROR(rounds_->MayBegin(worker, chunk).status());
@@ -93,7 +93,7 @@ TEST_F(BucketRoundsTest, ClippingAnswersWhenAllBucketsAreReduced) {
   EXPECT_EQ(TakeAnswers(), (Answers{{0, 0, 1}, {0, 1, 1}}));
 }
 
-TEST_F(BucketRoundsTest, WithSeveralServersTheNormIsAwaited) {
+TEST_F(BucketRoundsTest, WithSeveralServersUpdatesWaitForTheNorm) {
   ServerJob job = Job(1, "sync");
   job.clip_norm = 1;
   job.servers = 2;
@@ -143,7 +143,7 @@ TEST_F(BucketRoundsTest, BackupWorkersAreAdmittedInTheOrderOfTheirAnnouncements)
   EXPECT_EQ(TakeAnswers().size(), 4u) << "the dropped worker gets the weights too";
 }
 
-TEST_F(BucketRoundsTest, AnAnnouncementInASynchronousJobIsRefused) {
+TEST_F(BucketRoundsTest, AnAnnouncementInASynchronousJobIsRejected) {
   Begin(Job(1, "sync"));
   EXPECT_FALSE(rounds_->OnAnnounce(0, {.step = 0}, lane_, replies_).ok());
 }

@@ -1,4 +1,4 @@
-// A server's counts as a reader of metrics gets them.
+// A server's counts as metrics.
 #include "ps_server/server/server_metrics.h"
 
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(ServerMetrics, CountsAndStalenessAreThoseOfItsStatistics) {
+TEST(ServerMetrics, EqualTheServersStatistics) {
   ServerStats stats;
   stats.pushes = 7;
   stats.payload = {.payload_tx_bytes = 30, .payload_rx_bytes = 40};
@@ -30,7 +30,7 @@ TEST(ServerMetrics, CountsAndStalenessAreThoseOfItsStatistics) {
   EXPECT_THAT(text, HasSubstr("psring_server_staleness_sum{server=\"3\"} 220\n"));
 }
 
-TEST(ServerMetrics, AServerThatHasSeenNothingHasItsFamilies) {
+TEST(ServerMetrics, AllFamiliesExistBeforeTheFirstPush) {
   const std::string text = ServerMetricsText(0, {});
   EXPECT_THAT(text, HasSubstr("psring_server_pushes_total{server=\"0\"} 0\n"));
   EXPECT_THAT(text, testing::EndsWith("# EOF\n"));

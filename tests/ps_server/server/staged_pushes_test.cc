@@ -1,4 +1,4 @@
-// A server that has memory for one push at a time, told chunk by chunk what its workers send.
+// A server that has memory for one push at a time, called with the chunks of its workers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "common/devices/make_device.h"
 #include "ps_server/server/parameter_server.h"
+#include "tests/eventually.h"
 #include "tests/ps_server/test_job.h"
 
 namespace psring {
@@ -19,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr size_t kTwoChunks = kChunkBytes / sizeof(float) + 10;
 
-// A worker that reads its answers only when it is told to.
+// A worker that reads its answers only in Take.
 class Receiver : public ReplySink {
  public:
   void Deliver(Reply reply) override {
@@ -38,7 +39,7 @@ class Receiver : public ReplySink {
     changed_.NotifyAll();
   }
 
-  // False: it did not within ten seconds.
+  // False: not within ten seconds.
   bool AwaitProceed() {
     MutexLock lock(mutex_);
     const absl::Time deadline = absl::Now() + absl::Seconds(10);
@@ -66,11 +67,12 @@ class Receiver : public ReplySink {
 
 class StagedPushesTest : public ::testing::Test {
  protected:
-  void Begin(int workers, const std::string& consistency, ServerOptions options = {}) {
+  void Begin(int workers, const std::string& consistency, ServerOptions options = {}, bool serial = false) {
     job_ = MakeJob(workers, {kTwoChunks, 100});
     job_.consistency = consistency;
+    job_.serial = serial;
     options.workers = workers;
-    options.staging_bytes = 1;  // so it is one bucket
+    options.staging_bytes = 1;  // rounded up to one bucket
     server_ = std::make_unique<ParameterServer>(*device_, options);
     lane_ = *server_->NewLane();
     gradient_.assign(kTwoChunks, 1);
@@ -107,12 +109,12 @@ class StagedPushesTest : public ::testing::Test {
   std::optional<Lane> lane_;
 };
 
-TEST_F(StagedPushesTest, WhileOneIsStagedAnotherWaitsUntilItIsAnsweredAndRead) {
+TEST_F(StagedPushesTest, APushWaitsUntilTheStagedOneIsAnsweredAndRead) {
   Begin(2, "async");
   EXPECT_EQ(SendChunk(0, 0), Receipt::kTaken);
   EXPECT_EQ(SendChunk(1, 0), Receipt::kNotYet);
   EXPECT_EQ(SendChunk(0, 0, 0, kChunkBytes), Receipt::kTaken);
-  EXPECT_EQ(SendChunk(1, 0), Receipt::kNotYet) << "the answer stands where the gradient did";
+  EXPECT_EQ(SendChunk(1, 0), Receipt::kNotYet) << "the answer uses the memory of the gradient";
   EXPECT_EQ(inboxes_[0]->Take().size(), 1u);
   EXPECT_TRUE(inboxes_[1]->AwaitProceed());
   EXPECT_EQ(SendChunk(1, 0), Receipt::kTaken);
@@ -121,7 +123,7 @@ TEST_F(StagedPushesTest, WhileOneIsStagedAnotherWaitsUntilItIsAnsweredAndRead) {
   EXPECT_EQ(server_->stats().pushes, 2);
 }
 
-TEST_F(StagedPushesTest, AnAnswerToSeveralIsOneCopyThatLastsUntilAllHaveReadIt) {
+TEST_F(StagedPushesTest, AnAnswerToSeveralWorkersIsOneCopyUntilAllHaveReadIt) {
   Begin(3, "ssp:1");
   const auto push = [this](int worker, int64_t step) {
     ASSERT_EQ(SendChunk(worker, step), Receipt::kTaken);
@@ -134,7 +136,7 @@ TEST_F(StagedPushesTest, AnAnswerToSeveralIsOneCopyThatLastsUntilAllHaveReadIt) 
   for (const int worker : {0, 1}) {
     push(worker, 1);
     inboxes_[worker]->Take();
-    push(worker, 2);  // waits for worker 2, and takes up nothing meanwhile
+    push(worker, 2);  // waits for worker 2 without using memory
     EXPECT_TRUE(inboxes_[worker]->Take().empty());
   }
   push(2, 1);
@@ -146,7 +148,7 @@ TEST_F(StagedPushesTest, AnAnswerToSeveralIsOneCopyThatLastsUntilAllHaveReadIt) 
   EXPECT_EQ(server_->stats().staging_peak_bytes, BucketBytes());
 }
 
-TEST_F(StagedPushesTest, AWorkerWhoseStreamBreaksLeavesItsRoomToOthers) {
+TEST_F(StagedPushesTest, TheMemoryOfADisconnectedWorkerIsAvailableToOthers) {
   for (const bool in_line : {false, true}) {
     inboxes_.clear();
     Begin(3, "async", {.worker_timeout = absl::Seconds(60)});
@@ -161,7 +163,7 @@ TEST_F(StagedPushesTest, AWorkerWhoseStreamBreaksLeavesItsRoomToOthers) {
   }
 }
 
-TEST_F(StagedPushesTest, APushInTheMiddleOfAnotherIsRefusedSinceItMightWaitForItself) {
+TEST_F(StagedPushesTest, APushInTheMiddleOfAnotherIsRejected) {
   Begin(1, "async");
   EXPECT_EQ(SendChunk(0, 0), Receipt::kTaken);
   SendChunk(0, 0, 1);
@@ -169,7 +171,7 @@ TEST_F(StagedPushesTest, APushInTheMiddleOfAnotherIsRefusedSinceItMightWaitForIt
             "worker 0, bucket 1: a push in the middle of that of bucket 0 of step 0");
 }
 
-TEST_F(StagedPushesTest, TheDeadlineNamesWhoTakesUpTheMemory) {
+TEST_F(StagedPushesTest, TheTimeoutNamesTheWorkerThatUsesTheMemory) {
   const ServerOptions stops{.timeout = absl::Milliseconds(200), .on_worker_loss = OnWorkerLoss::kStop};
   Begin(3, "async", stops);
   SendChunk(1, 0);
@@ -187,7 +189,7 @@ TEST_F(StagedPushesTest, TheDeadlineNamesWhoTakesUpTheMemory) {
             "waited 200ms for worker 1 to read weights, so that there is memory for the pushes of worker 0");
 }
 
-TEST_F(StagedPushesTest, WhereTheJobGoesOnWhoeverIsFrozenLosesItsPlaceAndTheMemory) {
+TEST_F(StagedPushesTest, IfTheJobContinuesAStoppedWorkerIsLostWithItsMemory) {
   Begin(2, "ssp:1", {.timeout = absl::Milliseconds(200)});
   SendChunk(1, 0);
   ASSERT_EQ(SendChunk(0, 0), Receipt::kNotYet);
@@ -196,11 +198,21 @@ TEST_F(StagedPushesTest, WhereTheJobGoesOnWhoeverIsFrozenLosesItsPlaceAndTheMemo
   EXPECT_EQ(SendChunk(0, 0), Receipt::kTaken);
   EXPECT_EQ(SendChunk(0, 0, 0, kChunkBytes), Receipt::kTaken);
   EXPECT_EQ(inboxes_[0]->Take().size(), 1u);
-  // It is told first, and written down when all it held is given back.
-  for (const absl::Time deadline = Soon(); server_->stats().lost_workers.empty() && absl::Now() < deadline;) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+  // The server notifies the worker first, and records the loss when its memory is released.
+  EXPECT_TRUE(Eventually([&] { return !server_->stats().lost_workers.empty(); }));
   EXPECT_THAT(server_->stats().lost_workers, ElementsAre(1));
+}
+
+TEST_F(StagedPushesTest, SerialAnswersNoBucketBeforeTheLast) {
+  for (const bool serial : {false, true}) {
+    inboxes_.clear();
+    Begin(1, "sync", {}, serial);
+    SendChunk(0, 0);
+    SendChunk(0, 0, 0, kChunkBytes);
+    EXPECT_EQ(inboxes_[0]->Take().size(), serial ? 0u : 1u);
+    SendChunk(0, 0, 1);
+    EXPECT_EQ(inboxes_[0]->Take().size(), serial ? 2u : 1u);
+  }
 }
 
 }  // namespace

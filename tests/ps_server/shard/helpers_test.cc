@@ -9,7 +9,7 @@
 namespace psring {
 namespace {
 
-TEST(HelpersTest, EveryItemIsDoneOnceWhoeverAsks) {
+TEST(HelpersTest, EachCallersItemsAreDoneOnce) {
   for (const int threads : {0, 1, 3}) {
     Helpers helpers(threads);
     for (const int count : {0, 1, 2, 7, 1000}) {
@@ -29,7 +29,7 @@ TEST(HelpersTest, EveryItemIsDoneOnceWhoeverAsks) {
   }
 }
 
-TEST(HelpersTest, AThreadDoesOneItemAtATimeAndTakesThemInOrder) {
+TEST(HelpersTest, AThreadDoesOneItemAtATimeInIncreasingOrder) {
   Helpers helpers(3);
   for (int round = 0; round < 100; ++round) {
     std::vector<std::atomic<int>> last(4);

@@ -19,8 +19,7 @@ namespace {
 
 constexpr int64_t kSamples = 8;
 
-// On the processor; on a GPU, where there is one, or a fake of one (tests/common/cuda/fake_cuda.h) in its
-// place.
+// On the CPU, and on a GPU if there is one, or on the fake CUDA runtime (tests/common/cuda/fake_cuda.h).
 class ShardTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -77,7 +76,7 @@ class ShardTest : public ::testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(Devices, ShardTest, ::testing::Values("cpu", "cuda"),
                          [](const auto& info) { return info.param; });
 
-TEST_P(ShardTest, WorkersThatPushAtOnceAreAddedUp) {
+TEST_P(ShardTest, SimultaneousPushesAreAdded) {
   const size_t count = 3 * kChunkBytes / sizeof(float) + 7;
   const int workers = 4;
   for (const bool deterministic : {false, true}) {
@@ -99,7 +98,7 @@ TEST_P(ShardTest, WorkersThatPushAtOnceAreAddedUp) {
   }
 }
 
-TEST_P(ShardTest, DeterministicAddsInWorkerOrderWhateverTheArrival) {
+TEST_P(ShardTest, DeterministicAddsInWorkerOrder) {
   // (1e8 + 1) - 1e8 loses the 1 in float32; other orders keep it.
   const auto result = [&](std::vector<int> arrival) {
     const auto shard = Shard(Job(3, "sync", true, 1), 0);
@@ -113,7 +112,7 @@ TEST_P(ShardTest, DeterministicAddsInWorkerOrderWhateverTheArrival) {
   }
 }
 
-TEST_P(ShardTest, AnAsynchronousSnapshotStaysWhatItWas) {
+TEST_P(ShardTest, AnAsynchronousSnapshotDoesNotChange) {
   const auto shard = Shard(Job(2, "async", false, 5), 1);
   const auto apply = [&](int worker, int64_t version) {
     Push(*shard, worker, std::vector<float>(5, 8));
@@ -125,8 +124,8 @@ TEST_P(ShardTest, AnAsynchronousSnapshotStaysWhatItWas) {
   EXPECT_EQ(Floats(second), std::vector<float>(5, 0));
 }
 
-// Of two workers one is spare: an update may come while the other still receives.
-TEST_P(ShardTest, WithSpareWorkersASnapshotStaysWhatItWas) {
+// One of two workers is spare: an update may happen while the other still receives.
+TEST_P(ShardTest, WithSpareWorkersASnapshotDoesNotChange) {
   for (const bool deterministic : {false, true}) {
     const auto shard = Shard(Job(2, "backup:1", deterministic, 5), 1);
     std::vector<Snapshot> seen;
@@ -139,7 +138,7 @@ TEST_P(ShardTest, WithSpareWorkersASnapshotStaysWhatItWas) {
   }
 }
 
-TEST_P(ShardTest, AWholeGradientIsAppliedFromWhereItStandsAndGivesTheSame) {
+TEST_P(ShardTest, AGradientUsedInPlaceGivesTheSameWeights) {
   for (const std::string consistency : {"sync", "async"}) {
     for (const size_t count : {size_t{5}, kChunkBytes / sizeof(float) + 3}) {
       const auto shard = Shard(Job(1, consistency, false, count), 1);
@@ -153,12 +152,12 @@ TEST_P(ShardTest, AWholeGradientIsAppliedFromWhereItStandsAndGivesTheSame) {
       std::vector<float> weights(count);
       ASSERT_TRUE(shard->CopyWeightsTo(0, reinterpret_cast<std::byte*>(weights.data()), false, lane_).ok());
       EXPECT_EQ(weights, std::vector<float>(count, 1 - 3 * 0.5f));
-      EXPECT_EQ(gradient, std::vector<float>(count, 8)) << "the worker's own, and left as it was";
+      EXPECT_EQ(gradient, std::vector<float>(count, 8)) << "the worker's gradient must not change";
     }
   }
 }
 
-TEST_P(ShardTest, WhatIsNotFiniteIsFoundWhereverItIsAndOnlyAResetForgetsIt) {
+TEST_P(ShardTest, NonFiniteElementsAreFoundAnywhereAndRemovedByAReset) {
   const size_t count = kChunkBytes / sizeof(float) + 5000;
   for (const std::string consistency : {"sync", "async"}) {
     for (const bool deterministic : {false, true}) {
@@ -217,8 +216,8 @@ TEST_P(ShardTest, APushWithoutSamplesChangesNothing) {
   EXPECT_EQ(Floats(Update(*shard, {&worker, 1}, 0, 1))[0], 3);
 }
 
-// Pieces of odd lengths at odd places, in all types: what comes off a socket.
-TEST_P(ShardTest, WhatArrivesInPiecesIsAddedByItsValue) {
+// Pieces of odd lengths at odd offsets, in all types, as from a socket.
+TEST_P(ShardTest, PiecesAreAddedByValue) {
   const size_t count = kChunkBytes / sizeof(float) + 1001;
   for (const DType wire : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     for (const std::string consistency : {"sync", "async"}) {
@@ -246,7 +245,7 @@ TEST_P(ShardTest, WhatArrivesInPiecesIsAddedByItsValue) {
   }
 }
 
-TEST_P(ShardTest, TheNormOfASumIsTheOneThatIsApplied) {
+TEST_P(ShardTest, TheNormIsThatOfTheAppliedSum) {
   const size_t count = 70'001;
   for (const bool deterministic : {false, true}) {
     const auto shard = Shard(Job(2, "sync", deterministic, count), 0);
@@ -260,7 +259,7 @@ TEST_P(ShardTest, TheNormOfASumIsTheOneThatIsApplied) {
   }
 }
 
-TEST_P(ShardTest, WhatIsSavedIsLoadedWithTheOptimizersState) {
+TEST_P(ShardTest, SavedWeightsAndOptimizerStateAreLoaded) {
   const size_t count = kChunkBytes / sizeof(float) + 33;
   ServerJob job = Job(1, "sync", false, count);
   job.optimizer.kind = OptimizerKind::kAdam;
@@ -281,7 +280,7 @@ TEST_P(ShardTest, WhatIsSavedIsLoadedWithTheOptimizersState) {
   EXPECT_EQ(ends[0], ends[1]);
 }
 
-TEST_P(ShardTest, TooLittleMemoryIsSaidWithAllThatIsNeeded) {
+TEST_P(ShardTest, TooLittleMemoryIsReportedWithTheNeededAmount) {
   ServerJob job = Job(1, "sync", false, size_t{1} << 40);
   job.optimizer.kind = OptimizerKind::kMomentum;
   const absl::Status status = ParameterShard::Create(job, *device_).status();
@@ -293,7 +292,7 @@ TEST_P(ShardTest, TooLittleMemoryIsSaidWithAllThatIsNeeded) {
   }
 }
 
-TEST_P(ShardTest, TheCountOfSamplesEndsAtItsLargestValue) {
+TEST_P(ShardTest, TheCountOfSamplesDoesNotOverflow) {
   auto shard = Shard(Job(1, "sync", false, 3), 3);
   shard->set_samples_applied(0, INT64_MAX - 1);
   Push(*shard, 0, {0, 0, 0});
@@ -302,7 +301,7 @@ TEST_P(ShardTest, TheCountOfSamplesEndsAtItsLargestValue) {
   EXPECT_EQ(shard->samples_applied(0), INT64_MAX);
 }
 
-TEST_P(ShardTest, WeightsThatAreHandedOutOutliveTheShard) {
+TEST_P(ShardTest, LentWeightsOutliveTheShard) {
   auto shard = Shard(Job(1, "sync", false, 3), 3);
   Push(*shard, 0, {0, 0, 0});
   const int worker = 0;

@@ -19,7 +19,7 @@ class StagingPoolTest : public ::testing::Test {
   std::shared_ptr<StagingPool> pool_ = std::make_shared<StagingPool>(*device_, 100);
 };
 
-TEST_F(StagingPoolTest, ABufferIsUsedAgain) {
+TEST_F(StagingPoolTest, ABufferIsReused) {
   auto share = pool_->Reserve(0, 64);
   auto first = *pool_->Take(share, 64);
   share.reset();
@@ -30,17 +30,17 @@ TEST_F(StagingPoolTest, ABufferIsUsedAgain) {
   EXPECT_EQ(pool_->peak_bytes(), 64u);
 }
 
-TEST_F(StagingPoolTest, OfOtherSizesNoMoreIsKeptThanTheWindow) {
+TEST_F(StagingPoolTest, BuffersOfAllSizesTogetherStayWithinTheWindow) {
   for (const size_t bytes : {60, 50, 70, 100, 1}) {
     ASSERT_TRUE(pool_->Take(pool_->Reserve(0, bytes), bytes).ok());
     EXPECT_LE(pool_->peak_bytes(), 100u);
   }
 }
 
-TEST_F(StagingPoolTest, WhoComesFirstIsServedFirstHoweverMuchItNeeds) {
+TEST_F(StagingPoolTest, WorkersAreServedInTheOrderOfTheirRequests) {
   auto all = pool_->Reserve(0, 90);
   EXPECT_EQ(pool_->Reserve(1, 80), nullptr);
-  EXPECT_EQ(pool_->Reserve(2, 5), nullptr) << "there would be room, but worker 1 came before";
+  EXPECT_EQ(pool_->Reserve(2, 5), nullptr) << "there is enough memory, but worker 1 asked first";
   EXPECT_THAT(pool_->in_line(), ElementsAre(1, 2));
   all.reset();
   EXPECT_EQ(pool_->AwaitCall(), 1);
@@ -52,7 +52,7 @@ TEST_F(StagingPoolTest, WhoComesFirstIsServedFirstHoweverMuchItNeeds) {
   EXPECT_THAT(pool_->in_line(), IsEmpty());
 }
 
-TEST_F(StagingPoolTest, WhoeverLeavesTheLineHoldsUpNobody) {
+TEST_F(StagingPoolTest, AWorkerThatLeavesTheQueueDoesNotBlockOthers) {
   const auto most = pool_->Reserve(0, 90);
   EXPECT_EQ(pool_->Reserve(1, 80), nullptr);
   EXPECT_EQ(pool_->Reserve(2, 5), nullptr);
@@ -60,7 +60,7 @@ TEST_F(StagingPoolTest, WhoeverLeavesTheLineHoldsUpNobody) {
   EXPECT_EQ(pool_->AwaitCall(), 2);
 }
 
-TEST_F(StagingPoolTest, BeyondTheWindowGoesOnlyWhatCannotWait) {
+TEST_F(StagingPoolTest, ReserveAnywayMayExceedTheWindow) {
   auto much = pool_->ReserveAnyway(150);
   EXPECT_EQ(pool_->Reserve(0, 1), nullptr);
   auto buffer = *pool_->Take(std::move(much), 150);
@@ -69,7 +69,7 @@ TEST_F(StagingPoolTest, BeyondTheWindowGoesOnlyWhatCannotWait) {
   EXPECT_EQ(pool_->AwaitCall(), 0);
 }
 
-TEST_F(StagingPoolTest, NamesWhoReads) {
+TEST_F(StagingPoolTest, NamesTheReaders) {
   auto buffer = *pool_->Take(pool_->Reserve(0, 64), 64);
   auto first = pool_->Lend(buffer, 3);
   const auto second = pool_->Lend(std::move(buffer), 5);
@@ -88,7 +88,7 @@ TEST_F(StagingPoolTest, ABufferMayOutliveItsPoolsOwner) {
   EXPECT_TRUE(pool.expired());
 }
 
-TEST_F(StagingPoolTest, ManyWhoNeedAllOfItGetItInTurn) {
+TEST_F(StagingPoolTest, ManyWorkersUseTheWholeWindowInTurn) {
   std::atomic<int> inside = 0, times = 0;
   std::vector<std::atomic<bool>> called(8);
   std::thread usher([&] {

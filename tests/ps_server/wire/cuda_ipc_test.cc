@@ -1,6 +1,6 @@
-// A server on a GPU adds gradients out of its workers' GPU memory and writes weights there; gRPC carries
-// control alone. On a fake of CUDA's runtime (tests/common/cuda/fake_cuda.h), whose device memory kills a
-// host that touches it.
+// A server on a GPU reads gradients from its workers' GPU memory and writes weights to it; gRPC carries only
+// control messages. Uses the fake CUDA runtime (tests/common/cuda/fake_cuda.h), whose device memory the host
+// cannot access.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -15,12 +15,12 @@
 namespace psring {
 namespace {
 
-// Before anything else: a pointer of another rank is of no use.
+// Before anything else: pointers of other ranks are invalid.
 const bool kOpensElsewhere = TheFakeCuda().opens_elsewhere = true;
 
 const std::vector<size_t> kSizes = {3, kChunkBytes / sizeof(float) + 77, 5000};
 
-// A worker whose gradient and weights stand on the GPU, with a host's side of both as a trainer has them.
+// A worker whose gradient and weights are on the GPU, with host buffers of both, as in a trainer.
 class GpuWorker {
  public:
   GpuWorker(const ServerJob& job, int rank, Device& device, const std::string& address,
@@ -46,10 +46,10 @@ class GpuWorker {
     return client_->Start(rank_, job_, memory_, Soon());
   }
 
-  // The weights of every bucket after one exchange of each; where each was written.
+  // The weights after one exchange of every bucket.
   absl::StatusOr<std::vector<float>> Step(int64_t step, const std::vector<float>& gradient) {
     const bool on_gpu = client_->status().payload == "cuda_ipc";
-    // The other side holds what must not be used.
+    // The buffers that must not be used contain NaN.
     const float nan = std::numeric_limits<float>::quiet_NaN();
     std::fill_n(host_gradient_.span().floats(), gradient.size(), nan);
     std::fill_n(host_weights_.span().floats(), gradient.size(), nan);
@@ -93,7 +93,7 @@ class GpuWorker {
   const Buffer weights_, gradient_, host_weights_, host_gradient_;
   const std::unique_ptr<Stream> stream_;
   WorkerBuffers memory_;
-  const std::unique_ptr<PsClient> client_;  // ends first: the server writes into the above
+  const std::unique_ptr<PsClient> client_;  // destroyed first: the server writes to the buffers
 };
 
 struct Serving {
@@ -110,16 +110,17 @@ class CudaIpcTest : public ::testing::Test {
  protected:
   ~CudaIpcTest() override {
     TheFakeCuda().handles_open = true;
-    EXPECT_EQ(TheFakeCuda().opened, 0) << "what was opened is closed";
+    EXPECT_EQ(TheFakeCuda().opened, 0) << "all opened handles are closed";
   }
   const std::unique_ptr<Device> gpu_ = *MakeDevice("cuda"), cpu_ = MakeCpuDevice();
 };
 
-TEST_F(CudaIpcTest, TrainingEndsWhereItEndsOverTheWire) {
+TEST_F(CudaIpcTest, TrainingHasTheSameResultAsOverTheWire) {
   for (const std::string consistency : {"sync", "async", "ssp:1"}) {
     for (const bool deterministic : {false, true}) {
       if (deterministic && consistency != "sync") continue;
-      const int workers = consistency == "sync" ? 3 : 1;  // alone an asynchronous worker's steps are in order
+      const int workers =
+          consistency == "sync" ? 3 : 1;  // steps of several asynchronous workers have no order
       SCOPED_TRACE(consistency + (deterministic ? ", deterministic" : ""));
       ServerJob job = MakeJob(workers, kSizes);
       job.consistency = consistency;
@@ -128,7 +129,7 @@ TEST_F(CudaIpcTest, TrainingEndsWhereItEndsOverTheWire) {
       std::vector<std::vector<float>> ends(workers);
       constexpr int64_t kSteps = 3;
       ForEachRank(workers, [&](int rank) {
-        // The last one is far away: it shares no memory.
+        // The last worker shares no memory.
         const bool near = rank == 0 || rank < workers - 1;
         GpuWorker worker(job, rank, *gpu_, serving.service->address(),
                          near ? Payload::kAuto : Payload::kGrpc);
@@ -153,7 +154,7 @@ TEST_F(CudaIpcTest, TrainingEndsWhereItEndsOverTheWire) {
   }
 }
 
-TEST_F(CudaIpcTest, WhatIsNotFiniteIsRefusedWithItsPlace) {
+TEST_F(CudaIpcTest, NonFiniteElementsAreRejectedWithTheirIndex) {
   for (const std::string consistency : {"sync", "async"}) {
     ServerJob job = MakeJob(1, kSizes);
     job.consistency = consistency;
@@ -169,7 +170,7 @@ TEST_F(CudaIpcTest, WhatIsNotFiniteIsRefusedWithItsPlace) {
   }
 }
 
-TEST_F(CudaIpcTest, WhereTheGpuIsNotReachedTheHostsMemoryIsShared) {
+TEST_F(CudaIpcTest, HostMemoryIsSharedIfTheGpuIsNotReachable) {
   const ServerJob job = MakeJob(1, kSizes);
   for (const bool on_gpu : {true, false}) {
     TheFakeCuda().handles_open = !on_gpu;
@@ -184,7 +185,7 @@ TEST_F(CudaIpcTest, WhereTheGpuIsNotReachedTheHostsMemoryIsShared) {
   }
 }
 
-TEST_F(CudaIpcTest, WhoAsksForTheHostsMemoryGetsIt) {
+TEST_F(CudaIpcTest, HostMemoryIsSharedOnRequest) {
   const ServerJob job = MakeJob(1, kSizes);
   Serving serving(*gpu_, {.workers = 1, .timeout = absl::Seconds(30)});
   GpuWorker worker(job, 0, *gpu_, serving.service->address(), Payload::kShared);

@@ -1,8 +1,9 @@
-// Streams that are cut in the middle, at bytes nobody chose, between workers and a real server.
+// Streams between workers and a real server that are cut at random bytes.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <filesystem>
+#include <latch>
 #include <memory>
 #include <random>
 #include <string>
@@ -27,7 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr int kWorkers = 2;
 
-// Descriptors that a process has open.
+// The number of descriptors that a process has open.
 int OpenDescriptors(pid_t pid) {
   int open = 0;
   std::error_code error;
@@ -38,7 +39,7 @@ int OpenDescriptors(pid_t pid) {
   return open;
 }
 
-// Servers of one job, real ones, and a proxy before each.
+// Real servers of one job, with a proxy in front of each.
 class CutServers {
  public:
   CutServers(int count, size_t most_bytes, std::mt19937& random)
@@ -84,7 +85,7 @@ class CutServers {
     for (const auto& child : children_) most = std::max(most, OpenDescriptors(child->pid()));
     return most;
   }
-  // All end well; what each has left.
+  // Waits for all servers to end with exit code 0; their results.
   std::vector<ServerResult> Results() {
     std::vector<ServerResult> results;
     for (size_t server = 0; server < children_.size(); ++server) {
@@ -106,11 +107,11 @@ class CutServers {
 struct Outcome {
   std::vector<std::vector<float>> weights;  // by rank
   int cuts = 0;
-  int descriptors = 0;  // that a server had open at the end, at most
+  int descriptors = 0;  // the most that a server had open at the end
   std::vector<ServerResult> servers;
 };
 
-// To the end of the last step; then, where the payload goes over the wire in any case, also a Fetch.
+// Makes all steps, and a Fetch if `fetch`.
 absl::Status MakeSteps(TestWorker& worker, int64_t steps, bool fetch) {
   for (int64_t step = 0; step < steps; ++step) {
     PSRING_ASSIGN_OR_RETURN(const std::vector<ExchangeResult> results, worker.Step(step));
@@ -121,25 +122,26 @@ absl::Status MakeSteps(TestWorker& worker, int64_t steps, bool fetch) {
                : absl::OkStatus();
 }
 
-// Every worker makes `steps` steps and leaves; from the first step on its streams are cut again and again.
+// Every worker makes `steps` steps and leaves; from the first step on its streams are cut repeatedly.
 Outcome Train(const ServerJob& job, int servers, int64_t steps, Payload payload, bool cut,
               std::mt19937& random) {
-  // Where the payload goes over the wire, long enough for a push and its answer: what is cut is sent from its
-  // beginning. Else there are only words.
+  // Over the wire, enough for a push and its answer, because a cut push is sent from its beginning. Otherwise
+  // there are only control messages.
   const bool over_grpc = payload == Payload::kGrpc;
   const size_t step_bytes = 2 * sizeof(float) * static_cast<size_t>(job.parameters);
   CutServers cluster(servers, over_grpc ? 4 * step_bytes : 4000, random);
   Outcome outcome{.weights = std::vector<std::vector<float>>(kWorkers)};
   std::atomic<int> begun = 0, done = 0;
+  std::latch finished(kWorkers);
   ForEachRank(kWorkers, [&](int rank) {
     TestWorker worker(job, rank, cluster.NewClient(payload));
     absl::Status status = worker.Start();
-    // Whoever is cut off before a job has begun is not known yet, and lost.
+    // A worker whose stream is cut before the start is lost.
     if (++begun == kWorkers) cluster.Cut(cut);
     if (status.ok()) status = MakeSteps(worker, steps, /*fetch=*/over_grpc);
     outcome.weights[static_cast<size_t>(rank)] = worker.weights;
     if (++done == kWorkers) outcome.descriptors = cluster.open_descriptors();
-    while (done < kWorkers) absl::SleepFor(absl::Milliseconds(1));
+    finished.arrive_and_wait();
     if (status.ok()) status = worker.client->Leave(Soon());
     EXPECT_EQ(status, absl::OkStatus()) << "worker " << rank;
   });
@@ -148,18 +150,18 @@ Outcome Train(const ServerJob& job, int servers, int64_t steps, Payload payload,
   return outcome;
 }
 
-// Each push is in the weights once, and what the servers took up for it is given back.
-void ExpectNothingIsLeft(const Outcome& cut, const Outcome& undisturbed) {
+// Each push is in the weights once, and the servers have released its memory.
+void ExpectNoLeaks(const Outcome& cut, const Outcome& uninterrupted) {
   EXPECT_GT(cut.cuts, 3);
   std::printf("%d cuts\n", cut.cuts);
   for (size_t server = 0; server < cut.servers.size(); ++server) {
-    EXPECT_EQ(cut.servers[server].pushes, undisturbed.servers[server].pushes);
+    EXPECT_EQ(cut.servers[server].pushes, uninterrupted.servers[server].pushes);
     EXPECT_TRUE(cut.servers[server].lost_workers.empty());
-    // A chunk for every cut would be more.
-    EXPECT_LT(cut.servers[server].peak_memory_mb, undisturbed.servers[server].peak_memory_mb + 24);
+    // A leak of one chunk per cut would exceed this.
+    EXPECT_LT(cut.servers[server].peak_memory_mb, uninterrupted.servers[server].peak_memory_mb + 24);
   }
-  // Each worker's last connection may still be ending: a socket, and what its memory was handed over with.
-  EXPECT_LE(cut.descriptors, undisturbed.descriptors + 5 * kWorkers);
+  // Each worker's last connection may still be closing: a socket, and the descriptors of shared memory.
+  EXPECT_LE(cut.descriptors, uninterrupted.descriptors + 5 * kWorkers);
 }
 
 ServerJob Job(const std::string& consistency) {
@@ -170,61 +172,61 @@ ServerJob Job(const std::string& consistency) {
 
 constexpr int64_t kSteps = 15;
 
-// No stream lives long enough for the largest bucket.
-TEST(CutsTest, ALinkThatIsAlwaysCutIsGivenUpByName) {
+// No stream lasts long enough for the largest bucket.
+TEST(CutsTest, ALinkThatIsAlwaysCutIsGivenUpAndNamed) {
   AtRandomMoments(1, [](std::mt19937& random) {
     const ServerJob job = Job("sync");
     CutServers cluster(1, kChunkBytes, random);
-    std::atomic<int> begun = 0;
+    std::latch begun(kWorkers);
     ForEachRank(kWorkers, [&](int rank) {
       TestWorker worker(job, rank, cluster.NewClient(Payload::kGrpc));
       ASSERT_EQ(worker.Start(), absl::OkStatus());
-      if (++begun == kWorkers) cluster.Cut(true);
-      while (begun < kWorkers) absl::SleepFor(absl::Milliseconds(1));
-      const std::string says(worker.Step(0).status().message());
-      // Whoever gives up first ends the job for the other.
+      begun.arrive_and_wait();
+      cluster.Cut(true);
+      const std::string error(worker.Step(0).status().message());
+      // The first worker that gives up ends the job for the other.
       const bool of_its_own = absl::StrContains(
-          says, absl::StrCat("the stream of worker ", rank, " to the parameter server at "));
+          error, absl::StrCat("the stream of worker ", rank, " to the parameter server at "));
       if (of_its_own) {
-        EXPECT_TRUE(absl::StrContains(says, "consecutive times before bucket 1 of step 0 was answered"))
-            << says;
+        EXPECT_TRUE(absl::StrContains(error, "consecutive times before bucket 1 of step 0 was answered"))
+            << error;
       } else {
-        EXPECT_TRUE(absl::StrContains(says, absl::StrCat("worker ", 1 - rank))) << says;
+        EXPECT_TRUE(absl::StrContains(error, absl::StrCat("worker ", 1 - rank))) << error;
       }
     });
   });
 }
 
-TEST(CutsTest, ASynchronousJobEndsWithTheWeightsOfAnUndisturbedOne) {
+TEST(CutsTest, ASynchronousJobHasTheWeightsOfAnUninterruptedOne) {
   AtRandomMoments(1, [](std::mt19937& random) {
     for (const auto& [payload, servers] :
          {std::pair{Payload::kGrpc, 1}, {Payload::kGrpc, 2}, {Payload::kAuto, 2}}) {
       SCOPED_TRACE(absl::StrCat(servers, " servers, payload ", static_cast<int>(payload)));
       ServerJob job = Job("sync");
-      // Added up as they arrive, or staged: of two gradients the sum is the same in either order.
+      // The sum of two gradients does not depend on their order.
       job.deterministic = payload == Payload::kGrpc && servers == 2;
-      const Outcome undisturbed = Train(job, servers, kSteps, payload, /*cut=*/false, random);
+      const Outcome uninterrupted = Train(job, servers, kSteps, payload, /*cut=*/false, random);
       const Outcome cut = Train(job, servers, kSteps, payload, /*cut=*/true, random);
       const std::vector<float> expected = TrainAlone(job, kSteps);
       for (int rank = 0; rank < kWorkers; ++rank) {
-        EXPECT_EQ(undisturbed.weights[static_cast<size_t>(rank)], expected);
+        EXPECT_EQ(uninterrupted.weights[static_cast<size_t>(rank)], expected);
         EXPECT_EQ(cut.weights[static_cast<size_t>(rank)], expected);
       }
-      ExpectNothingIsLeft(cut, undisturbed);
+      ExpectNoLeaks(cut, uninterrupted);
     }
   });
 }
 
-TEST(CutsTest, AsynchronousJobsTrainOnAndEveryPushCountsOnce) {
+TEST(CutsTest, InAsynchronousJobsEveryPushCountsOnce) {
   AtRandomMoments(1, [](std::mt19937& random) {
     for (const auto& [consistency, payload] :
          {std::pair{"async", Payload::kGrpc}, {"ssp:2", Payload::kGrpc}, {"async", Payload::kAuto}}) {
       SCOPED_TRACE(absl::StrCat(consistency, ", payload ", static_cast<int>(payload)));
       const ServerJob job = Job(consistency);
-      const Outcome undisturbed = Train(job, 1, kSteps, payload, /*cut=*/false, random);
+      const Outcome uninterrupted = Train(job, 1, kSteps, payload, /*cut=*/false, random);
       const Outcome cut = Train(job, 1, kSteps, payload, /*cut=*/true, random);
       EXPECT_EQ(cut.servers[0].pushes, kWorkers * kSteps * static_cast<int64_t>(job.buckets.size()));
-      ExpectNothingIsLeft(cut, undisturbed);
+      ExpectNoLeaks(cut, uninterrupted);
     }
   });
 }

@@ -1,4 +1,4 @@
-// A TCP proxy on loopback that cuts the connections it carries, each after so many bytes as chance has it.
+// A TCP proxy on loopback that cuts each connection after a random number of bytes.
 #pragma once
 
 #include <poll.h>
@@ -23,8 +23,8 @@ namespace psring {
 
 class CuttingProxy {
  public:
-  // To the server at `address`. A connection lives for at most `most_bytes`, of both directions together;
-  // every fourth one is cut among its first few hundred, in the greeting.
+  // To the server at `address`. A connection is cut after at most `most_bytes` of both directions together,
+  // and every fourth one within the first 400, in the HTTP/2 preface.
   CuttingProxy(const std::string& address, size_t most_bytes, uint32_t seed)
       : to_(*ParseAddress(address)),
         most_bytes_(most_bytes),
@@ -38,7 +38,7 @@ class CuttingProxy {
   }
 
   std::string address() const { return AddressText("127.0.0.1", listener_.port); }
-  // Whether connections are cut: those that there are, too. Not before it is said.
+  // Whether connections are cut, including existing ones. Initially not.
   void Cut(bool cuts) { cuts_ = cuts; }
   int cuts() const { return done_; }
 
@@ -48,7 +48,7 @@ class CuttingProxy {
     std::string pending = {};
     bool ended = false;
   };
-  static constexpr int kLookMs = 20;  // so often is looked for what concerns all
+  static constexpr int kLookMs = 20;  // how often the flags are checked
 
   void Accept() {
     while (!stopping_) {
@@ -64,7 +64,7 @@ class CuttingProxy {
     }
   }
 
-  // Until one side closes, or the connection has had its bytes.
+  // Until one side closes, or the number of bytes is reached.
   void Carry(FileDescriptor& worker, FileDescriptor& server) {
     Direction directions[] = {{worker.get(), server.get()}, {server.get(), worker.get()}};
     size_t left = SIZE_MAX;
@@ -111,7 +111,7 @@ class CuttingProxy {
     MutexLock lock(mutex_);
     return 1 + random_() % (random_() % 4 == 0 ? 400 : most_bytes_);
   }
-  // In order, or (a reset) with what is still in the kernel thrown away.
+  // Closes normally, or with a reset, which discards the data in the kernel.
   void Break(FileDescriptor& worker, FileDescriptor& server) {
     MutexLock lock(mutex_);
     const linger at_once = {.l_onoff = 1, .l_linger = 0};
@@ -129,8 +129,8 @@ class CuttingProxy {
   TcpListener listener_;
   std::atomic<bool> stopping_ = false, cuts_ = false;
   std::atomic<int> done_ = 0;
-  std::list<std::thread> connections_;  // of the thread that accepts, until it has ended
-  std::thread accepts_;                 // last: it uses the above
+  std::list<std::thread> connections_;  // only for the accepting thread, until it has ended
+  std::thread accepts_;                 // last: it uses the other members
 };
 
 }  // namespace psring

@@ -1,4 +1,4 @@
-// Real servers that die at moments nobody chose, and are started again with the same folder.
+// Real servers that are killed at random moments and started again with the same folder.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ std::unique_ptr<PsClient> NewClient(Rendezvous& rendezvous, int servers) {
       return rendezvous.Get(absl::StrCat("ps/", server), absl::StrCat("server ", server));
     };
     auto address = find();
-    for (int i = 0; i < 100 && !address.ok(); ++i) {  // it died before it could be found
+    for (int i = 0; i < 100 && !address.ok(); ++i) {  // the server died before it had published its address
       absl::SleepFor(absl::Milliseconds(100));
       address = find();
     }
@@ -58,21 +58,28 @@ ServerJob Job(int workers, const std::string& consistency) {
   return job;
 }
 
-// From where it is let in to the end, back and forth with its servers; does not end while `hold` is true.
-absl::Status Train(TestWorker& worker, int64_t steps, const std::atomic<bool>& hold) {
+// What the workers tell the thread that kills their servers, and the other way round.
+struct Progress {
+  std::atomic<int64_t> steps_made = 0;  // of all workers, repeated ones included
+  std::atomic<bool> hold = true;  // the workers must not end the job: its servers would not be started again
+};
+
+// From the step at which the worker is admitted to the end, following its servers when they go back.
+absl::Status Train(TestWorker& worker, int64_t steps, Progress& progress) {
   PSRING_RETURN_IF_ERROR(worker.Start());
   const Span weights{worker.weights.data(), worker.weights.size()};
   int64_t step = worker.client->status().start_step;
   while (true) {
     while (step < steps) {
-      absl::SleepFor(absl::Milliseconds(8));
       PSRING_ASSIGN_OR_RETURN(const std::vector<ExchangeResult> results, worker.Step(step++));
+      ++progress.steps_made;
+      progress.steps_made.notify_all();
       const auto back = std::ranges::find_if(results, &ExchangeResult::went_back);
       if (back == results.end()) continue;
       step = back->version;
       PSRING_RETURN_IF_ERROR(worker.client->Fetch(weights, Soon()));
     }
-    while (hold) absl::SleepFor(absl::Milliseconds(1));
+    progress.hold.wait(true);
     PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, worker.client->Barrier(2, Soon()));
     if (!back.has_value()) break;
     step = *back;
@@ -82,7 +89,7 @@ absl::Status Train(TestWorker& worker, int64_t steps, const std::atomic<bool>& h
   return worker.client->Leave(Soon());
 }
 
-// Servers of one job, each of which can die and be started again.
+// Servers of one job, each of which can be killed and started again.
 class Servers {
  public:
   Servers(int servers, int workers, std::vector<std::string> flags)
@@ -124,28 +131,32 @@ class Servers {
   }
   void End(int server, int signal) {
     children_[server]->Kill(signal);
-    // Told to end it gives its workers five seconds.
+    // After SIGTERM it gives its workers five seconds.
     const auto ended = children_[server]->Wait(absl::Seconds(30));
     EXPECT_TRUE(ended == -signal || ended == 128 + signal)
         << ended.value_or(-1000) << " after " << signal << ": " << children_[server]->Output();
   }
-  // Three deaths of whom and when it pleases. `hold` stays true until the last one is dead: as long as that
-  // the workers do not end the job, after which no server is to be started again.
-  void DieNowAndThen(std::mt19937& random, std::atomic<bool>& hold) {
-    for (int deaths = 3; deaths > 0; --deaths) {
-      absl::SleepFor(absl::Milliseconds(random() % 300));
+  // Kills a random server three times, each time after a random number of steps, and starts it again.
+  void KillThreeTimes(std::mt19937& random, Progress& progress) {
+    for (const int64_t base : {0, 25, 50}) {
+      const int64_t at = base + static_cast<int64_t>(random() % 25);
+      for (int64_t made = progress.steps_made; made < at; made = progress.steps_made) {
+        progress.steps_made.wait(made);
+      }
       const int victim = static_cast<int>(random() % children_.size());
       End(victim, random() % 16 == 0 ? SIGTERM : SIGKILL);
-      if (deaths == 1) hold = false;
-      absl::SleepFor(absl::Milliseconds(random() % 100));
+      if (base == 50) {
+        progress.hold = false;
+        progress.hold.notify_all();
+      }
       Start(victim);
     }
   }
-  // All have ended well.
-  void ExpectGoodEnds() {
+  // All servers end with exit code 0.
+  void ExpectNormalEnd() {
     for (const auto& child : children_) EXPECT_EQ(child->Wait(absl::Seconds(30)), 0) << child->Output();
     for (const auto& entry : fs::directory_iterator(folder_)) {
-      EXPECT_NE(entry.path().extension(), ".checkpoint") << "of a job that has ended well";
+      EXPECT_NE(entry.path().extension(), ".checkpoint") << "of a job that has ended normally";
     }
   }
   ServerResult ResultOf(int server) const {
@@ -161,7 +172,7 @@ class Servers {
   std::vector<std::unique_ptr<Child>> children_;
 };
 
-TEST(DeathsTest, KilledServersComeBackAndSynchronousWeightsAreThoseOfAnUndisturbedRun) {
+TEST(DeathsTest, WithKilledServersSynchronousWeightsEqualAnUninterruptedRun) {
   AtRandomMoments(4, [](std::mt19937& random) {
     constexpr int kWorkers = 2;
     constexpr int64_t kSteps = 40;
@@ -170,11 +181,11 @@ TEST(DeathsTest, KilledServersComeBackAndSynchronousWeightsAreThoseOfAnUndisturb
       ServerJob job = Job(kWorkers, "sync");
       if (random() % 3 == 0) job.clip_norm = 3;
       Servers servers(count, kWorkers, {"--checkpoint_every", absl::StrCat(1 + random() % 7)});
-      std::atomic<bool> hold = true;
+      Progress progress;
       std::thread workers([&] {
         ForEachRank(kWorkers, [&](int rank) {
           TestWorker worker(job, rank, NewClient(servers.rendezvous(), count));
-          EXPECT_EQ(Train(worker, kSteps, hold), absl::OkStatus());
+          EXPECT_EQ(Train(worker, kSteps, progress), absl::OkStatus());
           if (count == 1 || job.clip_norm == 0) {
             EXPECT_EQ(worker.weights, TrainAlone(job, kSteps));
           } else {  // the parts of the norm are added in another order
@@ -182,15 +193,15 @@ TEST(DeathsTest, KilledServersComeBackAndSynchronousWeightsAreThoseOfAnUndisturb
           }
         });
       });
-      servers.DieNowAndThen(random, hold);
+      servers.KillThreeTimes(random, progress);
       workers.join();
-      servers.ExpectGoodEnds();
+      servers.ExpectNormalEnd();
     }
   });
 }
 
-// Each shard goes on from where it was, whatever the others do.
-TEST(DeathsTest, KilledServersOfAnAsynchronousJobComeBackAndCountWhatWentDownWithThem) {
+// Each shard continues from its own checkpoint, independently of the others.
+TEST(DeathsTest, KilledAsynchronousServersContinueAndCountLostUpdates) {
   AtRandomMoments(4, [](std::mt19937& random) {
     constexpr int kWorkers = 2;
     constexpr int64_t kSteps = 40;
@@ -199,16 +210,16 @@ TEST(DeathsTest, KilledServersOfAnAsynchronousJobComeBackAndCountWhatWentDownWit
       ServerJob job = Job(kWorkers, consistency);
       job.deterministic = false;
       Servers servers(2, kWorkers, {"--checkpoint_every", absl::StrCat(1 + random() % 7)});
-      std::atomic<bool> hold = true;
+      Progress progress;
       std::thread workers([&] {
         ForEachRank(kWorkers, [&](int rank) {
           TestWorker worker(job, rank, NewClient(servers.rendezvous(), 2));
-          EXPECT_EQ(Train(worker, kSteps, hold), absl::OkStatus());
+          EXPECT_EQ(Train(worker, kSteps, progress), absl::OkStatus());
         });
       });
-      servers.DieNowAndThen(random, hold);
+      servers.KillThreeTimes(random, progress);
       workers.join();
-      servers.ExpectGoodEnds();
+      servers.ExpectNormalEnd();
       for (int server = 0; server < 2; ++server) {
         const ServerResult result = servers.ResultOf(server);
         EXPECT_TRUE(result.restarts > 0 || result.lost_updates == 0) << result.lost_updates;

@@ -1,5 +1,5 @@
-// Clients that mean harm or are broken, against a real server in the middle of a training: each hears what is
-// wrong or is dropped, the others train on, and the server's memory and descriptors stay where they were.
+// Hostile and broken clients against a real server during training: each gets an error or is disconnected,
+// the other workers continue, and the server's memory and descriptors do not grow.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,34 +31,34 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-constexpr int kHonest = 2;  // workers 0 and 1; worker 2's place is for those who mean harm
+constexpr int kValid = 2;  // workers 0 and 1; hostile clients join as worker 2
 constexpr int kHostile = 2;
 
 ServerJob HostileJob(const std::string& consistency) {
-  ServerJob job = MakeJob(kHonest + 1, {1000, (kChunkBytes + kTail) / sizeof(float)});
+  ServerJob job = MakeJob(kValid + 1, {1000, (kChunkBytes + kTail) / sizeof(float)});
   job.consistency = consistency;
   job.deterministic = consistency == "sync";
   return job;
 }
 
-// What a member of the job may do wrong, and what it hears; nothing: it is cut off.
+// What a member of the job does wrong, and the error it gets; empty: it closes its stream itself.
 struct Misdeed {
   const char* name;
   std::function<void(Stranger&)> act;
-  const char* says;
+  const char* error;
 };
 
-Misdeed WrongPush(const char* name, const std::function<void(Sent&)>& change, const char* says) {
+Misdeed WrongPush(const char* name, const std::function<void(Sent&)>& change, const char* error) {
   return {name,
           [change](Stranger& stranger) {
             Sent push = stranger.First();
             change(push);
             stranger.Send(push);
           },
-          says};
+          error};
 }
-// Wrong only in its second half, when the first stands in the sum already.
-Misdeed WrongInTheMiddle(const char* name, const std::function<void(Sent&)>& change, const char* says) {
+// Wrong only in the second chunk, when the first is in the sum already.
+Misdeed WrongInTheMiddle(const char* name, const std::function<void(Sent&)>& change, const char* error) {
   return {name,
           [change](Stranger& stranger) {
             stranger.Send(stranger.First());
@@ -66,7 +66,7 @@ Misdeed WrongInTheMiddle(const char* name, const std::function<void(Sent&)>& cha
             change(push);
             stranger.Send(push);
           },
-          says};
+          error};
 }
 void Poison(float value, Sent& push) {
   push.payload.replace(40, sizeof(value), reinterpret_cast<const char*>(&value), sizeof(value));
@@ -75,25 +75,25 @@ void Poison(float value, Sent& push) {
 const std::vector<Misdeed>& Misdeeds() {
   static const auto* const misdeeds = new std::vector<Misdeed>{
       WrongPush(
-          "too little", [](Sent& w) { w.payload = ("1234"); }, "has 4 bytes, not 1048576"),
+          "too few bytes", [](Sent& w) { w.payload = ("1234"); }, "has 4 bytes, not 1048576"),
       WrongPush(
-          "too much", [](Sent& w) { w.payload.append("1234"); }, "has 1048580 bytes, not"),
+          "too many bytes", [](Sent& w) { w.payload.append("1234"); }, "has 1048580 bytes, not"),
       WrongPush(
-          "far too much", [](Sent& w) { w.payload = (std::string(3 << 20, 1)); }, "larger than max"),
+          "far too many bytes", [](Sent& w) { w.payload = (std::string(3 << 20, 1)); }, "larger than max"),
       WrongPush(
-          "no beginning", [](Sent& w) { w.gradient().offset = kChunkBytes; },
+          "no first chunk", [](Sent& w) { w.gradient().offset = kChunkBytes; },
           "begins at byte 1048576, not at 0"),
       WrongPush(
-          "no such bucket", [](Sent& w) { w.gradient().bucket = 7; }, "names bucket 7 of 2"),
+          "an unknown bucket", [](Sent& w) { w.gradient().bucket = 7; }, "names bucket 7 of 2"),
       WrongPush(
-          "a bucket below all", [](Sent& w) { w.gradient().bucket = -1; }, "names bucket -1 of 2"),
+          "a negative bucket", [](Sent& w) { w.gradient().bucket = -1; }, "names bucket -1 of 2"),
       WrongPush(
-          "the past", [](Sent& w) { w.gradient().step = 0; }, "worker 2 pushed step 0, from the past"),
+          "an earlier step", [](Sent& w) { w.gradient().step = 0; }, "worker 2 pushed step 0, from the past"),
       WrongPush(
-          "the future", [](Sent& w) { w.gradient().step += 5; }, "from the future"),
+          "a later step", [](Sent& w) { w.gradient().step += 5; }, "from the future"),
       WrongPush(
-          "fewer samples than none", [](Sent& w) { w.gradient().samples = -1; }, "a push of -1 samples"),
-      {"more samples than any sum can hold",
+          "negative samples", [](Sent& w) { w.gradient().samples = -1; }, "a push of -1 samples"),
+      {"too many samples",
        [](Stranger& stranger) {
          for (Sent push : {stranger.First(), stranger.Second()}) {
            push.gradient().samples = std::numeric_limits<int64_t>::max();
@@ -102,25 +102,26 @@ const std::vector<Misdeed>& Misdeeds() {
        },
        "sent samples 9223372036854775807; the most is 1099511627776"},
       WrongPush(
-          "a step beyond all", [](Sent& w) { w.gradient().step = std::numeric_limits<int64_t>::max(); },
+          "a huge step", [](Sent& w) { w.gradient().step = std::numeric_limits<int64_t>::max(); },
           "sent step 9223372036854775807; the most is"),
-      {"an epoch beyond all",
+      {"a huge epoch",
        [](Stranger& stranger) {
          stranger.Send({message::Rewind{.epoch = std::numeric_limits<int64_t>::max()}, ""});
        },
        "sent version 9223372036854775807; the most is"},
       WrongPush(
-          "for no server", [](Sent& w) { w.gradient().incarnation = 0; },
+          "no incarnation", [](Sent& w) { w.gradient().incarnation = 0; },
           "without the incarnation of the server"),
-      {"no words at all", [](Stranger& stranger) { stranger.SendBytes(Rubbish(1)); },
+      {"random bytes", [](Stranger& stranger) { stranger.SendBytes(RandomBuffer(1)); },
        "not a chunk of a parameter server"},
       WrongPush(
           "a second Join", [](Sent& w) { w.message = message::Join{}; }, "sent a second Join"),
       WrongPush(
-          "memory that is not there", [](Sent& w) { w.gradient().shared = message::SharedPlaces{}; },
+          "shared memory that is not shared", [](Sent& w) { w.gradient().shared = message::SharedPlaces{}; },
           "in shared memory, but shares no memory"),
       WrongInTheMiddle(
-          "half of too much", [](Sent& w) { w.payload.append("1234"); }, "has 404 bytes, not 400"),
+          "a second chunk of too many bytes", [](Sent& w) { w.payload.append("1234"); },
+          "has 404 bytes, not 400"),
       WrongInTheMiddle(
           "another step", [](Sent& w) { w.gradient().step += 1; }, "in the middle of the push"),
       WrongInTheMiddle(
@@ -131,12 +132,12 @@ const std::vector<Misdeed>& Misdeeds() {
       WrongInTheMiddle(
           "infinity", [](Sent& w) { Poison(std::numeric_limits<float>::infinity(), w); },
           "is NaN or infinite at element 262154"),
-      {"asking and never reading",
+      {"many requests without reading",
        [](Stranger& stranger) {
          for (int i = 0; i < 300; ++i) stranger.Send({message::Fetch{}, ""});
        },
        "another message without having read 24 answers to earlier ones"},
-      {"cut in the middle",
+      {"closed in the middle of a push",
        [](Stranger& stranger) {
          stranger.Send(stranger.First());
          stranger.Cut();
@@ -176,13 +177,13 @@ class ServerTest : public ::testing::Test {
   std::string address_;
 };
 
-// Two honest workers that train until the test stops them.
+// Two valid workers that train until the test stops them.
 class HostileTest : public ServerTest, public ::testing::WithParamInterface<std::string> {
  protected:
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(Serve(job_.workers));
-    honest_ = std::thread([this] { ForEachRank(kHonest, [this](int rank) { Train(rank); }); });
-    // Worker 2 must be there to begin with.
+    valid_ = std::thread([this] { ForEachRank(kValid, [this](int rank) { Train(rank); }); });
+    // The job starts when worker 2 has joined.
     Stranger third(address_);
     third.SendJoin(kHostile, job_);
     ASSERT_TRUE(third.IsWelcome()) << third.End();
@@ -194,33 +195,33 @@ class HostileTest : public ServerTest, public ::testing::WithParamInterface<std:
   }
 
   void Train(int rank) {
-    // One through shared memory, one over the wire.
+    // One uses shared memory, one gRPC.
     TestWorker worker(job_, rank, MakeGrpcPsClient(address_, rank == 0 ? Payload::kGrpc : Payload::kAuto));
     ASSERT_EQ(worker.Start(), absl::OkStatus());
     for (int64_t step = 0; step < last_; ++step) {
       ASSERT_EQ(worker.Step(step).status(), absl::OkStatus()) << "worker " << rank << ", step " << step;
       ++steps_made_[rank];
-      absl::SleepFor(absl::Milliseconds(1));
+      absl::SleepFor(absl::Milliseconds(1));  // leaves the processor to the others
     }
     EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     weights_[rank] = worker.weights;
   }
   void Stop() {
-    if (!honest_.joinable()) return;
+    if (!valid_.joinable()) return;
     last_ = std::max(steps_made_[0].load(), steps_made_[1].load()) + 5;
-    honest_.join();
+    valid_.join();
   }
-  // Each honest worker makes another two steps.
-  void ExpectTheOthersTrainOn() {
-    for (int rank = 0; rank < kHonest; ++rank) {
+  // Each valid worker makes another two steps.
+  void ExpectOthersContinue() {
+    for (int rank = 0; rank < kValid; ++rank) {
       const int64_t before = steps_made_[rank];
       const absl::Time deadline = Soon();
       while (steps_made_[rank] < before + 2 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
-      ASSERT_GE(steps_made_[rank], before + 2) << "worker " << rank << " stands still";
+      ASSERT_GE(steps_made_[rank], before + 2) << "worker " << rank << " makes no progress";
     }
   }
-  // As worker 2, once the server has noticed that the one before is lost.
-  std::unique_ptr<Stranger> LetIn() {
+  // Joins as worker 2, when the server has noticed that the previous one is lost.
+  std::unique_ptr<Stranger> Joined() {
     for (const absl::Time deadline = Soon(); absl::Now() < deadline;) {
       auto stranger = std::make_unique<Stranger>(address_);
       stranger->SendJoin(kHostile, job_);
@@ -229,7 +230,7 @@ class HostileTest : public ServerTest, public ::testing::WithParamInterface<std:
                   AnyOf(HasSubstr("there is a worker 2 already"), HasSubstr("worker 2 is being given up")));
       absl::SleepFor(absl::Milliseconds(5));
     }
-    ADD_FAILURE() << "worker 2 was never let in";
+    ADD_FAILURE() << "worker 2 was never admitted";
     return nullptr;
   }
   int OpenDescriptors() const {
@@ -239,7 +240,7 @@ class HostileTest : public ServerTest, public ::testing::WithParamInterface<std:
       open += !entry.path().empty();
     return open;
   }
-  // A connection on which these bytes are all that is ever said.
+  // A connection that sends only these bytes.
   int Connect(const std::string& bytes) const {
     int port = 0;
     EXPECT_TRUE(absl::SimpleAtoi(address_.substr(address_.rfind(':') + 1), &port));
@@ -252,47 +253,47 @@ class HostileTest : public ServerTest, public ::testing::WithParamInterface<std:
   }
 
   const ServerJob job_ = HostileJob(GetParam());
-  std::thread honest_;
+  std::thread valid_;
   std::atomic<int64_t> last_{std::numeric_limits<int64_t>::max()};
-  std::atomic<int64_t> steps_made_[kHonest] = {};
-  std::vector<float> weights_[kHonest];
+  std::atomic<int64_t> steps_made_[kValid] = {};
+  std::vector<float> weights_[kValid];
 };
 
-TEST_P(HostileTest, AMemberThatDoesWrongIsToldSoAndNothingOfItIsLeftInTheWeights) {
-  ExpectTheOthersTrainOn();
+TEST_P(HostileTest, AWorkerThatViolatesTheProtocolGetsAnErrorAndDoesNotAffectTheWeights) {
+  ExpectOthersContinue();
   const int64_t memory = MemoryKb("VmRSS");
   for (const Misdeed& misdeed : Misdeeds()) {
     SCOPED_TRACE(misdeed.name);
-    const std::unique_ptr<Stranger> stranger = LetIn();
+    const std::unique_ptr<Stranger> stranger = Joined();
     ASSERT_NE(stranger, nullptr);
     EXPECT_GE(stranger->step(), 2);
     misdeed.act(*stranger);
-    EXPECT_THAT(stranger->End(), HasSubstr(misdeed.says));
-    ASSERT_NO_FATAL_FAILURE(ExpectTheOthersTrainOn());
+    EXPECT_THAT(stranger->End(), HasSubstr(misdeed.error));
+    ASSERT_NO_FATAL_FAILURE(ExpectOthersContinue());
   }
   EXPECT_LT(MemoryKb("VmHWM"), memory + (64 << 10)) << "KiB; before it was " << memory;
   Stop();
   if (GetParam() != "sync") return;
-  ServerJob honest = job_;
-  honest.workers = kHonest;
-  EXPECT_EQ(weights_[0], TrainAlone(honest, last_));
+  ServerJob valid = job_;
+  valid.workers = kValid;
+  EXPECT_EQ(weights_[0], TrainAlone(valid, last_));
   EXPECT_EQ(weights_[1], weights_[0]);
 }
 
-TEST_P(HostileTest, AMemberThatAsksForAnAnswerAgainAndAgainIsTurnedAway) {
-  ExpectTheOthersTrainOn();
-  const std::unique_ptr<Stranger> stranger = LetIn();
+TEST_P(HostileTest, AWorkerThatRepeatsItsPushTooOftenIsRejected) {
+  ExpectOthersContinue();
+  const std::unique_ptr<Stranger> stranger = Joined();
   ASSERT_NE(stranger, nullptr);
   stranger->Send(stranger->First());
   stranger->Send(stranger->Second());
   ASSERT_TRUE(stranger->IsAnswered()) << stranger->End();
   for (int i = 0; i < 300; ++i) stranger->Send(stranger->Second());
   EXPECT_THAT(stranger->End(), HasSubstr("was repeated, and has been answered again already"));
-  ExpectTheOthersTrainOn();
+  ExpectOthersContinue();
 }
 
-TEST_P(HostileTest, WhoDoesNotBelongIsToldWhyAndDoesNoHarm) {
-  ExpectTheOthersTrainOn();
+TEST_P(HostileTest, AnInvalidJoinIsRejectedWithAReasonWithoutHarm) {
+  ExpectOthersContinue();
   const auto answer = [&](int worker, const ServerJob& job,
                           const std::function<void(proto::Join&)>& change = {}) {
     Stranger stranger(address_);
@@ -306,7 +307,7 @@ TEST_P(HostileTest, WhoDoesNotBelongIsToldWhyAndDoesNoHarm) {
   other_server.server = 1;
   other_server.servers = 2;
   other_rate.schedule.base = 0.2;
-  // Worker 2's place is free: nothing but what is wrong with the job speaks against it.
+  // The number 2 is free, so only the job can be wrong.
   EXPECT_THAT(answer(kHostile, other_model), HasSubstr("worker 2 has another job"));
   EXPECT_THAT(answer(kHostile, other_sizes), HasSubstr("bucket"));
   EXPECT_THAT(answer(kHostile, other_server), HasSubstr("server"));
@@ -323,19 +324,19 @@ TEST_P(HostileTest, WhoDoesNotBelongIsToldWhyAndDoesNoHarm) {
   for (int i = 0; i < 50; ++i) {
     Stranger stranger(address_);
     if (i % 2 == 0) {
-      stranger.SendBytes(Rubbish(i));
+      stranger.SendBytes(RandomBuffer(i));
     } else {
       stranger.Send({message::Join{}, RandomBytes(i)});
     }
     EXPECT_NE(stranger.End(), "");
   }
-  ExpectTheOthersTrainOn();
+  ExpectOthersContinue();
 }
 
-// Slow only because it waits until the server's patience ends.
+// Slow because it waits for the server's timeout.
 using SilenceTest = HostileTest;
-TEST_P(SilenceTest, WhoSaysNothingOrRubbishIsDroppedAndCostsNoMemory) {
-  ExpectTheOthersTrainOn();
+TEST_P(SilenceTest, SilentAndInvalidConnectionsAreClosedAndUseNoMemory) {
+  ExpectOthersContinue();
   const int descriptors = OpenDescriptors();
   const int64_t memory = MemoryKb("VmRSS");
   std::vector<std::unique_ptr<Stranger>> silent_streams;
@@ -348,7 +349,7 @@ TEST_P(SilenceTest, WhoSaysNothingOrRubbishIsDroppedAndCostsNoMemory) {
       sockets.push_back(Connect(words));
     }
   }
-  ASSERT_NO_FATAL_FAILURE(ExpectTheOthersTrainOn());
+  ASSERT_NO_FATAL_FAILURE(ExpectOthersContinue());
   for (const auto& stranger : silent_streams) {
     EXPECT_THAT(stranger->End(), HasSubstr("no Join came within 10 s"));
   }
@@ -362,23 +363,23 @@ TEST_P(SilenceTest, WhoSaysNothingOrRubbishIsDroppedAndCostsNoMemory) {
            poll(&closed, 1, static_cast<int>(absl::ToInt64Milliseconds(deadline - absl::Now()))) > 0) {
       got = recv(fd, byte, sizeof(byte), 0);
     }
-    EXPECT_LE(got, 0) << "it is still connected";
+    EXPECT_LE(got, 0) << "the connection is still open";
     close(fd);
   }
-  // Of a thousand connections; gRPC opens a few of its own as it needs them.
+  // Of a thousand connections; gRPC opens a few more for itself.
   const int most = descriptors + 10;
   while (OpenDescriptors() > most && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
   EXPECT_LE(OpenDescriptors(), most);
   EXPECT_LT(MemoryKb("VmHWM"), memory + (64 << 10)) << "KiB; before it was " << memory;
-  ExpectTheOthersTrainOn();
+  ExpectOthersContinue();
 }
 
-// A join that no server can take, before any other worker is there.
+// A join that no server can accept, before any other worker has joined.
 struct FirstJoin {
   const char* name;
   int worker;
   std::function<void(proto::Join&)> change;
-  const char* says;
+  const char* error;
 };
 
 void SetBuckets(proto::Job& job, int buckets, uint64_t each) {
@@ -415,9 +416,9 @@ const std::vector<FirstJoin>& FirstJoins() {
        "the job has 65537 buckets, and at most 65536 are possible"},
       {"AnEmptyBucket", 0, [](proto::Join& join) { join.mutable_job()->add_buckets()->set_first(0); },
        "has no parameters; leave it out"},
-      {"AStepBeyondAll", 0, [](proto::Join& join) { join.mutable_job()->set_start_step(kMost / 65536); },
+      {"AHugeStep", 0, [](proto::Join& join) { join.mutable_job()->set_start_step(kMost / 65536); },
        "worker 0's job: start_step is 140737488355327"},
-      {"AnEpochBeyondAll", 0, [](proto::Join& join) { join.set_epoch(kMost); },
+      {"AHugeEpoch", 0, [](proto::Join& join) { join.set_epoch(kMost); },
        "worker 0 names epoch 9223372036854775807"},
       {"NaN", 0,
        [](proto::Join& join) {
@@ -437,13 +438,13 @@ const std::vector<FirstJoin>& FirstJoins() {
 
 class FirstJoinTest : public ServerTest, public ::testing::WithParamInterface<FirstJoin> {};
 
-TEST_P(FirstJoinTest, IsRefusedWithTheReasonAndARightJobTrainsOnTheSameServer) {
+TEST_P(FirstJoinTest, IsRejectedWithTheReasonAndTheServerStillTrainsAValidJob) {
   const ServerJob job = MakeJob(2, {1000, 50});
   ASSERT_NO_FATAL_FAILURE(Serve(job.workers));
   {
     Stranger stranger(address_);
     stranger.SendJoin(GetParam().worker, job, GetParam().change);
-    EXPECT_THAT(stranger.End(), HasSubstr(GetParam().says));
+    EXPECT_THAT(stranger.End(), HasSubstr(GetParam().error));
   }
   EXPECT_LT(MemoryKb("VmHWM"), 256 << 10) << "KiB";
   ForEachRank(2, [&](int rank) {
@@ -460,7 +461,7 @@ INSTANTIATE_TEST_SUITE_P(Joins, FirstJoinTest, testing::ValuesIn(FirstJoins()),
                          [](const auto& info) { return info.param.name; });
 
 // Otherwise the job would start with weights that no worker sent.
-TEST_F(ServerTest, InitialWeightsThatComeTwiceEndTheJob) {
+TEST_F(ServerTest, RepeatedInitialWeightsEndTheJob) {
   const ServerJob job = MakeJob(1, {1000, 50});
   ASSERT_NO_FATAL_FAILURE(Serve(job.workers));
   Stranger stranger(address_);

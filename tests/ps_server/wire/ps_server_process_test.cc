@@ -1,4 +1,4 @@
-// The real binary, with real deaths.
+// The real ps_server, and workers and servers that are killed.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -24,9 +25,12 @@
 #include "common/rendezvous/rendezvous.h"
 #include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/pieces.h"
+#include "tests/eventually.h"
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"
+#include "tests/ps_server/wire/stopping_proxy.h"
 #include "tests/random_moments.h"
+#include "tests/waiting_thread.h"
 
 namespace psring {
 namespace {
@@ -35,18 +39,15 @@ using ::testing::HasSubstr;
 
 std::string own_binary;
 
-// The signals that a process catches once SIGTERM is one of them: a bit each, from SIGHUP on.
+// The signals that a process catches, once SIGTERM is one of them: one bit per signal, beginning with SIGHUP.
 uint64_t CaughtSignals(pid_t pid) {
   uint64_t caught = 0;
-  for (const absl::Time deadline = absl::Now() + absl::Seconds(10); absl::Now() < deadline;) {
+  EXPECT_TRUE(Eventually([&] {
     const std::string status = ReadFile(absl::StrCat("/proc/", pid, "/status")).value_or("");
     const size_t at = status.find("SigCgt:\t");
-    if (at != std::string::npos && absl::SimpleHexAtoi(status.substr(at + 8, 16), &caught) &&
-        (caught >> (SIGTERM - 1) & 1) != 0) {
-      break;
-    }
-    absl::SleepFor(absl::Milliseconds(10));
-  }
+    return at != std::string::npos && absl::SimpleHexAtoi(status.substr(at + 8, 16), &caught) &&
+           (caught >> (SIGTERM - 1) & 1) != 0;
+  }));
   return caught;
 }
 
@@ -59,7 +60,7 @@ class ProcessTest : public ::testing::Test {
     command.insert(command.end(), more.begin(), more.end());
     return command;
   }
-  // Where the server says it can be found.
+  // The address that the server publishes.
   std::string Address() const {
     RendezvousOptions options{.host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true};
     options.timeout = absl::Seconds(10);
@@ -73,7 +74,7 @@ class ProcessTest : public ::testing::Test {
   std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0);
 };
 
-TEST_F(ProcessTest, ServesAJobLeavesItsRecordAndEnds) {
+TEST_F(ProcessTest, ServesAJobWritesItsRecordAndExits) {
   const std::string folder = ::testing::TempDir();
   Child server(Command(2, {"--record", folder, "--timeout", "20"}));
   const std::string address = Address();
@@ -99,7 +100,7 @@ TEST_F(ProcessTest, ServesAJobLeavesItsRecordAndEnds) {
   EXPECT_GT(result->peak_memory_mb, 1);
 }
 
-TEST_F(ProcessTest, WhenTheServerIsKilledForGoodItsWorkersHearOfItWithinSeconds) {
+TEST_F(ProcessTest, WorkersReportAKilledServer) {
   Child server(Command(2));
   const std::string address = Address();
   const ServerJob job = MakeJob(2, {100000});
@@ -114,12 +115,12 @@ TEST_F(ProcessTest, WhenTheServerIsKilledForGoodItsWorkersHearOfItWithinSeconds)
     absl::Status status;
     for (int64_t step = 1; status.ok(); ++step) status = worker.Step(step).status();
     EXPECT_THAT(std::string(status.message()), HasSubstr("lost the parameter server at " + address));
-    EXPECT_LT(absl::Now() - killed, absl::Seconds(3));
+    EXPECT_LT(absl::Now() - killed, absl::Seconds(30)) << "before any timeout";
   });
   EXPECT_EQ(server.Wait(), -SIGKILL);
 }
 
-TEST_F(ProcessTest, WhenAWorkerIsKilledTheOthersHearItsNumber) {
+TEST_F(ProcessTest, WorkersReportAKilledWorker) {
   for (const std::string consistency : {"sync", "async"}) {
     store_ = *RendezvousServer::Start("127.0.0.1", 0);
     Child server(Command(3, {"--on_worker_loss", "stop"}));
@@ -141,7 +142,7 @@ TEST_F(ProcessTest, WhenAWorkerIsKilledTheOthersHearItsNumber) {
       }
       EXPECT_THAT(std::string(status.message()), HasSubstr("worker 2 was lost"));
       if (rank == 0) {
-        EXPECT_LT(absl::Now() - killed, absl::Seconds(3));
+        EXPECT_LT(absl::Now() - killed, absl::Seconds(30)) << "before any timeout";
       }
     });
     EXPECT_EQ(server.Wait(), 1);
@@ -150,42 +151,38 @@ TEST_F(ProcessTest, WhenAWorkerIsKilledTheOthersHearItsNumber) {
   }
 }
 
-TEST_F(ProcessTest, AStreamCutInTheMiddleOfAPushIsALostWorker) {
+TEST_F(ProcessTest, AWorkerKilledInTheMiddleOfAPushIsLost) {
   Child server(Command(2));
   const std::string address = Address();
-  // Enough bytes to be still on their way when the sender dies.
-  Child victim({own_binary, "--worker", address, "1", "sync", "large"});
-  ServerJob job = MakeJob(2, {8'000'000});
-  TestWorker worker(job, 0, MakeGrpcPsClient(address));
+  constexpr size_t kElements = 8'000'000;
+  StoppingProxy proxy(address, kElements * sizeof(float) / 2);
+  Child victim({own_binary, "--worker", proxy.address(), "1", "sync", "large"});
+  TestWorker worker(MakeJob(2, {kElements}), 0, MakeGrpcPsClient(address));
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   std::thread kills([&] {
-    absl::SleepFor(absl::Milliseconds(20));
+    EXPECT_TRUE(proxy.AwaitStop());
     victim.Kill(SIGKILL);
+    proxy.Close();
   });
-  absl::Status status;
-  for (int64_t step = 0; status.ok(); ++step) status = worker.Step(step).status();
+  EXPECT_THAT(std::string(worker.Step(0).status().message()), HasSubstr("worker 1 was lost"));
   kills.join();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("worker 1 was lost"));
   EXPECT_EQ(server.Wait(), 1);
 }
 
-TEST_F(ProcessTest, AbortEndsAnExchangeEvenWhereTheServerIsFrozen) {
+TEST_F(ProcessTest, AbortEndsAnExchangeWithAStoppedServer) {
   Child server(Command(1));
   const std::string address = Address();
   TestWorker worker(MakeJob(1, {8'000'000}), 0, MakeGrpcPsClient(address));
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   server.Kill(SIGSTOP);
-  std::thread gives_up([&] {
-    absl::SleepFor(absl::Milliseconds(300));
-    worker.client->Abort(absl::CancelledError("enough"));
-  });
-  const absl::Time begin = absl::Now();
-  EXPECT_EQ(worker.Step(0).status().message(), "enough");
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(2));
-  gives_up.join();
+  std::string message;
+  WaitingThread pushes([&] { message = std::string(worker.Step(0).status().message()); });
+  worker.client->Abort(absl::CancelledError("enough"));
+  pushes.Join();
+  EXPECT_EQ(message, "enough");
 }
 
-TEST_F(ProcessTest, RandomBytesOnThePortDoNoHarm) {
+TEST_F(ProcessTest, RandomBytesOnThePortAreHarmless) {
   Child server(Command(1));
   const std::string address = Address();
   int port = 0;
@@ -198,9 +195,10 @@ TEST_F(ProcessTest, RandomBytesOnThePortDoNoHarm) {
     ASSERT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
     std::string bytes(random() % 5000, 0);
     for (char& byte : bytes) byte = static_cast<char>(random());
-    if (i % 2 == 0) bytes.insert(0, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");  // so that it gets past the greeting
+    if (i % 2 == 0) bytes.insert(0, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");  // a valid HTTP/2 preface
     (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (i % 3 == 0) absl::SleepFor(absl::Milliseconds(5));
+    char reply = 0;
+    if (i % 6 == 0) (void)!recv(fd, &reply, 1, 0);  // the server's greeting, or the end of the connection
     close(fd);
   }
   const ServerJob job = MakeJob(1, {1000});
@@ -211,7 +209,7 @@ TEST_F(ProcessTest, RandomBytesOnThePortDoNoHarm) {
   EXPECT_EQ(server.Wait(), 0) << server.Output();
 }
 
-TEST_F(ProcessTest, TwoHundredSilentConnectionsAreNoHindrance) {
+TEST_F(ProcessTest, TwoHundredSilentConnectionsAreHarmless) {
   Child server(Command(1));
   const std::string address = Address();
   int port = 0;
@@ -233,8 +231,8 @@ TEST_F(ProcessTest, TwoHundredSilentConnectionsAreNoHindrance) {
   for (const int fd : silent) close(fd);
 }
 
-// As a launcher does it: killed at a moment that nobody chose, started again with the same flags.
-TEST_F(ProcessTest, AfterKillNineAServerGoesOnAndTheWeightsAreTheSame) {
+// Killed at a random step, and started again with the same flags, as a launcher does.
+TEST_F(ProcessTest, AKilledServerContinuesWithTheSameWeights) {
   const std::string folder = absl::StrCat(::testing::TempDir(), "/ps-checkpoints-", getpid());
   const auto command = Command(2, {"--checkpoint_dir", folder, "--checkpoint_every", "3", "--timeout", "20"});
   RendezvousOptions meeting{.host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true};
@@ -247,18 +245,19 @@ TEST_F(ProcessTest, AfterKillNineAServerGoesOnAndTheWeightsAreTheSame) {
   const std::string first = Address();
   std::atomic<int> done = 0;
   std::atomic<int64_t> steps_made = 0;  // of both workers
-  std::latch started(2);
+  std::atomic<int> kills_left = 2;
   std::thread workers([&] {
     ForEachRank(2, [&](int rank) {
       TestWorker worker(
           job, rank, MakeGrpcPsClient(first, {.find_again = [&] { return rendezvous->Get("ps/0", "it"); }}));
       EXPECT_EQ(worker.Start(), absl::OkStatus());
-      started.count_down();
       for (int64_t step = 0; step < kSteps;) {
-        absl::SleepFor(absl::Milliseconds(10));
+        // The job must not end before the last kill.
+        for (int left; step == kSteps - 1 && (left = kills_left) > 0;) kills_left.wait(left);
         const auto results = worker.Step(step++);
         ASSERT_EQ(results.status(), absl::OkStatus());
         ++steps_made;
+        steps_made.notify_all();
         for (const ExchangeResult& result : *results) {
           if (result.went_back) step = result.version;
         }
@@ -272,24 +271,22 @@ TEST_F(ProcessTest, AfterKillNineAServerGoesOnAndTheWeightsAreTheSame) {
       ++done;
     });
   });
-  started.wait();  // a server that is lost before the start ends the job
   const int64_t seed = FromEnvironment("PSRING_SEED", 1);
   std::printf("PSRING_SEED=%lld\n", static_cast<long long>(seed));
   std::mt19937 random(static_cast<uint32_t>(seed));
   for (const int64_t base : {10, 60}) {
     const int64_t steps = base + static_cast<int64_t>(random() % 40);
-    for (const absl::Time deadline = Soon(); steps_made < steps && absl::Now() < deadline;) {
-      absl::SleepFor(absl::Milliseconds(1));
-    }
-    EXPECT_GE(steps_made, steps);
+    for (int64_t made = steps_made; made < steps; made = steps_made) steps_made.wait(made);
     server->Kill(SIGKILL);
     EXPECT_EQ(server->Wait(), -SIGKILL);
     server = std::make_unique<Child>(command);
+    --kills_left;
+    kills_left.notify_all();
   }
   workers.join();
   EXPECT_EQ(done, 2);
   EXPECT_EQ(server->Wait(), 0) << server->Output();
-  // A job that has ended well needs no checkpoints any more.
+  // A job that has ended normally needs no checkpoints.
   EXPECT_TRUE(std::filesystem::is_empty(folder));
   std::filesystem::remove_all(folder);
 }
@@ -297,14 +294,16 @@ TEST_F(ProcessTest, AfterKillNineAServerGoesOnAndTheWeightsAreTheSame) {
 TEST_F(ProcessTest, SigtermEndsItWithOneLine) {
   Child server(Command(2));
   const std::string address = Address();
-  TestWorker worker(MakeJob(2, {10}), 0, MakeGrpcPsClient(address));
-  std::thread ends([&] {
-    absl::SleepFor(absl::Milliseconds(300));
-    server.Kill(SIGTERM);
+  std::atomic<int> ended = 0;
+  // The rejection of one worker 0 shows that the other has joined and waits for worker 1.
+  ForEachRank(2, [&](int) {
+    TestWorker worker(MakeJob(2, {10}), 0, MakeGrpcPsClient(address));
+    const std::string message(worker.Start().message());
+    if (absl::StrContains(message, "there is a worker 0 already")) return server.Kill(SIGTERM);
+    EXPECT_THAT(message, HasSubstr("the parameter server received a signal to end"));
+    ++ended;
   });
-  EXPECT_THAT(std::string(worker.Start().message()),
-              HasSubstr("the parameter server received a signal to end"));
-  ends.join();
+  EXPECT_EQ(ended, 1);
   EXPECT_EQ(server.Wait(), 128 + SIGTERM);
   EXPECT_THAT(server.Output(), HasSubstr("ps_server: the parameter server received a signal to end\n"));
 }
@@ -333,7 +332,7 @@ TEST_F(ProcessTest, MissingWorkersAreNamed) {
 TEST_F(ProcessTest, BadInputIsOneLineAndExitCode2) {
   struct Case {
     std::vector<std::string> arguments;
-    const char* says;
+    const char* error;
   };
   for (const Case& c :
        {Case{{"--workers", "0", "--rendezvous", "tcp://127.0.0.1:1"}, "--workers"},
@@ -347,12 +346,12 @@ TEST_F(ProcessTest, BadInputIsOneLineAndExitCode2) {
     Child server(command);
     EXPECT_EQ(server.Wait(), 2);
     const std::string output = server.Output();
-    EXPECT_THAT(output, HasSubstr(c.says));
+    EXPECT_THAT(output, HasSubstr(c.error));
     EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
   }
 }
 
-TEST_F(ProcessTest, APortInUseIsSaid) {
+TEST_F(ProcessTest, APortInUseIsNamed) {
   Child server(Command(1));
   const std::string address = Address();
   Child second(Command(1, {"--port", address.substr(address.rfind(':') + 1)}));
@@ -370,7 +369,7 @@ TEST_F(ProcessTest, ANonexistentServerIsNamed) {
 int Work(const std::string& address, int rank, const std::string& consistency, bool large) {
   ServerJob job = large ? MakeJob(2, {8'000'000}) : MakeJob(3, {100000});
   job.consistency = consistency;
-  TestWorker worker(job, rank, MakeGrpcPsClient(address));
+  TestWorker worker(job, rank, MakeGrpcPsClient(address, large ? Payload::kGrpc : Payload::kAuto));
   absl::Status status = worker.Start();
   for (int64_t step = 0; status.ok(); ++step) status = worker.Step(step).status();
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());

@@ -1,11 +1,12 @@
-// What the others notice of a worker that is lost or sends rubbish, and the workers of a server that comes
-// back: nothing but the time it takes.
+// The other workers continue when a worker is lost or sends invalid gradients, and all workers continue when
+// a server restarts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
+#include <latch>
 #include <limits>
 #include <string>
 #include <thread>
@@ -15,8 +16,10 @@
 #include "common/io/files.h"
 #include "ps_server/wire/checkpoint_file.h"
 #include "ps_server/wire/service.h"
+#include "tests/eventually.h"
 #include "tests/ps_server/cluster.h"
 #include "tests/ps_server/test_job.h"
+#include "tests/waiting_thread.h"
 
 namespace psring {
 namespace {
@@ -27,25 +30,27 @@ using ::testing::HasSubstr;
 
 namespace fs = std::filesystem;
 
-std::string Said(const absl::Status& status) { return status.ok() ? "OK" : std::string(status.message()); }
+std::string MessageOf(const absl::Status& status) {
+  return status.ok() ? "OK" : std::string(status.message());
+}
 
 ServerOptions Continuing(int workers) {
   return {.workers = workers, .timeout = absl::Seconds(20), .on_worker_loss = OnWorkerLoss::kContinue};
 }
 
-// A folder of its own that goes with it.
+// A folder that is removed with its owner.
 struct Folder {
   Folder() : path(absl::StrCat(testing::TempDir(), "/psring-recovery-", getpid())) {}
   ~Folder() { fs::remove_all(path); }
   const std::string path;
 };
 
-TEST(RecoveryTest, AGradientThatIsNotFiniteCostsItsWorkerThePlaceAndTheOthersTrainOn) {
+TEST(RecoveryTest, AWorkerWithANonFiniteGradientIsRemovedAndTheOthersContinue) {
   for (const std::string consistency : {"sync", "async"}) {
     for (const float poison :
          {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       const auto cluster = MakeCluster(Continuing(2));
-      // Two chunks: the first of them stands in the sum already.
+      // Two chunks: the first one is already in the sum.
       ServerJob job = MakeJob(2, {kChunkBytes / sizeof(float) + 100});
       job.consistency = consistency;
       ForEachRank(2, [&](int rank) {
@@ -54,31 +59,31 @@ TEST(RecoveryTest, AGradientThatIsNotFiniteCostsItsWorkerThePlaceAndTheOthersTra
         if (rank == 1) {
           worker.gradient[kChunkBytes / sizeof(float) + 7] = poison;
           EXPECT_THAT(
-              Said(worker.ExchangeAgain(0, 0).status()),
+              MessageOf(worker.ExchangeAgain(0, 0).status()),
               HasSubstr("worker 1, bucket 0: the gradient of step 0 is NaN or infinite at element 262151"));
           return;
         }
-        for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(Said(worker.Step(step).status()), "OK");
+        for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(MessageOf(worker.Step(step).status()), "OK");
         ServerJob alone = job;
         alone.workers = 1;
         EXPECT_EQ(worker.weights, TrainAlone(alone, 3));
         EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
       });
-      EXPECT_EQ(Said(*cluster->server().WaitUntilOver(Soon())), "OK");
+      EXPECT_EQ(MessageOf(*cluster->server().WaitUntilOver(Soon())), "OK");
       EXPECT_THAT(cluster->server().stats().lost_workers, ElementsAre(1));
     }
   }
 }
 
-TEST(RecoveryTest, ANonFiniteGradientIsLetInWhereThatIsAsked) {
+TEST(RecoveryTest, ANonFiniteGradientIsAcceptedIfTheCheckIsDisabled) {
   const auto cluster = MakeCluster(ServerOptions{.workers = 1, .reject_nonfinite = false});
   TestWorker worker(MakeJob(1, {10}), 0, cluster->NewClient());
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   worker.gradient[3] = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(Said(worker.ExchangeAgain(0, 0).status()), "OK");
+  EXPECT_EQ(MessageOf(worker.ExchangeAgain(0, 0).status()), "OK");
 }
 
-TEST(RecoveryTest, AWorkerThatIsLostLeavesTheOthersWhatItHadPushedWhole) {
+TEST(RecoveryTest, TheOthersContinueWithoutALostWorker) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
     const auto cluster = MakeCluster(Continuing(3));
     ServerJob job = MakeJob(3, {1000, 300});
@@ -89,52 +94,52 @@ TEST(RecoveryTest, AWorkerThatIsLostLeavesTheOthersWhatItHadPushedWhole) {
       if (rank == 2) return;  // destroys its client
       for (int64_t step = 0; step < 5;) {
         const auto results = worker.Step(step);
-        ASSERT_EQ(Said(results.status()), "OK") << consistency;
+        ASSERT_EQ(MessageOf(results.status()), "OK") << consistency;
         step = results->front().dropped ? results->front().version : step + 1;
       }
       EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     });
-    EXPECT_EQ(Said(*cluster->server().WaitUntilOver(Soon())), "OK");
+    EXPECT_EQ(MessageOf(*cluster->server().WaitUntilOver(Soon())), "OK");
     EXPECT_THAT(cluster->server().stats().lost_workers, ElementsAre(2));
   }
 }
 
-TEST(RecoveryTest, AWorkerMayComeBackAndBeginsWhereTheOthersAre) {
+TEST(RecoveryTest, AWorkerCanRejoinAtTheStepOfTheOthers) {
   for (const std::string consistency : {"sync", "async", "ssp:1"}) {
     const auto cluster = MakeCluster(Continuing(2));
     ServerJob job = MakeJob(2, {1000, 300});
     job.consistency = consistency;
-    std::atomic<bool> came_back = false;
+    std::atomic<bool> rejoined = false;
     ForEachRank(2, [&](int rank) {
       auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
       ASSERT_EQ(worker->Start(), absl::OkStatus());
       int64_t step = 0;
       if (rank == 1) {
-        ASSERT_EQ(Said(worker->Step(step).status()), "OK");
+        ASSERT_EQ(MessageOf(worker->Step(step).status()), "OK");
         worker.reset();
         absl::Status joined;
-        do {  // until its death has been noticed
+        do {  // until the server has noticed its death
           worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
           joined = worker->Start();
         } while (!joined.ok());
         step = worker->client->status().start_step;
-        came_back = true;
+        rejoined = true;
       }
       const int64_t last = rank == 1 ? step + 20 : INT64_MAX;
-      for (; step < last && (rank == 1 || !came_back); ++step) {
-        ASSERT_EQ(Said(worker->Step(step).status()), "OK") << consistency;
+      for (; step < last && (rank == 1 || !rejoined); ++step) {
+        ASSERT_EQ(MessageOf(worker->Step(step).status()), "OK") << consistency;
       }
       for (int64_t end = step + 5; rank == 0 && step < end; ++step) {
-        ASSERT_EQ(Said(worker->Step(step).status()), "OK") << consistency;
+        ASSERT_EQ(MessageOf(worker->Step(step).status()), "OK") << consistency;
       }
       EXPECT_EQ(worker->client->Leave(Soon()), absl::OkStatus());
     });
-    EXPECT_EQ(Said(*cluster->server().WaitUntilOver(Soon())), "OK");
+    EXPECT_EQ(MessageOf(*cluster->server().WaitUntilOver(Soon())), "OK");
   }
 }
 
-// The others are in the middle of everything meanwhile, in some bucket or other.
-TEST(RecoveryTest, AWorkerMayComeBackAgainAndAgainWhileTheOthersHurryOn) {
+// Meanwhile the others are at random points of their steps.
+TEST(RecoveryTest, AWorkerCanRejoinManyTimesWhileTheOthersTrain) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
     SCOPED_TRACE(consistency);
     const auto cluster = MakeCluster(Continuing(3));
@@ -145,77 +150,89 @@ TEST(RecoveryTest, AWorkerMayComeBackAgainAndAgainWhileTheOthersHurryOn) {
     ForEachRank(3, [&](int rank) {
       auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
       ASSERT_EQ(worker->Start(), absl::OkStatus());
-      const auto step_on = [&](int64_t& step) {
+      const auto make_step = [&](int64_t& step) {
         const auto results = worker->Step(step);
-        ASSERT_EQ(Said(results.status()), "OK") << "worker " << rank;
+        ASSERT_EQ(MessageOf(results.status()), "OK") << "worker " << rank;
         step = results->front().dropped ? results->front().version : step + 1;
       };
       int64_t step = 0;
-      while (rank != 2 && lives < kLives) ASSERT_NO_FATAL_FAILURE(step_on(step));
+      while (rank != 2 && lives < kLives) ASSERT_NO_FATAL_FAILURE(make_step(step));
       while (rank == 2 && ++lives < kLives) {
         worker.reset();
         absl::Status joined;
-        do {  // until its death has been noticed
+        do {  // until the server has noticed its death
           worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
           joined = worker->Start();
           if (!joined.ok()) {
-            ASSERT_THAT(Said(joined),
+            ASSERT_THAT(MessageOf(joined),
                         AnyOf(HasSubstr("there is a worker 2 already"), HasSubstr("join again")));
           }
         } while (!joined.ok());
         step = worker->client->status().start_step;
-        ASSERT_NO_FATAL_FAILURE(step_on(step));
+        ASSERT_NO_FATAL_FAILURE(make_step(step));
       }
-      EXPECT_EQ(Said(worker->client->Leave(Soon())), "OK");
+      EXPECT_EQ(MessageOf(worker->client->Leave(Soon())), "OK");
     });
-    lives = kLives;  // where one has failed
-    EXPECT_EQ(Said(*cluster->server().WaitUntilOver(Soon())), "OK");
+    lives = kLives;  // ends the loops after a failure
+    EXPECT_EQ(MessageOf(*cluster->server().WaitUntilOver(Soon())), "OK");
     EXPECT_EQ(cluster->server().stats().lost_workers.size(), kLives - 1);
   }
 }
 
-// Whole, and not in an update yet, because another worker has still to push: it stays in the sum, or is sent
-// anew.
-TEST(RecoveryTest, AWorkerMayComeBackIntoTheVeryStepThatItHadPushed) {
+// Worker 1 is lost after its push, when worker 0 has not pushed yet, and joins again before worker 0 pushes.
+// The push stays in the sum (sync) or is sent again (backup).
+TEST(RecoveryTest, AWorkerCanRejoinInTheStepThatItHadPushed) {
   for (const std::string consistency : {"sync", "backup:0"}) {
     SCOPED_TRACE(consistency);
     const auto cluster = MakeCluster(Continuing(2));
     ServerJob job = MakeJob(2, {1000, 300});
     job.consistency = consistency;
     constexpr int64_t kSteps = 4;
-    std::atomic<bool> was_lost = false;
-    std::vector<std::vector<float>> weights(2);
-    const auto go_on = [&](TestWorker& worker, int64_t step) {
-      for (; step < kSteps; ++step) ASSERT_EQ(Said(worker.Step(step).status()), "OK");
-      weights[worker.rank] = worker.weights;
+    const auto train = [](TestWorker& worker, int64_t step) {
+      for (; step < kSteps; ++step) ASSERT_EQ(MessageOf(worker.Step(step).status()), "OK");
       EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     };
-    ForEachRank(2, [&](int rank) {
-      auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
-      ASSERT_EQ(worker->Start(), absl::OkStatus());
-      if (rank == 0) {
-        while (!was_lost) absl::SleepFor(absl::Milliseconds(1));
-        absl::SleepFor(absl::Milliseconds(100));  // most likely the other one is back by then
-        return go_on(*worker, 0);
+    TestWorker other(job, 0, cluster->NewClient());
+    {
+      // Does everything in order on one thread, so that Abort comes after the push.
+      auto client = MakeDirectPsClient(cluster->server());
+      OneServerClient* const direct = client.get();
+      const auto die = [direct] { direct->Abort(absl::CancelledError("the worker dies")); };
+      client->SetListener([&](const message::ToWorker& message) {
+        if (std::holds_alternative<message::Admitted>(message)) die();  // the push is sent before
+      });
+      TestWorker dies(job, 1, std::move(client));
+      ForEachRank(2, [&](int rank) { ASSERT_EQ(MessageOf((rank == 0 ? other : dies).Start()), "OK"); });
+      std::latch ended(static_cast<std::ptrdiff_t>(job.buckets.size()));
+      for (const Bucket& bucket : job.buckets) {
+        dies.gradient = Gradient(job, 1, 0);
+        direct->PushPull({.bucket = bucket.index,
+                          .step = 0,
+                          .samples = Samples(1, 0),
+                          .gradient = dies.Sent(bucket),
+                          .weights = {dies.weights.data() + bucket.first, bucket.count}},
+                         [&](const absl::StatusOr<ExchangeResult>&) { ended.count_down(); });
       }
-      std::thread pushes([&] { (void)worker->Step(0); });
-      absl::SleepFor(absl::Milliseconds(100));  // most likely enough for all of it
-      worker->client->Abort(absl::CancelledError("it dies"));
-      pushes.join();
-      worker.reset();
-      while (cluster->server().stats().lost_workers.empty()) absl::SleepFor(absl::Milliseconds(1));
-      was_lost = true;
-      TestWorker again(job, rank, cluster->NewClient());
-      ASSERT_EQ(Said(again.Start()), "OK");
-      go_on(again, again.client->status().start_step);
+      if (consistency == "sync") die();
+      ended.wait();
+    }
+    const auto lost = [&] { return cluster->server().stats().lost_workers; };
+    ASSERT_TRUE(Eventually([&] { return !lost().empty(); }));
+    TestWorker again(job, 1, MakeDirectPsClient(cluster->server()));
+    WaitingThread rejoins([&] {
+      ASSERT_EQ(MessageOf(again.Start()), "OK");
+      train(again, again.client->status().start_step);
     });
-    EXPECT_EQ(Said(*cluster->server().WaitUntilOver(Soon())), "OK");
-    EXPECT_THAT(cluster->server().stats().lost_workers, ElementsAre(1));
-    EXPECT_EQ(weights[0], weights[1]);
+    train(other, 0);
+    rejoins.Join();
+    EXPECT_EQ(MessageOf(*cluster->server().WaitUntilOver(Soon())), "OK");
+    EXPECT_THAT(lost(), ElementsAre(1));
+    EXPECT_EQ(other.weights, TrainAlone(job, kSteps));
+    EXPECT_EQ(again.weights, other.weights);
   }
 }
 
-TEST(RecoveryTest, ACheckpointIsWholeOrPassedOverAndTheNewestTwoAreKept) {
+TEST(RecoveryTest, IncompleteCheckpointsAreSkippedAndTheNewestTwoAreKept) {
   const Folder folder;
   const auto store = *OpenCheckpointFolder(folder.path, 3);
   EXPECT_FALSE((*store->Load()).has_value());
@@ -235,17 +252,17 @@ TEST(RecoveryTest, ACheckpointIsWholeOrPassedOverAndTheNewestTwoAreKept) {
   EXPECT_EQ(loaded->samples, checkpoint.samples);
   EXPECT_EQ(loaded->buckets[1].left, checkpoint.buckets[1].left);
   EXPECT_EQ(RequireSameJob(loaded->job, checkpoint.job, 0), absl::OkStatus());
-  // Cut short, then with one bit turned.
+  // Truncated, then with one bit flipped.
   const std::string whole = *ReadFile(newest);
   ASSERT_EQ(WriteFile(newest, whole.substr(0, whole.size() - 20)), absl::OkStatus());
   EXPECT_EQ((*store->Load())->step, 3);
-  std::string turned = whole;
-  turned[turned.size() - 40] ^= 1;
-  ASSERT_EQ(WriteFile(newest, turned), absl::OkStatus());
+  std::string flipped = whole;
+  flipped[flipped.size() - 40] ^= 1;
+  ASSERT_EQ(WriteFile(newest, flipped), absl::OkStatus());
   EXPECT_EQ((*store->Load())->step, 3);
 }
 
-// A server whose successor stands at another port, as after a kill.
+// A server that restarts at another port, as after a kill.
 class Lives {
  public:
   explicit Lives(int workers, OnWorkerLoss on_worker_loss = OnWorkerLoss::kByMode,
@@ -271,9 +288,10 @@ class Lives {
     server_ = std::move(server);
     service_ = std::move(service);
   }
-  // Without a word, but for the closed connections.
+  // Clients only notice that their connections are closed.
   void Die() {
     std::unique_ptr<Service> service;
+    failed_searches_ = 0;
     {
       MutexLock lock(mutex_);
       service = std::move(service_);
@@ -284,11 +302,17 @@ class Lives {
     return MakeGrpcPsClient(*Find(), {.find_again = [this] { return Find(); }});
   }
   ParameterServer& server() { return *server_; }
+  // Waits until a client has searched for the server in vain since its last death.
+  void AwaitFailedSearch() const { failed_searches_.wait(0); }
 
  private:
   absl::StatusOr<std::string> Find() {
     MutexLock lock(mutex_);
-    if (service_ == nullptr) return absl::NotFoundError("it is dead");
+    if (service_ == nullptr) {
+      ++failed_searches_;
+      failed_searches_.notify_all();
+      return absl::NotFoundError("the server is down");
+    }
     return service_->address();
   }
 
@@ -298,43 +322,48 @@ class Lives {
   const Folder folder_;
   std::unique_ptr<Device> device_ = MakeCpuDevice();
   std::unique_ptr<CheckpointStore> store_;
+  std::atomic<int> failed_searches_ = 0;
   Mutex mutex_;
   std::unique_ptr<ParameterServer> server_;
   std::unique_ptr<Service> service_;
 };
 
-TEST(RecoveryTest, OneOfSeveralServersWithBackupWorkersDoesNotGoOnAndSaysWhatToDo) {
+TEST(RecoveryTest, SeveralServersWithBackupWorkersCannotContinueAndSuggestARemedy) {
   ServerJob job = MakeJob(2, {10});
   job.consistency = "backup:1";
   job.servers = 2;
   const std::unique_ptr<Device> device = MakeCpuDevice();
   ParameterServer server(*device, {.workers = 2, .servers = 2});
-  EXPECT_THAT(Said(server.Restore({.job = job})), HasSubstr("start it again from a checkpoint"));
+  EXPECT_THAT(MessageOf(server.Restore({.job = job})), HasSubstr("start it again from a checkpoint"));
 }
 
-TEST(RecoveryTest, AfterTheServersDeathsTheWeightsAreThoseOfAnUndisturbedRun) {
+TEST(RecoveryTest, AfterServerRestartsTheWeightsEqualAnUninterruptedRun) {
   Lives lives(2);
   ServerJob job = MakeJob(2, {1000, 300});
   job.deterministic = true;
   constexpr int64_t kSteps = 40;
-  std::atomic<int64_t> furthest = 0;
-  std::thread fate([&] {
+  StepOfTheFastest fastest;
+  std::atomic<int> deaths_left = 2;
+  std::thread deaths([&] {
     for (const int64_t at : {5, 23}) {
-      while (furthest < at) absl::SleepFor(absl::Milliseconds(1));
+      fastest.Await(at);
       lives.Die();
-      absl::SleepFor(absl::Milliseconds(150));
+      lives.AwaitFailedSearch();
       lives.Begin();
+      --deaths_left;
+      deaths_left.notify_all();
     }
   });
-  std::atomic<int> went_back = 0;
+  std::atomic<int> rollbacks = 0;
   ForEachRank(2, [&](int rank) {
     TestWorker worker(job, rank, lives.NewClient());
     const Span weights{worker.weights.data(), worker.weights.size()};
-    ASSERT_EQ(Said(worker.Start()), "OK");
+    ASSERT_EQ(MessageOf(worker.Start()), "OK");
     for (int64_t step = 0; step < kSteps;) {
-      absl::SleepFor(absl::Milliseconds(3));
+      // The job must not end before the last death.
+      for (int left; step == kSteps - 1 && (left = deaths_left) > 0;) deaths_left.wait(left);
       const auto results = worker.Step(step);
-      ASSERT_EQ(Said(results.status()), "OK");
+      ASSERT_EQ(MessageOf(results.status()), "OK");
       int64_t next = step + 1;
       bool back = false;
       for (const ExchangeResult& result : *results) {
@@ -343,57 +372,55 @@ TEST(RecoveryTest, AfterTheServersDeathsTheWeightsAreThoseOfAnUndisturbedRun) {
         next = result.version;
       }
       if (back) {
-        ++went_back;
-        ASSERT_EQ(Said(worker.client->Fetch(weights, Soon())), "OK");
+        ++rollbacks;
+        ASSERT_EQ(MessageOf(worker.client->Fetch(weights, Soon())), "OK");
       }
       step = next;
-      furthest = std::max<int64_t>(furthest, step);
+      fastest.Reach(step);
     }
     EXPECT_EQ(worker.weights, TrainAlone(job, kSteps));
-    EXPECT_EQ(Said(worker.client->Leave(Soon())), "OK");
+    EXPECT_EQ(MessageOf(worker.client->Leave(Soon())), "OK");
   });
-  fate.join();
-  EXPECT_GE(went_back, 2);
-  EXPECT_EQ(Said(*lives.server().WaitUntilOver(Soon())), "OK");
+  deaths.join();
+  EXPECT_GE(rollbacks, 2);
+  EXPECT_EQ(MessageOf(*lives.server().WaitUntilOver(Soon())), "OK");
   EXPECT_EQ(lives.server().stats().restarts, 2);
 }
 
-// Synchronous: the restarted server would begin once all are back.
-TEST(RecoveryTest, AWorkerThatDiesWithItsServerIsGivenUpAfterTheTimeout) {
+// Synchronous: the restarted server waits for all workers until the timeout.
+TEST(RecoveryTest, AWorkerThatDiesWithItsServerIsLostAfterTheTimeout) {
   Lives lives(3, OnWorkerLoss::kContinue, absl::Seconds(3));
   const ServerJob job = MakeJob(3, {1000, 300});
   constexpr int64_t kSteps = 10;
-  std::atomic<int> ready = 0;
-  std::atomic<bool> restarted = false;
+  std::latch ready(3), restarted(1);
   ForEachRank(3, [&](int rank) {
     auto worker = std::make_unique<TestWorker>(job, rank, lives.NewClient());
-    ASSERT_EQ(Said(worker->Start()), "OK");
+    ASSERT_EQ(MessageOf(worker->Start()), "OK");
     for (int64_t step = 0; step < kSteps;) {
-      if (step == 5 && !restarted) {
-        ++ready;
+      if (step == 5 && !restarted.try_wait()) {
+        ready.arrive_and_wait();
         if (rank == 2) {
-          while (ready < 3) absl::SleepFor(absl::Milliseconds(1));
           lives.Die();
           worker.reset();
           lives.Begin();
-          restarted = true;
+          restarted.count_down();
           return;
         }
-        while (!restarted) absl::SleepFor(absl::Milliseconds(1));
+        restarted.wait();
       }
       const auto results = worker->Step(step);
-      ASSERT_EQ(Said(results.status()), "OK");
+      ASSERT_EQ(MessageOf(results.status()), "OK");
       ++step;
       for (const ExchangeResult& result : *results) {
         if (result.went_back) step = result.version;
       }
       if (!results->front().went_back) continue;
       const Span weights{worker->weights.data(), worker->weights.size()};
-      ASSERT_EQ(Said(worker->client->Fetch(weights, Soon())), "OK");
+      ASSERT_EQ(MessageOf(worker->client->Fetch(weights, Soon())), "OK");
     }
-    EXPECT_EQ(Said(worker->client->Leave(Soon())), "OK");
+    EXPECT_EQ(MessageOf(worker->client->Leave(Soon())), "OK");
   });
-  EXPECT_EQ(Said(*lives.server().WaitUntilOver(Soon())), "OK");
+  EXPECT_EQ(MessageOf(*lives.server().WaitUntilOver(Soon())), "OK");
   EXPECT_THAT(lives.server().stats().lost_workers, ElementsAre(2));
 }
 

@@ -1,4 +1,4 @@
-// How a worker and a server find out that they share memory, and what goes through it.
+// How a worker and a server detect that they share memory, and exchanges through it.
 #include "ps_server/wire/shared_payload.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ Device& TheCpu() {
   return *cpu;
 }
 
-TEST(PayloadReceiverTest, BothSidesSeeTheSameMemoryAfterwards) {
+TEST(PayloadReceiverTest, TheHandshakeMapsTheSameMemoryOnBothSides) {
   const auto receiver = *PayloadReceiver::Open(TheCpu());
   const SharedMemory gradients = *SharedMemory::Create(10000), weights = *SharedMemory::Create(20000);
   const auto token = HandOverMemory(receiver->offer(), AsShared(gradients, weights), Soon());
@@ -54,7 +54,7 @@ TEST(PayloadReceiverTest, BothSidesSeeTheSameMemoryAfterwards) {
   EXPECT_FALSE(receiver->Take("").has_value());
 }
 
-TEST(PayloadReceiverTest, AnotherHostsServerIsNotReached) {
+TEST(PayloadReceiverTest, AServerOnAnotherHostIsNotReached) {
   const SharedMemory memory = *SharedMemory::Create(4096);
   // The name of a socket on another host does not exist here.
   const auto elsewhere = HandOverMemory(absl::StrCat("psring-elsewhere ", std::string(32, 'a')),
@@ -69,7 +69,7 @@ TEST(PayloadReceiverTest, AnotherHostsServerIsNotReached) {
   EXPECT_THAT(std::string(wrong.status().message()), HasSubstr("did not appear in this worker's memory"));
 }
 
-TEST(PayloadReceiverTest, AWorkerThatDoesNotFollowTheHandshakeIsRefused) {
+TEST(PayloadReceiverTest, AWorkerThatViolatesTheHandshakeIsRejected) {
   const auto receiver = *PayloadReceiver::Open(TheCpu());
   const std::string name = std::vector<std::string>(absl::StrSplit(receiver->offer(), ' '))[0];
   const std::string token(32, 'b');
@@ -142,12 +142,12 @@ struct InPlaceWorker {
   const int rank;
   std::unique_ptr<Device> device = MakeCpuDevice();
   Buffer gradient, weights;
-  std::unique_ptr<PsClient> client;  // before the memory
+  std::unique_ptr<PsClient> client;  // destroyed before the memory
 };
 
 const std::vector<size_t> kPayloadSizes = {3, 1000, 1, 2 * kChunkBytes / sizeof(float) + 3};
 
-TEST(SharedPayloadTest, MemoryThatIsSharedFromTheStartIsUsedInPlaceAndGivesTheSameBits) {
+TEST(SharedPayloadTest, SharedMemoryIsUsedInPlaceWithTheSameResult) {
   for (const int workers : {1, 3}) {
     ServerJob job = MakeJob(workers, kPayloadSizes);
     job.deterministic = true;
@@ -165,7 +165,7 @@ TEST(SharedPayloadTest, MemoryThatIsSharedFromTheStartIsUsedInPlaceAndGivesTheSa
   }
 }
 
-TEST(SharedPayloadTest, WorkersOfBothPayloadsTrainTogether) {
+TEST(SharedPayloadTest, WorkersWithDifferentPayloadsTrainTogether) {
   ServerJob job = MakeJob(3, kPayloadSizes);
   job.deterministic = true;
   const auto device = MakeCpuDevice();
@@ -183,7 +183,7 @@ TEST(SharedPayloadTest, WorkersOfBothPayloadsTrainTogether) {
   EXPECT_EQ(server.WaitUntilOver(Soon()), absl::OkStatus());
 }
 
-// A worker that says what it likes.
+// A worker that sends arbitrary messages.
 std::string Answer(const std::function<void(proto::Join&, proto::Chunk&)>& change) {
   const auto device = MakeCpuDevice();
   ParameterServer server(*device, {.workers = 1, .timeout = absl::Seconds(10)});
@@ -225,7 +225,7 @@ std::string Answer(const std::function<void(proto::Join&, proto::Chunk&)>& chang
   return absl::StrCat("version ", chunk.version());
 }
 
-TEST(SharedPayloadTest, PlacesOutsideOfTheMemoryAndFalseTokensAreRefused) {
+TEST(SharedPayloadTest, InvalidOffsetsAndTokensAreRejected) {
   using Join = proto::Join;
   using Chunk = proto::Chunk;
   EXPECT_EQ(Answer([](Join&, Chunk&) {}), "version 1");

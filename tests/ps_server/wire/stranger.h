@@ -32,7 +32,7 @@ inline std::string RandomBytes(int seed) {
   for (char& byte : bytes) byte = static_cast<char>(random());
   return bytes;
 }
-inline grpc::ByteBuffer Rubbish(int seed) {
+inline grpc::ByteBuffer RandomBuffer(int seed) {
   const grpc::Slice slice(RandomBytes(seed));
   return grpc::ByteBuffer(&slice, 1);
 }

@@ -22,7 +22,7 @@ std::string Flatten(const grpc::ByteBuffer& buffer) {
   return bytes;
 }
 
-// As it might come off the wire: cut every `piece` bytes.
+// As received from the network: cut every `piece` bytes.
 grpc::ByteBuffer Cut(const std::string& bytes, size_t piece) {
   std::vector<grpc::Slice> slices;
   for (size_t at = 0; at < bytes.size(); at += piece) {
@@ -31,8 +31,7 @@ grpc::ByteBuffer Cut(const std::string& bytes, size_t piece) {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-// Encodes a message, has the protobuf library read it, cuts it into pieces of several sizes and decodes
-// these.
+// Encodes a message, parses it with the protobuf library, and decodes it from pieces of several sizes.
 template <typename Message>
 proto::Chunk RoundTrip(const Message& message) {
   const std::string payload = "some bytes";
@@ -144,7 +143,7 @@ TEST(WireTest, EveryMessageToTheWorkerIsEncodedAsInTheProtoFile) {
   EXPECT_EQ(ToWorker(message::Left{.version = 9, .complete = 3}).version(), 9);
 }
 
-TEST(WireTest, AServerRefusesCountsOutOfRangeAndMessagesOfServers) {
+TEST(WireTest, AServerRejectsCountsOutOfRangeAndMessagesOfServers) {
   const auto decodes = [](const std::function<void(proto::Chunk&)>& change) {
     proto::Chunk chunk;
     chunk.set_kind(proto::Chunk::EXCHANGE);
@@ -162,7 +161,7 @@ TEST(WireTest, AServerRefusesCountsOutOfRangeAndMessagesOfServers) {
             "");
 }
 
-TEST(WireTest, ThePayloadIsBorrowedAndLetGo) {
+TEST(WireTest, ThePayloadIsBorrowedAndReleased) {
   const auto memory = std::make_shared<std::string>(1000, 'x');
   {
     const grpc::ByteBuffer message =
@@ -175,7 +174,7 @@ TEST(WireTest, ThePayloadIsBorrowedAndLetGo) {
   EXPECT_EQ(memory.use_count(), 1);
 }
 
-TEST(WireTest, WhatIsNoChunkIsRefused) {
+TEST(WireTest, InvalidChunksAreRejected) {
   const std::string payload(100, 'x');
   const std::string whole = Flatten(
       Encode(message::ToServer(message::Gradient{.bucket = 300, .offset = uint64_t{1} << 40, .step = 128}),
@@ -189,16 +188,16 @@ TEST(WireTest, WhatIsNoChunkIsRefused) {
   EXPECT_FALSE(decodes(whole.substr(0, whole.size() - 1)));  // the payload ends early
   EXPECT_FALSE(decodes(whole + "x"));                        // or is not the last field
   EXPECT_FALSE(decodes(std::string("\x08\x0b", 2)));         // a kind that does not exist
-  EXPECT_FALSE(decodes(std::string("\x10\x01", 2)));         // no kind at all
-  EXPECT_FALSE(decodes(std::string(500, '\xff')));           // a number without end
+  EXPECT_FALSE(decodes(std::string("\x10\x01", 2)));         // no kind
+  EXPECT_FALSE(decodes(std::string(500, '\xff')));           // a number that does not end
 }
 
-TEST(WireTest, RandomBytesDoNoHarm) {
+TEST(WireTest, RandomBytesAreHarmless) {
   std::mt19937 random(1);
   for (int i = 0; i < 20000; ++i) {
     std::string bytes(random() % 200, 0);
     for (char& byte : bytes) byte = static_cast<char>(random());
-    if (bytes.size() > 2 && i % 2 == 0) bytes[0] = 0x08, bytes[1] = 3;  // begins like one
+    if (bytes.size() > 2 && i % 2 == 0) bytes[0] = 0x08, bytes[1] = 3;  // a valid beginning
     grpc::ByteBuffer message = Cut(bytes, 1 + random() % 50);
     Received<message::ToServer> to_server;
     if (to_server.Decode(message).ok()) {
@@ -214,14 +213,14 @@ TEST(WireTest, RandomBytesDoNoHarm) {
   }
 }
 
-TEST(WireTest, AWordThatIsTooLongIsNotRepeated) {
+TEST(WireTest, ALongNameIsNotRepeatedInTheError) {
   const std::string encoded = EncodeJoin({.job = {.consistency = std::string(1'000'000, 'x')}});
   const Bytes bytes = std::as_bytes(std::span(encoded));
   EXPECT_EQ(DecodeJoin({&bytes, 1}).status().message(),
             "a job with a name of 1000000 bytes; the maximum is 64");
 }
 
-TEST(WireTest, AJoinArrivesAsItWasSent) {
+TEST(WireTest, AJoinRoundTrips) {
   ServerJob job{
       .workers = 3, .consistency = "async", .deterministic = true, .serial = true, .parameters = 12};
   job.buckets = {{.index = 0, .first = 5, .count = 7}, {.index = 1, .first = 0, .count = 5}};

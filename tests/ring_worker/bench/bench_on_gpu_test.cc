@@ -1,5 +1,5 @@
-// The benchmark of a GPU's memory, with threads as ranks on the fake of CUDA's runtime, whose device memory
-// kills a host that touches it: values go up and come back through a mirror, and one wrong element ends it.
+// The benchmark in GPU memory, with threads as ranks on the fake CUDA runtime, whose device memory the host
+// cannot access: values are copied to the GPU and back, and one wrong element ends the benchmark.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ BenchOptions Of(const std::vector<std::string>& combinations) {
   return options;
 }
 
-TEST(BenchOnGpu, EveryCollectiveIsCheckedAndTimedInTheGpusMemory) {
+TEST(BenchOnGpu, ChecksAndTimesEveryCollectiveInGpuMemory) {
   BenchOptions options = Of({"all_reduce/native/ring/cuda_ipc/shared",
                              "all_reduce/native/direct/auto/private", "reduce_scatter/native//auto/shared",
                              "all_gather/native//auto/private", "broadcast/native//auto/shared"});
@@ -77,14 +77,14 @@ TEST(BenchOnGpu, EveryCollectiveIsCheckedAndTimedInTheGpusMemory) {
   }
 }
 
-TEST(BenchOnGpu, RanksThatWouldShareAGpuMustBeAskedFor) {
+TEST(BenchOnGpu, SharingAGpuNeedsOversubscribe) {
   for (const absl::Status& status : Bench(Of({"all_reduce/native/ring/cuda_ipc/shared"}), 2).statuses) {
     EXPECT_THAT(status.message(), HasSubstr("rank 1 would share its GPU")) << status;
     EXPECT_THAT(status.message(), HasSubstr("--oversubscribe"));
   }
 }
 
-TEST(BenchOnGpu, WhatWorksInTheHostsMemoryIsNotMeasuredHere) {
+TEST(BenchOnGpu, RejectsCombinationsThatUseHostMemory) {
   BenchOptions options = Of({"all_reduce/native/ring/shm/private"});
   EXPECT_THAT(Bench(options, 1).statuses[0].message(), HasSubstr("works in the host's memory"));
   EXPECT_THAT(Bench(Of({"all_reduce/native/ring/auto/huge"}), 1).statuses[0].message(),
@@ -93,7 +93,7 @@ TEST(BenchOnGpu, WhatWorksInTheHostsMemoryIsNotMeasuredHere) {
   EXPECT_THAT(Bench(options, 1).statuses[0].message(), HasSubstr("--limits"));
 }
 
-TEST(BenchOnGpu, WithoutAGpuItSaysSo) {
+TEST(BenchOnGpu, ReportsAMissingGpu) {
   TheFakeCuda().driver_version = 0;
   EXPECT_THAT(Bench(Of({"all_reduce/native/ring/auto/shared"}), 1).statuses[0].message(),
               HasSubstr("no NVIDIA driver"));

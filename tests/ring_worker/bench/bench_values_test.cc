@@ -1,4 +1,5 @@
-// The numbers that a benchmark sends and checks: exact in every type and order, and no mistake passes.
+// The values that a benchmark sends and checks: exact in every type and order, so that every error is
+// detected.
 #include "ring_worker/bench/bench_values.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ struct BenchElements {
   std::vector<char> bytes;
 };
 
-// What ranks added one after another in `type` come to, each partial result rounded to `type`.
+// The sum of the ranks in some order, with each partial result rounded to `type`.
 BenchElements ReduceInOrder(const TestValues& values, DType type, ReduceOp op, int ranks, int first_rank,
                             size_t count) {
   BenchElements result(type, count), next(type, count);
@@ -59,7 +60,7 @@ TEST(BenchValues, EveryOrderOfEveryReductionIsExactInEveryType) {
   }
 }
 
-TEST(BenchValues, OneWrongElementIsFoundAndNamed) {
+TEST(BenchValues, OneWrongElementIsNamed) {
   for (const DType type : kTypes) {
     const TestValues values(type, 4);
     for (const size_t at : {size_t{0}, size_t{4095}, size_t{4096}, size_t{9999}}) {
@@ -75,7 +76,7 @@ TEST(BenchValues, OneWrongElementIsFoundAndNamed) {
   }
 }
 
-TEST(BenchValues, AResultThatLacksARankOrCountsOneTwiceIsWrong) {
+TEST(BenchValues, AMissingOrRepeatedRankIsDetected) {
   for (const DType type : kTypes) {
     for (const int ranks : {2, 3, 8}) {
       const TestValues values(type, ranks);
@@ -91,7 +92,7 @@ TEST(BenchValues, AResultThatLacksARankOrCountsOneTwiceIsWrong) {
   }
 }
 
-TEST(BenchValues, WhatWasNeverWrittenIsWrong) {
+TEST(BenchValues, UnwrittenElementsAreDetected) {
   for (const DType type : kTypes) {
     const TestValues values(type, 2);
     BenchElements result(type, 100);
@@ -101,7 +102,7 @@ TEST(BenchValues, WhatWasNeverWrittenIsWrong) {
   }
 }
 
-TEST(BenchValues, PartsInTheWrongPlaceAreWrong) {
+TEST(BenchValues, PartsAtTheWrongPlaceAreDetected) {
   for (const DType type : kTypes) {
     const TestValues values(type, 2);
     BenchElements part(type, 64);
@@ -112,7 +113,7 @@ TEST(BenchValues, PartsInTheWrongPlaceAreWrong) {
   }
 }
 
-TEST(BenchValues, FillGoesOnWhereItBegins) {
+TEST(BenchValues, FillMayBeginAtAnyElement) {
   const TestValues values(DType::kFloat32, 3);
   BenchElements part(DType::kFloat32, 20'000);
   values.Fill(2, 12'345, part.span());

@@ -1,4 +1,4 @@
-// See fake_nccl.h. What it needs of the fake of CUDA's runtime it finds in the program that loads it.
+// See fake_nccl.h. Symbols of the fake CUDA runtime are in the program that loads this library.
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ extern char** environ;
 
 namespace {
 
-std::mutex mutex;  // of everything here
+std::mutex mutex;  // guards everything below
 std::condition_variable changed;
 std::map<std::string, int> settings;
 std::string calls;
@@ -31,14 +31,14 @@ int versions_asked = 0, ids = 0;
 
 int Setting(const std::string& name) { return settings.contains(name) ? settings[name] : 0; }
 
-// One collective of one communicator's ranks: who has come to it, on the GPU.
+// One collective of a communicator's ranks: the ranks that have arrived, on the GPU.
 struct Meeting {
   std::vector<const float*> in;
   int here = 0, through = 0;
 };
 struct Clique {
   int size = 0, joined = 0;
-  std::map<int, std::shared_ptr<Meeting>> meetings;  // by the communicators' count of calls
+  std::map<int, std::shared_ptr<Meeting>> meetings;  // by the number of the communicator's call
 };
 std::map<std::string, std::shared_ptr<Clique>> cliques;  // by unique id
 
@@ -49,12 +49,12 @@ struct ncclComm {
   std::shared_ptr<Clique> clique;
   int calls = 0, idle_asked = 0;
   bool aborted = false, hangs = false, finalizing = false;
-  int recorded = 0;  // collectives in graphs that are still there
+  int recorded = 0;  // collectives in existing graphs
 };
 
 namespace {
 
-// Between group start and end; a thread works for one rank.
+// Between group start and end. A thread belongs to one rank.
 thread_local int depth = 0;
 thread_local std::vector<std::function<void()>> grouped;
 thread_local int rank_of_thread = -1;
@@ -67,8 +67,8 @@ struct Work {
   bool recorded;
 };
 
-// As a kernel of NCCL's: it waits on the GPU, until all are there or the communicator is aborted. Of `root`
-// that rank's values come to all, else the sum.
+// Like a kernel of NCCL: waits on the GPU until all ranks have arrived or the communicator is aborted. With
+// `root` all ranks get its values, otherwise the sum.
 void Exchange(ncclComm* comm, const float* in, float* out, size_t count, int root = -1) {
   std::unique_lock lock(mutex);
   const int number = comm->calls++;
@@ -180,7 +180,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   delete comm;
   return ncclSuccess;
 }
-// What it has on the GPU ends; a kernel may still be on its way out, so the memory stays.
+// Ends its work on the GPU. The memory stays, because a kernel may still return.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   std::lock_guard lock(mutex);
   Note(comm->rank, "abort");

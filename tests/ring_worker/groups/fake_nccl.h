@@ -1,7 +1,7 @@
-// A libnccl without GPUs: built as a shared library of NCCL's name, which our code finds as it would find the
-// real one. Its ranks are threads of one process, on the fake of CUDA's runtime; it adds, waits on the "GPU"
-// for ranks that do not come, as NCCL's kernels do, and notes every call. Its collectives can be captured;
-// like NCCL's, a communicator's end then waits until no graph holds any more of them.
+// A libnccl without GPUs: a shared library with NCCL's name, which our code loads like the real one. Its
+// ranks are threads of one process on the fake CUDA runtime. It computes sums, waits on the "GPU" for missing
+// ranks, as NCCL's kernels do, and logs every call. Its collectives can be captured; as with NCCL, destroying
+// a communicator then waits until no graph contains them.
 #pragma once
 
 #include <string>
@@ -16,9 +16,9 @@
 
 namespace psring {
 
-// How the test speaks to the library. Names of settings: "version" (NCCL's code), "later_version" (of the
-// second and further processes that ask; 0: the same), "init_hangs", "async_error" (a ncclResult_t that every
-// communicator reports from now on).
+// The test's interface to the library. Settings: "version" (NCCL's code), "later_version" (for the second and
+// later callers; 0: the same), "init_hangs", "async_error" (a ncclResult_t that every communicator reports
+// from now on).
 class FakeNccl {
  public:
   static FakeNccl Load() {
@@ -33,9 +33,9 @@ class FakeNccl {
 
   void Reset() { reset_(); }
   void Set(const char* what, int value) { set_(what, value); }
-  // The calls of a rank, in its order: "init of 2, blocking 0", "all_reduce 100", "broadcast 7, recorded",
-  // "launch of a group of 3", "finalize", "destroy", "abort"; and at its init the variables that begin with
-  // NCCL_: "NCCL_ALGO=Ring".
+  // The calls of a rank in order: "init of 2, blocking 0", "all_reduce 100", "broadcast 7, recorded", "launch
+  // of a group of 3", "finalize", "destroy", "abort"; and at init the variables that begin with NCCL_:
+  // "NCCL_ALGO=Ring".
   std::vector<std::string> Log(int rank) const {
     std::vector<std::string> lines;
     const std::string prefix = absl::StrCat(rank, " ");

@@ -1,5 +1,5 @@
-// What every process group must do, whoever moves the bytes: the checks that the tests of other people's
-// collectives share. Run by each rank; what is wrong comes back as a status, because a rank may be a process.
+// Checks of process groups of any backend. Each rank runs them; they return a status, because a rank may be a
+// process.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@
 
 namespace psring {
 
-// Whole numbers of either sign that every type holds exactly, and whose sums over a few ranks it holds too.
+// Integers that are exact in every type, and whose sums over a few ranks are exact too.
 inline float TestValue(int rank, size_t i) { return float(int((i * 7 + size_t(rank) * 5) % 23) - 11); }
 
 inline float Expected(ReduceOp op, int ranks, size_t i) {

@@ -1,4 +1,4 @@
-// Starts itself under mpirun, as a child with a deadline: MPI's ranks are processes.
+// Starts itself with mpirun as child processes with a deadline, because the ranks of MPI are processes.
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -26,13 +26,13 @@
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
 #include "ring_worker/groups/groups.h"
+#include "tests/eventually.h"
 #include "tests/ring_worker/groups/group_checks.h"
 
 namespace psring {
 namespace {
 
-// --- a rank
-// ---------------------------------------------------------------------------------------------------
+// A rank.
 
 struct Rank {
   Rendezvous& rendezvous;
@@ -55,7 +55,7 @@ absl::Status Collectives(Rank& rank) {
   return CheckCollectives(*group, rank.stream, BackendNamed("mpi"));
 }
 
-// Values whose sums depend on the order in which they are added.
+// Values whose sums depend on the order of addition.
 std::vector<float> Unround(int rank) {
   std::vector<float> values(100003);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -64,8 +64,8 @@ std::vector<float> Unround(int rank) {
   return values;
 }
 
-// Several groups at once, each with an algorithm of its own: which one ran shows in the sum's bits, because a
-// ring adds a chunk's values in another order than a tree.
+// Several groups with different algorithms. The bits of a sum show which algorithm ran, because a ring adds
+// in another order than a tree.
 absl::Status Algorithms(Rank& rank) {
   std::map<std::string, std::vector<float>> sums;
   std::vector<std::pair<std::string, std::unique_ptr<ProcessGroup>>> groups;
@@ -81,15 +81,15 @@ absl::Status Algorithms(Rank& rank) {
     PSRING_RETURN_IF_ERROR(group->AllReduce(span, span, ReduceOp::kSum, rank.stream));
     PSRING_RETURN_IF_ERROR(rank.stream.Synchronize());
   }
-  if (!sums.contains("ring")) return absl::OkStatus();  // MPICH's add in one order
+  if (!sums.contains("ring")) return absl::OkStatus();  // MPICH's algorithms add in the same order
   if (sums["ring"] == sums["recursive-doubling"]) return absl::InternalError("ring added as a tree does");
-  // Cut into segments, it is still the ring's order.
+  // Segments do not change the ring's order.
   if (sums["ring"] != sums["segmented-ring"]) return absl::InternalError("the two rings differ");
   return absl::OkStatus();
 }
 
-// MPICH was told to fail where an algorithm that it is held to does not fit, rather than to take another:
-// recursive halving needs as many elements as there are ranks.
+// MPICH is configured to fail if the requested algorithm is not usable, instead of choosing another one:
+// recursive halving needs as many elements as ranks.
 absl::Status KeepsToItsAlgorithm(Rank& rank) {
   for (const char* name : {"default", "recursive-doubling", "rabenseifner"}) {
     PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group(name));
@@ -98,16 +98,16 @@ absl::Status KeepsToItsAlgorithm(Rank& rank) {
       const absl::Status status = CheckAllReduce(*group, rank.stream, count, DType::kFloat32, ReduceOp::kSum);
       if (fits) PSRING_RETURN_IF_ERROR(status);
       if (!fits && absl::StrContains(status.message(), "algorithm is not usable")) {
-        return absl::FailedPreconditionError("it is held to it");  // no call of this job can be relied on now
+        return absl::FailedPreconditionError("it keeps the algorithm");  // after an error MPI is not usable
       }
     }
   }
-  return absl::InternalError("MPICH took another algorithm");
+  return absl::InternalError("MPICH chose another algorithm");
 }
 
-absl::Status SaysItsTransport(Rank& rank) {
+absl::Status ReportsItsTransport(Rank& rank) {
   PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group("", absl::Seconds(30), "tcp"));
-  if (rank.Group("", absl::Seconds(30), "shm").ok()) return absl::InternalError("tcp passed for shm");
+  if (rank.Group("", absl::Seconds(30), "shm").ok()) return absl::InternalError("shm was accepted over tcp");
   return group->info().transport == "tcp" ? absl::OkStatus() : absl::InternalError(group->info().transport);
 }
 
@@ -118,7 +118,7 @@ absl::Status Parts(Rank& rank) {
     const bool odd = group->rank() % 2 == 1;
     PSRING_ASSIGN_OR_RETURN(const auto part, group->Split(odd ? 1 : 0, -group->rank()));
     PSRING_ASSIGN_OR_RETURN(const auto leaders, group->Split(part->rank() == 0 ? 0 : kNoColor, 0));
-    if ((leaders != nullptr) != (part->rank() == 0)) return absl::InternalError("who leads?");
+    if ((leaders != nullptr) != (part->rank() == 0)) return absl::InternalError("wrong leader");
     if (part->info().algorithm != group->info().algorithm) return absl::InternalError("another algorithm");
     if (part->size() != (group->size() + (odd ? 0 : 1)) / 2) return absl::InternalError("another size");
     PSRING_RETURN_IF_ERROR(CheckAllReduce(*part, rank.stream, 1001, DType::kFloat32, ReduceOp::kSum));
@@ -130,10 +130,15 @@ absl::Status Parts(Rank& rank) {
   return absl::OkStatus();
 }
 
+// Until mpirun kills this rank.
+[[noreturn]] void Hang() {
+  while (true) pause();
+}
+
 absl::Status IsLate(Rank& rank) {
-  PSRING_ASSIGN_OR_RETURN(const auto first, rank.Group());  // which starts MPI, however long that takes
+  PSRING_ASSIGN_OR_RETURN(const auto first, rank.Group());  // starts MPI, which may take long
   PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group("", absl::Seconds(1)));
-  if (group->rank() == 1) absl::SleepFor(absl::Seconds(60));
+  if (group->rank() == 1) Hang();
   return CheckAllReduce(*group, rank.stream, 1000, DType::kFloat32, ReduceOp::kSum);
 }
 
@@ -145,7 +150,7 @@ absl::Status Dies(Rank& rank) {
 
 absl::Status Aborts(Rank& rank) {
   PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group());
-  if (group->rank() == 1) absl::SleepFor(absl::Seconds(60));
+  if (group->rank() == 1) Hang();
   std::latch calling(1);
   std::thread aborter([&] {
     calling.wait();
@@ -157,7 +162,7 @@ absl::Status Aborts(Rank& rank) {
   return status;
 }
 
-// As a trainer does whose data are missing: the others wait in a collective that this rank never enters.
+// Like a trainer without data: the others wait in a collective that this rank never enters.
 absl::Status LeavesWithAnError(Rank& rank) {
   PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group());
   if (group->rank() == 1) return absl::NotFoundError("no data here");
@@ -167,7 +172,7 @@ absl::Status LeavesWithAnError(Rank& rank) {
 const std::map<std::string, absl::Status (*)(Rank&)> kRankBodies = {{"collectives", Collectives},
                                                                     {"algorithms", Algorithms},
                                                                     {"keeps", KeepsToItsAlgorithm},
-                                                                    {"transport", SaysItsTransport},
+                                                                    {"transport", ReportsItsTransport},
                                                                     {"parts", Parts},
                                                                     {"late", IsLate},
                                                                     {"dies", Dies},
@@ -187,16 +192,13 @@ int RankMain(const std::string& body) {
   return status.ok() ? 0 : 1;
 }
 
-// --- the test
-// -------------------------------------------------------------------------------------------------
-
 std::string OwnPath() {
   char path[4096];
   path[std::max<ssize_t>(0, readlink("/proc/self/exe", path, sizeof(path) - 1))] = 0;
   return path;
 }
 
-// Processes that run this program with "--rank".
+// The number of processes that run this program with "--rank".
 int RanksAlive() {
   int count = 0;
   DIR* proc = opendir("/proc");
@@ -218,18 +220,17 @@ class MpiGroupTest : public testing::Test {
     if (!mpi.available) GTEST_SKIP() << "this build has no mpi: " << mpi.missing;
     if (const auto found = FindMpirun({.family = PSRING_TEST_MPI}); !found.ok())
       GTEST_SKIP() << found.status().message();
-    // Open MPI keeps a folder of its own, and does not always take it away.
+    // Open MPI does not always remove its folder.
     std::string name = (std::filesystem::temp_directory_path() / "psring-mpi-XXXXXX").string();
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     folder_ = name;
     setenv("TMPDIR", folder_.c_str(), 1);
   }
   void TearDown() override {
-    const absl::Time deadline = absl::Now() + absl::Seconds(5);
-    while (RanksAlive() > 0 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
-    EXPECT_EQ(RanksAlive(), 0) << "processes are left behind";
+    EXPECT_TRUE(Eventually([] { return RanksAlive() == 0; }, absl::Seconds(10))) << "processes are left";
     unsetenv("TMPDIR");
-    // A process that MPI starts for one that came without mpirun tidies up there for a moment longer.
+    // Without mpirun, MPI starts a process that removes files a moment longer.
+    const absl::Time deadline = absl::Now() + absl::Seconds(5);
     std::error_code busy;
     do {
       std::filesystem::remove_all(folder_, busy);
@@ -265,14 +266,14 @@ class MpiGroupTest : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(MpiGroupTest, EveryCollectiveGivesTheRightValuesForEveryTypeSizeAndOp) {
+TEST_F(MpiGroupTest, EveryCollectiveIsCorrectForEveryTypeSizeAndOp) {
   for (int ranks : {1, 2, 3, 4}) {
     const absl::Status status = Run("collectives", ranks);
     EXPECT_TRUE(status.ok()) << ranks << " ranks: " << status;
   }
 }
 
-TEST_F(MpiGroupTest, GroupsOfOneProcessKeepTheAlgorithmsThatTheyWereMadeWith) {
+TEST_F(MpiGroupTest, GroupsOfOneProcessKeepTheirAlgorithms) {
   if (BackendNamed("mpi").algorithms(Collective::kAllReduce).size() == 1) {
     GTEST_SKIP() << "this MPI does not let an algorithm be chosen";
   }
@@ -280,7 +281,7 @@ TEST_F(MpiGroupTest, GroupsOfOneProcessKeepTheAlgorithmsThatTheyWereMadeWith) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(MpiGroupTest, MpichIsHeldToAnAlgorithmInEveryCall) {
+TEST_F(MpiGroupTest, MpichKeepsTheRequestedAlgorithmInEveryCall) {
   if (PSRING_TEST_MPI != std::string("MPICH")) GTEST_SKIP() << "this is " << PSRING_TEST_MPI;
   setenv("MPIR_CVAR_COLLECTIVE_FALLBACK", "error", 1);
   const absl::Status status = Run("keeps", 4);
@@ -288,23 +289,23 @@ TEST_F(MpiGroupTest, MpichIsHeldToAnAlgorithmInEveryCall) {
   EXPECT_TRUE(absl::StrContains(status.message(), "it is held to it")) << status;
 }
 
-TEST_F(MpiGroupTest, PartsOfAGroupAreCommunicatorsOfTheirOwn) {
+TEST_F(MpiGroupTest, PartsOfAGroupAreSeparateCommunicators) {
   const absl::Status status = Run("parts", 5);
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(MpiGroupTest, ATransportIsTheJobsAndNoOther) {
+TEST_F(MpiGroupTest, TheTransportIsThatOfTheJob) {
   const absl::Status status = Run("transport", 2, "tcp");
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(MpiGroupTest, WithoutMpirunItSaysSo) {
+TEST_F(MpiGroupTest, ReportsThatItWasStartedWithoutMpirun) {
   const absl::Status status = Run("collectives", 2, "auto", /*with_mpirun=*/false);
   EXPECT_TRUE(absl::StrContains(status.message(), "started without mpirun")) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "MPI job of size 1")) << status;
 }
 
-TEST_F(MpiGroupTest, ARankThatDoesNotComeEndsTheJobAtTheDeadlineWithOneLine) {
+TEST_F(MpiGroupTest, AMissingRankEndsTheJobAtTheTimeoutWithOneLine) {
   const absl::Time begin = absl::Now();
   const absl::Status status = Run("late", 2);
   EXPECT_TRUE(absl::StrContains(status.message(), "all_reduce of 1000 float32 elements")) << status;
@@ -312,7 +313,7 @@ TEST_F(MpiGroupTest, ARankThatDoesNotComeEndsTheJobAtTheDeadlineWithOneLine) {
   EXPECT_LT(absl::Now() - begin, absl::Seconds(15));
 }
 
-TEST_F(MpiGroupTest, ARankThatDiesEndsTheJobAtOnce) {
+TEST_F(MpiGroupTest, AKilledRankEndsTheJob) {
   const absl::Time begin = absl::Now();
   EXPECT_FALSE(Run("dies", 3).ok());
   EXPECT_LT(absl::Now() - begin, absl::Seconds(15));

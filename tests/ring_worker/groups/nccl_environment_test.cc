@@ -1,4 +1,4 @@
-// What NCCL is told by environment variables.
+// The environment variables for NCCL.
 #include "ring_worker/groups/nccl_environment.h"
 
 #include <gtest/gtest.h>
@@ -11,28 +11,30 @@
 namespace psring {
 namespace {
 
-std::map<std::string, std::string> Told(const NcclWishes& wishes) {
+std::map<std::string, std::string> VariablesOf(const NcclWishes& wishes) {
   const Variables variables = NcclVariables(wishes);
   return {variables.begin(), variables.end()};
 }
 
 using Map = std::map<std::string, std::string>;
 
-TEST(NcclEnvironment, WhoAsksForNothingIsLeftToTheTuner) { EXPECT_EQ(Told({}), Map()); }
+TEST(NcclEnvironment, DefaultsLeaveTheChoiceToNccl) { EXPECT_EQ(VariablesOf({}), Map()); }
 
-TEST(NcclEnvironment, ARingIsNcclsRing) { EXPECT_EQ(Told({.ring = true}), (Map{{"NCCL_ALGO", "Ring"}})); }
-
-TEST(NcclEnvironment, SocketsAloneMeansNothingFaster) {
-  Map sockets = {
-      {"NCCL_P2P_DISABLE", "1"}, {"NCCL_SHM_DISABLE", "1"}, {"NCCL_IB_DISABLE", "1"}, {"NCCL_NET", "Socket"}};
-  EXPECT_EQ(Told({.sockets = true}), sockets) << "between hosts by whatever interface leads there";
-  sockets["NCCL_SOCKET_IFNAME"] = "=lo";
-  EXPECT_EQ(Told({.sockets = true, .loopback = true}), sockets);
+TEST(NcclEnvironment, RingSelectsNcclsRing) {
+  EXPECT_EQ(VariablesOf({.ring = true}), (Map{{"NCCL_ALGO", "Ring"}}));
 }
 
-TEST(NcclEnvironment, RanksThatShareAGpuAreHostsOfTheirOwnAndTalkOverSockets) {
-  const Map first = Told({.loopback = true, .shares_gpu = true, .rank = 0});
-  const Map second = Told({.loopback = true, .shares_gpu = true, .rank = 1});
+TEST(NcclEnvironment, SocketsDisableFasterTransports) {
+  Map sockets = {
+      {"NCCL_P2P_DISABLE", "1"}, {"NCCL_SHM_DISABLE", "1"}, {"NCCL_IB_DISABLE", "1"}, {"NCCL_NET", "Socket"}};
+  EXPECT_EQ(VariablesOf({.sockets = true}), sockets) << "NCCL chooses the interface between hosts";
+  sockets["NCCL_SOCKET_IFNAME"] = "=lo";
+  EXPECT_EQ(VariablesOf({.sockets = true, .loopback = true}), sockets);
+}
+
+TEST(NcclEnvironment, RanksThatShareAGpuUseDifferentHostIdsAndSockets) {
+  const Map first = VariablesOf({.loopback = true, .shares_gpu = true, .rank = 0});
+  const Map second = VariablesOf({.loopback = true, .shares_gpu = true, .rank = 1});
   EXPECT_NE(first.at("NCCL_HOSTID"), second.at("NCCL_HOSTID"));
   EXPECT_EQ(first.at("NCCL_NET"), "Socket");
   EXPECT_EQ(first.at("NCCL_SOCKET_IFNAME"), "=lo");
@@ -43,7 +45,7 @@ std::string Variable(const char* name) {
   return value != nullptr ? value : "unset";
 }
 
-TEST(NcclEnvironment, VariablesAreAsTheyWereWhenTheLastHasLeft) {
+TEST(NcclEnvironment, VariablesAreRestoredAfterTheLastScope) {
   setenv("NCCL_NET", "IB", 1);
   unsetenv("NCCL_ALGO");
   {
@@ -52,10 +54,10 @@ TEST(NcclEnvironment, VariablesAreAsTheyWereWhenTheLastHasLeft) {
       const ScopedVariables second(Variables{{"NCCL_NET", "Socket"}});
       EXPECT_EQ(Variable("NCCL_NET"), "Socket");
     }
-    EXPECT_EQ(Variable("NCCL_NET"), "Socket") << "the first is still there";
+    EXPECT_EQ(Variable("NCCL_NET"), "Socket") << "the first scope still exists";
     EXPECT_EQ(Variable("NCCL_ALGO"), "Ring");
   }
-  EXPECT_EQ(Variable("NCCL_NET"), "IB") << "what the user had set";
+  EXPECT_EQ(Variable("NCCL_NET"), "IB") << "set by the user";
   EXPECT_EQ(Variable("NCCL_ALGO"), "unset");
   unsetenv("NCCL_NET");
 }

@@ -1,5 +1,5 @@
-// What our NCCL group tells NCCL and when, what it makes of its failures, and that nothing waits for ever; on
-// a libnccl that needs no GPU (fake_nccl.h), with threads as ranks, each on a GPU of the fake's.
+// The calls of our NCCL group, its error handling and its timeouts, on a fake libnccl without GPUs
+// (fake_nccl.h). Ranks are threads, each with a GPU of the fake.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,6 +18,7 @@
 #include "common/devices/make_device.h"
 #include "ring_worker/groups/process_group.h"
 #include "tests/common/cuda/fake_cuda.h"
+#include "tests/eventually.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 #include "tests/ring_worker/groups/fake_nccl.h"
 
@@ -36,7 +37,7 @@ class NcclGroupTest : public testing::Test {
 
   using Body = std::function<absl::Status(ProcessGroup& group, Device& device, Stream& stream)>;
 
-  // What each rank came to, the making of its group included.
+  // The result of each rank, including errors of making its group.
   std::vector<absl::Status> RunRanks(int ranks, const GroupOptions& options, const Body& body,
                                      bool one_gpu = false) {
     TheFakeCuda().devices = ranks;
@@ -84,17 +85,15 @@ class NcclGroupTest : public testing::Test {
     return std::find(log.begin(), log.end(), line) != log.end();
   }
 
-  // Until the rank waits for the others in AddOnes. By one thread.
+  // Waits until the rank waits for the others in AddOnes. For one thread.
   void WaitForCall(int rank) const {
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (!Has(rank, "all_reduce 100") && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
-    EXPECT_TRUE(Has(rank, "all_reduce 100")) << "rank " << rank << " did not call within 20 s";
+    EXPECT_TRUE(Eventually([&] { return Has(rank, "all_reduce 100"); })) << "no call of rank " << rank;
   }
 
   FakeNccl nccl_ = FakeNccl::Load();
 };
 
-TEST_F(NcclGroupTest, CommunicatorsAreMadeWithoutBlockingUsedAndEndedInOrder) {
+TEST_F(NcclGroupTest, CommunicatorsAreInitialisedWithoutBlockingAndDestroyed) {
   for (const absl::Status& status : RunRanks(3, {}, [](auto&group, auto&device, auto&stream) {
          EXPECT_TRUE(group.info().on_gpu);
          EXPECT_EQ(group.info().algorithm, "default");
@@ -108,7 +107,7 @@ TEST_F(NcclGroupTest, CommunicatorsAreMadeWithoutBlockingUsedAndEndedInOrder) {
   }
 }
 
-TEST_F(NcclGroupTest, BucketsThatAreReadyTogetherAreOneLaunch) {
+TEST_F(NcclGroupTest, BucketsReadyTogetherAreOneLaunch) {
   for (const absl::Status& status : RunRanks(2, {}, [](auto&group, auto&device, auto&stream) -> absl::Status {
          std::vector<Buffer> buckets;
          std::vector<Span> spans;
@@ -136,7 +135,7 @@ TEST_F(NcclGroupTest, BucketsThatAreReadyTogetherAreOneLaunch) {
   }
 }
 
-TEST_F(NcclGroupTest, ARankThatDoesNotComeIsAnErrorAtOurDeadlineAndAnAbort) {
+TEST_F(NcclGroupTest, AMissingRankAbortsTheOthersAtTheTimeout) {
   std::latch others_end(2);
   const auto statuses =
       RunRanks(3, {.timeout = absl::Milliseconds(300)}, [&](auto& group, auto& device, auto& stream) {
@@ -155,7 +154,7 @@ TEST_F(NcclGroupTest, ARankThatDoesNotComeIsAnErrorAtOurDeadlineAndAnAbort) {
   }
 }
 
-TEST_F(NcclGroupTest, WhatNcclHearsOfIsAskedForAndEveryRankAborts) {
+TEST_F(NcclGroupTest, EveryRankReportsAsynchronousErrorsAndAborts) {
   const auto statuses = RunRanks(3, {}, [this](auto& group, auto& device, auto& stream) {
     if (group.rank() == 2) {  // as if it had died
       for (const int survivor : {0, 1}) WaitForCall(survivor);
@@ -173,7 +172,7 @@ TEST_F(NcclGroupTest, WhatNcclHearsOfIsAskedForAndEveryRankAborts) {
   }
 }
 
-TEST_F(NcclGroupTest, AnAbortFromAnotherThreadReleasesWhoWaits) {
+TEST_F(NcclGroupTest, AnAbortFromAnotherThreadEndsAWaitingCall) {
   std::latch other_ends(1);
   const auto statuses = RunRanks(2, {}, [&](auto& group, auto& device, auto& stream) {
     if (group.rank() == 1) {
@@ -193,7 +192,7 @@ TEST_F(NcclGroupTest, AnAbortFromAnotherThreadReleasesWhoWaits) {
   EXPECT_TRUE(Has(0, "abort"));
 }
 
-TEST_F(NcclGroupTest, CommunicatorsThatDoNotConnectAreGivenUp) {
+TEST_F(NcclGroupTest, CommunicatorsThatDoNotConnectAreAbortedAtTheTimeout) {
   nccl_.Set("init_hangs", 1);
   for (const absl::Status& status : RunRanks(2, {.timeout = absl::Milliseconds(200)}, AddOnes)) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
@@ -204,7 +203,7 @@ TEST_F(NcclGroupTest, CommunicatorsThatDoNotConnectAreGivenUp) {
   EXPECT_TRUE(Has(0, "abort") && Has(1, "abort"));
 }
 
-TEST_F(NcclGroupTest, AnOlderNcclIsRefusedWithBothVersions) {
+TEST_F(NcclGroupTest, AnOlderNcclIsRejectedWithBothVersions) {
   nccl_.Set("version", 21005);
   for (const absl::Status& status : RunRanks(2, {}, AddOnes)) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -214,7 +213,7 @@ TEST_F(NcclGroupTest, AnOlderNcclIsRefusedWithBothVersions) {
   EXPECT_EQ(nccl_.Log(0), Lines());
 }
 
-TEST_F(NcclGroupTest, RanksWithDifferentVersionsAreToldBoth) {
+TEST_F(NcclGroupTest, RanksWithDifferentVersionsReportBoth) {
   nccl_.Set("version", 29000);
   nccl_.Set("later_version", 29105);
   for (const absl::Status& status : RunRanks(2, {}, AddOnes)) {
@@ -225,7 +224,7 @@ TEST_F(NcclGroupTest, RanksWithDifferentVersionsAreToldBoth) {
   }
 }
 
-TEST_F(NcclGroupTest, ARingAndSocketsAreAskedForWhileTheCommunicatorIsMade) {
+TEST_F(NcclGroupTest, VariablesAreSetOnlyDuringInitialisation) {
   for (const absl::Status& status :
        RunRanks(2, {.algorithm = "ring", .transport = "tcp"}, [](auto&group, auto&device, auto&stream) {
          EXPECT_EQ(group.info().algorithm, "ring");
@@ -240,10 +239,10 @@ TEST_F(NcclGroupTest, ARingAndSocketsAreAskedForWhileTheCommunicatorIsMade) {
       EXPECT_TRUE(Has(rank, variable)) << variable;
     }
   }
-  EXPECT_EQ(getenv("NCCL_ALGO"), nullptr) << "and no longer";
+  EXPECT_EQ(getenv("NCCL_ALGO"), nullptr) << "only during initialisation";
 }
 
-TEST_F(NcclGroupTest, ThreadsOfOneProcessOnOneGpuAreToldWhatToDo) {
+TEST_F(NcclGroupTest, ThreadsOfOneProcessOnOneGpuAreRejectedWithARemedy) {
   for (const absl::Status& status : RunRanks(2, {}, AddOnes, /*one_gpu=*/true)) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_TRUE(absl::StrContains(status.message(), "ranks 0 and 1 are threads of one process on one GPU"));

@@ -1,4 +1,4 @@
-// The product of transports, algorithms, ranks and sizes, with threads as ranks.
+// All combinations of transports, algorithms, ranks and sizes, with threads as ranks.
 #include "ring_worker/groups/process_group.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <latch>
 #include <map>
 #include <memory>
 #include <set>
@@ -21,7 +22,7 @@
 namespace psring {
 namespace {
 
-// Not whole numbers: their sums depend on the order in which they are added.
+// Fractions, whose sums depend on the order of addition.
 float Value(int rank, size_t i) { return 1.0f / float(1 + rank + (i * 2654435761u) % 1000003u); }
 
 std::vector<float> Values(int rank, size_t count) {
@@ -55,7 +56,7 @@ class ProcessGroupTest : public testing::TestWithParam<std::tuple<std::string, s
   }
 };
 
-TEST_P(ProcessGroupTest, AllReduceLeavesTheSumOnEveryRankWithEqualBits) {
+TEST_P(ProcessGroupTest, AllReduceGivesEveryRankTheSameBitsOfTheSum) {
   for (int ranks : {1, 2, 3, 5, 8}) {
     const std::vector<size_t> sizes = {1, 1000, 300007};
     std::vector<std::vector<std::vector<float>>> results(sizes.size(),
@@ -85,9 +86,14 @@ TEST_P(ProcessGroupTest, TheSumHasTheSameBitsOnEveryRun) {
   std::vector<float> first;
   for (int run = 0; run < 5; ++run) {
     std::vector<float> result;
+    std::latch others(3);
     RunRanks(transport(), 4, options(), [&](ProcessGroup& group, Stream& stream) {
-      // Another rank is late each time.
-      if (group.rank() == run % 4) absl::SleepFor(absl::Milliseconds(20));
+      // Another rank is the last one in each run.
+      if (group.rank() == run % 4) {
+        others.wait();
+      } else {
+        others.count_down();
+      }
       std::vector<float> data = Values(group.rank(), count);
       const Span span = {data.data(), count};
       PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
@@ -101,7 +107,7 @@ TEST_P(ProcessGroupTest, TheSumHasTheSameBitsOnEveryRun) {
 }
 
 TEST_P(ProcessGroupTest, TheSegmentSizeDoesNotChangeTheBits) {
-  const size_t count = 20011;  // more than is moved whole
+  const size_t count = 20011;  // more than one segment
   std::vector<float> whole;
   for (size_t segment_bytes : {size_t{1} << 17, size_t{4096}, size_t{100}}) {
     GroupOptions small = options();
@@ -120,7 +126,7 @@ TEST_P(ProcessGroupTest, TheSegmentSizeDoesNotChangeTheBits) {
   }
 }
 
-TEST_P(ProcessGroupTest, ManyCallsInARowNeedNoSynchronisationBetweenThem) {
+TEST_P(ProcessGroupTest, CallsInARowNeedNoSynchronisation) {
   RunRanks(transport(), 3, options(), [&](ProcessGroup& group, Stream& stream) {
     std::vector<std::vector<float>> buffers;
     for (int call = 0; call < 50; ++call) buffers.push_back(Values(group.rank(), 17 * call));
@@ -134,7 +140,7 @@ TEST_P(ProcessGroupTest, ManyCallsInARowNeedNoSynchronisationBetweenThem) {
   });
 }
 
-TEST_P(ProcessGroupTest, PayloadIsExactlyWhatTheScheduleSays) {
+TEST_P(ProcessGroupTest, PayloadIsThatOfTheSchedule) {
   for (int ranks : {1, 2, 3, 4, 7}) {
     for (size_t count : {size_t{0}, size_t{5}, size_t{840}, size_t{100003}}) {
       std::vector<Traffic> traffic(ranks);
@@ -143,7 +149,8 @@ TEST_P(ProcessGroupTest, PayloadIsExactlyWhatTheScheduleSays) {
         const Span span = {data.data(), count};
         PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
         PSRING_RETURN_IF_ERROR(stream.Synchronize());
-        PSRING_RETURN_IF_ERROR(group.Barrier(stream));  // moves nothing; peers have read what we sent
+        PSRING_RETURN_IF_ERROR(
+            group.Barrier(stream));  // moves no payload; afterwards the peers have read everything
         PSRING_RETURN_IF_ERROR(stream.Synchronize());
         traffic[group.rank()] = group.traffic();
         return absl::OkStatus();
@@ -154,8 +161,9 @@ TEST_P(ProcessGroupTest, PayloadIsExactlyWhatTheScheduleSays) {
         sent += traffic[rank].payload_tx_bytes;
         received += traffic[rank].payload_rx_bytes;
         if (options().algorithm == "ring") {
-          // 2(N-1)/N of the buffer, up to the rounding of chunks to whole elements: rank p leaves out chunk
-          // p + 1 of the scatter-reduce and chunk p + 2 of the all-gather, and receives all but p and p + 1.
+          // 2(N-1)/N of the buffer, up to the rounding of chunks to elements: rank p does not send chunk p +
+          // 1 in the scatter-reduce and chunk p + 2 in the all-gather, and receives all chunks except p and p
+          // + 1.
           const auto chunk = [&](int c) { return ChunkBounds(count, ranks, c % ranks).length; };
           const size_t tx = 2 * count - chunk(rank + 1) - chunk(rank + 2);
           const size_t rx = 2 * count - chunk(rank) - chunk(rank + 1);
@@ -176,7 +184,7 @@ TEST_P(ProcessGroupTest, PayloadIsExactlyWhatTheScheduleSays) {
   }
 }
 
-TEST_P(ProcessGroupTest, BroadcastGivesTheRootsValuesToAll) {
+TEST_P(ProcessGroupTest, BroadcastCopiesTheRootsValues) {
   for (int ranks : {1, 2, 3, 8}) {
     RunRanks(transport(), ranks, options(), [&](ProcessGroup& group, Stream& stream) {
       for (size_t count : {size_t{0}, size_t{1}, size_t{300001}}) {
@@ -192,19 +200,25 @@ TEST_P(ProcessGroupTest, BroadcastGivesTheRootsValuesToAll) {
   }
 }
 
-TEST_P(ProcessGroupTest, NobodyLeavesABarrierBeforeAllHaveEntered) {
+TEST_P(ProcessGroupTest, NoRankLeavesABarrierBeforeAllHaveEntered) {
+  constexpr int kRanks = 5;
   std::atomic<int> entered = 0;
-  RunRanks(transport(), 5, options(), [&](ProcessGroup& group, Stream& stream) {
-    absl::SleepFor(absl::Milliseconds(10 * ((group.rank() * 3) % 5)));
-    ++entered;
-    PSRING_RETURN_IF_ERROR(group.Barrier(stream));
-    PSRING_RETURN_IF_ERROR(stream.Synchronize());
-    EXPECT_EQ(entered, 5);
+  RunRanks(transport(), kRanks, options(), [&](ProcessGroup& group, Stream& stream) {
+    for (int round = 0; round < 20; ++round) {
+      // Each rank enters after its left neighbour, and another rank is the first in each round.
+      const int turn = round * kRanks + (group.rank() + round) % kRanks;
+      for (int before = entered; before < turn; before = entered) entered.wait(before);
+      ++entered;
+      entered.notify_all();
+      PSRING_RETURN_IF_ERROR(group.Barrier(stream));
+      PSRING_RETURN_IF_ERROR(stream.Synchronize());
+      EXPECT_GE(entered, (round + 1) * kRanks);
+    }
     return absl::OkStatus();
   });
 }
 
-TEST_P(ProcessGroupTest, WrongArgumentsAreRefusedBeforeAnythingMoves) {
+TEST_P(ProcessGroupTest, InvalidArgumentsAreRejected) {
   RunRanks(transport(), 2, options(), [&](ProcessGroup& group, Stream& stream) {
     std::vector<float> data(8);
     EXPECT_EQ(group.AllReduce({data.data(), 8}, {data.data(), 7}, ReduceOp::kSum, stream).code(),
@@ -215,7 +229,7 @@ TEST_P(ProcessGroupTest, WrongArgumentsAreRefusedBeforeAnythingMoves) {
   });
 }
 
-// Small whole numbers: their sums over 16 ranks are exact in every type.
+// Small integers, whose sums over 16 ranks are exact in every type.
 float Whole(int rank, size_t i) { return static_cast<float>((rank * 3 + i) % 7) - 2; }
 
 float ExpectedOf(ReduceOp op, int ranks, size_t i) {
@@ -259,7 +273,7 @@ class Elements {
   Buffer buffer_;
 };
 
-// Everything that a group offers, on one mesh of `ranks` ranks.
+// Every collective of a group of `ranks` ranks.
 absl::Status UseAll(ProcessGroup& group, Stream& stream, Device& device, DType type, ReduceOp op, bool shared,
                     size_t count) {
   const int ranks = group.size(), me = group.rank();
@@ -283,7 +297,7 @@ absl::Status UseAll(ProcessGroup& group, Stream& stream, Device& device, DType t
     PSRING_RETURN_IF_ERROR(group.ReduceScatter(a.span(0, count * ranks), out.span(at, count), op, stream));
     PSRING_RETURN_IF_ERROR(stream.Synchronize());
     out.Expect(at, count, tolerance, [&](size_t i) { return all(me * count + i); });
-    a.Expect(0, me * count, 0, mine);  // the rest of the input has kept its values
+    a.Expect(0, me * count, 0, mine);  // the rest of the input is unchanged
   }
   for (bool in_place : {false, true}) {
     Elements& in = in_place ? b : a;
@@ -301,19 +315,19 @@ absl::Status UseAll(ProcessGroup& group, Stream& stream, Device& device, DType t
   PSRING_RETURN_IF_ERROR(group.Broadcast(a.span(0, count), root, stream));
   PSRING_RETURN_IF_ERROR(stream.Synchronize());
   a.Expect(0, count, 0, [&](size_t i) { return Whole(root, i); });
-  // Nobody may still be reading what is given back.
+  // Peers may still read the memory before this.
   PSRING_RETURN_IF_ERROR(group.Barrier(stream));
   return stream.Synchronize();
 }
 
-TEST_P(ProcessGroupTest, EveryCollectiveRankCountSizeTypeAndOpGivesExactResults) {
+TEST_P(ProcessGroupTest, EveryCollectiveIsExactForEveryRankCountSizeTypeAndOp) {
   const std::unique_ptr<Device> device = MakeCpuDevice();
   const DType types[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
   const ReduceOp ops[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax};
   for (int ranks = 1; ranks <= 16; ++ranks) {
     SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
     RunRanks(transport(), ranks, options(), [&](ProcessGroup& group, Stream& stream) {
-      int turn = ranks;  // all ranks take the same turns
+      int turn = ranks;  // the same on all ranks
       for (size_t count : {size_t{0}, size_t{1}, size_t{3}, size_t{1000}}) {
         for (DType type : types) {
           const ReduceOp op = ops[turn % 4];
@@ -328,7 +342,7 @@ TEST_P(ProcessGroupTest, EveryCollectiveRankCountSizeTypeAndOpGivesExactResults)
   }
 }
 
-// Rounds of this rank in which it moves anything, and whom it receives from in them.
+// The rounds in which this rank moves data, and the ranks from which it receives in them.
 std::map<int, std::set<int>> RoundsOf(const Schedule& schedule, int rank) {
   std::map<int, std::set<int>> rounds;
   std::vector<Transfer> transfers;
@@ -342,12 +356,12 @@ std::map<int, std::set<int>> RoundsOf(const Schedule& schedule, int rank) {
   return rounds;
 }
 
-TEST_P(ProcessGroupTest, SaysWhenEachRoundWasUnderWay) {
+TEST_P(ProcessGroupTest, RecordsTheTimesOfEachRound) {
   GroupOptions asked = options();
   asked.segment_bytes = 2048;
-  const bool by_host = asked.algorithm == "hierarchical";  // whose rounds depend on who shares a host
+  const bool by_host = asked.algorithm == "hierarchical";  // its rounds depend on the hosts
   for (int ranks : {2, 3}) {
-    for (size_t size : {size_t{1}, size_t{20'003}}) {  // in one piece, and in many
+    for (size_t size : {size_t{1}, size_t{20'003}}) {  // in one segment, and in many
       SCOPED_TRACE(absl::StrCat(ranks, " ranks, ", size, " elements"));
       std::vector<std::vector<RoundTime>> noted(ranks);
       RunRanks(transport(), ranks, asked, [&](ProcessGroup& group, Stream& stream) {
@@ -368,7 +382,7 @@ TEST_P(ProcessGroupTest, SaysWhenEachRoundWasUnderWay) {
       for (int rank = 0; rank < ranks; ++rank) {
         const std::vector<RoundTime>& rounds = noted[rank];
         ASSERT_EQ(rounds.size() % 2, 0u);
-        const size_t each = rounds.size() / 2;  // of two calls
+        const size_t each = rounds.size() / 2;  // two calls
         ASSERT_GT(each, 0u);
         for (size_t i = 0; i < rounds.size(); ++i) {
           EXPECT_LE(rounds[i].begin_ns, rounds[i].end_ns);
@@ -380,7 +394,7 @@ TEST_P(ProcessGroupTest, SaysWhenEachRoundWasUnderWay) {
         }
         EXPECT_GE(rounds[each].begin_ns, rounds[each - 1].end_ns);
         if (by_host) continue;
-        // Those of the schedule, and none is over before its senders have begun it.
+        // The rounds of the schedule. No round ends before its senders have begun it.
         const std::map<int, std::set<int>> expected = RoundsOf(**schedule, rank);
         ASSERT_EQ(each, expected.size());
         size_t i = 0;
@@ -409,7 +423,7 @@ INSTANTIATE_TEST_SUITE_P(All, ProcessGroupTest,
                            return name;
                          });
 
-TEST(MakeScheduledGroupTest, AnUnknownAlgorithmIsRefused) {
+TEST(MakeScheduledGroupTest, AnUnknownAlgorithmIsRejected) {
   GroupOptions options;
   options.algorithm = "mesh";
   EXPECT_EQ(MakeScheduledGroup(std::move(MakeInProcessTransports(1)[0]), options).status().code(),

@@ -14,7 +14,7 @@ Program ProgramOf(const std::string& algorithm, int ranks, int rank, bool whole)
   return MakeProgram(**schedule, rank, whole);
 }
 
-TEST(Program, RanksThatSendToAllBeginWithDifferentOnes) {
+TEST(Program, RanksThatSendToAllBeginWithDifferentPeers) {
   for (const int ranks : {2, 3, 5}) {
     for (const bool whole : {false, true}) {
       const size_t rounds = ProgramOf("direct", ranks, 0, whole).rounds.size();
@@ -32,7 +32,7 @@ TEST(Program, RanksThatSendToAllBeginWithDifferentOnes) {
   }
 }
 
-TEST(Program, WhatGoesToOnePeerGoesInTheOrderOfChunks) {
+TEST(Program, SendsToOnePeerAreInTheOrderOfChunks) {
   for (const char* const algorithm : {"ring", "star", "direct", "halving-doubling", "double-binary-tree"}) {
     for (const int ranks : {2, 3, 6}) {
       for (int rank = 0; rank < ranks; ++rank) {

@@ -15,7 +15,7 @@
 namespace psring {
 namespace {
 
-TEST(RanksOfPart, AreOrderedByKeyThenByTheWholesOrder) {
+TEST(RanksOfPart, AreOrderedByKeyThenByRank) {
   EXPECT_EQ(RanksOfPart({0, 1, 0, 1, 0}, {0, 0, 0, 0, 0}, 0), (std::vector<int>{0, 2, 4}));
   EXPECT_EQ(RanksOfPart({0, 1, 0, 1, 0}, {9, 0, 9, -1, 3}, 0), (std::vector<int>{4, 0, 2}));
   EXPECT_EQ(RanksOfPart({0, 1, 0, 1, 0}, {9, 0, 9, -1, 3}, 1), (std::vector<int>{3, 1}));
@@ -52,7 +52,7 @@ class SplitTest : public testing::TestWithParam<std::tuple<std::string, std::str
     for (std::thread& thread : threads) thread.join();
   }
 
-  // All of a part's ranks add their number in the whole.
+  // The ranks of a part add their ranks in the whole group.
   static absl::Status ExpectSum(ProcessGroup& part, Stream& stream, float mine, float sum) {
     std::vector<float> values(1000, mine);
     const Span span = {values.data(), values.size()};
@@ -65,7 +65,7 @@ class SplitTest : public testing::TestWithParam<std::tuple<std::string, std::str
   const std::unique_ptr<Device> device_ = MakeCpuDevice();
 };
 
-TEST_P(SplitTest, EveryRankFindsItselfAmongThoseOfItsHost) {
+TEST_P(SplitTest, EveryRankIsAmongTheRanksOfItsHost) {
   OnRanks(3, [](ProcessGroup& group, Rendezvous&, Stream&) {
     EXPECT_EQ(group.local_size(), 3);
     EXPECT_EQ(group.local_rank(), group.rank());
@@ -73,10 +73,10 @@ TEST_P(SplitTest, EveryRankFindsItselfAmongThoseOfItsHost) {
   });
 }
 
-TEST_P(SplitTest, PartsWorkSideBySideBesideTheWhole) {
+TEST_P(SplitTest, PartsAndTheWholeGroupWorkConcurrently) {
   OnRanks(5, [](ProcessGroup& group, Rendezvous&, Stream& stream) {
     const float mine = static_cast<float>(group.rank());
-    // Even and odd, the odd backwards.
+    // Even ranks and odd ranks, the odd ones in reverse order.
     PSRING_ASSIGN_OR_RETURN(const auto part,
                             group.Split(group.rank() % 2, group.rank() % 2 == 1 ? -group.rank() : 0));
     EXPECT_EQ(part->size(), group.rank() % 2 == 0 ? 3 : 2);
@@ -107,8 +107,8 @@ TEST_P(SplitTest, ARankMayBeInNoPartAndPartsCanBeSplit) {
   });
 }
 
-// What a hierarchical all-reduce does by hand: add within each node, then over the nodes, then hand back.
-TEST_P(SplitTest, NodesAndTheirLeadersMakeUpAnAllReduceOfAll) {
+// A hierarchical all-reduce: add within each node, then over the nodes, then broadcast within each node.
+TEST_P(SplitTest, NodesAndLeadersTogetherMakeAnAllReduce) {
   OnRanks(6, [](ProcessGroup& group, Rendezvous&, Stream& stream) {
     const int per_node = 2, node = group.rank() / per_node;
     PSRING_ASSIGN_OR_RETURN(const auto within, group.Split(node, 0));
@@ -124,7 +124,7 @@ TEST_P(SplitTest, NodesAndTheirLeadersMakeUpAnAllReduceOfAll) {
   });
 }
 
-TEST_P(SplitTest, AColorBelowZeroIsRefused) {
+TEST_P(SplitTest, ANegativeColorIsRejected) {
   OnRanks(1, [](ProcessGroup& group, Rendezvous&, Stream&) {
     EXPECT_EQ(group.Split(-2, 0).status().code(), absl::StatusCode::kInvalidArgument);
     return absl::OkStatus();
@@ -138,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, SplitTest,
                            return absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param));
                          });
 
-TEST(Split, ARankThatDoesNotComeIsNamed) {
+TEST(Split, AMissingRankIsNamed) {
   const auto store = std::make_shared<FakeStore>();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
@@ -154,7 +154,7 @@ TEST(Split, ARankThatDoesNotComeIsNamed) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(Split, AGroupThatNobodyMetByIsNotSplit) {
+TEST(Split, AGroupWithoutARendezvousCannotBeSplit) {
   RunRanks("in_process", 2, {}, [](ProcessGroup& group, Stream&) {
     EXPECT_EQ(group.Split(0, 0).status().code(), absl::StatusCode::kFailedPrecondition);
     return absl::OkStatus();

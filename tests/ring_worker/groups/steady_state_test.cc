@@ -1,4 +1,4 @@
-// What a collective over shared memory costs besides moving bytes: after the first calls, nothing.
+// After the first calls a collective over shared memory allocates no memory.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -15,8 +15,8 @@ namespace {
 std::atomic<int64_t> allocations = 0;
 }  // namespace
 
-// Every allocation of this program through `new` is counted; containers and std::function have no other way.
-// Not inlined: the compiler would take free() beside new for a mistake.
+// Counts every allocation through `new`, which containers and std::function use. Not inlined, because the
+// compiler would warn about free() of memory from new.
 [[gnu::noinline]] void* operator new(size_t bytes) {
   ++allocations;
   void* memory = std::malloc(bytes);
@@ -37,7 +37,7 @@ int64_t PageFaultsOfThisThread() {
 
 class SteadyStateTest : public testing::TestWithParam<std::tuple<std::string, bool>> {};
 
-TEST_P(SteadyStateTest, CallsAllocateNothingAndTouchNoNewPage) {
+TEST_P(SteadyStateTest, CallsAllocateNoMemoryAndCauseNoPageFaults) {
   const auto [algorithm, shared] = GetParam();
   constexpr int kRanks = 2, kWarmUps = 5, kCalls = 50;
   constexpr size_t kCount = 1 << 20;

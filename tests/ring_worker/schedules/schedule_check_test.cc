@@ -2,63 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <iostream>
-#include <map>
 #include <memory>
-#include <random>
 #include <set>
+#include <string>
+#include <vector>
 
-#include "absl/time/clock.h"
+#include "tests/ring_worker/schedules/schedule_table.h"
 
 namespace psring {
 namespace {
 
-constexpr Collective kCheckedCollectives[] = {Collective::kAllReduce, Collective::kReduceScatter,
-                                              Collective::kAllGather, Collective::kBroadcast};
-
-std::unique_ptr<Schedule> MakeChecked(const std::string& algorithm, Collective collective,
-                                      ScheduleShape shape) {
-  return MakeSchedule(algorithm, collective, shape).value();
-}
-
-// A schedule as a table, so that it can be broken.
-class Table final : public Schedule {
- public:
-  explicit Table(const Schedule& original)
-      : chunks_(original.chunks()), copies_sends_(original.copies_sends()), rounds_(original.ranks()) {
-    for (int rank = 0; rank < original.ranks(); ++rank) {
-      rounds_[rank].resize(original.rounds(rank));
-      for (int round = 0; round < original.rounds(rank); ++round) {
-        original.Round(rank, round, rounds_[rank][round]);
-      }
-    }
-  }
-
-  std::string name() const override { return "table"; }
-  int ranks() const override { return static_cast<int>(rounds_.size()); }
-  int chunks() const override { return chunks_; }
-  int rounds(int rank) const override { return static_cast<int>(rounds_[rank].size()); }
-  void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
-    transfers = rounds_[rank][round];
-  }
-  bool copies_sends() const override { return copies_sends_; }
-
-  std::vector<Transfer>& At(int rank, int round) { return rounds_[rank][round]; }
-  std::vector<std::vector<Transfer>>& Rank(int rank) { return rounds_[rank]; }
-  void set_copies_sends(bool copies) { copies_sends_ = copies; }
-
- private:
-  int chunks_;
-  bool copies_sends_;
-  std::vector<std::vector<std::vector<Transfer>>> rounds_;  // [rank][round]
-};
-
-// ---- every algorithm is proved ----
-
-TEST(CheckScheduleTest, EveryAlgorithmIsProvedForOneTo64Ranks) {
-  const absl::Time begin = absl::Now();
-  int proved = 0;
+TEST(CheckScheduleTest, EveryAlgorithmIsVerifiedFor1To64Ranks) {
+  int verified = 0;
   for (Collective collective : kCheckedCollectives) {
     for (const std::string& algorithm : AlgorithmsFor(collective)) {
       for (int ranks = 1; ranks <= 64; ++ranks) {
@@ -71,18 +26,18 @@ TEST(CheckScheduleTest, EveryAlgorithmIsProvedForOneTo64Ranks) {
             if (ranks % per_node != 0) continue;
             const auto schedule = MakeChecked(algorithm, collective,
                                               {.ranks = ranks, .ranks_per_node = per_node, .root = root});
-            EXPECT_EQ(CheckSchedule(*schedule, collective, root), absl::OkStatus()) << per_node << " a node";
-            ++proved;
+            EXPECT_EQ(CheckSchedule(*schedule, collective, root), absl::OkStatus())
+                << per_node << " ranks per node";
+            ++verified;
           }
         }
       }
     }
   }
-  EXPECT_GT(proved, 21 * 64);
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(60));  // generous: sanitizers, busy machines
+  EXPECT_GT(verified, 21 * 64);
 }
 
-TEST(CheckScheduleTest, MoreRanksThanAWordHasBitsAreProvedToo) {
+TEST(CheckScheduleTest, MoreRanksThanAWordHasBitsAreVerified) {
   for (const char* algorithm : {"ring", "halving-doubling", "double-binary-tree"}) {
     EXPECT_EQ(CheckSchedule(*MakeChecked(algorithm, Collective::kAllReduce, {.ranks = 130}),
                             Collective::kAllReduce),
@@ -90,13 +45,13 @@ TEST(CheckScheduleTest, MoreRanksThanAWordHasBitsAreProvedToo) {
   }
 }
 
-TEST(CheckScheduleTest, OneCollectiveIsNotTakenForAnother) {
+TEST(CheckScheduleTest, AScheduleOfOneCollectiveIsNotAcceptedForAnother) {
   for (const ScheduleRow& row : ScheduleRows()) {
     for (int ranks : {2, 3, 4, 8}) {
       for (Collective made : kCheckedCollectives) {
         const std::unique_ptr<Schedule> schedule = row.make(made, {.ranks = ranks});
         for (Collective wanted : kCheckedCollectives) {
-          // What ends with all of it everywhere is also a reduce-scatter, if it has the chunks.
+          // An all-reduce is also a reduce-scatter if it has as many chunks as ranks.
           if (schedule == nullptr || wanted == made) continue;
           if (made == Collective::kAllReduce && wanted == Collective::kReduceScatter &&
               schedule->chunks() == ranks)
@@ -113,388 +68,7 @@ TEST(CheckScheduleTest, OneCollectiveIsNotTakenForAnother) {
   }
 }
 
-// ---- every mutation is refused, or changes nothing ----
-
-// Runs a schedule on numbers, as a careless transport would that may do whatever the contract lets it:
-// transfers of a round come about in any order, and what is received goes to its place at once, also where
-// the sender of the same memory has not been read yet, unless copies_sends() has set it aside. Independent of
-// the checker.
-class Execution {
- public:
-  Execution(const Schedule& schedule, Collective collective, int root, uint32_t seed)
-      : schedule_(schedule), collective_(collective), root_(root), random_(seed), ranks_(schedule.ranks()) {
-    for (int rank = 0; rank < ranks_; ++rank) {
-      State state;
-      for (int chunk = 0; chunk < schedule.chunks(); ++chunk) {
-        const uint64_t high = random_();
-        state.memory.push_back({high << 32 | random_(), float(int32_t(random_())) / (1 << 20)});
-      }
-      states_.push_back(std::move(state));
-    }
-    for (const State& state : states_) initial_.push_back(state.memory);
-  }
-
-  // Whether it comes to an end, and that is the collective's: the same bits everywhere.
-  bool Succeeds() {
-    for (int rank = 0; rank < ranks_; ++rank) StartRound(rank, 0);
-    while (Step()) {
-    }
-    for (int rank = 0; rank < ranks_; ++rank) {
-      if (states_[rank].round < schedule_.rounds(rank)) return false;  // stuck
-    }
-    return !wrong_size_ && ResultsAreRight();
-  }
-
- private:
-  struct Value {
-    uint64_t exact;  // sums of it tell which contributions are in it, and how often
-    float rounded;   // sums of it tell in which order
-    bool operator==(const Value&) const = default;
-  };
-  struct State {
-    int round = 0;
-    std::vector<Transfer> transfers;
-    std::vector<bool> done;
-    std::vector<Value> memory, before;  // now; when the round began
-  };
-
-  void StartRound(int rank, int round) {
-    State& state = states_[rank];
-    state.round = round;
-    state.transfers.clear();
-    if (round < schedule_.rounds(rank)) schedule_.Round(rank, round, state.transfers);
-    state.done.assign(state.transfers.size(), false);
-    state.before = state.memory;
-  }
-
-  // The send that meets receive `i` of `rank`; -1 if there is none (yet).
-  int Sender(int rank, size_t i) const {
-    const State& state = states_[rank];
-    const Transfer& receive = state.transfers[i];
-    if (receive.peer < 0 || receive.peer >= ranks_) return -1;
-    int before = 0;
-    for (size_t j = 0; j < i; ++j) {
-      before += state.transfers[j].action != Action::kSend && state.transfers[j].peer == receive.peer;
-    }
-    const State& peer = states_[receive.peer];
-    if (peer.round != state.round) return -1;
-    for (size_t j = 0; j < peer.transfers.size(); ++j) {
-      if (peer.transfers[j].action == Action::kSend && peer.transfers[j].peer == rank && before-- == 0) {
-        return static_cast<int>(j);
-      }
-    }
-    return -1;
-  }
-
-  bool MayCome(int rank, size_t i) const {
-    const State& state = states_[rank];
-    const Transfer& t = state.transfers[i];
-    if (t.action == Action::kSend || state.done[i]) return false;
-    for (size_t j = 0; j < i; ++j) {  // in the order listed
-      const Transfer& earlier = state.transfers[j];
-      if (earlier.action != Action::kSend && !state.done[j] &&
-          earlier.first_chunk < t.first_chunk + t.chunk_count &&
-          t.first_chunk < earlier.first_chunk + earlier.chunk_count) {
-        return false;
-      }
-    }
-    return t.peer == rank || Sender(rank, i) >= 0;
-  }
-
-  // One transfer or one beginning of a round, any that may be. False: nothing may.
-  bool Step() {
-    std::vector<std::pair<int, int>> possible;  // rank and transfer; -1: the next round
-    for (int rank = 0; rank < ranks_; ++rank) {
-      const State& state = states_[rank];
-      if (state.round >= schedule_.rounds(rank)) continue;
-      bool finished = true;
-      for (size_t i = 0; i < state.transfers.size(); ++i) {
-        finished = finished && state.done[i];
-        if (MayCome(rank, i)) possible.emplace_back(rank, static_cast<int>(i));
-      }
-      if (finished) possible.emplace_back(rank, -1);
-    }
-    if (possible.empty()) return false;
-    const auto [rank, i] = possible[random_() % possible.size()];
-    if (i < 0) {
-      StartRound(rank, states_[rank].round + 1);
-    } else {
-      Move(rank, i);
-    }
-    return true;
-  }
-
-  void Move(int rank, int i) {
-    State& state = states_[rank];
-    const Transfer& t = state.transfers[i];
-    State& peer = states_[t.peer];
-    state.done[i] = true;
-    int first_sent = t.first_chunk;
-    if (t.peer != rank) {
-      const int send = Sender(rank, i);
-      peer.done[send] = true;
-      first_sent = peer.transfers[send].first_chunk;
-      wrong_size_ = wrong_size_ || peer.transfers[send].chunk_count != t.chunk_count;
-    }
-    const bool set_aside = schedule_.copies_sends() || t.peer == rank;
-    for (int c = 0; c < t.chunk_count && !wrong_size_; ++c) {
-      const Value payload = (set_aside ? peer.before : peer.memory)[first_sent + c];
-      Value& value = state.memory[t.first_chunk + c];
-      value = t.action == Action::kReceive
-                  ? payload
-                  : Value{value.exact + payload.exact, value.rounded + payload.rounded};
-    }
-  }
-
-  bool ResultsAreRight() const {
-    for (int rank = 0; rank < ranks_; ++rank) {
-      for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
-        const Value& value = states_[rank].memory[chunk];
-        if (collective_ == Collective::kReduceScatter && chunk != rank) continue;
-        if (collective_ == Collective::kAllGather && !(value == initial_[chunk][chunk])) return false;
-        if (collective_ == Collective::kBroadcast && !(value == initial_[root_][chunk])) return false;
-        if (collective_ == Collective::kAllGather || collective_ == Collective::kBroadcast) continue;
-        uint64_t sum = 0;
-        for (int from = 0; from < ranks_; ++from) sum += initial_[from][chunk].exact;
-        if (value.exact != sum) return false;
-        if (collective_ == Collective::kAllReduce && !(value == states_[0].memory[chunk])) return false;
-      }
-    }
-    return true;
-  }
-
-  const Schedule& schedule_;
-  const Collective collective_;
-  const int root_;
-  std::mt19937 random_;
-  const int ranks_;
-  bool wrong_size_ = false;
-  std::vector<State> states_;
-  std::vector<std::vector<Value>> initial_;
-};
-
-bool IsEquivalent(const Schedule& schedule, Collective collective, int root) {
-  for (uint32_t seed = 1; seed <= 5; ++seed) {
-    if (!Execution(schedule, collective, root, seed).Succeeds()) return false;
-  }
-  return true;
-}
-
-TEST(ExecutionTest, SeesWhatIsWrongOnItsOwn) {
-  const auto run = [](const Schedule& schedule) { return IsEquivalent(schedule, Collective::kAllReduce, 0); };
-  for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
-    EXPECT_TRUE(run(*MakeChecked(algorithm, Collective::kAllReduce, {.ranks = 5}))) << algorithm;
-  }
-  Table overwriting(*MakeChecked("one-shot", Collective::kAllReduce, {.ranks = 3}));
-  overwriting.set_copies_sends(false);
-  EXPECT_FALSE(run(overwriting));
-  Table other_order(*MakeChecked("one-shot", Collective::kAllReduce, {.ranks = 4}));
-  std::swap(other_order.At(1, 0)[5], other_order.At(1, 0)[6]);
-  EXPECT_FALSE(run(other_order));
-  Table stuck(*MakeChecked("ring", Collective::kAllReduce, {.ranks = 3}));
-  std::swap(stuck.At(1, 0), stuck.At(1, 1));
-  EXPECT_FALSE(run(stuck));
-}
-
-// Calls `check(kind)` on every single mutation of `table`, which is whole again afterwards.
-class Mutator {
- public:
-  Mutator(Table& table, std::function<void(const std::string& kind)> check)
-      : table_(table), check_(std::move(check)) {}
-
-  void All() {
-    for (int rank = 0; rank < table_.ranks(); ++rank) {
-      for (int round = 0; round < table_.rounds(rank); ++round) {
-        for (size_t i = 0; i < table_.At(rank, round).size(); ++i) OfTransfer(rank, round, i);
-        OfOrder(rank, round);
-      }
-      OfRounds(rank);
-    }
-    OfMessages();
-    OfAllRanksRounds();
-  }
-
- private:
-  using List = std::vector<Transfer>;
-
-  void Try(const std::string& kind, List& list, const std::function<void(List&)>& mutate) {
-    const List original = list;
-    mutate(list);
-    if (list != original) check_(kind);
-    list = original;
-  }
-
-  void OfTransfer(int rank, int round, size_t i) {
-    List& list = table_.At(rank, round);
-    const auto attempt = [&](const std::string& kind, const std::function<void(Transfer&)>& mutate) {
-      Try(kind, list, [&](List& l) { mutate(l[i]); });
-    };
-    Try("drop a transfer", list, [&](List& l) { l.erase(l.begin() + i); });
-    Try("duplicate a transfer", list, [&](List& l) { l.insert(l.begin() + i, Transfer(l[i])); });
-    Try("duplicate a transfer", list, [&](List& l) { l.push_back(Transfer(l[i])); });
-    for (int peer = -1; peer <= table_.ranks(); ++peer)
-      attempt("change a peer", [&](Transfer& t) { t.peer = peer; });
-    for (int chunk = -1; chunk <= table_.chunks(); ++chunk) {
-      attempt("change a chunk", [&](Transfer& t) { t.first_chunk = chunk; });
-    }
-    for (int count = -1; count <= table_.chunks() + 1; ++count) {
-      attempt("change a count", [&](Transfer& t) { t.chunk_count = count; });
-    }
-    for (Action action : {Action::kSend, Action::kReceive, Action::kReceiveAdd}) {
-      attempt("change an action", [&](Transfer& t) { t.action = action; });
-    }
-  }
-
-  void OfOrder(int rank, int round) {
-    List& list = table_.At(rank, round);
-    for (size_t i = 0; i < list.size(); ++i) {
-      for (size_t j = 0; j < i; ++j) {
-        const bool receives = list[i].action != Action::kSend && list[j].action != Action::kSend;
-        Try(receives ? "swap two receives of a round" : "swap a send with another transfer of its round",
-            list, [&](List& l) { std::swap(l[i], l[j]); });
-      }
-    }
-  }
-
-  void OfRounds(int rank) {
-    std::vector<List>& rounds = table_.Rank(rank);
-    const std::vector<List> original = rounds;
-    for (size_t a = 0; a < original.size(); ++a) {
-      for (size_t b = 0; b < a; ++b) {
-        std::swap(rounds[a], rounds[b]);
-        if (rounds != original) check_("swap two rounds of one rank");
-        rounds = original;
-      }
-      rounds.erase(rounds.begin() + a);
-      check_(a + 1 == original.size() ? "drop one rank's last round" : "drop a round of one rank");
-      rounds = original;
-      rounds.push_back(original[a]);
-      check_("repeat a round of one rank at its end");
-      rounds = original;
-    }
-  }
-
-  // Both ends of a message alike, so that they still meet.
-  void OfMessages() {
-    for (int rank = 0; rank < table_.ranks(); ++rank) {
-      for (int round = 0; round < table_.rounds(rank); ++round) {
-        std::map<int, int> seen;
-        const size_t size = table_.At(rank, round).size();
-        for (size_t i = 0; i < size; ++i) {
-          const Transfer sent = table_.At(rank, round)[i];
-          if (sent.action != Action::kSend) continue;
-          OfMessage(rank, round, i, sent, seen[sent.peer]++);
-        }
-      }
-    }
-  }
-
-  void OfMessage(int rank, int round, size_t send, const Transfer& sent, int number) {
-    List& from = table_.At(rank, round);
-    List& to = table_.At(sent.peer, round);
-    size_t receive = 0;
-    while (to[receive].action == Action::kSend || to[receive].peer != rank || number-- > 0) ++receive;
-    const List original_from = from, original_to = to;
-    const auto both = [&](const std::string& kind, const std::function<void(List&, size_t)>& mutate) {
-      mutate(from, send);
-      mutate(to, receive);
-      if (from != original_from || to != original_to) check_(kind);
-      from = original_from;
-      to = original_to;
-    };
-    both("drop a message", [](List& l, size_t i) { l.erase(l.begin() + i); });
-    both("send a message twice", [](List& l, size_t i) { l.push_back(Transfer(l[i])); });
-    for (int chunk = 0; chunk < table_.chunks(); ++chunk) {
-      both("send another chunk", [&](List& l, size_t i) { l[i].first_chunk = chunk; });
-    }
-    for (int count = 1; count <= table_.chunks(); ++count) {
-      both("send more or fewer chunks", [&](List& l, size_t i) { l[i].chunk_count = count; });
-    }
-    for (size_t other = 0; other < table_.Rank(rank).size(); ++other) {
-      if (int(other) == round || other >= table_.Rank(sent.peer).size()) continue;
-      List& other_from = table_.At(rank, other);
-      List& other_to = table_.At(sent.peer, other);
-      const List before_from = other_from, before_to = other_to;
-      other_from.push_back(sent);
-      other_to.push_back(to[receive]);
-      both("move a message to another round", [](List& l, size_t i) { l.erase(l.begin() + i); });
-      other_from = before_from;
-      other_to = before_to;
-    }
-  }
-
-  void OfAllRanksRounds() {
-    Table original = table_;
-    const int rounds = table_.rounds(0);
-    for (int a = 0; a < rounds; ++a) {
-      for (int b = 0; b < a; ++b) {
-        for (int rank = 0; rank < table_.ranks(); ++rank) std::swap(table_.At(rank, a), table_.At(rank, b));
-        check_("swap two rounds of all ranks");
-        table_ = original;
-      }
-      for (int rank = 0; rank < table_.ranks(); ++rank)
-        table_.Rank(rank).erase(table_.Rank(rank).begin() + a);
-      check_("drop a round of all ranks");
-      table_ = original;
-      for (int rank = 0; rank < table_.ranks(); ++rank) table_.Rank(rank).push_back(original.Rank(rank)[a]);
-      check_("repeat a round of all ranks");
-      table_ = original;
-    }
-  }
-
-  Table& table_;
-  const std::function<void(const std::string&)> check_;
-};
-
-TEST(CheckScheduleTest, EverySingleMutationIsRefusedAndLocatedUnlessItChangesNothing) {
-  struct Count {
-    int refused = 0, equivalent = 0;
-  };
-  std::map<std::string, Count> counts;
-  for (Collective collective : kCheckedCollectives) {
-    for (const std::string& algorithm : AlgorithmsFor(collective)) {
-      for (int ranks : {2, 3, 4, 5, 8}) {
-        if (ranks == 8 && collective != Collective::kAllReduce) continue;
-        const int root = collective == Collective::kBroadcast ? 1 : 0;
-        const ScheduleShape shape = {.ranks = ranks, .ranks_per_node = ranks % 2 == 0 ? 2 : 1, .root = root};
-        Table table(*MakeChecked(algorithm, collective, shape));
-        Mutator(table, [&](const std::string& kind) {
-          const absl::Status status = CheckSchedule(table, collective, root);
-          if (status.ok()) {
-            ++counts[kind].equivalent;
-            EXPECT_TRUE(IsEquivalent(table, collective, root))
-                << algorithm << " " << Name(collective) << " of " << ranks << ": " << kind;
-            return;
-          }
-          ++counts[kind].refused;
-          for (const char* where : {"rank ", "round", "chunk"}) {
-            EXPECT_NE(status.message().find(where), absl::string_view::npos) << status;
-          }
-        }).All();
-        ASSERT_EQ(CheckSchedule(table, collective, root), absl::OkStatus()) << "the mutator left a trace";
-      }
-    }
-  }
-  // Those change nothing that list what is independent in another order, repeat or widen a gift of what is
-  // there already, move a message to a round in which it is as good, or drop an empty round. No message is
-  // superfluous.
-  const std::set<std::string> may_change_nothing = {
-      "swap two receives of a round",   "swap a send with another transfer of its round",
-      "swap two rounds of all ranks",   "repeat a round of one rank at its end",
-      "repeat a round of all ranks",    "drop one rank's last round",
-      "drop a round of one rank",       "send more or fewer chunks",
-      "move a message to another round"};
-  int refused = 0;
-  for (const auto& [kind, count] : counts) {
-    refused += count.refused;
-    EXPECT_GT(count.refused, 0) << kind;
-    EXPECT_TRUE(count.equivalent == 0 || may_change_nothing.contains(kind)) << kind;
-    std::cout << kind << ": " << count.refused << " refused, " << count.equivalent << " change nothing\n";
-  }
-  EXPECT_GT(refused, 70000);
-}
-
-TEST(CheckScheduleTest, ForgettingToCopySendsIsRefused) {
+TEST(CheckScheduleTest, AMissingCopyOfSendsIsRejected) {
   for (int ranks : {2, 3, 5, 8}) {
     Table broken(*MakeChecked("one-shot", Collective::kAllReduce, {.ranks = ranks}));
     broken.set_copies_sends(false);
@@ -508,8 +82,8 @@ TEST(CheckScheduleTest, ForgettingToCopySendsIsRefused) {
       "receives into chunk 0 from rank 1, which may overwrite it before it is read; copies_sends() is false");
 }
 
-TEST(CheckScheduleTest, SumsInAnotherOrderAreRefused) {
-  // Each rank adds the others' values to its own: right numbers, other bits, from three ranks on.
+TEST(CheckScheduleTest, SumsInDifferentOrdersAreRejected) {
+  // Each rank adds the others' values to its own: with three or more ranks, sums with different bits.
   const auto own_first = [](int ranks) {
     Table table(*MakeChecked("one-shot", Collective::kAllReduce, {.ranks = ranks}));
     for (int rank = 1; rank < ranks; ++rank) {
@@ -521,7 +95,7 @@ TEST(CheckScheduleTest, SumsInAnotherOrderAreRefused) {
     }
     return table;
   };
-  EXPECT_EQ(CheckSchedule(own_first(2), Collective::kAllReduce), absl::OkStatus());  // a + b is b + a
+  EXPECT_EQ(CheckSchedule(own_first(2), Collective::kAllReduce), absl::OkStatus());  // a + b equals b + a
   EXPECT_EQ(CheckSchedule(own_first(3), Collective::kAllReduce).message(),
             "the all_reduce schedule table of 3 ranks is broken: after its last round, 0, rank 2 holds chunk "
             "0 added "
@@ -537,7 +111,7 @@ TEST(CheckScheduleTest, TheErrorNamesRankRoundAndChunk) {
       "rank 2, which sends chunk 3");
 }
 
-TEST(CheckScheduleTest, ACopyBehindAnotherReceiveIntoOneChunkIsRefused) {
+TEST(CheckScheduleTest, ACopyAfterAReceiveIntoTheSameChunkIsRejected) {
   Table broken(*MakeChecked("star", Collective::kAllReduce, {.ranks = 3}));
   broken.At(0, 0)[1].action = Action::kReceive;
   EXPECT_EQ(
@@ -546,7 +120,7 @@ TEST(CheckScheduleTest, ACopyBehindAnotherReceiveIntoOneChunkIsRefused) {
       "which replaces what comes from rank 1 before it");
 }
 
-TEST(CheckScheduleTest, ReceivesThatOverlapInPartAreRefused) {
+TEST(CheckScheduleTest, PartlyOverlappingReceivesAreRejected) {
   Table broken(*MakeChecked("star", Collective::kReduceScatter, {.ranks = 3}));
   broken.At(0, 0)[1].chunk_count = 2;
   broken.At(2, 0)[0].chunk_count = 2;
@@ -556,7 +130,7 @@ TEST(CheckScheduleTest, ReceivesThatOverlapInPartAreRefused) {
             "from rank 2, and chunks 0-2 from rank 1: they overlap, but are not the same");
 }
 
-TEST(CheckScheduleTest, ARankThatIsDoneBeforeItsPeersIsRefused) {
+TEST(CheckScheduleTest, ARankThatEndsBeforeItsPeersIsRejected) {
   Table broken(*MakeChecked("ring", Collective::kAllReduce, {.ranks = 3}));
   broken.Rank(1).pop_back();
   EXPECT_EQ(
@@ -565,7 +139,7 @@ TEST(CheckScheduleTest, ARankThatIsDoneBeforeItsPeersIsRefused) {
       "does not receive it: it is done after 3 rounds");
 }
 
-TEST(CheckScheduleTest, OnlyAddingIsDoneFromTheRankItself) {
+TEST(CheckScheduleTest, ARankMayOnlyAddFromItself) {
   for (Action action : {Action::kSend, Action::kReceive}) {
     Table broken(*MakeChecked("one-shot", Collective::kAllReduce, {.ranks = 2}));
     broken.At(1, 0)[2] = {action, 1, 0, 1};
@@ -575,7 +149,7 @@ TEST(CheckScheduleTest, OnlyAddingIsDoneFromTheRankItself) {
 }
 
 TEST(CheckScheduleTest, ASendIntoALaterRoundOfThePeerIsADeadlock) {
-  // Rank 1 receives one round too late: both would wait for each other.
+  // Rank 1 receives one round too late, so both ranks wait for each other.
   Table broken(*MakeChecked("ring", Collective::kAllReduce, {.ranks = 2}));
   std::swap(broken.At(1, 0), broken.At(1, 1));
   std::swap(broken.At(1, 0)[0], broken.At(1, 1)[0]);

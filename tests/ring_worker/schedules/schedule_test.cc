@@ -60,7 +60,7 @@ TEST(ChunkBoundsTest, HugeBuffersDoNotOverflow) {
   EXPECT_EQ(last.first + last.length, count);
 }
 
-TEST(RingTest, EveryRankSendsOneChunkARoundToTheRightAndReceivesOneFromTheLeft) {
+TEST(RingTest, EveryRankSendsToTheRightAndReceivesFromTheLeftInEachRound) {
   const auto ring = Make("ring", Collective::kAllReduce, {.ranks = 5});
   for (int rank = 0; rank < 5; ++rank) {
     ASSERT_EQ(ring->rounds(rank), 8);
@@ -77,7 +77,7 @@ TEST(RingTest, EveryRankSendsOneChunkARoundToTheRightAndReceivesOneFromTheLeft) 
   }
 }
 
-TEST(RingTest, ARankPassesOnWhatItHasJustReceived) {
+TEST(RingTest, ARankForwardsWhatItHasJustReceived) {
   for (Collective collective : {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather}) {
     const auto ring = Make("ring", collective, {.ranks = 7});
     for (int rank = 0; rank < 7; ++rank) {
@@ -103,7 +103,7 @@ TEST(StarTest, RankZeroAddsInRankOrder) {
                                                          {Action::kReceiveAdd, 3, 0, 1}}));
 }
 
-TEST(DirectTest, AnOwnerAddsToItsOwnValueTheOthersInRankOrder) {
+TEST(DirectTest, AnOwnerAddsTheOthersInRankOrder) {
   const auto direct = Make("direct", Collective::kAllReduce, {.ranks = 4});
   EXPECT_EQ(RoundOf(*direct, 2, 0), (std::vector<Transfer>{{Action::kSend, 3, 3, 1},
                                                            {Action::kSend, 0, 0, 1},
@@ -113,7 +113,7 @@ TEST(DirectTest, AnOwnerAddsToItsOwnValueTheOthersInRankOrder) {
                                                            {Action::kReceiveAdd, 3, 2, 1}}));
 }
 
-TEST(OneShotTest, EveryRankFormsTheSumFromRankZeroToTheLast) {
+TEST(OneShotTest, EveryRankAddsInRankOrder) {
   const auto one_shot = Make("one-shot", Collective::kAllReduce, {.ranks = 3});
   EXPECT_TRUE(one_shot->copies_sends());
   EXPECT_EQ(RoundOf(*one_shot, 0, 0), (std::vector<Transfer>{{Action::kSend, 1, 0, 1},
@@ -127,7 +127,7 @@ TEST(OneShotTest, EveryRankFormsTheSumFromRankZeroToTheLast) {
                                                              {Action::kReceiveAdd, 2, 0, 1}}));
 }
 
-TEST(OneShotTest, EverythingIsOneRound) {
+TEST(OneShotTest, HasOneRound) {
   for (Collective collective : kCollectives) {
     for (int ranks = 2; ranks <= 9; ++ranks) {
       EXPECT_EQ(Make("one-shot", collective, {.ranks = ranks})->rounds(0), 1);
@@ -156,7 +156,7 @@ TEST(DoubleBinaryTreeTest, NoRankButTheRootHasChildrenInBothTrees) {
   }
 }
 
-TEST(DoubleBinaryTreeTest, ATreeIsAsLowAsItCanBe) {
+TEST(DoubleBinaryTreeTest, TheTreesHaveMinimalHeight) {
   for (const auto& [ranks, levels] :
        {std::pair(2, 1), {3, 2}, {4, 2}, {5, 3}, {8, 3}, {9, 4}, {16, 4}, {64, 6}}) {
     EXPECT_EQ(Make("double-binary-tree", Collective::kBroadcast, {.ranks = ranks})->rounds(0), levels);
@@ -164,7 +164,7 @@ TEST(DoubleBinaryTreeTest, ATreeIsAsLowAsItCanBe) {
   }
 }
 
-TEST(HierarchicalTest, WithOneRankANodeItIsTheRingAndWithOneNodeItIsDirect) {
+TEST(HierarchicalTest, WithOneRankPerNodeItIsTheRingAndWithOneNodeItIsDirect) {
   for (int ranks : {2, 5, 8}) {
     for (const auto& [per_node, algorithm] : {std::pair(1, "ring"), {ranks, "direct"}}) {
       const auto hierarchical =
@@ -180,7 +180,7 @@ TEST(HierarchicalTest, WithOneRankANodeItIsTheRingAndWithOneNodeItIsDirect) {
   }
 }
 
-TEST(BytesTest, RingDirectAndHalvingDoublingSendTheLeastThereCanBe) {
+TEST(BytesTest, RingDirectAndHalvingDoublingSendTheMinimum) {
   for (int ranks = 1; ranks <= 64; ++ranks) {
     const size_t count = size_t(ranks) * 120;
     for (const char* algorithm : {"ring", "direct", "halving-doubling"}) {
@@ -197,18 +197,18 @@ TEST(BytesTest, RingDirectAndHalvingDoublingSendTheLeastThereCanBe) {
   }
 }
 
-TEST(BytesTest, HalvingDoublingTakesTwoRoundsARankMoreToFold) {
+TEST(BytesTest, HalvingDoublingNeedsTwoMoreRoundsForOtherNumbersOfRanks) {
   for (const auto& [ranks, rounds] :
        {std::pair(2, 2), {3, 4}, {4, 4}, {5, 6}, {6, 6}, {7, 6}, {8, 6}, {64, 12}}) {
     EXPECT_EQ(Make("halving-doubling", Collective::kAllReduce, {.ranks = ranks})->rounds(0), rounds);
   }
   const auto folded = Make("halving-doubling", Collective::kAllReduce, {.ranks = 5});
-  EXPECT_EQ(ElementsSent(*folded, 0, 400), 400);        // rank 0 gives all it has to rank 1
+  EXPECT_EQ(ElementsSent(*folded, 0, 400), 400);        // rank 0 sends everything to rank 1
   EXPECT_EQ(ElementsSent(*folded, 1, 400), 600 + 400);  // 2 * 3/4, and the result back to rank 0
   EXPECT_EQ(ElementsSent(*folded, 2, 400), 600);
 }
 
-TEST(BytesTest, DoubleBinaryTreeSendsTwiceTheBufferAtMostAndAsMuchAsARingOnAverage) {
+TEST(BytesTest, DoubleBinaryTreeSendsAtMostTwiceTheBufferAndOnAverageLikeARing) {
   for (int ranks = 2; ranks <= 64; ++ranks) {
     const auto trees = Make("double-binary-tree", Collective::kAllReduce, {.ranks = ranks});
     size_t all = 0;
@@ -242,7 +242,7 @@ TEST(BytesTest, HierarchicalSendsAShareOfTheBufferToOtherNodes) {
   }
 }
 
-TEST(ScheduleTest, EveryAlgorithmOffersAllReduceAndMostOfThemAll) {
+TEST(ScheduleTest, EveryAlgorithmOffersAllReduceAndMostOfferAllCollectives) {
   const std::vector<std::string> all = {
       "ring", "star", "direct", "one-shot", "halving-doubling", "double-binary-tree", "hierarchical"};
   const std::vector<std::string> four(all.begin(), all.begin() + 5);
@@ -270,7 +270,7 @@ TEST(ScheduleTest, OnlyOneShotAllReduceReceivesWhereItSends) {
   }
 }
 
-TEST(ScheduleTest, RanksOfOneClassMoveEquallyMuchInEveryRound) {
+TEST(ScheduleTest, RanksOfOneClassMoveTheSameAmountInEveryRound) {
   for (Collective collective : kCollectives) {
     for (const std::string& algorithm : AlgorithmsFor(collective)) {
       for (int ranks = 1; ranks <= 9; ++ranks) {
@@ -299,7 +299,7 @@ TEST(ScheduleTest, RanksOfOneClassMoveEquallyMuchInEveryRound) {
   }
 }
 
-TEST(ScheduleTest, AnUnknownNameIsAnsweredWithThoseThereAre) {
+TEST(ScheduleTest, AnUnknownNameListsTheKnownOnes) {
   const auto schedule = MakeSchedule("rign", Collective::kAllReduce, {.ranks = 4});
   EXPECT_EQ(schedule.status(),
             absl::NotFoundError(
@@ -312,14 +312,14 @@ TEST(ScheduleTest, AnUnknownNameIsAnsweredWithThoseThereAre) {
   for (Collective collective : kCollectives) EXPECT_EQ(ParseCollective(Name(collective)).value(), collective);
 }
 
-TEST(ScheduleTest, ACollectiveThatIsNotOfferedIsAnsweredWithWhoOffersIt) {
+TEST(ScheduleTest, AnUnofferedCollectiveListsTheAlgorithmsThatOfferIt) {
   EXPECT_EQ(
       MakeSchedule("hierarchical", Collective::kAllGather, {.ranks = 4}).status(),
       absl::InvalidArgumentError(
           "hierarchical offers no all_gather; these do: ring, star, direct, one-shot, halving-doubling"));
 }
 
-TEST(ScheduleTest, ShapesThatAreNoneAreRefused) {
+TEST(ScheduleTest, InvalidShapesAreRejected) {
   for (const ScheduleShape& shape : {ScheduleShape{.ranks = 0},
                                      {.ranks = 4, .ranks_per_node = 3},
                                      {.ranks = 4, .ranks_per_node = 0},

@@ -1,5 +1,5 @@
-// Our schedules between GPUs with processes as ranks: forked, each with a part of the memory of one GPU of
-// the fake's (tests/common/cuda/fake_cuda.h), whose handles open in the others.
+// Our schedules between GPUs with forked processes as ranks. Each has a part of the memory of one GPU of the
+// fake CUDA runtime (tests/common/cuda/fake_cuda.h), whose handles the others can open.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -22,7 +22,7 @@
 namespace psring {
 namespace {
 
-// Before anything else: a pointer of another rank is of no use.
+// Before anything else: pointers of other ranks are invalid.
 const bool kOpensElsewhere = TheFakeCuda().opens_elsewhere = true;
 
 constexpr size_t kPart = size_t{32} << 20;
@@ -46,7 +46,7 @@ absl::Status RunRank(int rank, int ranks, const std::string& file, absl::Duratio
   return body(*group, *device, *stream);
 }
 
-// How each rank's process ended: 0 where `body` returned OK, else its signal or code; what was wrong is on
+// How each rank's process ended: 0 if `body` returned OK, otherwise its signal or code. Errors are on
 // standard error.
 std::vector<int> InProcesses(int ranks, absl::Duration timeout, const Body& body) {
   // Made before the fork, so that all have it.
@@ -85,7 +85,7 @@ absl::Status Add(ProcessGroup& group, const Buffer& memory, Stream& stream) {
   return ExpectReduced(values, 0, ReduceOp::kSum, DType::kFloat32, group.size(), "all_reduce");
 }
 
-TEST(CudaIpcProcesses, AddOutOfOneAnothersMemory) {
+TEST(CudaIpcProcesses, AddFromEachOthersMemory) {
   EXPECT_EQ(InProcesses(3, absl::Seconds(30),
                         [](ProcessGroup& group, Device& device, Stream& stream) -> absl::Status {
                           PSRING_ASSIGN_OR_RETURN(const Buffer lent,
@@ -104,7 +104,7 @@ TEST(CudaIpcProcesses, AddOutOfOneAnothersMemory) {
             (std::vector<int>{0, 0, 0}));
 }
 
-TEST(CudaIpcProcesses, OneThatIsKilledIsNamedByTheOthers) {
+TEST(CudaIpcProcesses, AKilledProcessIsNamedByTheOthers) {
   EXPECT_EQ(InProcesses(3, absl::Seconds(30),
                         [](ProcessGroup& group, Device& device, Stream& stream) -> absl::Status {
                           PSRING_ASSIGN_OR_RETURN(const Buffer memory,

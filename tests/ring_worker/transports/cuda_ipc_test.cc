@@ -1,6 +1,6 @@
-// Our schedules between GPUs, with threads as ranks on a fake of CUDA's runtime
-// (tests/common/cuda/fake_cuda.h), whose device memory kills a host that touches it. Ranks are taken for
-// threads of one process, or say that each is a process of its own, and then open one another's handles.
+// Our schedules between GPUs, with threads as ranks on the fake CUDA runtime (tests/common/cuda/fake_cuda.h),
+// whose device memory the host cannot access. Ranks act as threads of one process, or as separate processes
+// that open each other's handles.
 #include "ring_worker/transports/cuda_ipc.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@
 namespace psring {
 namespace {
 
-// Before anything else: a pointer of another rank is of no use.
+// Before anything else: pointers of other ranks are invalid.
 const bool kOpensElsewhere = TheFakeCuda().opens_elsewhere = true;
 
 struct Ranks {
@@ -40,7 +40,7 @@ struct Ranks {
   StreamKind stream = StreamKind::kBackground;
 };
 
-// What a rank works with.
+// A rank.
 struct Here {
   ProcessGroup& group;
   Device& device;
@@ -136,7 +136,7 @@ void RunRanks(const Ranks& ranks, const Body& body) {
 
 class CudaIpc : public testing::Test {
  protected:
-  ~CudaIpc() override { EXPECT_EQ(TheFakeCuda().opened, 0) << "what was opened is closed"; }
+  ~CudaIpc() override { EXPECT_EQ(TheFakeCuda().opened, 0) << "all opened handles are closed"; }
 };
 
 // {ranks are processes, algorithm}
@@ -159,7 +159,7 @@ void ExpectValues(const std::vector<float>& got, size_t first, float slack,
   }
 }
 
-// Every collective of `count` elements a rank, in place and out of place.
+// Every collective of `count` elements per rank, in place and out of place.
 absl::Status UseAll(const Here& here, DType type, ReduceOp op, size_t count, bool registered) {
   ProcessGroup& group = here.group;
   const int ranks = group.size(), me = group.rank();
@@ -206,18 +206,18 @@ absl::Status UseAll(const Here& here, DType type, ReduceOp op, size_t count, boo
   PSRING_RETURN_IF_ERROR(group.Broadcast(a.span(), root, stream));
   ExpectValues(
       a.Values(), 0, 0, [&](size_t i) { return TestValue(root, i); }, what + ", broadcast");
-  // Nobody may still be reading what is given back.
+  // Peers may still read the memory before this.
   PSRING_RETURN_IF_ERROR(group.Barrier(stream));
   return stream.Synchronize();
 }
 
-TEST_P(CudaIpcTest, EveryCollectiveRankCountSizeTypeAndOpGivesExactResults) {
+TEST_P(CudaIpcTest, EveryCollectiveIsExactForEveryRankCountSizeTypeAndOp) {
   const DType types[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
   const ReduceOp ops[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax};
   for (const int count : processes() ? std::vector{3} : std::vector{1, 2, 5}) {
     SCOPED_TRACE(absl::StrCat(count, " ranks"));
     RunRanks(Of(count, /*gpus=*/count % 2 == 0 ? count : 1), [&](const Here& here) {
-      int turn = count;  // all ranks take the same turns
+      int turn = count;  // the same on all ranks
       for (const size_t elements : {size_t{1}, size_t{3}, size_t{1000}}) {
         for (int half = 0; half < 2; ++half) {
           PSRING_RETURN_IF_ERROR(UseAll(here, types[turn % 3], ops[turn % 4], elements, turn % 5 != 0));
@@ -230,13 +230,13 @@ TEST_P(CudaIpcTest, EveryCollectiveRankCountSizeTypeAndOpGivesExactResults) {
   }
 }
 
-TEST_P(CudaIpcTest, LongBuffersGoInSegmentsWithTheSameBits) {
+TEST_P(CudaIpcTest, SegmentsOfLongBuffersGiveTheSameBits) {
   std::map<size_t, std::vector<float>> sums;  // by segment size
   for (const size_t segment_bytes : {size_t{0}, size_t{6000}, size_t{20000}}) {
     Ranks ranks = Of(3, 1);
     ranks.segment_bytes = segment_bytes;
     RunRanks(ranks, [&](const Here& here) {
-      constexpr size_t kCount = 30011;  // more than is moved whole, and divided by nothing
+      constexpr size_t kCount = 30011;  // more than one segment, and prime
       for (const bool registered : {true, false}) {
         OnGpu values(here, DType::kFloat32, kCount, registered);
         values.Fill(0, kCount, [&](size_t i) {
@@ -258,7 +258,7 @@ TEST_P(CudaIpcTest, LongBuffersGoInSegmentsWithTheSameBits) {
   for (const auto& [segment_bytes, sum] : sums) EXPECT_EQ(sum, sums.begin()->second) << segment_bytes;
 }
 
-TEST_P(CudaIpcTest, ManyCallsInARowNeedNoSynchronisationBetweenThem) {
+TEST_P(CudaIpcTest, CallsInARowNeedNoSynchronisation) {
   Ranks ranks = Of(3, 3);
   ranks.stream = processes() ? StreamKind::kCompute : StreamKind::kBackground;
   ranks.segment_bytes = 8192;
@@ -266,7 +266,7 @@ TEST_P(CudaIpcTest, ManyCallsInARowNeedNoSynchronisationBetweenThem) {
     constexpr size_t kCount = 20011;
     OnGpu values(here, DType::kFloat32, kCount, true);
     values.Fill(0, kCount, [&](size_t i) { return TestValue(here.group.rank(), i); });
-    // Each call reads what the one before wrote, and peers may still read that.
+    // Each call reads what the previous one wrote, which peers may still read.
     for (int call = 0; call < 4; ++call) {
       PSRING_RETURN_IF_ERROR(
           here.group.AllReduce(values.span(), values.span(), ReduceOp::kMean, here.stream));
@@ -291,7 +291,7 @@ TEST_F(CudaIpc, CallsOnDifferentStreamsKeepTheirOrder) {
   RunRanks({.count = 2, .processes = true}, [&](const Here& here) {
     const auto other = here.device.NewStream(StreamKind::kBackground, "other");
     constexpr size_t kCount = 40000;
-    OnGpu values(here, DType::kFloat32, kCount, false);  // copied into blocks, which are used again
+    OnGpu values(here, DType::kFloat32, kCount, false);  // copied into blocks, which are reused
     for (int call = 0; call < 8; ++call) {
       Stream& stream = call % 2 == 0 ? here.stream : *other;
       values.Fill(0, kCount, [&](size_t i) { return TestValue(here.group.rank() + call, i); });
@@ -306,7 +306,7 @@ TEST_F(CudaIpc, CallsOnDifferentStreamsKeepTheirOrder) {
   });
 }
 
-TEST_F(CudaIpc, PayloadIsWhatTheScheduleSays) {
+TEST_F(CudaIpc, PayloadIsThatOfTheSchedule) {
   RunRanks({.count = 4}, [&](const Here& here) {
     constexpr size_t kCount = 4 * 30000;
     OnGpu values(here, DType::kFloat32, kCount, true);
@@ -318,7 +318,7 @@ TEST_F(CudaIpc, PayloadIsWhatTheScheduleSays) {
   });
 }
 
-TEST_F(CudaIpc, APeerThatDoesNotComeIsNamedAtTheDeadline) {
+TEST_F(CudaIpc, AMissingPeerIsNamedAtTheTimeout) {
   std::latch others_end(2);
   const auto statuses =
       RunToStatus({.count = 3, .timeout = absl::Milliseconds(300)}, [&](const Here& here) -> absl::Status {
@@ -333,19 +333,23 @@ TEST_F(CudaIpc, APeerThatDoesNotComeIsNamedAtTheDeadline) {
         return here.stream.Synchronize();
       });
   EXPECT_TRUE(absl::StrContains(statuses[2].message(), "for rank 1 to send")) << statuses[2];
-  // Its own deadline may be the first, since rank 2 does not send either.
+  // Its own timeout may be the first, because rank 2 does not send either.
   EXPECT_TRUE(absl::StrContains(statuses[0].message(), "rank 2")) << statuses[0];
 }
 
-TEST_F(CudaIpc, AnAbortReleasesEverybodyAndSaysWhy) {
+TEST_F(CudaIpc, AnAbortEndsAllCallsWithTheReason) {
+  std::latch others_enqueued(2);
   const auto statuses = RunToStatus({.count = 3}, [&](const Here& here) -> absl::Status {
     OnGpu values(here, DType::kFloat32, 1000, true);
     if (here.group.rank() == 1) {
-      absl::SleepFor(absl::Milliseconds(50));
+      others_enqueued.wait();
       here.group.Abort(absl::CancelledError("the user has stopped it"));
       return absl::OkStatus();
     }
-    PSRING_RETURN_IF_ERROR(here.group.AllReduce(values.span(), values.span(), ReduceOp::kSum, here.stream));
+    const absl::Status enqueued =
+        here.group.AllReduce(values.span(), values.span(), ReduceOp::kSum, here.stream);
+    others_enqueued.count_down();
+    PSRING_RETURN_IF_ERROR(enqueued);
     return here.stream.Synchronize();
   });
   for (const int rank : {0, 2}) {
@@ -353,7 +357,7 @@ TEST_F(CudaIpc, AnAbortReleasesEverybodyAndSaysWhy) {
   }
 }
 
-TEST_F(CudaIpc, CallsThatDifferAreToldBoth) {
+TEST_F(CudaIpc, DifferentCallsAreBothReported) {
   const auto statuses = RunToStatus({.count = 2}, [&](const Here& here) -> absl::Status {
     OnGpu values(here, DType::kFloat32, 1000, true);
     const Span part = values.span().Slice(0, here.group.rank() == 0 ? 1000 : 999);
@@ -365,7 +369,7 @@ TEST_F(CudaIpc, CallsThatDifferAreToldBoth) {
       << said;
 }
 
-TEST_F(CudaIpc, AStreamOfTheHostIsRefused) {
+TEST_F(CudaIpc, AHostStreamIsRejected) {
   RunRanks({.count = 2}, [&](const Here& here) -> absl::Status {
     const auto host = MakeCpuDevice()->NewStream(StreamKind::kCompute, "host");
     float value = 1;
@@ -375,7 +379,7 @@ TEST_F(CudaIpc, AStreamOfTheHostIsRefused) {
   });
 }
 
-// What MakeProcessGroup makes of it.
+// What MakeProcessGroup chooses.
 class Choice : public CudaIpc {
  protected:
   std::vector<absl::StatusOr<GroupInfo>> Infos(const std::vector<int>& gpus, const std::string& transport) {
@@ -399,7 +403,7 @@ class Choice : public CudaIpc {
   }
 };
 
-TEST_F(Choice, RanksWithGpusThatReachEachOtherWorkThere) {
+TEST_F(Choice, RanksWithConnectedGpusUseThem) {
   TheFakeCuda().devices = 2;
   for (const char* transport : {"auto", "cuda_ipc"}) {
     for (const auto& info : Infos({0, 1}, transport)) {
@@ -412,7 +416,7 @@ TEST_F(Choice, RanksWithGpusThatReachEachOtherWorkThere) {
   EXPECT_EQ(Infos({0, 0}, "auto")[1]->transport, "cuda_peer on shared GPUs");
 }
 
-TEST_F(Choice, GpusThatDoNotReachEachOtherGoThroughTheHostAndSayWhy) {
+TEST_F(Choice, UnconnectedGpusUseHostMemoryAndReportTheReason) {
   TheFakeCuda().devices = 2;
   TheFakeCuda().peers_reach = false;
   for (const auto& info : Infos({0, 1}, "auto")) {
@@ -427,14 +431,14 @@ TEST_F(Choice, GpusThatDoNotReachEachOtherGoThroughTheHostAndSayWhy) {
   EXPECT_TRUE(absl::StrContains(refused.message(), "has no peer access")) << refused;
 }
 
-TEST_F(Choice, ARankWithoutAGpuTakesAllToTheHost) {
+TEST_F(Choice, AllUseHostMemoryIfOneRankHasNoGpu) {
   const auto infos = Infos({0, -1}, "auto");
   EXPECT_EQ(infos[0]->through_host, "rank 1 has no GPU");
-  EXPECT_EQ(infos[1]->through_host, "") << "it has no GPU to miss";
+  EXPECT_EQ(infos[1]->through_host, "") << "no reason without a GPU";
   EXPECT_EQ(infos[1]->transport, "shm");
 }
 
-TEST_F(Choice, WiresThatAreNamedAreTaken) {
+TEST_F(Choice, RequestedTransportsAreUsed) {
   for (const char* transport : {"tcp", "shm"}) {
     for (const auto& info : Infos({0, 0}, transport)) {
       EXPECT_FALSE(info->on_gpu);
@@ -443,7 +447,7 @@ TEST_F(Choice, WiresThatAreNamedAreTaken) {
   }
 }
 
-TEST_F(CudaIpc, ProcessesWhoseHandlesDoNotOpenGoThroughTheHost) {
+TEST_F(CudaIpc, ProcessesUseHostMemoryIfHandlesCannotBeOpened) {
   TheFakeCuda().handles_open = false;
   const auto store = std::make_shared<FakeStore>();
   std::vector<std::thread> threads;

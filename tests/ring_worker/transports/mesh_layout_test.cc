@@ -1,4 +1,4 @@
-// What all ranks of a mesh conclude from where each of them stands.
+// The layout of a mesh, derived from the hosts of its ranks.
 #include "ring_worker/transports/mesh_layout.h"
 
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 namespace psring {
 namespace {
 
-// Ranks by the node that each stands on.
-MeshLayout Standing(const std::vector<int>& nodes, int cores = 64, bool near = true) {
+// The layout of ranks with these nodes.
+MeshLayout OnNodes(const std::vector<int>& nodes, int cores = 64, bool near = true) {
   std::vector<MeshView> views;
   for (size_t rank = 0; rank < nodes.size(); ++rank) {
     std::vector<bool> shares;
@@ -22,8 +22,8 @@ MeshLayout Standing(const std::vector<int>& nodes, int cores = 64, bool near = t
   return LayoutOf(views);
 }
 
-TEST(MeshLayoutTest, OneRankIsANodeOfItsOwn) {
-  const MeshLayout layout = Standing({0});
+TEST(MeshLayoutTest, OneRankIsOneNode) {
+  const MeshLayout layout = OnNodes({0});
   EXPECT_EQ(layout.ranks_per_node, 1);
   EXPECT_TRUE(layout.all_share);
   EXPECT_FALSE(layout.some_share);
@@ -31,25 +31,25 @@ TEST(MeshLayoutTest, OneRankIsANodeOfItsOwn) {
 
 TEST(MeshLayoutTest, RanksOfOneHostAreOneNode) {
   for (const int ranks : {2, 3, 8, 64}) {
-    const MeshLayout layout = Standing(std::vector<int>(ranks, 0));
+    const MeshLayout layout = OnNodes(std::vector<int>(ranks, 0));
     EXPECT_EQ(layout.ranks_per_node, ranks);
     EXPECT_TRUE(layout.all_share && layout.some_share && layout.all_near);
     EXPECT_FALSE(layout.some_crowded);
   }
 }
 
-TEST(MeshLayoutTest, EqualRunsOfRanksAreNodes) {
-  EXPECT_EQ(Standing({0, 0, 1, 1}).ranks_per_node, 2);
-  EXPECT_EQ(Standing({0, 0, 0, 1, 1, 1, 2, 2, 2}).ranks_per_node, 3);
-  const MeshLayout each_alone = Standing({0, 1, 2});
-  EXPECT_EQ(each_alone.ranks_per_node, 1);
-  EXPECT_FALSE(each_alone.some_share || each_alone.all_share);
+TEST(MeshLayoutTest, ConsecutiveGroupsOfEqualSizeAreNodes) {
+  EXPECT_EQ(OnNodes({0, 0, 1, 1}).ranks_per_node, 2);
+  EXPECT_EQ(OnNodes({0, 0, 0, 1, 1, 1, 2, 2, 2}).ranks_per_node, 3);
+  const MeshLayout separate = OnNodes({0, 1, 2});
+  EXPECT_EQ(separate.ranks_per_node, 1);
+  EXPECT_FALSE(separate.some_share || separate.all_share);
 }
 
-TEST(MeshLayoutTest, RanksThatAreDealtOutOrOfUnequalNumbersAreNotNodes) {
+TEST(MeshLayoutTest, InterleavedOrUnequalGroupsAreNotNodes) {
   for (const std::vector<int>& nodes :
        std::vector<std::vector<int>>{{0, 1, 0, 1}, {0, 0, 1}, {0, 1, 1}, {0, 0, 1, 1, 1}, {0, 1, 1, 0}}) {
-    const MeshLayout layout = Standing(nodes);
+    const MeshLayout layout = OnNodes(nodes);
     EXPECT_EQ(layout.ranks_per_node, 1);
     EXPECT_TRUE(layout.some_share);
     EXPECT_FALSE(layout.all_share);
@@ -57,18 +57,18 @@ TEST(MeshLayoutTest, RanksThatAreDealtOutOrOfUnequalNumbersAreNotNodes) {
 }
 
 TEST(MeshLayoutTest, ANodeWithMoreRanksThanCoresIsCrowded) {
-  EXPECT_FALSE(Standing({0, 0, 1, 1}, /*cores=*/2).some_crowded);
-  EXPECT_TRUE(Standing({0, 0, 0, 1}, /*cores=*/2).some_crowded);
+  EXPECT_FALSE(OnNodes({0, 0, 1, 1}, /*cores=*/2).some_crowded);
+  EXPECT_TRUE(OnNodes({0, 0, 0, 1}, /*cores=*/2).some_crowded);
 }
 
-TEST(MeshLayoutTest, OneConnectionThatLeavesItsHostMakesTheMeshFar) {
+TEST(MeshLayoutTest, OneConnectionBetweenHostsMakesTheMeshFar) {
   std::vector<MeshView> views(3);
   EXPECT_TRUE(LayoutOf(views).all_near);
   views[1].near = false;
   EXPECT_FALSE(LayoutOf(views).all_near);
 }
 
-TEST(MeshLayoutTest, WithinAHostOneSegmentIsInBetweenAndOverALinkSeveralAre) {
+TEST(MeshLayoutTest, OneSegmentIsInFlightWithinAHostAndSeveralBetweenHosts) {
   const TransportTraits shared = TraitsOf({.some_share = true});
   EXPECT_EQ(shared.depth, 1);
   EXPECT_EQ(shared.segment_bytes, kSlotBytes);
@@ -79,7 +79,7 @@ TEST(MeshLayoutTest, WithinAHostOneSegmentIsInBetweenAndOverALinkSeveralAre) {
   EXPECT_GT(TraitsOf({.some_share = true, .all_share = false, .all_near = false}).depth, 1);
 }
 
-TEST(MeshLayoutTest, ATransferFitsIntoItsSlotWhereverSomeShareMemory) {
+TEST(MeshLayoutTest, TransfersFitIntoSlotsIfSomeRanksShareMemory) {
   for (const bool all : {false, true}) {
     for (const bool crowded : {false, true}) {
       const TransportTraits traits =

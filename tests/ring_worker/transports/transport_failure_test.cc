@@ -1,4 +1,4 @@
-// What goes wrong between ranks, and what the others are told.
+// Failures of ranks, and the errors of the others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
@@ -20,6 +20,7 @@
 #include "ring_worker/transports/mesh_layout.h"
 #include "ring_worker/transports/shared_link.h"
 #include "tests/ring_worker/mesh.h"
+#include "tests/waiting_thread.h"
 
 namespace psring {
 namespace {
@@ -38,7 +39,7 @@ class EveryTransportTest : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(All, EveryTransportTest, testing::Values("in_process", "tcp", "shm", "mixed"),
                          [](const auto& info) { return info.param; });
 
-TEST_P(EveryTransportTest, ASilentPeerIsNamedAtTheDeadlineAndHearsOfIt) {
+TEST_P(EveryTransportTest, ASilentPeerIsNamedAtTheTimeoutByAllRanks) {
   auto ranks = MakeTransports(GetParam(), 3);
   std::vector<float> data(4);
   ranks[0]->BeginCall(kCall);
@@ -49,7 +50,7 @@ TEST_P(EveryTransportTest, ASilentPeerIsNamedAtTheDeadlineAndHearsOfIt) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(Text(status), AllOf(HasSubstr("rank 0 waited"), HasSubstr("for rank 2"), HasSubstr("call 0"),
                                   Not(HasSubstr("rank 1"))));
-  // Errors stay, and reach ranks that wait for somebody else.
+  // Errors persist, and reach ranks that wait for other peers.
   EXPECT_EQ(ranks[0]->Wait({}, absl::Seconds(30)), status);
   ranks[1]->BeginCall(kCall);
   ranks[1]->Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {2});
@@ -57,7 +58,7 @@ TEST_P(EveryTransportTest, ASilentPeerIsNamedAtTheDeadlineAndHearsOfIt) {
               AllOf(HasSubstr("rank 0 gave up"), HasSubstr("for rank 2")));
 }
 
-TEST_P(EveryTransportTest, APeerThatLeavesIsNamedAtOnce) {
+TEST_P(EveryTransportTest, APeerThatLeavesIsNamed) {
   auto ranks = MakeTransports(GetParam(), 2);
   std::vector<float> data(4);
   ranks[0]->BeginCall(kCall);
@@ -74,7 +75,7 @@ TEST_P(EveryTransportTest, APeerThatLeavesIsNamedAtOnce) {
   EXPECT_THAT(Text(status), HasSubstr("rank 1 has left"));
 }
 
-TEST_P(EveryTransportTest, APeerMayLeaveOnceItHasDoneItsPart) {
+TEST_P(EveryTransportTest, APeerMayLeaveAfterItsPart) {
   auto ranks = MakeTransports(GetParam(), 3);
   std::vector<float> sent = {1, 2, 3, 4}, got(4), other(4);
   std::latch has_left(1);
@@ -128,14 +129,14 @@ TEST_P(EveryTransportTest, AbortWakesAWaitingRankAndItsPeers) {
   peer.join();
 }
 
-// What each of two ranks says when its call is not the other's.
+// The results of two ranks with different calls.
 std::vector<absl::Status> RunDifferent(const std::string& transport,
                                        const std::function<GroupOptions(int)>& options,
                                        const RankBody& body) {
   return RunRanksToStatus(transport, 2, options, body);
 }
 
-TEST_P(EveryTransportTest, BuffersOfDifferentLengthAreRefusedWithBothLengths) {
+TEST_P(EveryTransportTest, BuffersOfDifferentLengthsAreRejectedWithBothLengths) {
   for (const auto& [a, b] : {std::pair(1000, 1001), std::pair(0, 3), std::pair(1, 500000)}) {
     const auto statuses = RunDifferent(
         GetParam(), [](int) { return GroupOptions{}; },
@@ -154,7 +155,7 @@ TEST_P(EveryTransportTest, BuffersOfDifferentLengthAreRefusedWithBothLengths) {
   }
 }
 
-TEST_P(EveryTransportTest, DifferentAlgorithmsAreRefusedByName) {
+TEST_P(EveryTransportTest, DifferentAlgorithmsAreRejectedByName) {
   const auto statuses = RunDifferent(
       GetParam(),
       [](int rank) {
@@ -173,7 +174,7 @@ TEST_P(EveryTransportTest, DifferentAlgorithmsAreRefusedByName) {
   }
 }
 
-TEST_P(EveryTransportTest, ARankThatMakesAnotherCallIsToldSo) {
+TEST_P(EveryTransportTest, DifferentCallsAreReported) {
   const auto statuses = RunDifferent(
       GetParam(), [](int) { return GroupOptions{}; },
       [](ProcessGroup& group, Stream& stream) {
@@ -186,19 +187,19 @@ TEST_P(EveryTransportTest, ARankThatMakesAnotherCallIsToldSo) {
         return stream.Synchronize();
       });
   for (const absl::Status& status : statuses) {
-    // A sender has done its part of a broadcast once its bytes are on their way, and finds out a call later.
+    // The sender of a broadcast returns when its bytes are sent, and gets the error in its next call.
     EXPECT_THAT(Text(status), AllOf(HasSubstr("ring all_reduce (sum) of 100 float32"),
                                     AnyOf(HasSubstr("broadcast (sum) of 100"), HasSubstr("of 0 float32"))));
   }
 }
 
-TEST_P(EveryTransportTest, TheRestOfTheGroupEndsWhenOneRankHangs) {
+TEST_P(EveryTransportTest, AllRanksReportARankThatHangs) {
   std::latch others_end(3);
   const auto statuses = RunRanksToStatus(
       GetParam(), 4,
       [](int rank) {
         GroupOptions options;
-        // Rank 3 receives from the silent rank; in a real job its deadline would pass first as well.
+        // Rank 3 receives from the silent rank, so its timeout is the first in a real job too.
         options.timeout = absl::Milliseconds(rank == 3 ? 200 : 20000);
         return options;
       },
@@ -216,7 +217,7 @@ TEST_P(EveryTransportTest, TheRestOfTheGroupEndsWhenOneRankHangs) {
   for (int rank : {0, 1, 3}) EXPECT_THAT(Text(statuses[rank]), HasSubstr("rank 2")) << rank;
 }
 
-// A TCP mesh in which some ranks have bare sockets instead of a transport.
+// A TCP mesh in which some ranks have only sockets instead of a transport.
 struct HalfMesh {
   HalfMesh(int size, const std::vector<int>& bare_ranks, const MeshOptions& options = {.transport = "tcp"},
            absl::Duration timeout = absl::Seconds(20))
@@ -241,7 +242,7 @@ struct HalfMesh {
     for (std::thread& thread : threads) thread.join();
   }
 
-  // Offers memory as a whole transport would.
+  // Offers memory as a transport does.
   void Pretend(int rank) {
     const int wake = eventfd(0, EFD_CLOEXEC);
     auto arena = SharedArena::Create(static_cast<int>(bare.size()), wake);
@@ -264,7 +265,7 @@ class MeshTest : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Both, MeshTest, testing::Values("tcp", "shm"),
                          [](const auto& info) { return info.param; });
 
-TEST_P(MeshTest, ADeadRankIsNamedByAllOthersEvenByThoseThatWaitForSomebodyElse) {
+TEST_P(MeshTest, ADeadRankIsNamedEvenByRanksThatWaitForOthers) {
   HalfMesh mesh(4, {2}, {.transport = GetParam()});
   mesh.bare[2].clear();  // as the kernel does when a process is killed
   std::vector<std::thread> threads;
@@ -284,7 +285,7 @@ TEST_P(MeshTest, ADeadRankIsNamedByAllOthersEvenByThoseThatWaitForSomebodyElse) 
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(TcpTransportTest, BytesThatAreNoFrameAreRefusedNamingTheSender) {
+TEST(TcpTransportTest, InvalidFramesAreRejectedWithTheSender) {
   HalfMesh mesh(2, {1});
   const std::string garbage(1000, 'x');
   ASSERT_EQ(send(mesh.bare[1][0].data[0].get(), garbage.data(), garbage.size(), 0), garbage.size());
@@ -296,40 +297,45 @@ TEST(TcpTransportTest, BytesThatAreNoFrameAreRefusedNamingTheSender) {
   EXPECT_THAT(Text(status), AllOf(HasSubstr("rank 1"), HasSubstr("78787878"), HasSubstr("52535032")));
 }
 
-TEST_P(MeshTest, APeerThatNeverReadsIsNamedAtTheDeadline) {
+TEST_P(MeshTest, APeerThatNeverReadsIsNamedAtTheTimeout) {
   HalfMesh mesh(2, {1}, {.transport = GetParam()});
   std::vector<float> data(16 << 10);
   mesh.transports[0]->BeginCall({.elements = data.size(), .operation = "test"});
-  // More than a socket's buffers or the shared slots take.
+  // More than socket buffers or shared slots hold.
   for (int i = 0; i < 256; ++i) mesh.transports[0]->Send(1, {}, {data.data(), data.size()});
   EXPECT_THAT(Text(mesh.transports[0]->Wait({}, absl::Milliseconds(100))),
               HasSubstr("for rank 1 to receive"));
 }
 
-TEST(TcpTransportTest, PayloadThatArrivesInOddPiecesIsAddedWhole) {
+TEST(TcpTransportTest, PayloadInPiecesOfOddLengthIsAdded) {
   HalfMesh source(2, {1}), sink(2, {1});
-  // What one transport says is handed to the other a few bytes at a time.
+  // The bytes of one transport are passed to the other in small pieces, each when the previous one was read.
   std::vector<float> sent = {0.5f, 1.5f, -2.0f, 1e-8f, 3e8f}, got = {1, 1, 1, 1, 1};
   source.transports[0]->BeginCall(kCall);
   source.transports[0]->Send(1, {}, {sent.data(), sent.size()});
   ASSERT_TRUE(source.transports[0]->Wait({}, absl::Seconds(30)).ok());
+  const std::atomic<pid_t> receiver = gettid();
+  std::atomic<bool> received = false;
   std::thread relay([&] {
     char piece[7];
     ssize_t n;
     while ((n = recv(source.bare[1][0].data[0].get(), piece, sizeof piece, 0)) > 0) {
       ASSERT_EQ(send(sink.bare[1][0].data[0].get(), piece, n, 0), n);
-      absl::SleepFor(absl::Milliseconds(2));
+      if (!received) {
+        EXPECT_TRUE(AwaitSleepOf(receiver));
+      }
     }
   });
   sink.transports[0]->BeginCall(kCall);
   sink.transports[0]->Receive({}, {got.data(), got.size()}, ReduceOp::kSum, got.data(), {0, 1});
   EXPECT_EQ(sink.transports[0]->Wait({}, absl::Seconds(30)), absl::OkStatus());
+  received = true;
   source.transports[0].reset();
   relay.join();
   for (size_t i = 0; i < sent.size(); ++i) EXPECT_EQ(got[i], 1 + sent[i]);
 }
 
-TEST(ConnectMeshTest, StrangersOnThePortAreDroppedAndTheRanksStillMeet) {
+TEST(ConnectMeshTest, RanksConnectDespiteOtherConnectionsToThePort) {
   const auto store = std::make_shared<FakeStore>();
   std::unique_ptr<Transport> zero, one;
   std::thread rank_zero([&] {
@@ -343,16 +349,16 @@ TEST(ConnectMeshTest, StrangersOnThePortAreDroppedAndTheRanksStillMeet) {
   int port = 0;
   ASSERT_TRUE(absl::SimpleAtoi(card[0], &port));
   const absl::Time soon = absl::Now() + absl::Seconds(10);
-  std::vector<FileDescriptor> strangers;
-  for (const std::string& words :
+  std::vector<FileDescriptor> others;
+  for (const std::string& bytes :
        {std::string(), std::string("GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything at all\r\n\r\n"),
         std::string("psring01"), std::string(100000, '\0'),
-        // The right form with the wrong token.
+        // A valid format with a wrong token.
         std::string("psring01") + std::string(32, '0') + std::string("\1\0\0\0\2\0\0\0", 8)}) {
-    strangers.push_back(*ConnectTcp("127.0.0.1", port, soon));
-    ASSERT_TRUE(WriteAll(strangers.back().get(), words.data(), words.size(), soon).ok());
+    others.push_back(*ConnectTcp("127.0.0.1", port, soon));
+    ASSERT_TRUE(WriteAll(others.back().get(), bytes.data(), bytes.size(), soon).ok());
   }
-  for (int i = 0; i < 300; ++i) strangers.push_back(*ConnectTcp("127.0.0.1", port, soon));
+  for (int i = 0; i < 300; ++i) others.push_back(*ConnectTcp("127.0.0.1", port, soon));
   auto transport = MakeMeshTransport(rendezvous, {.transport = "tcp"});
   rank_zero.join();
   ASSERT_TRUE(transport.ok()) << transport.status();
@@ -394,7 +400,7 @@ TEST(ConnectMeshTest, ARankThatDoesNotConnectIsNamed) {
   absent.join();
 }
 
-TEST(ConnectMeshTest, AnAddressThatNobodyCouldReachIsRefused) {
+TEST(ConnectMeshTest, AnUnreachableAddressIsRejected) {
   FakeRendezvous rendezvous(std::make_shared<FakeStore>(), 0, 1);
   for (const char* host : {"0.0.0.0", "::", "", "no.such.host.invalid"}) {
     EXPECT_EQ(ConnectMesh(rendezvous, {.bind_host = host}).status().code(),

@@ -235,10 +235,10 @@ TEST_F(RecordedSteps, AndPlainStepsAreEnqueuedBeforeTheHostWaits) {
           // After the first step ranks agree on the order of buckets. While the host waits, it enqueues only
           // the event that it waits for.
           if (++steps > 2) {
-            EXPECT_FALSE(pace.stands_still);
+            EXPECT_FALSE(pace.paused);
             EXPECT_GE(pace.enqueued_at_wait + 2, pace.enqueued) << "step " << step.step;
           }
-          if (steps > 1) pace.stands_still = steps < last_step;
+          if (steps > 1) pace.paused = steps < last_step;
         };
       };
       for (const RankOutcome& outcome : RunRanks(options, alone ? 1 : 3, Data(), watched)) {

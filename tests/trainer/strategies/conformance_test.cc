@@ -4,21 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/trainer/cluster.h"
+#include "tests/trainer/strategies/reference.h"
 
 namespace psring {
 namespace {
-
-const std::vector<std::string> kOptimizers = {"sgd", "momentum", "adam"};
-
-const DataSplits& Data() {
-  static const DataSplits data = SmallData();
-  return data;
-}
 
 // Each strategy on 1 to 4 workers; strategies of one process on 1.
 struct Setting {
@@ -39,26 +36,6 @@ std::vector<Setting> Settings(const std::function<bool(const Setting&)>& wanted)
     }
   }
   return settings;
-}
-
-void ExpectAllOk(const std::vector<RankOutcome>& outcomes) {
-  for (const RankOutcome& outcome : outcomes) ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
-}
-
-// The final weights of `single --micro_batches workers`.
-const std::vector<float>& Reference(const std::string& optimizer, int workers, double clip_norm = 0) {
-  static std::map<std::tuple<std::string, int, double>, std::vector<float>> references;
-  std::vector<float>& weights = references[{optimizer, workers, clip_norm}];
-  if (weights.empty()) {
-    TrainingOptions options = SmallOptions("single");
-    options.clip_norm = clip_norm;
-    options.optimizer = optimizer;
-    options.micro_batches = workers;
-    std::vector<RankOutcome> outcomes = RunRanks(options, 1, Data());
-    ExpectAllOk(outcomes);
-    weights = outcomes[0].weights;
-  }
-  return weights;
 }
 
 class Conformance : public testing::TestWithParam<Setting> {
@@ -82,7 +59,7 @@ TEST_P(SynchronousConformance, ReplicasAreEqualAfterEachStepAndCloseToTheReferen
     TrainingOptions options = SmallOptions(name());
     options.optimizer = optimizer;
     options.check_replicas = true;
-    const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data());
+    const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), ReferenceData());
     ExpectAllOk(outcomes);
     std::set<std::string> hashes;
     for (int rank = 0; rank < workers(); ++rank) {
@@ -110,7 +87,7 @@ std::vector<float> FirstGradient(const std::string& strategy, int workers, int m
   options.lr = kRate;
   options.steps = 1;
   options.micro_batches = micro_batches;
-  const std::vector<RankOutcome> outcomes = RunRanks(options, workers, Data());
+  const std::vector<RankOutcome> outcomes = RunRanks(options, workers, ReferenceData());
   ExpectAllOk(outcomes);
   std::vector<float> gradient = outcomes[0].weights;
   for (float& element : gradient) element = static_cast<float>(-element / kRate);
@@ -133,12 +110,12 @@ TEST_P(SynchronousConformance, AdamMovesElementsLikeTheReference) {
   options.optimizer = "adam";
   options.lr = 1e-3;
   options.steps = 3;
-  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data());
+  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), ReferenceData());
   ExpectAllOk(outcomes);
   TrainingOptions alone = options;
   alone.strategy = "single";
   alone.micro_batches = workers();
-  const std::vector<RankOutcome> reference = RunRanks(alone, 1, Data());
+  const std::vector<RankOutcome> reference = RunRanks(alone, 1, ReferenceData());
   ExpectAllOk(reference);
   const std::vector<float> gradient = FirstGradient("single", 1, workers());
   size_t compared = 0;
@@ -154,14 +131,11 @@ TEST_P(SynchronousConformance, AdamMovesElementsLikeTheReference) {
   EXPECT_GT(compared, gradient.size() / 2);
 }
 
-// Small enough to clip in every step, so that the weights differ from those without it.
-constexpr double kClipNorm = 0.2;
-
 TEST_P(SynchronousConformance, ClippedReplicasAreCloseToTheClippedReference) {
   TrainingOptions options = SmallOptions(name());
   options.optimizer = "sgd";
   options.clip_norm = kClipNorm;
-  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data());
+  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), ReferenceData());
   ExpectAllOk(outcomes);
   const std::vector<float>& clipped = Reference("sgd", workers(), kClipNorm);
   for (const RankOutcome& outcome : outcomes) EXPECT_EQ(outcome.weights, outcomes[0].weights);
@@ -174,10 +148,10 @@ TEST_P(SynchronousConformance, AccumulatedBatchesAreOneStepAndSentOnce) {
   options.optimizer = "sgd";
   options.accumulate = 3;
   options.clip_norm = kClipNorm;
-  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data());
+  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), ReferenceData());
   ExpectAllOk(outcomes);
   options.accumulate = 1;
-  const std::vector<RankOutcome> without = RunRanks(options, workers(), Data());
+  const std::vector<RankOutcome> without = RunRanks(options, workers(), ReferenceData());
   ExpectAllOk(without);
   for (int rank = 0; rank < workers(); ++rank) {
     EXPECT_EQ(outcomes[rank].weights, outcomes[0].weights);
@@ -193,7 +167,7 @@ TEST_P(SynchronousConformance, AccumulatedBatchesAreOneStepAndSentOnce) {
   alone.optimizer = "sgd";
   alone.clip_norm = kClipNorm;
   alone.batch = 3 * workers() * options.batch;
-  const std::vector<RankOutcome> reference = RunRanks(alone, 1, Data());
+  const std::vector<RankOutcome> reference = RunRanks(alone, 1, ReferenceData());
   ExpectAllOk(reference);
   EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-5);
 }
@@ -240,7 +214,7 @@ TEST_P(Conformance, RecordsEveryStep) {
   TrainingOptions options = SmallOptions(name());
   options.steps = 4;
   options.warmup_steps = 2;
-  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data());
+  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), ReferenceData());
   ExpectAllOk(outcomes);
   // Asynchronous workers share the steps: faster ones make more.
   const bool shares = name() == "ps-async";
@@ -295,7 +269,7 @@ uint64_t RingElements(uint64_t count, int n, int rank) {
 }
 
 TEST_P(Conformance, SendsExactlyTheTheoreticalBytes) {
-  const std::vector<RankOutcome> outcomes = RunRanks(SmallOptions(name()), workers(), Data());
+  const std::vector<RankOutcome> outcomes = RunRanks(SmallOptions(name()), workers(), ReferenceData());
   ExpectAllOk(outcomes);
   if (row().needs.process_group && name() != "ring" && name() != "star") {
     // In total, one gradient in each direction for every rank except one.
@@ -338,19 +312,20 @@ TEST_P(Dependence, AFailedRankStopsTheOthers) {
   // With Gloo only neighbours are sure to see a closed connection; the others may wait for their timeout.
   if (name() == "gloo") options.timeout_s = 5;
   const absl::Time begin = absl::Now();
-  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), Data(), [&](Worker& worker) {
-    // Workers of a server wait at the server.
-    if (worker.client != nullptr && worker.rank == failing) {
-      worker.on_step = [client = worker.client](const StepRecord& record) {
-        if (record.step == 2) client->Abort(absl::InternalError("the disk is full"));
-      };
-      return;
-    }
-    // The second barrier comes before step 3.
-    worker.barrier = [calls = 0, fails = worker.rank == failing]() mutable {
-      return fails && ++calls == 2 ? absl::InternalError("the disk is full") : absl::OkStatus();
-    };
-  });
+  const std::vector<RankOutcome> outcomes =
+      RunRanks(options, workers(), ReferenceData(), [&](Worker& worker) {
+        // Workers of a server wait at the server.
+        if (worker.client != nullptr && worker.rank == failing) {
+          worker.on_step = [client = worker.client](const StepRecord& record) {
+            if (record.step == 2) client->Abort(absl::InternalError("the disk is full"));
+          };
+          return;
+        }
+        // The second barrier comes before step 3.
+        worker.barrier = [calls = 0, fails = worker.rank == failing]() mutable {
+          return fails && ++calls == 2 ? absl::InternalError("the disk is full") : absl::OkStatus();
+        };
+      });
   EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
   for (int rank = 0; rank < workers(); ++rank) {
     ASSERT_FALSE(outcomes[rank].result.ok()) << "rank " << rank;
@@ -378,65 +353,15 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Dependence, testing::ValuesIn(Settings([](c
                          })),
                          SettingName);
 
-class DeterministicServer : public testing::TestWithParam<int> {};
-
-TEST_P(DeterministicServer, EqualsTheReferenceBitForBit) {
-  for (const std::string& optimizer : kOptimizers) {
-    for (const std::string schedule : {"pipelined", "serial"}) {
-      TrainingOptions options = SmallOptions("ps-sync");
-      options.optimizer = optimizer;
-      options.deterministic = true;
-      options.ps_schedule = schedule;
-      const std::vector<RankOutcome> outcomes = RunRanks(options, GetParam(), Data());
-      ExpectAllOk(outcomes);
-      EXPECT_EQ(outcomes[0].weights, Reference(optimizer, GetParam())) << optimizer << ", " << schedule;
-    }
-  }
-}
-
-TEST_P(DeterministicServer, EqualsTheReferenceOnSeveralServersAndClippedToo) {
-  for (int servers = 1; servers <= 3; ++servers) {
-    for (const double clip_norm : {0.0, kClipNorm}) {
-      TrainingOptions options = SmallOptions("ps-sync");
-      options.deterministic = true;
-      options.servers = servers;
-      options.clip_norm = clip_norm;
-      const std::vector<RankOutcome> outcomes = RunRanks(options, GetParam(), Data());
-      ExpectAllOk(outcomes);
-      EXPECT_EQ(outcomes[0].weights, Reference("momentum", GetParam(), clip_norm))
-          << servers << " servers, clipped to " << clip_norm;
-    }
-  }
-}
-
-TEST_P(DeterministicServer, EqualsTheReferenceWithAccumulatedAndShortBatches) {
-  for (const double clip_norm : {0.0, kClipNorm}) {
-    TrainingOptions options = SmallOptions("ps-sync");
-    options.deterministic = true;
-    options.clip_norm = clip_norm;
-    options.accumulate = 3;
-    options.drop_last = "false";
-    const std::vector<RankOutcome> outcomes = RunRanks(options, GetParam(), Data());
-    ExpectAllOk(outcomes);
-    options.strategy = "single";
-    options.micro_batches = GetParam();
-    const std::vector<RankOutcome> reference = RunRanks(options, 1, Data());
-    ExpectAllOk(reference);
-    EXPECT_EQ(outcomes[0].weights, reference[0].weights) << "clipped to " << clip_norm;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Workers, DeterministicServer, testing::Range(1, 5));
-
 TEST_P(SynchronousConformance, With16BitsItIsCloseToFloat32AndSendsHalf) {
   if (!row().needs.process_group || workers() == 1) GTEST_SKIP() << "no all-reduce";
   for (const auto& [wire, clip_norm, tolerance] :
        {std::tuple{"bfloat16", 0.0, 5e-3}, {"float16", kClipNorm, 1e-3}}) {
     TrainingOptions options = SmallOptions(name());
     options.clip_norm = clip_norm;
-    const auto full = RunRanks(options, workers(), Data());
+    const auto full = RunRanks(options, workers(), ReferenceData());
     options.wire = wire;
-    const auto half = RunRanks(options, workers(), Data());
+    const auto half = RunRanks(options, workers(), ReferenceData());
     ExpectAllOk(half);
     ExpectAllOk(full);
     for (int rank = 0; rank < workers(); ++rank) {
@@ -448,102 +373,6 @@ TEST_P(SynchronousConformance, With16BitsItIsCloseToFloat32AndSendsHalf) {
     EXPECT_LE(RelativeL2(half[0].weights, full[0].weights), tolerance) << wire;
     EXPECT_NE(half[0].weights, full[0].weights);
   }
-}
-
-TEST(Wire, ShortTrainingWith16BitsIsCloseToFloat32AndSendsHalf) {
-  TrainingOptions options = SmallOptions("ps-sync");
-  options.evaluate = true;
-  options.servers = 2;
-  const auto full = RunRanks(options, 2, Data());
-  ExpectAllOk(full);
-  for (const std::string wire : {"bfloat16", "float16"}) {
-    options.wire = wire;
-    const auto half = RunRanks(options, 2, Data());
-    ExpectAllOk(half);
-    EXPECT_EQ(half[0].weights, half[1].weights);
-    EXPECT_EQ(2 * half[0].steps[5].payload_tx_bytes, full[0].steps[5].payload_tx_bytes);
-    EXPECT_EQ(half[0].steps[5].payload_rx_bytes, full[0].steps[5].payload_rx_bytes);
-    EXPECT_LE(RelativeL2(half[0].weights, full[0].weights), wire == "float16" ? 1e-4 : 1e-3) << wire;
-    EXPECT_NEAR(half[0].result->curve.back().test_accuracy, full[0].result->curve.back().test_accuracy, .02);
-  }
-}
-
-// Combined: bfloat16 activations and wire, accumulation, clipping, a short last batch.
-TEST(BFloat16Training, KeepsReplicasEqualAndEndsCloseToFloat32) {
-  if (BFloat16Support() == BFloat16::kNone) GTEST_SKIP() << "no AVX-512";
-  for (const std::string strategy : {"ring", "ps-sync"}) {
-    for (const bool everything : {false, true}) {
-      TrainingOptions options = SmallOptions(strategy);
-      options.evaluate = true;
-      if (everything) {
-        options.accumulate = 2;
-        options.clip_norm = kClipNorm;
-        options.drop_last = "false";
-      }
-      const auto full = RunRanks(options, 3, Data());
-      options.precision = "bfloat16";
-      if (everything) options.wire = "bfloat16";
-      const auto half = RunRanks(options, 3, Data());
-      ExpectAllOk(full);
-      ExpectAllOk(half);
-      for (const RankOutcome& outcome : half) {
-        EXPECT_EQ(outcome.weights, half[0].weights);
-        EXPECT_EQ(outcome.result->ops, "onednn, bfloat16");
-      }
-      EXPECT_NE(half[0].weights, full[0].weights);
-      EXPECT_LE(RelativeL2(half[0].weights, full[0].weights), .02) << strategy;
-    }
-  }
-}
-
-TEST(Determinism, ResultsDependOnlyOnTheSeed) {
-  for (const auto& [strategy, workers] : {std::pair{"single", 1}, {"ring", 3}, {"star", 3}}) {
-    TrainingOptions options = SmallOptions(strategy);
-    const auto first = RunRanks(options, workers, Data());
-    const auto second = RunRanks(options, workers, Data());
-    options.seed = 2;
-    const auto other = RunRanks(options, workers, Data());
-    ExpectAllOk(first);
-    ExpectAllOk(second);
-    ExpectAllOk(other);
-    EXPECT_EQ(first[0].weights, second[0].weights) << strategy;
-    EXPECT_NE(first[0].weights, other[0].weights) << strategy;
-  }
-}
-
-TEST(Accumulate, AccumulatedBatchesEqualMicroBatches) {
-  TrainingOptions options = SmallOptions("single");
-  options.accumulate = 3;
-  const auto accumulated = RunRanks(options, 1, Data());
-  ExpectAllOk(accumulated);
-  EXPECT_EQ(accumulated[0].weights, Reference("momentum", 3));
-}
-
-TEST(ShortLastBatch, DoesNotDelayAsynchronousWorkers) {
-  const DataSplits data = MakeSyntheticData({.height = 8, .width = 8, .train = 33, .test = 10}, /*seed=*/5);
-  for (const std::string strategy : {"ps-async", "ps-ssp:1", "none"}) {
-    TrainingOptions options = SmallOptions(strategy);
-    options.drop_last = "false";
-    options.accumulate = 2;
-    options.steps = 0;
-    options.epochs = 4;
-    const auto outcomes = RunRanks(options, 3, data);
-    ExpectAllOk(outcomes);
-    size_t steps = 0;
-    for (const RankOutcome& outcome : outcomes) steps += outcome.steps.size();
-    EXPECT_EQ(steps, 3 * 4 * 1) << strategy;
-  }
-}
-
-TEST(None, ReplicasDivergeAndASingleOneEqualsSingle) {
-  const auto drifting = RunRanks(SmallOptions("none"), 2, Data());
-  const auto alone = RunRanks(SmallOptions("none"), 1, Data());
-  const auto single = RunRanks(SmallOptions("single"), 1, Data());
-  ExpectAllOk(drifting);
-  ExpectAllOk(alone);
-  ExpectAllOk(single);
-  EXPECT_NE(drifting[0].weights, drifting[1].weights);
-  EXPECT_EQ(alone[0].weights, single[0].weights);
 }
 
 }  // namespace

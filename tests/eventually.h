@@ -1,3 +1,4 @@
+// For tests that wait for a state of another thread or process.
 #pragma once
 
 #include "absl/time/clock.h"

@@ -1,0 +1,128 @@
+// Trainers and servers as processes, as a launcher starts them.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "common/io/files.h"
+#include "common/measure/records.h"
+#include "common/rendezvous/rendezvous.h"
+#include "tests/eventually.h"
+
+namespace psring {
+
+namespace fs = std::filesystem;
+
+// A child process, with its output in files.
+class Child {
+ public:
+  Child(const std::string& name, const fs::path& dir, std::vector<std::string> arguments,
+        std::vector<std::string> environment)
+      : output_(dir / (name + ".out")), errors_(dir / (name + ".err")) {
+    std::vector<char*> argv, envp;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    for (std::string& variable : environment) envp.push_back(variable.data());
+    envp.push_back(nullptr);
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), 1);
+      dup2(open(errors_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), 2);
+      execve(argv[0], argv.data(), envp.data());
+      _exit(127);
+    }
+  }
+  ~Child() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+
+  // The exit code; 128 + the signal's number; -1 if it still runs after a minute.
+  int Wait() {
+    int status = 0;
+    if (!Eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; })) return -1;
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  void Signal(int signal) { kill(pid_, signal); }
+  std::string output() const { return ReadFile(output_.string()).value_or(""); }
+  std::string errors() const { return ReadFile(errors_.string()).value_or(""); }
+
+ private:
+  const fs::path output_, errors_;
+  pid_t pid_ = 0;
+};
+
+// Waits until the process, started with --progress json, has made a step.
+inline bool MakesSteps(const Child& trainer) {
+  return Eventually([&] { return trainer.output().find("\"step\"") != std::string::npos; });
+}
+
+class TrainerProcess : public testing::Test {
+ protected:
+  TrainerProcess()
+      : dir_(fs::temp_directory_path() /
+             absl::StrCat("psring-trainer-", getpid(), "-",
+                          absl::StrReplaceAll(testing::UnitTest::GetInstance()->current_test_info()->name(),
+                                              {{"/", "-"}}))),
+        store_(*RendezvousServer::Start("127.0.0.1", 0)) {
+    fs::create_directories(dir_);
+  }
+  ~TrainerProcess() override { fs::remove_all(dir_); }
+
+  std::string Rendezvous() const { return absl::StrCat("tcp://127.0.0.1:", store_->port()); }
+
+  std::vector<std::string> Environment(int rank, int world_size) const {
+    return {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
+            absl::StrCat("WORLD_SIZE=", world_size), "PSRING_STORE_HOSTED=1", "OMP_NUM_THREADS=1"};
+  }
+
+  std::unique_ptr<Child> StartTrainer(int rank, int world_size, const std::string& flags) {
+    std::vector<std::string> arguments = {PSRING_TRAINER, "--rendezvous", Rendezvous(), "--record",
+                                          (dir_ / "records").string()};
+    for (const auto flag : absl::StrSplit(flags, ' ')) arguments.emplace_back(flag);
+    return std::make_unique<Child>(absl::StrCat("trainer", rank), dir_, arguments,
+                                   Environment(rank, world_size));
+  }
+  std::unique_ptr<Child> StartServer(int server, int servers, int workers) {
+    return std::make_unique<Child>(
+        absl::StrCat("server", server), dir_,
+        std::vector<std::string>{PSRING_PS_SERVER, "--workers", absl::StrCat(workers), "--server",
+                                 absl::StrCat(server), "--servers", absl::StrCat(servers), "--rendezvous",
+                                 Rendezvous(), "--record", dir_.string()},
+        Environment(0, workers));
+  }
+  // Without a rendezvous.
+  std::unique_ptr<Child> StartAlone(const std::string& flags, std::vector<std::string> environment = {}) {
+    std::vector<std::string> arguments = {PSRING_TRAINER};
+    for (const auto flag : absl::StrSplit(flags, ' ')) arguments.emplace_back(flag);
+    return std::make_unique<Child>("alone", dir_, arguments, environment);
+  }
+
+  RankResult Result(int rank) const {
+    const auto text = ReadFile((dir_ / "records" / absl::StrCat("result-rank", rank, ".json")).string());
+    EXPECT_TRUE(text.ok()) << text.status();
+    const auto result = RankResultFromJson(text.value_or(""));
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.value_or(RankResult());
+  }
+
+  const fs::path dir_;
+  std::unique_ptr<RendezvousServer> store_;
+};
+
+inline constexpr char kShort[] = " --model mlp-small --data synthetic --steps 6 --batch 16 --check_replicas";
+
+}  // namespace psring
