@@ -58,7 +58,9 @@ CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
   return {.scheme = scheme,
           .workers = configuration.workers,
           .place = PlaceOf(configuration.training.server_placement),
-          .pipelined = configuration.training.ps_schedule != "serial",
+          // Clipping: no update before the norm of the whole gradient is known.
+          .pipelined =
+              configuration.training.ps_schedule != "serial" && configuration.training.clip_norm == 0,
           .servers = std::max(1, configuration.servers()),
           .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
 }

@@ -119,7 +119,8 @@ class ParameterServer {
   void ReleaseBarriers();
   // Takes a checkpoint if one is due, then delivers. Without locks.
   void Finish(Replies replies);
-  void Deliver(int worker, Reply reply);
+  void Deliver(int worker, Reply reply);  // serial: once its step allows it
+  void Send(int worker, Reply reply);
   void Count(int worker, const message::Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stats_mutex_);
   // False: the buckets are at different versions at the moment.
   bool TakeCheckpoint(bool finished);

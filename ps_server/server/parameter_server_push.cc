@@ -181,12 +181,13 @@ absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane)
   PSRING_RETURN_IF_ERROR(rounds_->OnPush(worker, bucket, lane, replies));
   WorkerStream& stream = workers_[worker];
   if (!stream.pushes[static_cast<size_t>(bucket)].whole) return absl::OkStatus();  // reset meanwhile
-  // Serial: the answers for this worker's earlier buckets are sent after the last bucket of the step.
+  // Serial and asynchronous: the answers for this worker's earlier buckets are sent after the last bucket of
+  // the step.
   std::vector<Reply> released;
   {
     MutexLock lock(stream.mutex);
     if (++stream.pushes_complete % static_cast<int64_t>(job_.buckets.size()) == 0) {
-      released.swap(stream.held);
+      if (rule_.each_alone()) released.swap(stream.held);
       shard_->EndStep(worker);
     }
   }
