@@ -55,14 +55,14 @@ double ExchangeBytes(const Configuration& configuration, int64_t elements) {
 }
 
 CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
-  return {.scheme = scheme,
-          .workers = configuration.workers,
-          .place = PlaceOf(configuration.training.server_placement),
-          // Clipping: no update before the norm of the whole gradient is known.
-          .pipelined =
-              configuration.training.ps_schedule != "serial" && configuration.training.clip_norm == 0,
-          .servers = std::max(1, configuration.servers()),
-          .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
+  return {
+      .scheme = scheme,
+      .workers = configuration.workers,
+      .place = PlaceOf(configuration.training.server_placement),
+      // Clipping: no update before the norm of the whole gradient is known.
+      .pipelined = configuration.training.ps_schedule != "serial" && configuration.training.clip_norm == 0,
+      .servers = std::max(1, configuration.servers()),
+      .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
 }
 
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {

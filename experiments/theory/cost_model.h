@@ -32,8 +32,8 @@ struct Scheme {
   static const Scheme kNone;
   // One server or several; see ServerPlace.
   static const Scheme kServerSync;
-  // A worker's push and pull while no other worker uses the links: for large gradients, serial 2a + 2M/B + M g,
-  // pipelined 2a + M/B + M g. The mean over workers, so (N-1)/N of it with servers on the workers' hosts.
+  // A worker's push and pull while no other worker uses the links: for large gradients, serial 2a + 2M/B + M
+  // g, pipelined 2a + M/B + M g. The mean over workers, so (N-1)/N of it with servers on the workers' hosts.
   static const Scheme kServerAsync;
   // By a row of ScheduleRows() that has a cost.
   static Scheme AllReduce(const std::string& algorithm);
@@ -74,7 +74,8 @@ std::optional<Scheme> SchemeOf(const StrategyInfo& strategy, const ScheduleTable
 // (machine_profile.h).
 CommTerms TermsOf(const CommPattern& pattern, double bytes);
 
-// Seconds for one exchange of `bytes`; with servers by the law for large gradients. Without bursts and updates.
+// Seconds for one exchange of `bytes`; with servers by the law for large gradients. Without bursts and
+// updates.
 double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wires);
 
 // For the actual buckets, which are all ready at the start. All-reduces: one after another. Servers:

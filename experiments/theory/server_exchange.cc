@@ -179,7 +179,7 @@ class Exchange {
   double now_ = 0, server_free_ = 0;
   Lane push_, pull_;
   std::vector<double> served_, available_;  // by bucket: when it is updated, when its weights may leave
-  double burst_left_[2];           // seconds, of pushes and pulls
+  double burst_left_[2];                    // seconds, of pushes and pulls
 };
 
 }  // namespace

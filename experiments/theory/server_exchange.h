@@ -2,9 +2,10 @@
 //
 // The law for large gradients (cost_model.h) lets pushes and pulls overlap completely, which a finite number
 // of buckets does not: no weights of a bucket can leave before its last gradient has arrived. An exchange is
-// therefore a flow shop with two machines (Johnson 1954, "Optimal two- and three-stage production schedules"):
-// every bucket is pushed, then pulled; each direction carries one bucket at a time, in order. With pushes of
-// p_b and pulls of q_b seconds on independent links, bucket b is pushed at P_b = P_(b-1) + p_b and pulled at
+// therefore a flow shop with two machines (Johnson 1954, "Optimal two- and three-stage production
+// schedules"): every bucket is pushed, then pulled; each direction carries one bucket at a time, in order.
+// With pushes of p_b and pulls of q_b seconds on independent links, bucket b is pushed at P_b = P_(b-1) + p_b
+// and pulled at
 //
 //   pipelined  Q_b = max(P_b, Q_(b-1)) + q_b     K equal buckets: (K+1)/K times one direction
 //   serial     Q_b = max(P_K, Q_(b-1)) + q_b     twice one direction, for any buckets
