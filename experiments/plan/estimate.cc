@@ -37,7 +37,11 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
     // Workers queue at a server even if they do not wait for one another.
     CommPattern pattern = PatternOf(configuration, *scheme);
     if (pattern.scheme == Scheme::kServerAsync) pattern.scheme = Scheme::kServerSync;
-    exchange_s += ExchangeSeconds(pattern, bytes, *probe.link);
+    std::vector<double> buckets;
+    for (const int64_t elements : probe.bucket_elements)
+      buckets.push_back(ExchangeBytes(configuration, elements));
+    exchange_s += buckets.empty() ? ExchangeSeconds(pattern, bytes, *probe.link)
+                                  : ExchangeSeconds(pattern, buckets, *probe.link);
   }
   return probe.step_s * crowding + exchange_s + DelaySeconds(configuration.training, probe);
 }

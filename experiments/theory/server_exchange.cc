@@ -25,6 +25,12 @@ struct Limits {
   bool shared_links = false;    // pushes and pulls use the same direction of a link
 };
 
+// One direction of a link, and the other.
+void AddBoth(Limits& limits, const Load& in) {
+  limits.loads.push_back(in);
+  limits.loads.push_back({in.pull, in.push});
+}
+
 Limits LimitsOf(const CommPattern& pattern, const Wires& wires) {
   const double n = pattern.workers, s = pattern.servers;
   const double link = wires.bytes_per_s > 0 ? 1 / wires.bytes_per_s : 0;
@@ -42,18 +48,18 @@ Limits LimitsOf(const CommPattern& pattern, const Wires& wires) {
   limits.loads = {{n * medium, n * medium}, {n * wires.add_s_per_byte / s / pattern.pushed, 0}};
   switch (pattern.place) {
     case ServerPlace::kRank0:
-      limits.loads.insert(limits.loads.end(), {{(n - 1) * link, 0}, {0, (n - 1) * link}});
+      AddBoth(limits, {(n - 1) * link, 0});
       break;
     case ServerPlace::kDedicated: {
       const double busiest = std::max(1.0, n / s) * link;
-      limits.loads.insert(limits.loads.end(), {{busiest, 0}, {0, busiest}});
+      AddBoth(limits, {busiest, 0});
       break;
     }
     case ServerPlace::kColocated: {
       // A host with both receives pushes for its server and weights for its worker; it sends the reverse.
       const double server = (n - 1) / s * link, worker = (s - 1) / s * link;
-      limits.loads.insert(limits.loads.end(), {{server, worker}, {worker, server}});
-      if (s < n) limits.loads.insert(limits.loads.end(), {{link, 0}, {0, link}});
+      AddBoth(limits, {server, worker});
+      if (s < n) AddBoth(limits, {link, 0});
       limits.shared_links = s > 1;
       break;
     }
