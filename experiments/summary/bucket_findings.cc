@@ -10,9 +10,9 @@
 namespace psring {
 namespace {
 
-constexpr double kNotable = 0.05;
+constexpr double kLeastDifference = 0.05;
 
-bool Differ(double seconds, double law) { return std::abs(seconds - law) > kNotable * law; }
+bool Differ(double seconds, double law) { return std::abs(seconds - law) > kLeastDifference * law; }
 
 }  // namespace
 
