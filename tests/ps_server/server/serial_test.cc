@@ -14,7 +14,7 @@
 namespace psring {
 namespace {
 
-constexpr size_t kCount = 10;  // elements of a bucket
+constexpr size_t kInBucket = 10;  // elements of a bucket
 
 // The buckets of the answers that a worker has got.
 class Answered : public ReplySink {
@@ -40,7 +40,7 @@ class Answered : public ReplySink {
 class SerialTest : public ::testing::Test {
  protected:
   void Begin(const std::string& consistency, bool serial = true) {
-    job_ = MakeJob(2, {kCount, kCount});
+    job_ = MakeJob(2, {kInBucket, kInBucket});
     job_.consistency = consistency;
     job_.serial = serial;
     server_ = std::make_unique<ParameterServer>(*device_, ServerOptions{.workers = 2});
@@ -48,7 +48,7 @@ class SerialTest : public ::testing::Test {
     for (const int worker : {0, 1}) {
       ASSERT_EQ(Join(worker, /*again=*/false), absl::OkStatus());
     }
-    const std::vector<float> initial(kCount, 1);
+    const std::vector<float> initial(kInBucket, 1);
     for (const int bucket : {0, 1}) Send(0, message::InitialWeights{.bucket = bucket}, initial);
   }
   absl::Status Join(int worker, bool again) {
@@ -60,7 +60,7 @@ class SerialTest : public ::testing::Test {
     Send(worker,
          message::Gradient{
              .bucket = bucket, .step = step, .samples = 1, .incarnation = server_->incarnation()},
-         std::vector<float>(kCount, 1));
+         std::vector<float>(kInBucket, 1));
   }
   void Send(int worker, const message::ToServer& message, const std::vector<float>& values) {
     const Bytes bytes = std::as_bytes(std::span(values));
