@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Compares measured exchanges with parameter servers with the theory of the actual buckets and with the simulator.
 
-    experiments/benchmarks/theory_check.py [--psring build/release/bin/psring] [--cases serial] [--link 200mbit] [--realtime]
+    experiments/benchmarks/theory_check.py [--psring build/release/bin/psring] [--cases serial] [--link 100mbit] [--realtime]
                                            [--align_steps] [--out experiments/results/theory_check.md]
 
-The workload has equal buckets, 6 MB in all, and computes for 2 ms, so a step is one exchange; the last case replays ResNet-50
+The workload has equal buckets, 3 MB in all, and computes for 2 ms, so a step is one exchange; the last case replays ResNet-50
 at 1 Gbit/s. `psring compare --predict` runs, derives and simulates every row. Exchange: communication less waiting for other
 workers, against theory; step: against the simulator. Workers begin their steps as they come, or together with --align_steps.
 
-At 200 Mbit/s two cores are enough for four workers and four servers. With --realtime, rows count although other programs used
+At 100 Mbit/s two cores are enough for four workers and four servers. With --realtime, rows count although other programs used
 the processors; they are marked ~. Exit code 1 if a row is more than 5% from theory or from the simulator, or a run is not
 valid. Requires network namespaces (./run doctor).
 """
@@ -20,7 +20,7 @@ import tempfile
 import runs
 
 TOLERANCE = .05
-MEGABYTES = 6
+MEGABYTES = 3
 MOST_FOREIGN_PCT = 25
 MOST_TRIES = 3
 
@@ -41,7 +41,7 @@ CASES = [
 HEAD = """# Theory of the actual buckets beside measurement
 
 One exchange with synchronous parameter servers: theory for the list of buckets
-([derivation](../theory/server_exchange.h)), and the simulator's step. Equal buckets, 6 MB in all, unless a row says ResNet-50.
+([derivation](../theory/server_exchange.h)), and the simulator's step. Equal buckets, 3 MB in all, unless a row says ResNet-50.
 
     """
 
@@ -65,6 +65,8 @@ def measure(options, folder, case):
     rows = []
     for row in runs.read_json(out, "summary.json"):
         figures, prediction = row["figures"], row.get("prediction", {})
+        if figures["strategy"] != "ps-sync":
+            continue
         if "step_ms" not in prediction:
             sys.exit(f"{name_of(case)}: not simulated: {figures['note']}")
         shared = options.realtime and figures["foreign_cpu_pct"] > MOST_FOREIGN_PCT
@@ -101,7 +103,7 @@ def report(rows):
 def main():
     parser = runs.virtual_cluster_flags(__doc__)
     parser.add_argument("--cases", default="", help="only cases whose name (schedule, placement, buckets) contains this")
-    parser.add_argument("--link", default="200mbit", help="rate of the links, except of ResNet-50")
+    parser.add_argument("--link", default="100mbit", help="rate of the links, except of ResNet-50")
     parser.add_argument("--align_steps", action="store_true", help="all workers begin every step together")
     options = parser.parse_args()
     cases = [case for case in CASES if options.cases in name_of(case)]

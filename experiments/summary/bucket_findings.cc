@@ -31,7 +31,8 @@ std::vector<std::string> BucketFindings(const std::vector<SummaryRow>& rows,
       buckets.push_back(ExchangeBytes(row.configuration, elements));
     }
     const double bytes = std::accumulate(buckets.begin(), buckets.end(), 0.0);
-    const double law = ExchangeSeconds(pattern, bytes, *wires), theory = *row.predicted_comm_ms / 1e3;
+    const double law = ExchangeSeconds(pattern, bytes, *wires);
+    const double theory = ExchangeSeconds(pattern, buckets, WiresOf(row, *wires));
     if (!Differ(theory, law)) continue;
     const bool by_buckets =
         Differ(ExchangeSeconds(pattern, buckets, transfers), ExchangeSeconds(pattern, bytes, transfers));

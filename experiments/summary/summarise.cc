@@ -10,6 +10,12 @@
 #include "experiments/summary/waiting.h"
 
 namespace psring {
+
+Wires WiresOf(const SummaryRow& row, Wires wires) {
+  if (row.configuration.update.momentum <= 0) wires.update_s_per_byte = wires.add_s_per_byte;
+  return wires;
+}
+
 namespace {
 
 constexpr double kMostSpread = 0.01;  // of the servers' bytes
@@ -111,12 +117,6 @@ std::vector<FigureInterval> IntervalsOf(const std::vector<RunFigures>& rounds) {
   return intervals;
 }
 
-// With the speed of the row's own optimizer: plain SGD accesses as much memory as adding.
-Wires WiresFor(const SummaryRow& row, Wires wires) {
-  if (row.configuration.update.momentum <= 0) wires.update_s_per_byte = wires.add_s_per_byte;
-  return wires;
-}
-
 SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
                  const std::optional<Wires>& wires) {
   SummaryRow row{.run_id = run_id, .configuration = runs.configuration, .sample = runs.sample};
@@ -170,7 +170,7 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     // The measured wires are TCP's.
     const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
     if (wires && known && !runs.configuration.simulated() && (over_tcp || row.sample.transport.empty()))
-      row.predicted_comm_ms = 1e3 * ExchangeSeconds(pattern, bucket_bytes, WiresFor(row, *wires));
+      row.predicted_comm_ms = 1e3 * MeanExchangeSeconds(pattern, bucket_bytes, WiresOf(row, *wires));
   }
   return row;
 }

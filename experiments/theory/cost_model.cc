@@ -43,6 +43,10 @@ CommTerms ServerTerms(const CommPattern& pattern, double bytes) {
           .adds_while_moving = true};
 }
 
+bool UsesServers(const CommPattern& pattern) {
+  return pattern.scheme == Scheme::kServerSync || pattern.scheme == Scheme::kServerAsync;
+}
+
 // The share of a worker's exchange that leaves its host, on average over workers.
 double RemoteShare(const CommPattern& pattern) {
   const double n = pattern.workers;
@@ -100,9 +104,7 @@ double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wi
 
 double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                        const Wires& wires) {
-  if (pattern.scheme == Scheme::kServerSync || pattern.scheme == Scheme::kServerAsync) {
-    return ServerExchangeSeconds(pattern, bucket_bytes, wires);
-  }
+  if (UsesServers(pattern)) return TimeOfServerExchange(pattern, bucket_bytes, wires).last;
   double all = 0, seconds = 0;
   for (const double bytes : bucket_bytes) {
     all += bytes;
@@ -112,6 +114,12 @@ double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bu
   // A burst passes at full speed once for every phase that uses one direction of the busiest link.
   const int phases = pattern.scheme.schedule->cost(pattern.workers, all).one_direction ? 2 : 1;
   return seconds - std::min(seconds, phases * wires.burst_bytes / wires.bytes_per_s);
+}
+
+double MeanExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
+                           const Wires& wires) {
+  return UsesServers(pattern) ? TimeOfServerExchange(pattern, bucket_bytes, wires).mean
+                              : ExchangeSeconds(pattern, bucket_bytes, wires);
 }
 
 double PayloadBytesPerWorker(const CommPattern& pattern, double bytes) {

@@ -79,10 +79,12 @@ CommTerms TermsOf(const CommPattern& pattern, double bytes);
 double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wires);
 
 // For the actual buckets, which are all ready at the start. All-reduces: one after another. Servers:
-// ServerExchangeSeconds (server_exchange.h), including their updates. Bursts of the shaper pass at full
-// speed.
+// TimeOfServerExchange (server_exchange.h), including their updates. Bursts of the shaper pass at full speed.
+// Until the last worker is done, and the mean over workers.
 double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                        const Wires& wires);
+double MeanExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
+                           const Wires& wires);
 
 // Payload that a worker sends in one exchange, on average over workers; with servers M, including what goes
 // to a server on the same host.

@@ -20,9 +20,10 @@ struct Load {
 struct Limits {
   std::vector<Load> loads;
   double latency_s = 0;
-  double serve_s_per_byte = 0;  // between a bucket's arrival and its answer
-  double burst_s = 0;           // a link's burst, in seconds of its rate
-  bool shared_links = false;    // pushes and pulls use the same direction of a link
+  double serve_s_per_byte = 0;          // between a bucket's arrival and its answer
+  double burst_s = 0;                   // a link's burst, in seconds of its rate
+  bool shared_links = false;            // pushes and pulls use the same direction of a link
+  bool one_pulls_without_link = false;  // the worker beside all servers
 };
 
 // One direction of a link, and the other.
@@ -44,6 +45,9 @@ Limits LimitsOf(const CommPattern& pattern, const Wires& wires) {
     return limits;
   }
   limits.serve_s_per_byte = wires.update_s_per_byte / s;
+  limits.one_pulls_without_link =
+      medium == 0 && (pattern.place == ServerPlace::kRank0 ||
+                      (pattern.place == ServerPlace::kColocated && pattern.servers == 1));
   // On one machine, rank 0's bytes cross the loopback too.
   limits.loads = {{n * medium, n * medium}, {n * wires.add_s_per_byte / s / pattern.pushed, 0}};
   switch (pattern.place) {
@@ -116,9 +120,16 @@ class Exchange {
         available_(bucket_bytes.size(), kNever),
         burst_left_{limits.burst_s, limits.burst_s} {}
 
-  double Seconds() {
+  ExchangeTime Run() {
     while (pull_.bucket < bytes_.size()) Advance();
-    return now_ + limits_.latency_s;
+    ExchangeTime time;
+    time.last = time.mean = now_ + limits_.latency_s;
+    if (limits_.one_pulls_without_link) {
+      // All its buckets are answered when the last one is.
+      const double beside = available_.back() + limits_.latency_s;
+      time.mean += (beside - time.last) / pattern_.workers;
+    }
+    return time;
   }
 
  private:
@@ -190,12 +201,12 @@ class Exchange {
 
 }  // namespace
 
-double ServerExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
-                             const Wires& wires) {
+ExchangeTime TimeOfServerExchange(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
+                                  const Wires& wires) {
   PSRING_CHECK(pattern.scheme == Scheme::kServerSync || pattern.scheme == Scheme::kServerAsync);
-  if (bucket_bytes.empty()) return 0;
+  if (bucket_bytes.empty()) return {};
   const Limits limits = LimitsOf(pattern, wires);
-  return Exchange(pattern, bucket_bytes, limits).Seconds();
+  return Exchange(pattern, bucket_bytes, limits).Run();
 }
 
 }  // namespace psring

@@ -20,11 +20,17 @@
 
 namespace psring {
 
-// Seconds from the first byte pushed until every worker has the weights of the last bucket; all gradients are
-// ready at the start, and all workers start together (kServerAsync: one worker with idle servers, the mean
-// over workers). The servers add while gradients arrive (kServerAsync: afterwards). Of `wires`, `burst_bytes`
-// pass at once after a pause. `pattern`: kServerSync or kServerAsync.
-double ServerExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
-                             const Wires& wires);
+// Seconds from the first byte pushed; all gradients are ready at the start, and all workers start together.
+struct ExchangeTime {
+  double last = 0;  // until every worker has the weights of the last bucket
+  double mean =
+      0;  // until a worker has them, mean over workers: one beside all servers needs no link to pull
+};
+
+// The servers add while gradients arrive. kServerAsync: one worker with idle servers, which add and update
+// afterwards; the mean over workers. Of `wires`, `burst_bytes` pass at once after a pause. `pattern`:
+// kServerSync or kServerAsync.
+ExchangeTime TimeOfServerExchange(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
+                                  const Wires& wires);
 
 }  // namespace psring

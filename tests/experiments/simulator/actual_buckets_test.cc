@@ -79,6 +79,10 @@ double SimulatedStep(const ServerRun& run, const Wires& wires) {
   return time.ok() ? time->step_s : 0;
 }
 
+double TheorySeconds(const CommPattern& pattern, const std::vector<double>& buckets, const Wires& wires) {
+  return TimeOfServerExchange(pattern, buckets, wires).last;
+}
+
 // 1 Gbit/s; then one with a latency, additions, updates and bursts that count.
 constexpr Wires kPlain{.bytes_per_s = 119e6};
 constexpr Wires kAll{.latency_s = 2e-3,
@@ -90,11 +94,25 @@ constexpr Wires kAll{.latency_s = 2e-3,
 TEST(ActualBuckets, TheoryOfTheActualBucketsEqualsTheSimulation) {
   for (const Wires& wires : {kPlain, kAll}) {
     for (const Case& one : Cases()) {
-      const double theory = ServerExchangeSeconds(one.pattern, one.buckets, wires);
+      const double theory = TheorySeconds(one.pattern, one.buckets, wires);
       const double simulated = SimulatedStep(RunOf(one), wires);
       EXPECT_NEAR(theory, simulated, kTolerance * simulated)
           << one.Name() << (wires.latency_s > 0 ? " with latency" : "");
     }
+  }
+}
+
+// Of an aligned step, the simulator gives the mean over workers.
+TEST(ActualBuckets, AWorkerBesideAllServersIsDoneEarlier) {
+  for (const Case& one : Cases()) {
+    ServerRun run = RunOf(one);
+    run.align_steps = true;
+    const ExchangeTime theory = TimeOfServerExchange(one.pattern, one.buckets, kPlain);
+    const double simulated = SimulatedStep(run, kPlain);
+    EXPECT_NEAR(theory.mean, simulated, kTolerance * simulated) << one.Name();
+    const bool beside = one.pattern.place == ServerPlace::kRank0 ||
+                        (one.pattern.place == ServerPlace::kColocated && one.pattern.servers == 1);
+    EXPECT_EQ(theory.mean < theory.last, beside) << one.Name();
   }
 }
 
@@ -105,7 +123,7 @@ TEST(ActualBuckets, TheLawForLargeGradientsDiffersWithFewBuckets) {
     const Case one{pattern, std::vector<double>(static_cast<size_t>(buckets), 30e6 / buckets)};
     const double law = ExchangeSeconds(pattern, 30e6, kPlain);
     EXPECT_NEAR(SimulatedStep(RunOf(one), kPlain) / law, (buckets + 1.0) / buckets, 1e-9) << buckets;
-    EXPECT_NEAR(ServerExchangeSeconds(pattern, one.buckets, kPlain) / law, (buckets + 1.0) / buckets, 1e-9);
+    EXPECT_NEAR(TheorySeconds(pattern, one.buckets, kPlain) / law, (buckets + 1.0) / buckets, 1e-9);
   }
 }
 
@@ -128,7 +146,7 @@ TEST(ActualBuckets, TheoryHoldsForSlowAddersAndSixteenBitGradients) {
       run.pushed_part = pushed;
       for (const Wires& with : {kPlain, wires}) {
         const double seconds = simulated(run, with);
-        EXPECT_NEAR(ServerExchangeSeconds(one.pattern, one.buckets, with), seconds, kTolerance * seconds)
+        EXPECT_NEAR(TheorySeconds(one.pattern, one.buckets, with), seconds, kTolerance * seconds)
             << one.Name() << ", pushed " << pushed;
       }
     }
@@ -146,7 +164,7 @@ TEST(ActualBuckets, SerialStepsDoNotOverlapIfWorkersDiffer) {
     run.jitter = 0.05;
     run.warmup_steps = 10;
     run.steps = 40;
-    const double step = 0.02 + ServerExchangeSeconds(one.pattern, one.buckets, kPlain);
+    const double step = 0.02 + TheorySeconds(one.pattern, one.buckets, kPlain);
     EXPECT_NEAR(SimulatedStep(run, kPlain), step, kTolerance * step) << one.Name();
   }
 }
@@ -177,7 +195,7 @@ TEST(ActualBuckets, AnAsynchronousWorkerHasTheLinksForItself) {
       ServerRun run = RunOf({pattern, buckets});
       run.consistency = "async";
       const double simulated = SimulatedStep(run, kAll);
-      EXPECT_NEAR(ServerExchangeSeconds(pattern, buckets, kAll), simulated, kTolerance * simulated)
+      EXPECT_NEAR(TheorySeconds(pattern, buckets, kAll), simulated, kTolerance * simulated)
           << buckets.size() << (pipelined ? " pipelined" : " serial");
     }
   }
