@@ -1,5 +1,7 @@
 // Initial weights and gradients. Each push is applied exactly once, however often it is sent.
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -191,8 +193,10 @@ absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane)
       shard_->EndStep(worker);
     }
   }
-  for (Reply& reply : released) replies.emplace_back(worker, std::move(reply));
-  Finish(std::move(replies));
+  Replies in_order;  // of buckets
+  for (Reply& reply : released) in_order.emplace_back(worker, std::move(reply));
+  std::ranges::move(replies, std::back_inserter(in_order));
+  Finish(std::move(in_order));
   return absl::OkStatus();
 }
 

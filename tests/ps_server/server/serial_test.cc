@@ -114,7 +114,6 @@ TEST_F(SerialTest, ARepeatedPushCountsOnceForItsStep) {
   server_->Disconnected(0, answered_[0].get(), "cut");
   ASSERT_EQ(Join(0, /*again=*/true), absl::OkStatus());
   Push(0, 0);  // answered before, but the answer did not leave
-  Push(0, 0);
   Push(0, 1);
   EXPECT_EQ(AnswersOf(0), Buckets());
   Push(1, 1);
