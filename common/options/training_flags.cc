@@ -156,10 +156,12 @@ void VisitFlags(Options& o, Visitor& visit) {
          "rank0 (on rank 0's host and device), dedicated (on their own machines) or colocated (one with each "
          "worker)"},
         o.server_placement, OneOf({"rank0", "dedicated", "colocated"}));
-  visit({"--ps_schedule", "NAME",
-         "pipelined (the server replies to each bucket as soon as possible) or serial (push everything, then "
-         "pull)"},
-        o.ps_schedule, OneOf({"serial", "pipelined"}));
+  visit(
+      {"--ps_schedule", "NAME",
+       "pipelined (a bucket's weights leave as soon as it is updated, while other buckets are pushed) or "
+       "serial (no weights leave before the gradients of all buckets have arrived: from all workers, or with "
+       "ps-async and ps-ssp from the worker)"},
+      o.ps_schedule, OneOf({"serial", "pipelined"}));
   visit.Switch({"--deterministic", "", "The server adds in rank order, not in order of arrival"},
                o.deterministic, true);
   visit(

@@ -240,6 +240,7 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
   Probe probe{.samples = json["samples"].get<int64_t>(),
               .test_samples = json.value("test_samples", int64_t{0}),
               .parameters = json["parameters"].get<int64_t>(),
+              .bucket_elements = json.value("bucket_elements", std::vector<int64_t>()),
               .data_hash = json.value("data_hash", "")};
   for (const nlohmann::json& update : json.value("updates", nlohmann::json::array())) {
     probe.updates.push_back({.strategy = update.value("strategy", ""),

@@ -37,7 +37,11 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
     // Workers queue at a server even if they do not wait for one another.
     CommPattern pattern = PatternOf(configuration, *scheme);
     if (pattern.scheme == Scheme::kServerAsync) pattern.scheme = Scheme::kServerSync;
-    exchange_s += ExchangeSeconds(pattern, bytes, *probe.link);
+    std::vector<double> buckets;
+    for (const int64_t elements : probe.bucket_elements)
+      buckets.push_back(ExchangeBytes(configuration, elements));
+    exchange_s += buckets.empty() ? ExchangeSeconds(pattern, bytes, *probe.link)
+                                  : ExchangeSeconds(pattern, buckets, *probe.link);
   }
   return probe.step_s * crowding + exchange_s + DelaySeconds(configuration.training, probe);
 }
@@ -55,12 +59,14 @@ double ExchangeBytes(const Configuration& configuration, int64_t elements) {
 }
 
 CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
-  return {.scheme = scheme,
-          .workers = configuration.workers,
-          .place = PlaceOf(configuration.training.server_placement),
-          .pipelined = configuration.training.ps_schedule != "serial",
-          .servers = std::max(1, configuration.servers()),
-          .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
+  return {
+      .scheme = scheme,
+      .workers = configuration.workers,
+      .place = PlaceOf(configuration.training.server_placement),
+      // Clipping: no update before the norm of the whole gradient is known.
+      .pipelined = configuration.training.ps_schedule != "serial" && configuration.training.clip_norm == 0,
+      .servers = std::max(1, configuration.servers()),
+      .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
 }
 
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {

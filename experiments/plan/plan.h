@@ -65,10 +65,11 @@ struct Configuration {
 
 // Facts about the data, the model and one short training, known before planning.
 struct Probe {
-  int64_t samples = 0;       // in the training data
-  int64_t test_samples = 0;  // in the test data
-  int64_t parameters = 0;    // of the model
-  std::string data_hash;     // of training and test data
+  int64_t samples = 0;                   // in the training data
+  int64_t test_samples = 0;              // in the test data
+  int64_t parameters = 0;                // of the model
+  std::vector<int64_t> bucket_elements;  // of --bucket_mb; empty: not known
+  std::string data_hash;                 // of training and test data
   std::vector<UpdateRule> updates;
   double step_s = 0;          // one step of one process
   double launch_s = 0;        // one launch without its steps

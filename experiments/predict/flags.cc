@@ -106,7 +106,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "[rank0]")
       ->check(OneOf({"rank0", "dedicated", "colocated"}));
   add(InHelpAll(what), "--ps_schedule", raw.ps_schedule, "WHEN",
-      "serial (push everything, then pull) or pipelined [pipelined]")
+      "pipelined (weights leave bucket by bucket) or serial (after all gradients of the step) [pipelined]")
       ->check(OneOf({"serial", "pipelined"}));
   add(InHelpAll(what), "--bucket_mb", raw.bucket_mb, "MIB", "Size of a bucket; the first has 1 at most [25]")
       ->check(RealNumber({}));

@@ -147,7 +147,7 @@ class LayoutBuilder {
     use(pull, node.in, w * (1 - here));
     use(push, layout_.fabric, all * (1 - here));
     use(pull, layout_.fabric, all * (1 - here));
-    use(push, layout_.processor, all);
+    use(push, layout_.processor, all / run_.pushed_part);  // whose capacity is in float32
     for (const auto& [other, of_kind] : count_) {
       const double away = other.servers * (of_kind - (other == kind ? 1 : 0)) / s;
       // A kind's port carries what its workers send and what its servers receive.

@@ -66,8 +66,8 @@ struct WorkerGroup : GroupLayout {
   Lane push, pull;
   int64_t step = 0, next_step = 0;
   bool dropped = false;           // this step's gradient
-  int pushed = 0, answered = 0;   // buckets of this step
-  std::vector<int> answers_held;  // serial: buckets to pull once all are pushed
+  int arrived = 0, answered = 0;  // buckets of this step: pushes at the servers, weights at the worker
+  std::vector<int> answers_held;  // serial: buckets to pull when the step allows it
   bool computed = false;
   double began = 0, computed_at = 0, computing = 0;
   double waited = 0;               // bounded staleness
@@ -152,7 +152,7 @@ class ServerSimulation {
     WorkerGroup& group = groups_[static_cast<size_t>(g)];
     group.step = group.next_step;
     group.next_step = group.step + 1;
-    group.pushed = group.answered = 0;
+    group.arrived = group.answered = 0;
     group.computed = group.dropped = false;
     group.waited = 0;
     group.began = at;
@@ -190,7 +190,11 @@ class ServerSimulation {
         for (size_t b = 0; b < run_.bucket_bytes.size(); ++b) Update(static_cast<int>(b));
         return;
       case What::kArrived:
-        if (each_alone_) return Serve(event.group, event.bucket);
+        ++group.arrived;
+        if (each_alone_) {
+          ReleaseAnswers(event.group);
+          return Serve(event.group, event.bucket);
+        }
         return Pushed(event.group, event.bucket);
       case What::kServed:
         return Served(event.group, event.bucket);
@@ -237,10 +241,6 @@ class ServerSimulation {
     lane.waiting.pop_front();
     lane.busy = false;
     Add(now() + cluster_.latency_s, push ? What::kArrived : What::kAnswered, g, bucket);
-    if (push && ++group.pushed == buckets) {
-      for (const int held : group.answers_held) Enqueue(g, held, /*push=*/false);
-      group.answers_held.clear();
-    }
     StartNext(g, push);
   }
 
@@ -338,12 +338,19 @@ class ServerSimulation {
 
   void Reply(int g, int bucket) {
     WorkerGroup& group = groups_[static_cast<size_t>(g)];
-    const bool all_pushed = group.pushed == static_cast<int>(run_.bucket_bytes.size());
-    if (!run_.pipelined && !all_pushed && !group.dropped) {
-      group.answers_held.push_back(bucket);
-    } else {
-      Enqueue(g, bucket, /*push=*/false);
-    }
+    if (run_.pipelined || group.dropped) return Enqueue(g, bucket, /*push=*/false);
+    group.answers_held.push_back(bucket);
+    ReleaseAnswers(g);
+  }
+
+  // Serial: once all buckets of the step are updated; if each push is an update by itself, once the worker's
+  // own gradients of all buckets have arrived.
+  void ReleaseAnswers(int g) {
+    WorkerGroup& group = groups_[static_cast<size_t>(g)];
+    const size_t complete = each_alone_ ? static_cast<size_t>(group.arrived) : group.answers_held.size();
+    if (complete < run_.bucket_bytes.size()) return;
+    for (const int bucket : group.answers_held) Enqueue(g, bucket, /*push=*/false);
+    group.answers_held.clear();
   }
 
   // The average worker has taken `steps` steps and the slowest at least two. If some are very much faster

@@ -50,7 +50,7 @@ struct ServerRun {
   int workers = 1;
   int servers = 1;
   ServerPlace place = ServerPlace::kRank0;
-  bool pipelined = true;     // false: no pull before the whole step is pushed
+  bool pipelined = true;     // false: serial, as in ps_server/modes.md
   bool align_steps = false;  // all workers start a step when the last one has finished the step before
   double forward_s = 0, backward_s = 0;
   std::vector<double> bucket_bytes, ready_s;  // ready: since backward began

@@ -354,6 +354,7 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
   const bool simulated = !rows.empty() && rows.front().configuration.simulated();
   AddCosts(rows, findings);
   if (!simulated) AddPairs(rows, wires, findings);
+  for (const std::string& finding : BucketFindings(rows, wires, language)) findings.AddText(finding);
   for (const std::string& finding : ResidualFindings(rows, language)) findings.AddText(finding);
   AddBytes(rows, findings);
   AddDerivedBytes(rows, findings);

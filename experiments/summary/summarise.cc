@@ -10,6 +10,12 @@
 #include "experiments/summary/waiting.h"
 
 namespace psring {
+
+Wires WiresOf(const SummaryRow& row, Wires wires) {
+  if (row.configuration.update.momentum <= 0) wires.update_s_per_byte = wires.add_s_per_byte;
+  return wires;
+}
+
 namespace {
 
 constexpr double kMostSpread = 0.01;  // of the servers' bytes
@@ -172,9 +178,7 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     // The measured wires are TCP's.
     const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
     if (wires && known && !runs.configuration.simulated() && (over_tcp || row.sample.transport.empty()))
-      row.predicted_comm_ms =
-          1e3 * (ExchangeSeconds(pattern, bucket_bytes, *wires) -
-                 BurstSeconds(pattern, ExchangeBytes(runs.configuration, row.sample.parameters), *wires));
+      row.predicted_comm_ms = 1e3 * MeanExchangeSeconds(pattern, bucket_bytes, WiresOf(row, *wires));
   }
   return row;
 }

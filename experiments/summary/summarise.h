@@ -70,7 +70,8 @@ struct SummaryRow {
   std::vector<FigureInterval> intervals_95;  // of other figures
   std::optional<double> speedup, efficiency;
   double step_ms_p10 = 0, step_ms_p90 = 0;
-  std::optional<double> predicted_comm_ms, predicted_payload_bytes;
+  std::optional<double> predicted_comm_ms;  // of the actual buckets, mean over workers
+  std::optional<double> predicted_payload_bytes;
   std::optional<RowPrediction> prediction;  // --predict
   std::string why_not_predicted;            // with --predict and without a prediction
   std::optional<double> cost_against_none_ms;
@@ -104,6 +105,9 @@ struct ConfigurationRuns {
 
 // Whether the row's bytes are derived: external libraries do not count them.
 bool BytesAreDerived(const SummaryRow& row);
+
+// With the update's speed of the row's optimizer: plain SGD accesses as much memory as adding.
+Wires WiresOf(const SummaryRow& row, Wires wires);
 
 // Rows in the order of `runs`. `wires`: from calibration or preflight.
 std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<ConfigurationRuns>& runs,

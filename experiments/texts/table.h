@@ -52,11 +52,13 @@ inline constexpr Phrase kColumnsSimulated = {
     "暴露通信：计算停下来等待的那部分通信。MB：每个 worker 每步发送的数据，单位 10^6 字节。"};
 inline constexpr Phrase kColumns = {
     "against none: the step minus a step of the same rounds without communication. exposed: communication "
-    "that computation waits for. theory: transfers only, at the speeds measured at the start. MB: payload "
-    "that a worker sends per step, in 10^6 bytes.",
+    "that computation waits for. theory: an exchange of the actual buckets, mean over workers, at the "
+    "speeds measured at the start, without processor time. MB: payload that a worker sends per step, in 10^6 "
+    "bytes.",
     "相对 "
     "none：一步的时间减去同一轮中完全不通信的一步。暴露通信：计算停下来等待的那部分通信。理论：按开始时测得的"
-    "速度只计传输。MB：每个 worker 每步发送的数据，单位 10^6 字节。"};
+    "速度和实际的分桶计算一次交换，取各 worker 的平均，不计处理器时间。MB：每个 worker 每步发送的数据，单位 "
+    "10^6 字节。"};
 inline constexpr Phrase kTargetColumn = {
     "target: seconds of training until the first evaluation with a test accuracy of $0; empty if a training "
     "did not reach it.",

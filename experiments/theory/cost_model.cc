@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/base/check.h"
+#include "experiments/theory/server_exchange.h"
 
 namespace psring {
 namespace {
@@ -39,7 +40,11 @@ CommTerms ServerTerms(const CommPattern& pattern, double bytes) {
           // On one machine rank 0's payload also crosses the loopback to its server.
           .medium_bytes = (p + 1) * n * bytes,
           .added_bytes = n * bytes / s,
-          .adds_while_moving = pattern.pipelined};
+          .adds_while_moving = true};
+}
+
+bool UsesServers(const CommPattern& pattern) {
+  return pattern.scheme == Scheme::kServerSync || pattern.scheme == Scheme::kServerAsync;
 }
 
 // The share of a worker's exchange that leaves its host, on average over workers.
@@ -91,24 +96,30 @@ double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wi
   const double link = wires.bytes_per_s > 0 ? terms.link_bytes / wires.bytes_per_s : 0;
   const double medium = wires.medium_bytes_per_s > 0 ? terms.medium_bytes / wires.medium_bytes_per_s : 0;
   const double move = std::max(link, medium), add = terms.added_bytes * wires.add_s_per_byte;
-  return terms.messages * wires.latency_s + (terms.adds_while_moving ? std::max(move, add) : move + add);
+  if (!terms.adds_while_moving) return terms.messages * wires.latency_s + move + add;
+  // A serial server adds only while gradients arrive, not during the pull.
+  const double pull = pattern.pipelined ? 0 : move / (1 + pattern.pushed);
+  return terms.messages * wires.latency_s + std::max(move, pull + add);
 }
 
 double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                        const Wires& wires) {
-  double sum = 0;
-  for (double bytes : bucket_bytes) sum += ExchangeSeconds(pattern, bytes, wires);
-  return sum;
+  if (UsesServers(pattern)) return TimeOfServerExchange(pattern, bucket_bytes, wires).last;
+  double all = 0, seconds = 0;
+  for (const double bytes : bucket_bytes) {
+    all += bytes;
+    seconds += ExchangeSeconds(pattern, bytes, wires);
+  }
+  if (pattern.workers == 1 || pattern.scheme == Scheme::kNone || wires.bytes_per_s <= 0) return seconds;
+  // A burst passes at full speed once for every phase that uses one direction of the busiest link.
+  const int phases = pattern.scheme.schedule->cost(pattern.workers, all).one_direction ? 2 : 1;
+  return seconds - std::min(seconds, phases * wires.burst_bytes / wires.bytes_per_s);
 }
 
-double BurstSeconds(const CommPattern& pattern, double bytes, const Wires& wires) {
-  if (wires.burst_bytes <= 0 || wires.bytes_per_s <= 0) return 0;
-  const bool phases_differ = pattern.scheme == Scheme::kServerAsync ||
-                             (pattern.scheme == Scheme::kServerSync && !pattern.pipelined) ||
-                             (pattern.scheme.kind == Scheme::Kind::kAllReduce && pattern.workers > 1 &&
-                              pattern.scheme.schedule->cost(pattern.workers, bytes).one_direction);
-  const double saved = (phases_differ ? 2 : 1) * wires.burst_bytes / wires.bytes_per_s;
-  return std::min(saved, ExchangeSeconds(pattern, bytes, wires));
+double MeanExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
+                           const Wires& wires) {
+  return UsesServers(pattern) ? TimeOfServerExchange(pattern, bucket_bytes, wires).mean
+                              : ExchangeSeconds(pattern, bucket_bytes, wires);
 }
 
 double PayloadBytesPerWorker(const CommPattern& pattern, double bytes) {

@@ -32,8 +32,8 @@ struct Scheme {
   static const Scheme kNone;
   // One server or several; see ServerPlace.
   static const Scheme kServerSync;
-  // A worker's push and pull while no other worker uses the links: serial 2a + 2M/B + M g, pipelined 2a + M/B
-  // + M g. The mean over workers, so (N-1)/N of it with servers on the workers' hosts.
+  // A worker's push and pull while no other worker uses the links: for large gradients, serial 2a + 2M/B + M
+  // g, pipelined 2a + M/B + M g. The mean over workers, so (N-1)/N of it with servers on the workers' hosts.
   static const Scheme kServerAsync;
   // By a row of ScheduleRows() that has a cost.
   static Scheme AllReduce(const std::string& algorithm);
@@ -46,16 +46,16 @@ inline constexpr Scheme Scheme::kNone{};
 inline constexpr Scheme Scheme::kServerSync{Kind::kServerSync};
 inline constexpr Scheme Scheme::kServerAsync{Kind::kServerAsync};
 
-// The placement of S servers, each with M/S. Serial: push everything, then pull; pipelined: both at the same
-// time on a full-duplex link. Every server adds N M/S.
+// The placement of S servers, each with M/S. The law for large gradients, M in infinitely many buckets:
+// serial pushes everything, then pulls; pipelined does both at the same time on a full-duplex link. Every
+// server adds N M/S while gradients arrive. server_exchange.h: the time for an actual list of buckets.
 enum class ServerPlace {
-  kRank0,      // all on rank 0's host, N-1 workers are remote: serial 2a + 2(N-1)M/B + N M g/S,
-               // pipelined 2a + max((N-1)M/B, N M g/S)
-  kDedicated,  // a machine each, N workers are remote: serial 2a + 2max(M, NM/S)/B + N M g/S,
-               // pipelined 2a + max(max(M, NM/S)/B, N M g/S)
+  kRank0,      // all on rank 0's host, N-1 workers are remote: with x = (N-1)M/B and y = N M g/S,
+               // serial 2a + max(x, y) + x, pipelined 2a + max(x, y)
+  kDedicated,  // a machine each, N workers are remote: the same with x = max(M, NM/S)/B
   kColocated,  // one next to each of S <= N workers. A host with both receives (N-1)M/S of pushes and
-               // (S-1)M/S of weights: serial 2a + 2max((N-1)M/S, [S < N] M)/B + N M g/S; with S = N the
-               // direct all-reduce
+               // (S-1)M/S of weights: serial as above with x = max((N-1)M/S, [S < N] M)/B, pipelined
+               // 2a + max((N+S-2)M/S/B, [S < N] M/B, y); with S = N the direct all-reduce
 };
 
 struct CommPattern {
@@ -74,16 +74,17 @@ std::optional<Scheme> SchemeOf(const StrategyInfo& strategy, const ScheduleTable
 // (machine_profile.h).
 CommTerms TermsOf(const CommPattern& pattern, double bytes);
 
-// Seconds for one exchange of `bytes`.
+// Seconds for one exchange of `bytes`; with servers by the law for large gradients. Without bursts and
+// updates.
 double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wires);
 
-// The sum over buckets, which are exchanged one after another.
+// For the actual buckets, which are all ready at the start. All-reduces: one after another. Servers:
+// TimeOfServerExchange (server_exchange.h), including their updates. Bursts of the shaper pass at full speed.
+// Until the last worker is done, and the mean over workers.
 double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                        const Wires& wires);
-
-// Seconds that a shaper's burst saves if the exchange starts after a pause: up to `burst_bytes` of every
-// phase that uses one direction of the busiest link (a serial push and pull are two).
-double BurstSeconds(const CommPattern& pattern, double bytes, const Wires& wires);
+double MeanExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
+                           const Wires& wires);
 
 // Payload that a worker sends in one exchange, on average over workers; with servers M, including what goes
 // to a server on the same host.

@@ -154,6 +154,7 @@ absl::StatusOr<Verdict> BucketRounds::OnAnnounce(int worker, const message::Anno
     } else if (dropped) {
       MutexLock worker_lock(workers_[worker].mutex);
       workers_[worker].pushes_complete = verdict.version * bucket_count();
+      workers_[worker].steps_answered = verdict.version;
     }
     for (int bucket = 0; bucket < bucket_count(); ++bucket) {
       BucketState& state = buckets_[bucket];
@@ -249,6 +250,7 @@ absl::Status BucketRounds::OnJoin(int worker, bool again, Replies& replies) {
     stream.joins_at = step;
     stream.joins_again = again;
     stream.pushes_complete = step * bucket_count();
+    stream.steps_answered = step;
     stream.held.clear();
   }
   for (int i = 0; i < bucket_count(); ++i) {

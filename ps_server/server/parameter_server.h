@@ -131,7 +131,8 @@ class ParameterServer {
   absl::StatusOr<Receipt> OnRepeat(int worker, int bucket, bool in_place, Lane& lane);
   // Takes a checkpoint if one is due, then delivers. Without locks.
   void Finish(Replies replies);
-  void Deliver(int worker, Reply reply);
+  void Deliver(int worker, Reply reply);  // serial: once its step allows it
+  void Send(int worker, Reply reply);
   void Count(int worker, const message::Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stats_mutex_);
 
   // parameter_server_join.cc: how the job begins, and begins again.

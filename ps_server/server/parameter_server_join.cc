@@ -190,6 +190,7 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, std::optiona
     }
     MutexLock worker_lock(workers_[worker].mutex);
     workers_[worker].pushes_complete = pushes;
+    workers_[worker].steps_answered = checkpoint.step;
   }
   if (!each_alone) first_step_.assign(options_.workers, checkpoint.step);
   if (each_alone || was_finished_) {
@@ -261,6 +262,7 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
   for (int worker = 0; worker < job.workers; ++worker) {
     MutexLock lock(workers_[worker].mutex);
     workers_[worker].pushes_complete = job.start_step * static_cast<int64_t>(bucket_count);
+    workers_[worker].steps_answered = job.start_step;
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,8 @@
 // What workers send, and the replies: dispatch, initial weights, gradients. Each push is applied exactly
 // once, however often it is sent.
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +24,32 @@ absl::Status CheckChunk(uint64_t offset, uint64_t next_offset, size_t bytes, siz
                                                    ChunkLength(bucket_bytes, next_offset)));
   }
   return absl::OkStatus();
+}
+
+// Serial and synchronous: holds the answer until there is one to every bucket of its step. As a worker gets
+// one after each bucket's update, all buckets are then updated, so all gradients of the step have arrived.
+// Returns what may be sent.
+std::vector<Reply> HoldUntilStepIsComplete(WorkerStream& stream, size_t buckets, Reply reply)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(stream.mutex) {
+  const message::Answer answer = std::get<message::Answer>(reply.message);
+  std::vector<Reply> released;
+  if (answer.dropped || answer.step < stream.steps_answered) {
+    released.push_back(std::move(reply));
+    return released;
+  }
+  const auto same = std::ranges::find_if(stream.held, [&](const Reply& held) {
+    return std::get<message::Answer>(held.message).bucket == answer.bucket;
+  });
+  if (same == stream.held.end()) {
+    stream.held.push_back(std::move(reply));
+  } else {  // the worker's stream broke, and it repeated its push; the push counts once
+    reply.repeated = reply.repeated && same->repeated;
+    *same = std::move(reply);
+  }
+  if (stream.held.size() < buckets) return released;
+  stream.steps_answered = answer.step + 1;
+  released.swap(stream.held);
+  return released;
 }
 
 }  // namespace
@@ -238,17 +266,20 @@ absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane)
   PSRING_RETURN_IF_ERROR(rounds_->OnPush(worker, bucket, lane, replies));
   WorkerStream& stream = workers_[worker];
   if (!stream.pushes[static_cast<size_t>(bucket)].whole) return absl::OkStatus();  // reset meanwhile
-  // Serial: the answers for this worker's earlier buckets are sent after the last bucket of the step.
+  // Serial and asynchronous: the answers for this worker's earlier buckets are sent after the last bucket of
+  // the step.
   std::vector<Reply> released;
   {
     MutexLock lock(stream.mutex);
     if (++stream.pushes_complete % static_cast<int64_t>(job_.buckets.size()) == 0) {
-      released.swap(stream.held);
+      if (rule_.each_alone()) released.swap(stream.held);
       shard_->EndStep(worker);
     }
   }
-  for (Reply& reply : released) replies.emplace_back(worker, std::move(reply));
-  Finish(std::move(replies));
+  Replies in_order;  // of buckets
+  for (Reply& reply : released) in_order.emplace_back(worker, std::move(reply));
+  std::ranges::move(replies, std::back_inserter(in_order));
+  Finish(std::move(in_order));
   return absl::OkStatus();
 }
 
@@ -292,16 +323,30 @@ void ParameterServer::Finish(Replies replies) {
 }
 
 void ParameterServer::Deliver(int worker, Reply reply) {
+  const auto* const answer = std::get_if<message::Answer>(&reply.message);
+  if (answer == nullptr || !job_.serial) return Send(worker, std::move(reply));
+  std::vector<Reply> released;
+  {
+    WorkerStream& stream = workers_[worker];
+    MutexLock lock(stream.mutex);
+    const size_t buckets = job_.buckets.size();
+    if (!rule_.each_alone()) {
+      released = HoldUntilStepIsComplete(stream, buckets, std::move(reply));
+    } else if (answer->step >= stream.pushes_complete / static_cast<int64_t>(buckets)) {
+      stream.held.push_back(std::move(reply));
+    } else {
+      released.push_back(std::move(reply));
+    }
+  }
+  for (Reply& one : released) Send(worker, std::move(one));
+}
+
+void ParameterServer::Send(int worker, Reply reply) {
   std::shared_ptr<ReplySink> sink;
   {
     WorkerStream& stream = workers_[worker];
     MutexLock lock(stream.mutex);
     const auto* const answer = std::get_if<message::Answer>(&reply.message);
-    const int64_t buckets = static_cast<int64_t>(job_.buckets.size());
-    if (answer != nullptr && job_.serial && answer->step >= stream.pushes_complete / buckets) {
-      stream.held.push_back(std::move(reply));
-      return;
-    }
     if (answer != nullptr && !reply.repeated) {
       MutexLock stats_lock(stats_mutex_);
       Count(worker, *answer);

@@ -32,8 +32,10 @@ struct WorkerStream {
   Mutex mutex;
   std::shared_ptr<ReplySink> sink ABSL_GUARDED_BY(mutex);
   int64_t pushes_complete ABSL_GUARDED_BY(mutex) = 0;  // skipped steps count as pushed
-  std::vector<Reply> held ABSL_GUARDED_BY(mutex);      // serial: until the whole gradient has arrived
-  size_t buckets_to_read ABSL_GUARDED_BY(mutex) = 0;   // joining again: before it may begin
+  // Serial: answers that wait for the rest of their step, one per bucket (modes.md).
+  std::vector<Reply> held ABSL_GUARDED_BY(mutex);
+  int64_t steps_answered ABSL_GUARDED_BY(mutex) = 0;  // serial, synchronous: answers to earlier steps pass
+  size_t buckets_to_read ABSL_GUARDED_BY(mutex) = 0;  // joining again: before it may begin
   int64_t joins_at ABSL_GUARDED_BY(mutex) = 0;
   bool joins_again ABSL_GUARDED_BY(mutex) = false;
 

@@ -1,5 +1,6 @@
 #include "trainer/process/describe.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -97,12 +98,18 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
                        {"warnings", PlanWarnings(strategy, plan)},
                        {"refused", std::string(CheckGroup(strategy, options).message())}});
   }
+  std::vector<int64_t> bucket_elements;
+  const BucketSizes sizes{.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb};
+  for (const Bucket& bucket : PlanBuckets(model->parameters(), sizes)) {
+    bucket_elements.push_back(static_cast<int64_t>(bucket.count));
+  }
   const auto hash = [](const std::vector<uint8_t>& bytes) { return HashBytes(bytes.data(), bytes.size()); };
   return Json{{"samples", data.train.count()},
               {"test_samples", data.test.count()},
               {"data_hash", absl::StrCat(hash(data.train.images), hash(data.train.labels),
                                          hash(data.test.images), hash(data.test.labels))},
               {"parameters", model->parameters().count()},
+              {"bucket_elements", bucket_elements},
               {"device", device->name()},
               {"updates", updates}}
       .dump(2);

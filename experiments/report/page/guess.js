@@ -27,7 +27,7 @@ function theoryOf(rows, workers, run, theoryData) {
   if (!scheme && !(like.plain === 'ps-sync' && like.servers === 1)) return null;
   const kept = {...wish};
   resetWish(run);
-  const terms = (scheme || serverTerms(theoryData))[workers - 1], ms = terms ? 1e3 * seconds(terms, !scheme && wish.pipelined)
+  const terms = (scheme || serverTerms(theoryData))[workers - 1], ms = terms ? 1e3 * seconds(terms, scheme ? 0 : serverAdds())
       : null;
   Object.assign(wish, kept);
   return ms;

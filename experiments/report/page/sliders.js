@@ -1,7 +1,8 @@
 // The sliders and their values, shared by the theory's charts and the stepper. psring's cost models give, for a gradient of
 // one byte, the messages, link bytes, medium bytes and added bytes of a scheme (theoryData), and
 //   seconds = messages a + max(link M/B, medium M/B of the medium) + added M g,
-// where for a pipelined server the larger of moving and adding counts.
+// where servers add during the part of the moving that is a push: all of it if pipelined, else half. For servers this is
+// the law for large gradients, with infinitely many buckets.
 
 const SLIDERS = {
   bandwidth: {low: 1e6, high: 1e11, text: (v) => bytesText(v) + '/s'},
@@ -39,23 +40,24 @@ function resetWish(run) {
         measured: wish.measured});
 }
 
-function seconds([messages, link, medium, added], overlaps, bytes = wish.gradient) {
+function seconds([messages, link, medium, added], adding = 0, bytes = wish.gradient) {
   const mediumTime = wish.shared && wish.medium_rate > 0 ? medium * bytes / wish.medium_rate : 0;
   const move = Math.max(link * bytes / wish.bandwidth, mediumTime), add = added * bytes * wish.adding;
-  return messages * wish.latency + (overlaps ? Math.max(move, add) : move + add);
+  return messages * wish.latency + Math.max(move, (1 - adding) * move + add);
 }
 
 const serverTerms = (theoryData) => theoryData.server[wish.placement][wish.pipelined ? 'pipelined' : 'serial'][wish.servers];
 
 // One exchange of `bytes` between `workers`.
-const ringSeconds = (theoryData, workers, bytes) => seconds(theoryData.schemes.ring[workers - 1], false, bytes);
-const serverSeconds = (theoryData, workers, bytes) => seconds(serverTerms(theoryData)[workers - 1], wish.pipelined, bytes);
+const ringSeconds = (theoryData, workers, bytes) => seconds(theoryData.schemes.ring[workers - 1], 0, bytes);
+const serverAdds = () => (wish.pipelined ? 1 : 0.5);  // the part of the moving during which servers add
+const serverSeconds = (theoryData, workers, bytes) => seconds(serverTerms(theoryData)[workers - 1], serverAdds(), bytes);
 
 // Seconds by number of workers, from 1.
 function theoryCurves(theoryData) {
   const curves = {};
-  for (const [name, terms] of Object.entries(theoryData.schemes)) curves[name] = terms.map((term) => seconds(term, false));
-  curves['ps-sync'] = serverTerms(theoryData).map((term) => seconds(term, wish.pipelined));
+  for (const [name, terms] of Object.entries(theoryData.schemes)) curves[name] = terms.map((term) => seconds(term));
+  curves['ps-sync'] = serverTerms(theoryData).map((term) => seconds(term, serverAdds()));
   return curves;
 }
 

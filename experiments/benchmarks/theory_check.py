@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Compares measured exchanges with parameter servers with the theory of the actual buckets and with the simulator.
+
+    experiments/benchmarks/theory_check.py [--psring build/release/bin/psring] [--cases serial] [--link 100mbit] [--realtime]
+                                           [--align_steps] [--out experiments/results/theory_check.md]
+
+The workload has equal buckets, 3 MB in all, and computes for 2 ms, so a step is one exchange; the last case replays ResNet-50
+at 1 Gbit/s. `psring compare --predict` runs, derives and simulates every row. Exchange: communication less waiting for other
+workers, against theory; step: against the simulator. Workers begin their steps as they come, or together with --align_steps.
+
+At 100 Mbit/s two cores are enough for four workers and four servers. With --realtime, rows count although other programs used
+the processors; they are marked ~. Exit code 1 if a row is more than 5% from theory or from the simulator, or a run is not
+valid. Requires network namespaces (./run doctor).
+"""
+import collections
+import pathlib
+import sys
+import tempfile
+
+import runs
+
+TOLERANCE = .05
+MEGABYTES = 3
+MOST_FOREIGN_PCT = 25
+MOST_TRIES = 3
+
+Case = collections.namedtuple("Case", "schedule placement buckets workers servers")  # workers, servers: lists of compare
+CASES = [
+    Case("pipelined", "rank0", 1, "2,4", "1"),
+    Case("pipelined", "rank0", 2, "2,4", "1"),
+    Case("pipelined", "rank0", 5, "2,4", "1"),
+    Case("pipelined", "dedicated", 5, "4", "1,2,4"),
+    Case("pipelined", "colocated", 2, "4", "2,4"),
+    Case("serial", "rank0", 5, "2,4", "1"),
+    Case("serial", "dedicated", 1, "4", "1"),
+    Case("serial", "dedicated", 5, "4", "1,2,3"),
+    Case("serial", "colocated", 5, "4", "1,4"),
+    Case("serial", "dedicated", 0, "4", "1"),  # ResNet-50
+]
+
+HEAD = """# Theory of the actual buckets beside measurement
+
+One exchange with synchronous parameter servers: theory for the list of buckets
+([derivation](../theory/server_exchange.h)), and the simulator's step. Equal buckets, 3 MB in all, unless a row says ResNet-50.
+
+    """
+
+
+def name_of(case):
+    return f"{case.schedule}, {case.placement}, {case.buckets or 'ResNet-50'}"
+
+
+def measure(options, folder, case):
+    workload, link, steps = "resnet50", "1gbit", 4
+    flags = ["--align_steps"] if options.align_steps else []
+    if case.buckets:
+        workload, link, steps = folder / "workload.csv", options.link, 6
+        runs.write_workload(workload, MEGABYTES, case.buckets)
+        flags += ["--bucket_mb", ".1"]  # so that every tensor is a bucket
+    out = folder / "run"
+    runs.run([*runs.psring_command(options), "compare", "--predict", "--strategies", "ps-sync", "--workers", case.workers,
+              "--servers", case.servers, "--server_placement", case.placement, "--ps_schedule", case.schedule,
+              "--workload", workload, "--link", link, "--shaping", "netns", "--repeats", "1", "--steps", steps,
+              "--warmup_steps", 2, "--no_eval", "--out", out, *flags])
+    rows = []
+    for row in runs.read_json(out, "summary.json"):
+        figures, prediction = row["figures"], row.get("prediction", {})
+        if figures["strategy"] != "ps-sync":
+            continue
+        if "step_ms" not in prediction:
+            sys.exit(f"{name_of(case)}: not simulated: {figures['note']}")
+        shared = options.realtime and figures["foreign_cpu_pct"] > MOST_FOREIGN_PCT
+        rows.append({"case": case, "workers": figures["workers"], "servers": figures["servers"], "shared": shared,
+                     "exchange_ms": figures["comm_busy_ms"] - (figures["wait_ms"] or 0),
+                     "theory_ms": figures["predicted_comm_ms"], "step_ms": figures["step_ms"],
+                     "simulated_ms": prediction["step_ms"],
+                     "not_valid": runs.why_not_valid(figures["valid"], figures["note"] or "", shared)})
+    return rows
+
+
+def report(rows):
+    cells, problems = [], []
+    for row in rows:
+        case = row["case"]
+        cell = [case.schedule, case.placement, row["servers"], case.buckets or "ResNet-50", row["workers"]]
+        for measured, other, whose in (("exchange_ms", "theory_ms", "theory"), ("step_ms", "simulated_ms", "the simulator")):
+            off = row[measured] / row[other] - 1
+            mark = ""
+            if abs(off) > TOLERANCE:
+                mark = " **outside**"
+                problems.append(f"{name_of(case)}, {row['workers']} workers, {row['servers']} servers: {off:+.1%} from {whose}")
+            cell += [f"{row[measured]:.1f}", f"{row[other]:.1f}", f"{off:+.1%}{mark}"]
+        if row["not_valid"]:
+            problems.append(f"{name_of(case)}: not valid: {row['not_valid']}")
+        cell[-1] += " ~" * row["shared"] + " !" * bool(row["not_valid"])
+        cells.append(cell)
+    lines = runs.table("schedule | placement | servers | buckets | workers | exchange, ms (m) | theory, ms (d) | off (d) | "
+                       "step, ms (m) | simulated, ms (s) | off (d)", cells)
+    return "\n".join([*lines, "", "m measured, d derived, s simulated; ~ other programs used more than a quarter of the "
+                      "processors, but psring's processes had priority; ! not valid."]), problems
+
+
+def main():
+    parser = runs.virtual_cluster_flags(__doc__)
+    parser.add_argument("--cases", default="", help="only cases whose name (schedule, placement, buckets) contains this")
+    parser.add_argument("--link", default="100mbit", help="rate of the links, except of ResNet-50")
+    parser.add_argument("--align_steps", action="store_true", help="all workers begin every step together")
+    options = parser.parse_args()
+    cases = [case for case in CASES if options.cases in name_of(case)]
+    if not cases:
+        sys.exit(f"no case contains '{options.cases}'; there are: {'; '.join(map(name_of, CASES))}")
+    rows = []
+    for case in cases:
+        print(name_of(case), file=sys.stderr)
+        for _ in range(MOST_TRIES):  # another program may disturb a measurement
+            with tempfile.TemporaryDirectory() as folder:
+                fresh = measure(options, pathlib.Path(folder), case)
+            why = next((row["not_valid"] for row in fresh if row["not_valid"]), "")
+            if not why:
+                break
+            print(f"  not valid: {why}", file=sys.stderr)
+        rows += fresh
+        text, problems = report(rows)
+        if options.out:  # with the cases so far
+            command = " ".join([f"experiments/benchmarks/{pathlib.Path(sys.argv[0]).name}", *sys.argv[1:]])
+            pathlib.Path(options.out).write_text(f"{HEAD}{command}\n\n{runs.measured_on()}.\n\n{text}\n")
+    print(text)
+    for problem in problems:
+        print(f"outside: {problem}", file=sys.stderr)
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
