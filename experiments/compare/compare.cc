@@ -5,7 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/measure/trace.h"
 #include "experiments/compare/experiment.h"
+#include "experiments/plan/budget.h"
 #include "experiments/plan/plan.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/plan/rates.h"
@@ -15,46 +17,85 @@
 namespace psring {
 namespace {
 
-// Runs rounds until all are done or another one would leave too little time for the accuracy part. Returns
-// the number of rounds.
-absl::StatusOr<int> RunRounds(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment,
-                              Display& display) {
-  const uint64_t seed = flags.options.training.seed;
+void AddNote(const ExperimentFlags& flags, const std::string& note, Experiment& experiment,
+             Display& display) {
+  experiment.note(note);
+  display.Say(absl::StrCat(In(flags.options.language, kNoteLine), note));
+}
+
+// Whether a round that takes `round_s` may start.
+bool MayStartRound(const ExperimentFlags& flags, const Plan& plan, double round_s,
+                   const Experiment& experiment) {
+  const int done = experiment.rounds_done();
+  // The trainings can be shortened; fewer rounds name no winner.
+  const double reserved_s = done < kRoundsToNameAWinner ? 0 : plan.accuracy_s;
+  if (flags.options.time_budget_given) return done == 0 || round_s <= experiment.left_s() - reserved_s;
+  const double left_s = flags.options.time_budget_s - reserved_s - experiment.seconds();
+  return !plan.rounds_fitted || done < kFewestRounds || round_s <= left_s;
+}
+
+// Runs rounds until all are done or the time budget is too short for another one.
+absl::Status RunRounds(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment,
+                       Display& display) {
   double longest_s = 0;
-  for (int round = 0; round < plan.rounds; ++round) {
-    const double spent = experiment.seconds();
-    // The trainings can be shortened; fewer rounds name no winner.
-    const double reserved_s = round < kRoundsToNameAWinner ? 0 : plan.accuracy_s;
-    const double left = flags.options.time_budget_s - reserved_s - spent;
-    if (plan.rounds_fitted && round >= kFewestRounds && longest_s > left) {
-      const std::string note = Say(flags.options.language, kRoundsCut, round, plan.rounds,
-                                   HumanSeconds(flags.options.time_budget_s));
-      experiment.note(note);
-      display.Say(absl::StrCat(In(flags.options.language, kNoteLine), note));
-      return round;
+  while (experiment.rounds_done() < plan.rounds) {
+    const int round = experiment.rounds_done();
+    if (!MayStartRound(flags, plan, longest_s, experiment)) {
+      AddNote(flags,
+              Say(flags.options.language, kRoundsCut, round, plan.rounds,
+                  HumanSeconds(flags.options.time_budget_s)),
+              experiment, display);
+      return absl::OkStatus();
     }
-    for (int index : RoundOrder(static_cast<int>(plan.cost.size()), seed, round)) {
+    const double begin_s = experiment.seconds();
+    for (int index : RoundOrder(static_cast<int>(plan.cost.size()), flags.options.training.seed, round)) {
       PSRING_RETURN_IF_ERROR(
           experiment.Run(plan.cost[static_cast<size_t>(index)], "cost", round,
                          Say(flags.options.language, kRoundLabel, round + 1, plan.rounds)));
     }
-    longest_s = std::max(longest_s, experiment.seconds() - spent);
+    PSRING_RETURN_IF_ERROR(experiment.EndRound());
+    longest_s = std::max(longest_s, experiment.seconds() - begin_s);
   }
-  return plan.rounds;
+  return absl::OkStatus();
+}
+
+// Trains the configurations of the accuracy part. `slowness`: the measured duration / the planned one.
+absl::Status RunTrainings(const ExperimentFlags& flags, const Plan& plan, double slowness,
+                          Experiment& experiment, Display& display) {
+  const Language language = flags.options.language;
+  const double each_s =
+      slowness * plan.accuracy_s /
+      std::max(1.0, TrainingsOfEach(flags.options, plan) * static_cast<double>(plan.accuracy.size()));
+  for (int repeat = 0; repeat < plan.accuracy_repeats; ++repeat) {
+    const std::string seed =
+        plan.accuracy_repeats > 1 ? Say(language, kSeedLabel, repeat + flags.options.training.seed) : "";
+    for (const Configuration& configuration : plan.accuracy) {
+      if (each_s > experiment.left_s()) {
+        AddNote(flags,
+                Say(language, kTrainingsCut, configuration.name(), HumanSeconds(flags.options.time_budget_s)),
+                experiment, display);
+        return absl::OkStatus();
+      }
+      PSRING_RETURN_IF_ERROR(experiment.Run(configuration, "accuracy", repeat,
+                                            absl::StrCat(In(language, kAccuracyLabel), seed)));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // If the rounds took longer than planned, the trainings will too.
-void ShortenTrainings(const ExperimentFlags& flags, int rounds, Experiment& experiment, Display& display,
+void ShortenTrainings(const ExperimentFlags& flags, double slowness, Experiment& experiment, Display& display,
                       Plan& plan) {
   const int64_t planned = plan.accuracy.empty() ? 0 : plan.accuracy.front().training.samples;
-  const double slowness = experiment.seconds() / (rounds * plan.round_s);
-  if (!ShortenAccuracy(flags.options.time_budget_s - experiment.seconds(), slowness, plan)) return;
-  const std::string note =
-      Say(flags.options.language, kTrainingsShortened, plan.accuracy.front().training.samples, planned,
-          HumanSeconds(flags.options.time_budget_s));
-  experiment.note(note);
+  const double left_s = flags.options.time_budget_given ? experiment.left_s()
+                                                        : flags.options.time_budget_s - experiment.seconds();
+  if (!ShortenAccuracy(left_s, slowness, plan)) return;
+  plan.accuracy_s = std::min(plan.accuracy_s, std::max(0.0, left_s) / std::max(1.0, slowness));
+  AddNote(flags,
+          Say(flags.options.language, kTrainingsShortened, plan.accuracy.front().training.samples, planned,
+              HumanSeconds(flags.options.time_budget_s)),
+          experiment, display);
   experiment.set_accuracy(plan.accuracy);
-  display.Say(absl::StrCat(In(flags.options.language, kNoteLine), note));
 }
 
 // Tries all rates with each strategy and gives every configuration its best rate.
@@ -85,14 +126,47 @@ absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Di
 
 // Simulated time: every round trains each configuration once.
 absl::Status RunSimulated(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment) {
-  for (int round = 0; round < plan.rounds; ++round) {
+  while (experiment.rounds_done() < plan.rounds) {
+    const int round = experiment.rounds_done();
     const std::string label =
         plan.rounds > 1 ? Say(flags.options.language, kSeedLabel, round + flags.options.training.seed) : "";
     for (const Configuration& configuration : plan.cost) {
       PSRING_RETURN_IF_ERROR(experiment.Run(configuration, "training", round, label));
     }
+    PSRING_RETURN_IF_ERROR(experiment.EndRound());
   }
-  return experiment.Report(plan.rounds);
+  return absl::OkStatus();
+}
+
+// All that is planned. On an error, what has finished is kept.
+absl::Status RunPlan(const ExperimentFlags& flags, Experiment& experiment, Display& display, Plan& plan) {
+  PSRING_RETURN_IF_ERROR(SweepRates(flags, experiment, display, plan));
+  if (plan.simulated) return RunSimulated(flags, plan, experiment);
+  const double begin_s = experiment.seconds();
+  PSRING_RETURN_IF_ERROR(RunRounds(flags, plan, experiment, display));
+  const double slowness = (experiment.seconds() - begin_s) / (experiment.rounds_done() * plan.round_s);
+  ShortenTrainings(flags, slowness, experiment, display, plan);
+  return RunTrainings(flags, plan, std::max(1.0, slowness), experiment, display);
+}
+
+// Reports what was finished before `status`, the result of RunPlan.
+absl::Status ReportWhatIsDone(const ExperimentFlags& flags, const absl::Status& status,
+                              Experiment& experiment, Display& display) {
+  const std::string budget = HumanSeconds(flags.options.time_budget_s);
+  const bool out_of_time = absl::IsDeadlineExceeded(status) && experiment.out_of_time();
+  if (experiment.rounds_done() == 0 && out_of_time) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "--time_budget ", budget,
+        " ended before the first round did, so there is nothing to compare; use a longer --time_budget, or "
+        "fewer --strategies or --workers"));
+  }
+  if (experiment.rounds_done() == 0) return status;
+  if (out_of_time) {
+    AddNote(flags, Say(flags.options.language, kBudgetEnded, budget), experiment, display);
+    return experiment.Report(absl::StrCat("time budget of ", budget));
+  }
+  PSRING_RETURN_IF_ERROR(experiment.Report(std::string(status.message())));
+  return status;
 }
 
 }  // namespace
@@ -104,34 +178,24 @@ absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrup
   }
   PSRING_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(flags, "compare", interrupt, display));
   const bool simulated = flags.options.training.clock == "virtual";
-  PSRING_ASSIGN_OR_RETURN(
-      Plan plan, (simulated ? MakeVirtualPlan : MakePlan)(flags.options, prepared.catalog, prepared.probe,
-                                                          prepared.machine.cores));
+  const double spent_s = 1e-9 * static_cast<double>(MonotonicNanos() - prepared.begin_ns);
+  CompareOptions options = flags.options;
+  if (options.time_budget_given) options.time_budget_s = std::max(1.0, options.time_budget_s - spent_s);
+  PSRING_ASSIGN_OR_RETURN(Plan plan, (simulated ? MakeVirtualPlan : MakePlan)(
+                                         options, prepared.catalog, prepared.probe, prepared.machine.cores));
   PSRING_RETURN_IF_ERROR(TakePlanOf(flags, plan));
+  if (options.time_budget_given) {
+    PSRING_RETURN_IF_ERROR(
+        FitIntoBudget(flags.options, prepared.probe, prepared.machine.cores, spent_s, plan));
+  }
   PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, plan));
   display.Say(DescribePlan(plan, flags.options.language));
   if (flags.dry_run) return "";
-  const std::string folder = prepared.claim->path();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
                           Experiment::Start(flags, "compare", prepared, plan, interrupt, display));
-  PSRING_RETURN_IF_ERROR(SweepRates(flags, *experiment, display, plan));
-  if (plan.simulated) {
-    PSRING_RETURN_IF_ERROR(RunSimulated(flags, plan, *experiment));
-    return folder;
-  }
-  PSRING_ASSIGN_OR_RETURN(const int rounds, RunRounds(flags, plan, *experiment, display));
-  ShortenTrainings(flags, rounds, *experiment, display, plan);
-  for (int repeat = 0; repeat < plan.accuracy_repeats; ++repeat) {
-    for (const Configuration& configuration : plan.accuracy) {
-      const std::string seed = plan.accuracy_repeats > 1 ? Say(flags.options.language, kSeedLabel,
-                                                               repeat + flags.options.training.seed)
-                                                         : "";
-      PSRING_RETURN_IF_ERROR(experiment->Run(configuration, "accuracy", repeat,
-                                             absl::StrCat(In(flags.options.language, kAccuracyLabel), seed)));
-    }
-  }
-  PSRING_RETURN_IF_ERROR(experiment->Report(rounds));
-  return folder;
+  PSRING_RETURN_IF_ERROR(
+      ReportWhatIsDone(flags, RunPlan(flags, *experiment, display, plan), *experiment, display));
+  return prepared.claim->path();
 }
 
 int RunCompare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {

@@ -18,7 +18,6 @@ struct ExperimentFlags {
   std::string out;
   bool dry_run = false;
   bool predict = false;  // compare the rows with the simulator
-  bool time_budget_given = false;
   LinkOptions link;
   NodesOptions nodes;
   bool link_is_default = false;  // not given: dropped if something in the comparison does not support it

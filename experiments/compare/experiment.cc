@@ -18,6 +18,7 @@
 #include "common/measure/trace.h"
 #include "experiments/compare/checkpoints.h"
 #include "experiments/host/connections.h"
+#include "experiments/plan/budget.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/report/page/assets.h"
@@ -135,7 +136,6 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
   PSRING_ASSIGN_OR_RETURN(const Provenance provenance, ProvenanceOf(flags, prepared));
   auto experiment =
       std::unique_ptr<Experiment>(new Experiment(flags, prepared, interrupt, display, std::move(folder)));
-  experiment->begin_ns_ = MonotonicNanos();
   experiment->repeats_left_ = static_cast<int>(plan.cost.size());
   experiment->manifest_ = {
       .run_id = experiment->folder_.run_id(),
@@ -178,8 +178,10 @@ absl::Status Experiment::StartServing() {
 }
 
 absl::Status Experiment::MeasureWires() {
+  if (std::isfinite(left_s())) site_.until = absl::Now() + absl::Seconds(left_s());
   if (manifest_.plan.simulated) return absl::OkStatus();
-  site_ = prepared_.site;
+  site_.nodes = prepared_.site.nodes;
+  site_.address = prepared_.site.address;
   if (site_.nodes != nullptr) {
     note("no predictions: the network between the machines was not measured");
     return interrupt_.Check();
@@ -220,6 +222,8 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
                      .seed = seeded.training.seed,
                      .records = absl::StrFormat("records/%s-%d/%s", part, repeat + 1, configuration.folder()),
                      .servers = configuration.servers()};
+  std::error_code error;
+  std::filesystem::remove_all(folder_.path() + "/" + run.records, error);  // of a launch that did not end
   PSRING_ASSIGN_OR_RETURN(std::string folder, folder_.RecordFolder(run));
   PSRING_RETURN_IF_ERROR(ResolveTimes(folder, seeded));
   // One training uses --checkpoint_dir itself; each of several uses a subfolder.
@@ -232,12 +236,12 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     return Launch(seeded, folder, label, expected_s, prepared_.binaries, site_, interrupt_, display_);
   };
   PSRING_ASSIGN_OR_RETURN(Launched launched, launch());
-  if (part == "cost" && launched.foreign_cpu_pct > kMostForeignCpuPct && repeats_left_ > 0) {
+  if (part == "cost" && launched.foreign_cpu_pct > kMostForeignCpuPct && repeats_left_ > 0 &&
+      launched.wall_s < left_s()) {
     --repeats_left_;
     display_.Say(
         absl::StrCat(In(language(), kNoteLine), Say(language(), kDisturbed, configuration.name(),
                                                     absl::StrFormat("%.0f", launched.foreign_cpu_pct))));
-    std::error_code error;
     std::filesystem::remove_all(folder, error);
     PSRING_ASSIGN_OR_RETURN(folder, folder_.RecordFolder(run));
     PSRING_RETURN_IF_ERROR(ResolveTimes(folder, seeded));
@@ -255,15 +259,6 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     display_.Say(absl::StrCat(In(language(), kNoteLine), Say(language(), known ? kClocksAgree : kClocksApart,
                                                              absl::StrFormat("%.2g", within_ms))));
   }
-  PSRING_RETURN_IF_ERROR(folder_.Append(run, seeded, launched.records, figures));
-  if (flags_.tensorboard) PSRING_RETURN_IF_ERROR(KeepScalars(run, configuration, launched.records));
-  // The trace of all rounds would be too large for viewers.
-  if (repeat == 0 && part != "accuracy") PSRING_RETURN_IF_ERROR(folder_.KeepTrace(run, seeded));
-
-  ConfigurationRuns& runs = RunsOf(configuration);
-  runs.sample = launched.records.ranks.front();
-  if (part != "accuracy") runs.cost.push_back(figures);
-  if (part != "cost") runs.accuracy.push_back(figures);
   std::string line = Say(language(), kLaunchLine, label, configuration.name(),
                          WithThousands(figures.samples_per_s), absl::StrFormat("%.1f", figures.step_ms));
   if (figures.test_accuracy) {
@@ -274,7 +269,32 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   } else {
     display_.Say(line);
   }
+  Done done{run, configuration, std::move(launched.records), std::move(figures)};
+  if (part == "accuracy") return Keep(done);
+  round_.push_back(std::move(done));
   return absl::OkStatus();
+}
+
+absl::Status Experiment::Keep(const Done& done) {
+  const std::string& part = done.label.part;
+  PSRING_RETURN_IF_ERROR(folder_.Append(done.label, done.configuration, done.records, done.figures));
+  if (flags_.tensorboard) PSRING_RETURN_IF_ERROR(KeepScalars(done.label, done.configuration, done.records));
+  // The trace of all rounds would be too large for viewers.
+  if (done.label.repeat == 0 && part != "accuracy") {
+    PSRING_RETURN_IF_ERROR(folder_.KeepTrace(done.label, done.configuration));
+  }
+  ConfigurationRuns& runs = RunsOf(done.configuration);
+  runs.sample = done.records.ranks.front();
+  if (part != "accuracy") runs.cost.push_back(done.figures);
+  if (part != "cost") runs.accuracy.push_back(done.figures);
+  return absl::OkStatus();
+}
+
+absl::Status Experiment::EndRound() {
+  for (const Done& done : round_) PSRING_RETURN_IF_ERROR(Keep(done));
+  round_.clear();
+  ++manifest_.rounds_done;
+  return WriteManifest(false);
 }
 
 absl::Status Experiment::KeepScalars(const RunLabel& run, const Configuration& configuration,
@@ -305,9 +325,17 @@ absl::Status Experiment::Predict(const std::vector<ConfigurationRuns>& runs, std
   return folder_.Write("residuals.csv", ResidualsCsv(rows, runs));
 }
 
-double Experiment::seconds() const { return 1e-9 * static_cast<double>(MonotonicNanos() - begin_ns_); }
+double Experiment::seconds() const {
+  return 1e-9 * static_cast<double>(MonotonicNanos() - prepared_.begin_ns);
+}
 
-absl::Status Experiment::Report(int rounds_done) {
+double Experiment::left_s() const {
+  const CompareOptions& options = flags_.options;
+  if (manifest_.verb != "compare" || !options.time_budget_given) return HUGE_VAL;
+  return options.time_budget_s - kReportSeconds - seconds();
+}
+
+absl::Status Experiment::Report(const std::string& ended) {
   display_.Clear();
   // In the order of the plan; rounds are shuffled.
   std::vector<ConfigurationRuns> runs;
@@ -321,7 +349,7 @@ absl::Status Experiment::Report(int rounds_done) {
   }
   std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs, manifest_.wires, manifest_.link);
   PSRING_RETURN_IF_ERROR(Predict(runs, rows));
-  manifest_.rounds_done = rounds_done;
+  manifest_.ended = ended;
   manifest_.wall_s = seconds();
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.csv", SummaryCsv(rows)));
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.json", SummaryJson(rows)));

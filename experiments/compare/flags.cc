@@ -144,7 +144,11 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       ->description(
           "Rounds of the cost part, and trainings (with the next seed each) of the accuracy part; else as "
           "many rounds as fit into --time_budget, and one training");
-  verb->get_option("--time_budget")->description("Whatever is not given is chosen to fit into it [3m]");
+  verb->get_option("--time_budget")
+      ->description(
+          "A limit for the whole run, from preparation to results: the plan is shortened to fit or rejected, "
+          "and no round starts that could not end in time. Without it, whatever is not given is chosen to "
+          "fit into 3m");
   Add(*verb, kHowOften, "--steps", raw.flags.options.training.steps, "N",
       "Measured steps of a launch in the cost part; else fitted", WholeNumber(1, 1'000'000'000));
   Add(*verb, kHowOften, "--samples", raw.flags.options.training.samples, "N",

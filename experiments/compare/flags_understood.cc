@@ -105,7 +105,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   }
   if (!raw.time_budget.empty()) {
     PSRING_ASSIGN_OR_RETURN(options.time_budget_s, ParseSeconds(raw.time_budget));
-    flags.time_budget_given = true;
+    options.time_budget_given = true;
   }
   if (options.target_accuracy > 0 && !options.training.evaluate) {
     return absl::InvalidArgumentError("--target_accuracy needs evaluations; omit --no_eval");

@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/delays.h"
 #include "common/io/files.h"
+#include "common/measure/trace.h"
 #include "experiments/host/gpu_probe.h"
 #include "experiments/plan/launches.h"
 #include "experiments/plan/plan_text.h"
@@ -152,7 +153,7 @@ absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::str
 
 absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
                                  const Interrupt& interrupt, Display& display) {
-  Prepared prepared;
+  Prepared prepared{.begin_ns = MonotonicNanos()};
   PSRING_ASSIGN_OR_RETURN(prepared.binaries, FindBinaries());
   PSRING_ASSIGN_OR_RETURN(prepared.catalog, AskTrainer(prepared.binaries, interrupt));
   PSRING_RETURN_IF_ERROR(CheckCompareOptions(flags.options, prepared.catalog));

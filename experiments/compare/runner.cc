@@ -280,7 +280,8 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     if (!ground.IsHere(ground.NodeOf(configuration, server))) continue;
     spec.children.push_back(Server(configuration, job, server, ground, folder, binaries));
   }
-  spec.deadline = absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s);
+  spec.deadline = std::min(absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s),
+                           site.until - absl::Now());
 
   LaunchProgress progress(simulated ? 1 : configuration.ranks());
   if (site.live != nullptr) {

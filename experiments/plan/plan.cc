@@ -106,29 +106,28 @@ absl::StatusOr<std::vector<Configuration>> Configurations(const std::vector<std:
   return configurations;
 }
 
+int64_t LargestGlobalBatch(const std::vector<Configuration>& configurations) {
+  int64_t most = 1;
+  for (const Configuration& configuration : configurations) {
+    most = std::max(most, configuration.workers * WorkerBatch(configuration.training));
+  }
+  return most;
+}
+
 void PlanCost(const CompareOptions& options, const Probe& probe, int cores, Plan& plan) {
   const TrainingOptions& training = options.training;
   plan.warmup_steps = training.warmup_steps > 0 ? static_cast<int>(training.warmup_steps) : 3;
-  plan.steps = training.steps > 0 ? static_cast<int>(training.steps)
-                                  : std::clamp(static_cast<int>(kMeasuredSeconds / probe.step_s), 6, 40);
-  const auto round_seconds = [&] {
-    double sum = 0;
-    for (Configuration& configuration : plan.cost) {
-      configuration.training.warmup_steps = plan.warmup_steps;
-      configuration.training.steps = plan.steps;
-      sum += ExpectedLaunchSeconds(configuration, probe, cores);
-    }
-    return sum;
-  };
-  plan.round_s = round_seconds();
+  plan.steps = training.steps > 0
+                   ? static_cast<int>(training.steps)
+                   : std::clamp(static_cast<int>(kMeasuredSeconds / probe.step_s), kFewestSteps, 40);
+  SetSteps(plan.steps, probe, cores, plan);
   plan.rounds_fitted = options.repeats == 0;
   plan.rounds = options.repeats;
   if (!plan.rounds_fitted) return;
   const double budget = kCostShare * options.time_budget_s;
   // If time is short, rounds get shorter before they get fewer, because intervals are over rounds.
-  while (training.steps == 0 && plan.steps > 6 && plan.round_s * kRoundsToNameAWinner > budget) {
-    plan.steps = std::max(6, plan.steps * 3 / 4);
-    plan.round_s = round_seconds();
+  while (training.steps == 0 && plan.steps > kFewestSteps && plan.round_s * kRoundsToNameAWinner > budget) {
+    SetSteps(std::max(kFewestSteps, plan.steps * 3 / 4), probe, cores, plan);
   }
   // Enough rounds to name a winner take precedence over the accuracy trainings.
   const bool fits = plan.round_s * kRoundsToNameAWinner <= kMostCostShare * options.time_budget_s;
@@ -140,16 +139,10 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   const TrainingOptions& training = options.training;
   plan.accuracy_repeats = std::max(1, options.repeats);
   plan.accuracy_fitted = training.samples == 0 && training.epochs == 0;
-  double fixed_s = 0, per_sample_s = 0;
-  int64_t global_batch = 0;
-  const double evaluation_s = EvaluationSeconds(training, probe);
-  const double tried_rates = options.lrs.size() > 1 ? static_cast<double>(options.lrs.size()) : 0;
-  const double trainings = plan.accuracy_repeats + tried_rates;
-  for (const Configuration& configuration : plan.accuracy) {
-    fixed_s += LaunchOverheadSeconds(configuration, probe, cores) + evaluation_s;
-    per_sample_s += 1 / SamplesPerSecond(configuration, probe, cores);
-    global_batch = std::max(global_batch, configuration.workers * WorkerBatch(configuration.training));
-  }
+  const double trainings = TrainingsOfEach(options, plan);
+  const double fixed_s = AccuracySeconds(plan, 0, 1, probe, cores);
+  const double per_sample_s = AccuracySeconds(plan, 1, 1, probe, cores) - fixed_s;
+  const int64_t global_batch = LargestGlobalBatch(plan.accuracy);
   int64_t samples = training.samples;
   if (plan.accuracy_fitted) {
     const double left = (options.time_budget_s - plan.rounds * plan.round_s) * 0.9 / trainings - fixed_s;
@@ -161,7 +154,7 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   } else if (samples == 0) {
     samples = static_cast<int64_t>(training.epochs * static_cast<double>(probe.samples));
   }
-  plan.accuracy_s = (fixed_s + per_sample_s * static_cast<double>(samples)) * trainings;
+  plan.accuracy_s = AccuracySeconds(plan, samples, trainings, probe, cores);
   for (Configuration& configuration : plan.accuracy) {
     configuration.training.steps = 0;
     configuration.training.warmup_steps = 0;
@@ -206,6 +199,31 @@ void AddWarnings(int cores, Language language, Plan& plan) {
 }
 
 }  // namespace
+
+double TrainingsOfEach(const CompareOptions& options, const Plan& plan) {
+  const size_t tried_rates = options.lrs.size() > 1 ? options.lrs.size() : 0;
+  return plan.accuracy_repeats + static_cast<double>(tried_rates);
+}
+
+double AccuracySeconds(const Plan& plan, int64_t samples, double trainings, const Probe& probe, int cores) {
+  double sum = 0;
+  for (const Configuration& configuration : plan.accuracy) {
+    sum += LaunchOverheadSeconds(configuration, probe, cores) +
+           EvaluationSeconds(configuration.training, probe) +
+           static_cast<double>(samples) / SamplesPerSecond(configuration, probe, cores);
+  }
+  return sum * trainings;
+}
+
+void SetSteps(int steps, const Probe& probe, int cores, Plan& plan) {
+  plan.steps = steps;
+  plan.round_s = 0;
+  for (Configuration& configuration : plan.cost) {
+    configuration.training.warmup_steps = plan.warmup_steps;
+    configuration.training.steps = plan.steps;
+    plan.round_s += ExpectedLaunchSeconds(configuration, probe, cores);
+  }
+}
 
 void AddIfNew(const Configuration& configuration, std::vector<Configuration>& configurations) {
   const auto same = [&](const Configuration& other) { return other.folder() == configuration.folder(); };
@@ -353,7 +371,7 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
   }
   AddWarnings(cores, options.language, plan);
   AddDisturbances(options, plan.notes);
-  if (plan.expected_s > options.time_budget_s) {
+  if (plan.expected_s > options.time_budget_s && !options.time_budget_given) {
     plan.notes.push_back(In(options.language, kOverBudget));
   }
   return plan;
@@ -362,14 +380,11 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
 bool ShortenAccuracy(double left_s, double slowness, Plan& plan) {
   const double needed_s = plan.accuracy_s * std::max(1.0, slowness);
   if (!plan.accuracy_fitted || plan.accuracy.empty() || needed_s <= left_s) return false;
-  int64_t global_batch = 1;
-  for (const Configuration& configuration : plan.accuracy) {
-    global_batch = std::max(global_batch, configuration.workers * WorkerBatch(configuration.training));
-  }
+  const int64_t global_batch = LargestGlobalBatch(plan.accuracy);
   const int64_t planned = plan.accuracy.front().training.samples;
   const double share = std::clamp(left_s / needed_s, 0.0, 1.0);
-  const int64_t batches =
-      std::max<int64_t>(10, static_cast<int64_t>(share * static_cast<double>(planned)) / global_batch);
+  const int64_t batches = std::max<int64_t>(
+      kFewestBatches, static_cast<int64_t>(share * static_cast<double>(planned)) / global_batch);
   const int64_t samples = batches * global_batch;
   if (samples >= planned) return false;
   for (Configuration& configuration : plan.accuracy) {

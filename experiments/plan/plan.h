@@ -21,6 +21,8 @@ namespace psring {
 inline constexpr int kMostWorkers = 64;
 inline constexpr int kMostLogicalWorkers = 256;  // --clock virtual
 inline constexpr int kFewestRounds = 3;
+inline constexpr int kFewestSteps = 6;     // measured, of a launch in the cost part, if they are fitted
+inline constexpr int kFewestBatches = 10;  // global ones, of a training in the accuracy part, likewise
 
 // The flags of `psring compare`.
 struct CompareOptions {
@@ -32,6 +34,7 @@ struct CompareOptions {
   std::vector<double> lrs;         // more than one: the best one is picked for each strategy
   int repeats = 0;                 // rounds and accuracy trainings; 0: rounds are fitted, one training
   double time_budget_s = 180;      // rounds, steps and samples that are not set are fitted into it
+  bool time_budget_given = false;  // then it is a limit for the whole run (budget.h)
   Language language = Language::kEnglish;  // of texts for users
 };
 
@@ -111,7 +114,7 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
 // Checks what a virtual clock requires. `options` must have passed CheckCompareOptions.
 absl::Status CheckVirtualOptions(const CompareOptions& options, const Catalog& catalog);
 
-// Reduces the samples of all accuracy trainings equally, to at least ten global batches, if they would take
+// Reduces the samples of all accuracy trainings equally, to at least kFewestBatches, if they would take
 // more than `left_s` at `slowness` times the planned duration. False: nothing changed, because they fit or
 // the user chose the number.
 bool ShortenAccuracy(double left_s, double slowness, Plan& plan);
@@ -142,6 +145,14 @@ absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOp
 
 // InvalidArgument: for some worker count, a global batch exceeds the data.
 absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog, int64_t samples);
+
+// Sets the steps of all launches in the cost part, and the time of a round.
+void SetSteps(int steps, const Probe& probe, int cores, Plan& plan);
+
+// How often each configuration of the accuracy part is trained, to try rates and to be compared.
+double TrainingsOfEach(const CompareOptions& options, const Plan& plan);
+// `trainings` of each configuration of the accuracy part, with `samples` each.
+double AccuracySeconds(const Plan& plan, int64_t samples, double trainings, const Probe& probe, int cores);
 
 // The order of `count` configurations in a round, shuffled by seed and round.
 std::vector<int> RoundOrder(int count, uint64_t seed, int round);

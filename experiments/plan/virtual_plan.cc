@@ -91,7 +91,7 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
   if (const std::string text = DescribeDisturbances(training, options.language); !text.empty()) {
     plan.notes.push_back(Say(options.language, kUndisturbedReference, text));
   }
-  if (plan.expected_s > options.time_budget_s) {
+  if (plan.expected_s > options.time_budget_s && !options.time_budget_given) {
     plan.notes.push_back(In(options.language, kOverBudgetSimulated));
   }
   return plan;

@@ -25,6 +25,7 @@ struct Manifest {
   Provenance provenance;
   int rounds_done = 0;
   double wall_s = 0;  // 0: not finished
+  std::string ended;  // why the run ended before its plan did; empty: it did not
 };
 std::string ManifestJson(const Manifest& manifest);
 
