@@ -1,6 +1,7 @@
 #include "experiments/compare/compare.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -70,6 +71,7 @@ absl::Status RunTrainings(const ExperimentFlags& flags, const Plan& plan, double
     const std::string seed =
         plan.accuracy_repeats > 1 ? Say(language, kSeedLabel, repeat + flags.options.training.seed) : "";
     for (const Configuration& configuration : plan.accuracy) {
+      if (experiment.HasTraining(configuration, repeat)) continue;
       if (each_s > experiment.left_s()) {
         AddNote(flags,
                 Say(language, kTrainingsCut, configuration.name(), HumanSeconds(flags.options.time_budget_s)),
@@ -101,7 +103,8 @@ void ShortenTrainings(const ExperimentFlags& flags, double slowness, Experiment&
 // Tries all rates with each strategy and gives every configuration its best rate.
 absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Display& display, Plan& plan) {
   const std::vector<double>& lrs = flags.options.lrs;
-  if (lrs.size() < 2) return absl::OkStatus();
+  // A resumed run has its rates.
+  if (lrs.size() < 2 || experiment.rounds_done() > 0) return absl::OkStatus();
   std::vector<TriedRate> tried;
   for (const Configuration& configuration : plan.simulated ? plan.cost : plan.accuracy) {
     if (!configuration.training.evaluate) continue;
@@ -143,8 +146,10 @@ absl::Status RunPlan(const ExperimentFlags& flags, Experiment& experiment, Displ
   PSRING_RETURN_IF_ERROR(SweepRates(flags, experiment, display, plan));
   if (plan.simulated) return RunSimulated(flags, plan, experiment);
   const double begin_s = experiment.seconds();
+  const int begin = experiment.rounds_done();
   PSRING_RETURN_IF_ERROR(RunRounds(flags, plan, experiment, display));
-  const double slowness = (experiment.seconds() - begin_s) / (experiment.rounds_done() * plan.round_s);
+  const int rounds = experiment.rounds_done() - begin;
+  const double slowness = rounds > 0 ? (experiment.seconds() - begin_s) / (rounds * plan.round_s) : 1;
   ShortenTrainings(flags, slowness, experiment, display, plan);
   return RunTrainings(flags, plan, std::max(1.0, slowness), experiment, display);
 }
@@ -161,21 +166,21 @@ absl::Status ReportWhatIsDone(const ExperimentFlags& flags, const absl::Status& 
         "fewer --strategies or --workers"));
   }
   if (experiment.rounds_done() == 0) return status;
+  if (status.ok())
+    return experiment.Report(experiment.all_done() ? "" : absl::StrCat("time budget of ", budget));
   if (out_of_time) {
     AddNote(flags, Say(flags.options.language, kBudgetEnded, budget), experiment, display);
     return experiment.Report(absl::StrCat("time budget of ", budget));
   }
   PSRING_RETURN_IF_ERROR(experiment.Report(std::string(status.message())));
-  return status;
+  return absl::Status(status.code(), absl::StrCat(status.message(), "; the results are those of ",
+                                                  RoundsText(experiment.rounds_done(), Language::kEnglish)));
 }
 
 }  // namespace
 
 absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrupt& interrupt,
                                     Display& display) {
-  if (!flags.options.training.resume.empty()) {
-    return absl::InvalidArgumentError("--resume continues one training; use psring train");
-  }
   PSRING_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(flags, "compare", interrupt, display));
   const bool simulated = flags.options.training.clock == "virtual";
   const double spent_s = 1e-9 * static_cast<double>(MonotonicNanos() - prepared.begin_ns);
@@ -183,16 +188,23 @@ absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrup
   if (options.time_budget_given) options.time_budget_s = std::max(1.0, options.time_budget_s - spent_s);
   PSRING_ASSIGN_OR_RETURN(Plan plan, (simulated ? MakeVirtualPlan : MakePlan)(
                                          options, prepared.catalog, prepared.probe, prepared.machine.cores));
+  std::optional<ResumedRun> resumed;
+  if (!flags.resume.empty()) {
+    PSRING_ASSIGN_OR_RETURN(resumed, ReadResumedRun(flags.resume));
+    PSRING_RETURN_IF_ERROR(CheckSameConditions(*resumed, flags, prepared));
+    PSRING_RETURN_IF_ERROR(ContinueRecordedPlan(resumed->plan, flags.options, plan));
+  }
   PSRING_RETURN_IF_ERROR(TakePlanOf(flags, plan));
-  if (options.time_budget_given) {
+  if (!resumed && options.time_budget_given) {
     PSRING_RETURN_IF_ERROR(
         FitIntoBudget(flags.options, prepared.probe, prepared.machine.cores, spent_s, plan));
   }
   PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, plan));
   display.Say(DescribePlan(plan, flags.options.language));
   if (flags.dry_run) return "";
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
-                          Experiment::Start(flags, "compare", prepared, plan, interrupt, display));
+  PSRING_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Experiment> experiment,
+      Experiment::Start(flags, "compare", prepared, plan, resumed ? &*resumed : nullptr, interrupt, display));
   PSRING_RETURN_IF_ERROR(
       ReportWhatIsDone(flags, RunPlan(flags, *experiment, display, plan), *experiment, display));
   return prepared.claim->path();

@@ -16,6 +16,7 @@ namespace psring {
 struct ExperimentFlags {
   CompareOptions options;
   std::string out;
+  std::string resume;  // compare: the folder of the run to continue; empty: a new run
   bool dry_run = false;
   bool predict = false;  // compare the rows with the simulator
   LinkOptions link;

@@ -131,8 +131,10 @@ absl::StatusOr<TriedRate> Experiment::TryRate(const Configuration& configuration
 absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFlags& flags,
                                                               const std::string& verb,
                                                               const Prepared& prepared, const Plan& plan,
+                                                              const ResumedRun* resumed,
                                                               const Interrupt& interrupt, Display& display) {
-  PSRING_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Create(*prepared.claim));
+  PSRING_ASSIGN_OR_RETURN(RunFolder folder,
+                          (resumed == nullptr ? RunFolder::Create : RunFolder::Open)(*prepared.claim));
   PSRING_ASSIGN_OR_RETURN(const Provenance provenance, ProvenanceOf(flags, prepared));
   auto experiment =
       std::unique_ptr<Experiment>(new Experiment(flags, prepared, interrupt, display, std::move(folder)));
@@ -146,6 +148,7 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
       .plan = plan,
       .disturbances = flags.options.training,
       .provenance = provenance};
+  if (resumed != nullptr) PSRING_RETURN_IF_ERROR(experiment->Restore(*resumed));
   PSRING_RETURN_IF_ERROR(experiment->MeasureWires());
   PSRING_RETURN_IF_ERROR(experiment->StartServing());
   PSRING_RETURN_IF_ERROR(experiment->WriteManifest(false));
@@ -209,19 +212,24 @@ ConfigurationRuns& Experiment::RunsOf(const Configuration& configuration) {
   return runs_.emplace_back(ConfigurationRuns{.configuration = configuration});
 }
 
+RunLabel Experiment::LabelOf(const Configuration& configuration, const std::string& part, int repeat) const {
+  // Rounds repeat the same work; trainings differ by seed.
+  const uint64_t seed = configuration.training.seed + (part == "cost" ? 0 : static_cast<uint64_t>(repeat));
+  return {.run_id = manifest_.run_id,
+          .part = part,
+          .strategy = configuration.strategy.name,
+          .workers = configuration.workers,
+          .repeat = repeat,
+          .seed = seed,
+          .records = absl::StrFormat("records/%s-%d/%s", part, repeat + 1, configuration.folder()),
+          .servers = configuration.servers()};
+}
+
 absl::Status Experiment::Run(const Configuration& configuration, const std::string& part, int repeat,
                              const std::string& label) {
+  const RunLabel run = LabelOf(configuration, part, repeat);
   Configuration seeded = configuration;
-  // Rounds repeat the same work; trainings differ by seed.
-  if (part != "cost") seeded.training.seed += static_cast<uint64_t>(repeat);
-  const RunLabel run{.run_id = manifest_.run_id,
-                     .part = part,
-                     .strategy = configuration.strategy.name,
-                     .workers = configuration.workers,
-                     .repeat = repeat,
-                     .seed = seeded.training.seed,
-                     .records = absl::StrFormat("records/%s-%d/%s", part, repeat + 1, configuration.folder()),
-                     .servers = configuration.servers()};
+  seeded.training.seed = run.seed;
   std::error_code error;
   std::filesystem::remove_all(folder_.path() + "/" + run.records, error);  // of a launch that did not end
   PSRING_ASSIGN_OR_RETURN(std::string folder, folder_.RecordFolder(run));
@@ -270,7 +278,10 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     display_.Say(line);
   }
   Done done{run, configuration, std::move(launched.records), std::move(figures)};
-  if (part == "accuracy") return Keep(done);
+  if (part == "accuracy") {
+    PSRING_RETURN_IF_ERROR(Keep(done));
+    return WriteManifest(false);
+  }
   round_.push_back(std::move(done));
   return absl::OkStatus();
 }
@@ -278,7 +289,10 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
 absl::Status Experiment::Keep(const Done& done) {
   const std::string& part = done.label.part;
   PSRING_RETURN_IF_ERROR(folder_.Append(done.label, done.configuration, done.records, done.figures));
-  if (flags_.tensorboard) PSRING_RETURN_IF_ERROR(KeepScalars(done.label, done.configuration, done.records));
+  // Those of a restored launch are there already.
+  if (flags_.tensorboard && !restoring_) {
+    PSRING_RETURN_IF_ERROR(KeepScalars(done.label, done.configuration, done.records));
+  }
   // The trace of all rounds would be too large for viewers.
   if (done.label.repeat == 0 && part != "accuracy") {
     PSRING_RETURN_IF_ERROR(folder_.KeepTrace(done.label, done.configuration));
@@ -287,6 +301,68 @@ absl::Status Experiment::Keep(const Done& done) {
   runs.sample = done.records.ranks.front();
   if (part != "accuracy") runs.cost.push_back(done.figures);
   if (part != "cost") runs.accuracy.push_back(done.figures);
+  if (part == "accuracy") manifest_.trainings_done.push_back(done.label.records);
+  return absl::OkStatus();
+}
+
+bool Experiment::all_done() const {
+  const Plan& plan = manifest_.plan;
+  return manifest_.rounds_done >= plan.rounds &&
+         manifest_.trainings_done.size() >= plan.accuracy.size() * static_cast<size_t>(plan.accuracy_repeats);
+}
+
+bool Experiment::HasTraining(const Configuration& configuration, int repeat) const {
+  const std::vector<std::string>& done = manifest_.trainings_done;
+  return std::find(done.begin(), done.end(), LabelOf(configuration, "accuracy", repeat).records) !=
+         done.end();
+}
+
+absl::StatusOr<Experiment::Done> Experiment::Read(const Configuration& configuration, const std::string& part,
+                                                  int repeat) const {
+  Done done{.label = LabelOf(configuration, part, repeat), .configuration = configuration};
+  Configuration seeded = configuration;
+  seeded.training.seed = done.label.seed;
+  absl::StatusOr<Launched> launched = ReadLaunched(seeded, folder_.path() + "/" + done.label.records);
+  if (!launched.ok()) {
+    return absl::DataLossError(absl::StrCat("--resume: the records of a finished launch are missing: ",
+                                            launched.status().message()));
+  }
+  PSRING_ASSIGN_OR_RETURN(done.figures, FiguresOf(seeded, launched->records));
+  done.figures.foreign_cpu_pct = launched->foreign_cpu_pct;
+  done.records = std::move(launched->records);
+  return done;
+}
+
+absl::Status Experiment::Restore(const ResumedRun& resumed) {
+  manifest_.command_line = resumed.recorded.command_line;
+  manifest_.provenance = resumed.recorded.provenance;
+  manifest_.started_utc = resumed.started_utc;
+  manifest_.earlier_s = resumed.wall_s;
+  std::vector<Done> all;
+  for (int round = 0; round < resumed.plan.rounds_done; ++round) {
+    for (const Configuration& configuration : manifest_.plan.cost) {
+      PSRING_ASSIGN_OR_RETURN(all.emplace_back(),
+                              Read(configuration, manifest_.plan.simulated ? "training" : "cost", round));
+    }
+  }
+  const std::vector<std::string>& trained = resumed.plan.trainings_done;
+  for (int repeat = 0; repeat < manifest_.plan.accuracy_repeats; ++repeat) {
+    for (const Configuration& configuration : manifest_.plan.accuracy) {
+      const std::string records = LabelOf(configuration, "accuracy", repeat).records;
+      if (std::find(trained.begin(), trained.end(), records) == trained.end()) continue;
+      PSRING_ASSIGN_OR_RETURN(all.emplace_back(), Read(configuration, "accuracy", repeat));
+    }
+  }
+  // The files may have parts of an unfinished round.
+  PSRING_RETURN_IF_ERROR(folder_.Clear());
+  restoring_ = true;
+  for (const Done& done : all) PSRING_RETURN_IF_ERROR(Keep(done));
+  restoring_ = false;
+  manifest_.rounds_done = resumed.plan.rounds_done;
+  const std::string note = Say(language(), kResumed, RoundsText(resumed.plan.rounds_done, language()),
+                               manifest_.plan.rounds, trained.size());
+  this->note(note);
+  display_.Say(absl::StrCat(In(language(), kNoteLine), note));
   return absl::OkStatus();
 }
 
@@ -350,12 +426,12 @@ absl::Status Experiment::Report(const std::string& ended) {
   std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs, manifest_.wires, manifest_.link);
   PSRING_RETURN_IF_ERROR(Predict(runs, rows));
   manifest_.ended = ended;
-  manifest_.wall_s = seconds();
+  manifest_.wall_s = manifest_.earlier_s + seconds();
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.csv", SummaryCsv(rows)));
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.json", SummaryJson(rows)));
   PSRING_RETURN_IF_ERROR(folder_.Write("table.json", TableJson(rows)));
   PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
-  PSRING_RETURN_IF_ERROR(WriteManifest(true));
+  PSRING_RETURN_IF_ERROR(WriteManifest(ended.empty()));
 
   const auto findings = [&](Language in) {
     return Findings(rows, manifest_.wires, prepared_.machine.cores, in);
@@ -374,7 +450,9 @@ absl::Status Experiment::Report(const std::string& ended) {
                                           flags_.tensorboard ? folder_.path() + "/tensorboard" : "");
   absl::StrAppend(&text, "\n",
                   Say(language(), kAllOfIt, HumanSeconds(manifest_.wall_s), folder_.path(), beside));
-  absl::StrAppend(&text, "\n", Say(language(), kRepeatLine, manifest_.verb, folder_.path()));
+  absl::StrAppend(&text, "\n",
+                  ended.empty() ? Say(language(), kRepeatLine, manifest_.verb, folder_.path())
+                                : Say(language(), kContinueLine, folder_.path()));
   display_.Say(text);
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "common/net/http_server.h"
 #include "experiments/compare/compare.h"
 #include "experiments/compare/prepare.h"
+#include "experiments/compare/resume.h"
 #include "experiments/compare/runner.h"
 #include "experiments/plan/rates.h"
 #include "experiments/processes/live_run.h"
@@ -21,12 +22,13 @@ namespace psring {
 // A run in progress: launches configurations, keeps the figures of finished rounds, and reports at the end.
 class Experiment {
  public:
-  // Creates the run folder, and measures the loopback if there is no virtual cluster. compare's
-  // --time_budget is a limit for all launches from here on.
+  // Creates the run folder, or restores the finished rounds of `resumed` (null: a new run), and measures the
+  // loopback if there is no virtual cluster. compare's --time_budget is a limit for all launches from here
+  // on.
   static absl::StatusOr<std::unique_ptr<Experiment>> Start(const ExperimentFlags& flags,
                                                            const std::string& verb, const Prepared& prepared,
-                                                           const Plan& plan, const Interrupt& interrupt,
-                                                           Display& display);
+                                                           const Plan& plan, const ResumedRun* resumed,
+                                                           const Interrupt& interrupt, Display& display);
 
   // Trains `configuration` with the rate `lr`, scored on the validation samples. Divergence is not an error.
   absl::StatusOr<TriedRate> TryRate(const Configuration& configuration, double lr, const std::string& label);
@@ -40,6 +42,9 @@ class Experiment {
   // Keeps the figures of the round's launches and counts it.
   absl::Status EndRound();
   int rounds_done() const { return manifest_.rounds_done; }
+  bool all_done() const;  // of the plan
+  // Whether an accuracy training has ended.
+  bool HasTraining(const Configuration& configuration, int repeat) const;
 
   double seconds() const;  // since the verb began
   // Seconds until launches must end; infinite without --time_budget.
@@ -78,6 +83,9 @@ class Experiment {
     RunFigures figures;
   };
   absl::Status Keep(const Done& done);
+  RunLabel LabelOf(const Configuration& configuration, const std::string& part, int repeat) const;
+  absl::Status Restore(const ResumedRun& resumed);
+  absl::StatusOr<Done> Read(const Configuration& configuration, const std::string& part, int repeat) const;
 
   // manifest.json, and config.toml, which repeats the run (`finished`: with its rounds, steps and samples).
   absl::Status WriteManifest(bool finished) const;
@@ -105,6 +113,7 @@ class Experiment {
   std::unique_ptr<LiveRun> live_;            // null: no live page
   std::unique_ptr<HttpServer> live_server_;  // of live_
   Manifest manifest_;
+  bool restoring_ = false;
   std::vector<Done> round_;  // the launches of the unfinished round
   int repeats_left_ = 0;     // launches that may be repeated because of other programs' load
   std::vector<ConfigurationRuns> runs_;

@@ -114,6 +114,16 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
 
 }  // namespace
 
+RawExperimentFlags CompareDefaults() {
+  RawExperimentFlags raw;
+  // A rate that decays to 0 ends at a lower loss with less noise, so that accuracies differ sooner.
+  raw.flags.options.training.schedule = "linear";
+  // A comparison stands for a network, so that all strategies use one, not shared memory.
+  raw.flags.options.training.transport = "tcp";
+  raw.link = "auto";
+  return raw;
+}
+
 CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   CLI::App* verb = app.add_subcommand(
       "compare", "Compare strategies: what a step costs with each, and the accuracy it leads to");
@@ -157,8 +167,14 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "As --samples, in passes over the data", RealNumber({}));
   Add(*verb, InHelpAll(kHowOften), "--warmup_steps", raw.flags.options.training.warmup_steps, "N",
       "Steps before the measured ones in the cost part [3]", WholeNumber(0, 1'000'000));
-  AddTrainingFlags(*verb, raw.flags.options.training,
-                   {"--strategy", "--servers", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr"});
+  AddTrainingFlags(
+      *verb, raw.flags.options.training,
+      {"--strategy", "--servers", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr", "--resume"});
+  Add(*verb, kResults, "--resume", raw.resume, "RUN",
+      "Continue a comparison that was interrupted, failed or ran out of time: in its folder, with its flags, "
+      "from its last finished round on. Only --time_budget, --live, --live_port, --dry_run and --lang can be "
+      "added",
+      CheckName);
   verb->get_option("--no_eval")->description("Leave the accuracy part out");
   return verb;
 }

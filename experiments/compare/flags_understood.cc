@@ -10,6 +10,7 @@
 #include "common/base/delays.h"
 #include "common/cuda/cuda_device.h"
 #include "experiments/compare/flags.h"
+#include "experiments/compare/resume.h"
 #include "experiments/plan/launches.h"
 #include "experiments/plan/plan.h"
 #include "experiments/plan/plan_text.h"
@@ -138,6 +139,7 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
         "compare runs on one machine, over its loopback or a virtual cluster (--link); on several machines, "
         "use psring train --nnodes for each strategy, or psring predict");
   }
+  if (!raw.resume.empty()) return ResumedFlags(raw, command_line);
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   // Waiting needs several workers.
   if (raw.workers.empty() && flags.options.training.straggler != "none") flags.options.workers = {4};

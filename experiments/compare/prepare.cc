@@ -159,7 +159,9 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   PSRING_RETURN_IF_ERROR(CheckCompareOptions(flags.options, prepared.catalog));
   PSRING_RETURN_IF_ERROR(OpenMeasured(flags.options.training, prepared));
   if (!flags.dry_run) {
-    PSRING_ASSIGN_OR_RETURN(prepared.claim, RunClaim::Make(flags.out, verb, absl::Now()));
+    PSRING_ASSIGN_OR_RETURN(prepared.claim, flags.resume.empty()
+                                                ? RunClaim::Make(flags.out, verb, absl::Now())
+                                                : RunClaim::Reopen(flags.resume));
   }
   prepared.machine = DescribeMachine();
   TrainingOptions checked = flags.options.training;

@@ -383,6 +383,7 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
         NetworkOf(counted_before, site.cluster->Counters(interrupt), launched.records.steps.front().size(),
                   site.cluster->report().bits_per_s);
   }
+  PSRING_RETURN_IF_ERROR(WriteOutcome(launched, folder));
   return launched;
 }
 

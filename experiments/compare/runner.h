@@ -33,6 +33,10 @@ struct Launched {
   double foreign_cpu_pct = 0;
   double wall_s = 0;
 };
+// Reads what Launch left in `folder`. NotFound, DataLoss: the launch did not end well.
+absl::StatusOr<Launched> ReadLaunched(const Configuration& configuration, const std::string& folder);
+// outcome.json: what Launch measured beside the processes' own records.
+absl::Status WriteOutcome(const Launched& launched, const std::string& folder);
 
 // Where the processes of a launch run: on the nodes of a virtual cluster, on several machines, or, if both
 // are null, on this machine, at `address`.

@@ -136,7 +136,7 @@ absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& 
   for (const std::string& note : plan.notes) display.Say(absl::StrCat(In(language, kNoteLine), note));
   if (flags.dry_run) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
-                          Experiment::Start(flags, "train", prepared, plan, interrupt, display));
+                          Experiment::Start(flags, "train", prepared, plan, nullptr, interrupt, display));
   for (int repeat = 0; repeat < plan.rounds; ++repeat) {
     const std::string label =
         plan.rounds > 1 ? Say(language, kSeedLabel, repeat + configuration.training.seed) : "";

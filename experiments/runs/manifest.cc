@@ -105,6 +105,7 @@ std::string ManifestJson(const Manifest& manifest) {
                   {"steps", manifest.plan.steps},
                   {"configurations", Configurations(manifest.plan.cost)}};
   json["accuracy"] = {{"trainings_each", manifest.plan.accuracy_repeats},
+                      {"trainings_done", manifest.trainings_done},
                       {"configurations", Configurations(manifest.plan.accuracy)}};
   json["disturbances"] = {{"straggler", manifest.disturbances.straggler},
                           {"jitter_ms", manifest.disturbances.jitter_ms}};

@@ -61,14 +61,22 @@ absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int
   return records;
 }
 
-absl::StatusOr<RunFolder> RunFolder::Create(RunClaim& claim) {
+absl::StatusOr<RunFolder> RunFolder::Open(RunClaim& claim) {
   PSRING_RETURN_IF_ERROR(claim.Keep());
-  RunFolder folder(claim.path());
-  PSRING_RETURN_IF_ERROR(folder.Write("runs.csv", RunsCsvHeader()));
-  PSRING_RETURN_IF_ERROR(folder.Write("curves.csv", CurvesCsvHeader()));
-  PSRING_RETURN_IF_ERROR(folder.Write("steps.jsonl", ""));
-  PSRING_RETURN_IF_ERROR(folder.Write("ddp.jsonl", ""));
+  return RunFolder(claim.path());
+}
+
+absl::StatusOr<RunFolder> RunFolder::Create(RunClaim& claim) {
+  PSRING_ASSIGN_OR_RETURN(RunFolder folder, Open(claim));
+  PSRING_RETURN_IF_ERROR(folder.Clear());
   return folder;
+}
+
+absl::Status RunFolder::Clear() {
+  PSRING_RETURN_IF_ERROR(Write("runs.csv", RunsCsvHeader()));
+  PSRING_RETURN_IF_ERROR(Write("curves.csv", CurvesCsvHeader()));
+  PSRING_RETURN_IF_ERROR(Write("steps.jsonl", ""));
+  return Write("ddp.jsonl", "");
 }
 
 std::string RunFolder::run_id() const { return std::filesystem::path(path_).filename().string(); }

@@ -100,6 +100,10 @@ inline constexpr Phrase kRatesPicked = {
     "在 $0 个不参与训练的验证样本上选定学习率（全部试验见 rates.csv）：$1"};
 inline constexpr Phrase kAllOfIt = {"$0; results: $1/report.html, in the same folder $2",
                                     "$0；全部结果：$1/report.html，同一目录下还有 $2"};
+inline constexpr Phrase kContinueLine = {"continue: psring compare --resume $0",
+                                         "继续运行：psring compare --resume $0"};
+inline constexpr Phrase kResumed = {"resumed after $0 of $1 and $2 accuracy trainings",
+                                    "在完成 $0（共 $1 轮）与 $2 次准确率训练之后继续"};
 inline constexpr Phrase kRepeatLine = {"repeat: psring $0 --config $1/config.toml",
                                        "重复运行：psring $0 --config $1/config.toml"};
 
