@@ -1,5 +1,7 @@
 #include "experiments/compare/flags.h"
 
+#include <climits>
+
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "common/base/command_line.h"
@@ -69,6 +71,10 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
       "With --clock virtual: take the times of computing and exchanging from this earlier run, step by step "
       "(--compute_ms trace:RUN --network_ms trace:RUN), and its stragglers and delays unless given",
       CheckName);
+  Add(verb, "One step", "--global_batch", raw.flags.options.training.global_batch, "B",
+      "Samples of one step over all workers, divided equally among them (strong scaling), instead of --batch "
+      "for each (weak scaling)",
+      WholeNumber(1, INT_MAX));
   Add(verb, kHowOften, "--repeats", raw.flags.options.repeats, "N", "", WholeNumber(1, 1000));
   Add(verb, kHowOften, "--time_budget", raw.time_budget, "TIME", "", CheckSeconds);
   Add(verb, InHelpAll(kHowOften), "--plan_of", raw.flags.plan_of, "RUN",
@@ -176,6 +182,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "added",
       CheckName);
   verb->get_option("--no_eval")->description("Leave the accuracy part out");
+  verb->get_option("--global_batch")->excludes("--batch");
   return verb;
 }
 
@@ -197,6 +204,7 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   verb->get_option("--target_accuracy")->group(InHelpAll("Evaluation and checks"));
   AddTrainingFlags(*verb, raw.flags.options.training, {"--strategy"});
   verb->get_option("--resume")->group("Checkpoints and failure");
+  verb->get_option("--global_batch")->excludes("--batch");
   return verb;
 }
 

@@ -80,6 +80,10 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   }
   options.language = LanguageOf(raw.language);
   PSRING_RETURN_IF_ERROR(ApplyWorkload(options.training));
+  if (options.training.global_batch > 0 && !options.training.workload.empty()) {
+    return absl::InvalidArgumentError(
+        "--global_batch: the times of --workload were recorded for its own batch; omit one of them");
+  }
   if (!raw.strategies.empty()) options.strategies = absl::StrSplit(raw.strategies, ',');
   options.workers = DefaultWorkers(raw.flags.options.training, CudaDeviceCount());
   if (!raw.workers.empty()) {
@@ -184,6 +188,7 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
         "train takes one strategy and one number of workers; for several use psring compare");
   }
   flags.options.training.strategy = flags.options.strategies.front();
+  SetBatch(flags.options.workers.front(), flags.options.training);
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.options.training));
   return flags;
 }

@@ -415,6 +415,7 @@ absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const
   display.Clear();
   PSRING_ASSIGN_OR_RETURN(const RunFigures figures, FiguresOf(single, launched.records));
   // The median, because the first steps of a process are often disturbed.
+  probe.step_samples = WorkerBatch(single.training);
   probe.step_s = 1e-3 * Quantile(figures.every_step_ms, 0.5);
   probe.launch_s = std::max(0.05, launched.wall_s - 5 * probe.step_s);
   return absl::OkStatus();

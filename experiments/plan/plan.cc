@@ -271,7 +271,7 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
                           : std::floor(kSnapshotBytes / (4.0 * static_cast<double>(probe.parameters)));
   const double steps = samples / static_cast<double>(configuration.workers * WorkerBatch(training) *
                                                      std::max(1, training.micro_batches));
-  const double train_s = steps * configuration.workers * probe.step_s;
+  const double train_s = steps * configuration.workers * ComputeSeconds(training, probe);
   const double spare = 0.1 * train_s / std::max(EvaluationSeconds(training, probe), 1e-9);
   const double points = configuration.target_accuracy > 0 ? std::clamp(kept, 1.0, kTargetPoints)
                                                           : std::clamp(std::floor(spare), 0.0, 4.0) + 1;
@@ -302,6 +302,12 @@ std::string Configuration::folder() const {
                       servers() > 1 ? absl::StrCat("-on-", servers()) : "");
 }
 
+void SetBatch(int workers, TrainingOptions& training) {
+  if (training.global_batch == 0) return;
+  const int64_t shares = int64_t{workers} * training.accumulate * std::max(1, training.micro_batches);
+  training.batch = static_cast<int>(std::max<int64_t>(1, training.global_batch / shares));
+}
+
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
                                                 const TrainingOptions& training, const Catalog& catalog,
                                                 const Probe& probe, int cores) {
@@ -312,6 +318,7 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   configuration.workers = one_worker ? 1 : workers;
   configuration.training = training;
   if (configuration.strategy.replicates) configuration.training.replicas = workers;
+  SetBatch(configuration.workers, configuration.training);
   // Fewer ranks than a process holds share one process.
   configuration.training.ranks_per_process = std::min(training.ranks_per_process, configuration.ranks());
   configuration.training.strategy = configuration.strategy.name;

@@ -72,6 +72,7 @@ struct Probe {
   std::string data_hash;     // of training and test data
   std::vector<UpdateRule> updates;
   double step_s = 0;          // one step of one process
+  int64_t step_samples = 0;   // of that step; 0: as many as in any step
   double launch_s = 0;        // one launch without its steps
   std::optional<Wires> link;  // the requested links of a virtual cluster
 };
@@ -119,6 +120,9 @@ absl::Status CheckVirtualOptions(const CompareOptions& options, const Catalog& c
 // the user chose the number.
 bool ShortenAccuracy(double left_s, double slowness, Plan& plan);
 
+// With --global_batch: each of `workers` gets its share, which CheckBatches has checked.
+void SetBatch(int workers, TrainingOptions& training);
+
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
                                                 const TrainingOptions& training, const Catalog& catalog,
                                                 const Probe& probe, int cores);
@@ -143,7 +147,7 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
 // InvalidArgument: the virtual clock has no model of the strategy's all-reduce.
 absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOptions& training);
 
-// InvalidArgument: for some worker count, a global batch exceeds the data.
+// InvalidArgument: for some worker count, a global batch exceeds the data, or --global_batch does not divide.
 absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog, int64_t samples);
 
 // Sets the steps of all launches in the cost part, and the time of a round.

@@ -228,7 +228,7 @@ void AddAccuracy(const std::vector<SummaryRow>& rows, Sentences& findings) {
                                   findings.Joined(parts));
   if (parts.size() > 1) {
     if (one) text += findings.Say(kSeedMoves);
-    text += findings.Say(kFewerUpdates);
+    text += findings.Say(any->configuration.training.global_batch > 0 ? kEqualUpdates : kFewerUpdates);
   }
   findings.AddText(text);
 }

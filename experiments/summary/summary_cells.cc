@@ -94,6 +94,7 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"basis", std::string(BasisName(timed)), given},
       {"valid", row.valid, given},
       {"note", TextOrEmpty(row.note), given},
+      {"scaling", std::string(training.global_batch > 0 ? "strong" : "weak"), given},
   };
 }
 

@@ -131,6 +131,14 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language) 
     parts.legend.push_back(Say(language, phrase, values...));
   };
   say(simulated || predicted ? kMarksSimulated : kMarks);
+  if (!rows.empty()) {
+    const TrainingOptions& training = rows.front().configuration.training;
+    if (training.global_batch > 0) {
+      say(kStrongScaling, training.global_batch);
+    } else {
+      say(kWeakScaling, WorkerBatch(training) * training.micro_batches);
+    }
+  }
   if (predicted) say(kPredictedColumns);
   if (any_row(MovesGradients)) say(simulated ? kColumnsSimulated : kColumns);
   if (any_row([](Row row) { return row.reached_target > 0; })) {

@@ -86,6 +86,10 @@ inline constexpr Phrase kSeedMoves = {" Another seed changes this by several tho
 inline constexpr Phrase kFewerUpdates = {
     " With more workers, synchronous strategies make fewer updates with larger batches.",
     "worker 越多，同步策略的更新次数越少、每次所用的批越大。"};
+inline constexpr Phrase kEqualUpdates = {
+    " With a fixed global batch, synchronous strategies make the same updates with any number of workers; "
+    "asynchronous ones make more updates with smaller batches.",
+    "全局批大小固定时，同步策略的更新与 worker 数无关；异步策略的更新更多、每次所用的批更小。"};
 inline constexpr Phrase kTargetMissed = {"$0 ($1 of $2 trainings reached it)", "$0（$2 次训练中 $1 次达到）"};
 inline constexpr Phrase kTargetOne = {"$0 $1 s", "$0 $1 秒"};
 inline constexpr Phrase kTarget = {

@@ -37,6 +37,11 @@ inline constexpr Phrase kMarks = {"m measured, d derived. Times are ms of a mean
                                   "m 测量，d 推导。时间为平均一步的毫秒数。"};
 inline constexpr Phrase kMarksSimulated = {"m measured, d derived, s simulated. Times are ms of a mean step.",
                                            "m 测量，d 推导，s 模拟。时间为平均一步的毫秒数。"};
+inline constexpr Phrase kWeakScaling = {"Weak scaling (--batch): every worker computes $0 samples a step.",
+                                        "弱扩展（--batch）：每个 worker 每步计算 $0 个样本。"};
+inline constexpr Phrase kStrongScaling = {
+    "Strong scaling (--global_batch): the workers share $0 samples a step.",
+    "强扩展（--global_batch）：所有 worker 每步分摊 $0 个样本。"};
 inline constexpr Phrase kPredictedColumns = {
     "simulated: the step that psring predict computes for this configuration; off: how much longer the "
     "measured step is.",
