@@ -97,18 +97,16 @@ void ShortenTrainings(const ExperimentFlags& flags, double slowness, Experiment&
           Say(flags.options.language, kTrainingsShortened, plan.accuracy.front().training.samples, planned,
               HumanSeconds(flags.options.time_budget_s)),
           experiment, display);
-  experiment.set_accuracy(plan.accuracy);
+  experiment.set_configurations(plan);
 }
 
-// Tries all rates with each strategy and gives every configuration its best rate.
-absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Display& display, Plan& plan) {
-  const std::vector<double>& lrs = flags.options.lrs;
-  // A resumed run has its rates.
-  if (lrs.size() < 2 || experiment.rounds_done() > 0) return absl::OkStatus();
+// Trains every configuration that has an accuracy with each of its rates, and picks the best.
+absl::StatusOr<std::vector<TriedRate>> TryRates(const ExperimentFlags& flags, const Plan& plan,
+                                                Experiment& experiment) {
   std::vector<TriedRate> tried;
   for (const Configuration& configuration : plan.simulated ? plan.cost : plan.accuracy) {
     if (!configuration.training.evaluate) continue;
-    for (const double lr : lrs) {
+    for (const double lr : RatesToTry(flags.options, configuration)) {
       PSRING_ASSIGN_OR_RETURN(const TriedRate rate, experiment.TryRate(configuration, lr, "rates  "));
       tried.push_back(rate);
       PSRING_RETURN_IF_ERROR(experiment.WriteRates(tried));
@@ -116,14 +114,25 @@ absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Di
   }
   PSRING_RETURN_IF_ERROR(PickRates(tried));
   PSRING_RETURN_IF_ERROR(experiment.WriteRates(tried));
+  return tried;
+}
+
+// Gives every configuration the best of its rates.
+absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Display& display, Plan& plan) {
+  if (CountOfRates(flags.options) == 0) return absl::OkStatus();
+  std::vector<TriedRate> tried;
+  if (experiment.rounds_done() > 0) {  // of a resumed run
+    PSRING_ASSIGN_OR_RETURN(tried, experiment.ReadRates());
+  } else {
+    PSRING_ASSIGN_OR_RETURN(tried, TryRates(flags, plan, experiment));
+  }
   for (auto* configurations : {&plan.cost, &plan.accuracy}) {
     for (Configuration& configuration : *configurations) UsePickedRate(tried, configuration);
   }
-  const std::string note =
-      Say(flags.options.language, kRatesPicked, flags.options.training.validation, DescribeRates(tried));
-  plan.notes.push_back(note);
-  display.Say(absl::StrCat(In(flags.options.language, kNoteLine), note));
-  experiment.set_plan(plan);
+  AddNote(flags,
+          Say(flags.options.language, kRatesPicked, flags.options.training.validation, DescribeRates(tried)),
+          experiment, display);
+  experiment.set_configurations(plan);
   return absl::OkStatus();
 }
 

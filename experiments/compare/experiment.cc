@@ -128,6 +128,14 @@ absl::StatusOr<TriedRate> Experiment::TryRate(const Configuration& configuration
   return rate;
 }
 
+absl::StatusOr<std::vector<TriedRate>> Experiment::ReadRates() const {
+  const std::string path = folder_.path() + "/rates.csv";
+  PSRING_ASSIGN_OR_RETURN(const std::string csv, ReadFile(path));
+  absl::StatusOr<std::vector<TriedRate>> tried = RatesFromCsv(csv);
+  if (tried.ok()) return tried;
+  return absl::DataLossError(absl::StrCat(path, ": ", tried.status().message()));
+}
+
 absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFlags& flags,
                                                               const std::string& verb,
                                                               const Prepared& prepared, const Plan& plan,
@@ -420,7 +428,9 @@ absl::Status Experiment::Report(const std::string& ended) {
       const auto same = [&](const ConfigurationRuns& other) {
         return other.configuration.folder() == configuration.folder();
       };
-      if (std::none_of(runs.begin(), runs.end(), same)) runs.push_back(RunsOf(configuration));
+      if (std::any_of(runs.begin(), runs.end(), same)) continue;
+      runs.push_back(RunsOf(configuration));
+      runs.back().configuration = configuration;  // as picked rates have changed it
     }
   }
   std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs, manifest_.wires, manifest_.link);

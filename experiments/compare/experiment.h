@@ -50,11 +50,14 @@ class Experiment {
   // Seconds until launches must end; infinite without --time_budget.
   double left_s() const;
   bool out_of_time() const { return left_s() <= 0; }
-  void set_plan(const Plan& plan) { manifest_.plan = plan; }
-  void set_accuracy(const std::vector<Configuration>& accuracy) { manifest_.plan.accuracy = accuracy; }
+  void set_configurations(const Plan& plan) {
+    manifest_.plan.cost = plan.cost;
+    manifest_.plan.accuracy = plan.accuracy;
+  }
   absl::Status WriteRates(const std::vector<TriedRate>& tried) {
     return folder_.Write("rates.csv", RatesCsv(tried));
   }
+  absl::StatusOr<std::vector<TriedRate>> ReadRates() const;
   void note(const std::string& text) { manifest_.plan.notes.push_back(text); }
 
   // Writes the summary of the finished rounds; prints the table, the findings and the run folder. `ended`:

@@ -18,7 +18,7 @@ namespace psring {
 // The flags of a verb as parsed; `flags` holds those that are used as they are.
 struct RawExperimentFlags {
   ExperimentFlags flags;
-  std::string strategies, workers, servers, time_budget, lrs, like, resume, language = "en";
+  std::string strategies, workers, servers, time_budget, lrs, tune, like, resume, language = "en";
   std::string link = "none", latency = "0";
 };
 

@@ -30,22 +30,44 @@ double DefaultLink(const RawExperimentFlags& raw, const std::vector<int>& worker
   return gpus == 0 || DeviceForAll(raw.flags.options.training, workers, gpus) == "cpu" ? kLinkOfCpus : 0;
 }
 
-absl::Status UnderstandRates(const RawExperimentFlags& raw, CompareOptions& options) {
-  if (raw.lrs.empty()) return absl::OkStatus();
-  for (absl::string_view text : absl::StrSplit(raw.lrs, ',')) {
-    double lr = 0;
-    if (!absl::SimpleAtod(text, &lr)) return absl::InvalidArgumentError(absl::StrCat("--lr: '", text, "'"));
-    if (std::find(options.lrs.begin(), options.lrs.end(), lr) != options.lrs.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("--lr names ", lr, " twice; name it once"));
+absl::StatusOr<std::vector<double>> ParseRates(const std::string& flag, absl::string_view list) {
+  std::vector<double> rates;
+  for (absl::string_view text : absl::StrSplit(list, ',')) {
+    double rate = 0;
+    if (!absl::SimpleAtod(text, &rate))
+      return absl::InvalidArgumentError(absl::StrCat(flag, ": '", text, "'"));
+    if (std::find(rates.begin(), rates.end(), rate) != rates.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(flag, " names ", rate, " twice; name it once"));
     }
-    options.lrs.push_back(lr);
+    rates.push_back(rate);
   }
-  if (options.lrs.size() == 1) {
-    options.training.lr = options.lrs.front();
-    return absl::OkStatus();
+  return rates;
+}
+
+absl::Status UnderstandRates(const RawExperimentFlags& raw, CompareOptions& options) {
+  if (!raw.lrs.empty()) {
+    PSRING_ASSIGN_OR_RETURN(options.lrs, ParseRates("--lr", raw.lrs));
+    if (options.lrs.size() == 1) options.training.lr = options.lrs.front();
   }
+  if (!raw.tune.empty()) {
+    if (options.lrs.size() > 1) {
+      return absl::InvalidArgumentError(
+          "--tune multiplies one rate per strategy; give one --lr or none, or omit --tune");
+    }
+    const size_t colon = raw.tune.find(':');
+    PSRING_ASSIGN_OR_RETURN(
+        options.lr_factors,
+        ParseRates("--tune", colon == std::string::npos ? "0.5,1,2" : raw.tune.substr(colon + 1)));
+    if (options.lr_factors.size() < 2) {
+      return absl::InvalidArgumentError("--tune needs at least two rates; write lr:0.5,1,2");
+    }
+  }
+  if (CountOfRates(options) == 0) return absl::OkStatus();
   if (!options.training.evaluate) {
-    return absl::InvalidArgumentError("--lr with several rates selects one by accuracy; omit --no_eval");
+    return absl::InvalidArgumentError(
+        absl::StrCat(raw.tune.empty() ? "--lr with several rates" : "--tune",
+                     " selects a rate by accuracy, but nothing is evaluated; omit ",
+                     options.training.workload.empty() ? "--no_eval" : "--workload"));
   }
   if (options.training.validation == 0) options.training.validation = kValidationSamples;
   return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "experiments/plan/plan_text.h"
+#include "experiments/plan/rates.h"
 #include "experiments/texts/plan.h"
 
 namespace psring {
@@ -17,7 +18,7 @@ constexpr double kMargin = 1.2;  // of suggested budgets, because durations are 
 
 // The accuracy trainings may be left out if no flag is about them.
 bool MayLeaveAccuracyOut(const CompareOptions& asked, const Plan& plan) {
-  return plan.accuracy_fitted && asked.target_accuracy == 0 && asked.lrs.size() < 2;
+  return plan.accuracy_fitted && asked.target_accuracy == 0 && CountOfRates(asked) == 0;
 }
 
 // Flags that make the plan shorter.
@@ -27,7 +28,7 @@ std::string ShorteningFlags(const CompareOptions& asked, const Plan& plan) {
   if (asked.training.steps > 0) fewer.push_back("--steps");
   if (asked.training.samples > 0) fewer.push_back("--samples");
   if (asked.training.epochs > 0) fewer.push_back("--epochs");
-  if (asked.lrs.size() > 1) fewer.push_back("--lr");
+  if (CountOfRates(asked) > 0) fewer.push_back(asked.lr_factors.empty() ? "--lr" : "--tune");
   if (plan.cost.size() > 1) {
     fewer.push_back("--strategies");
     fewer.push_back("--workers");

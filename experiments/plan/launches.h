@@ -50,7 +50,7 @@ absl::StatusOr<RecordedPlan> RecordedPlanFromJson(const std::string& manifest);
 // Copies recorded values into `plan` unless `asked` sets them. InvalidArgument names a configuration that the
 // recorded run does not have.
 absl::Status TakeRecordedPlan(const RecordedPlan& recorded, const CompareOptions& asked, Plan& plan);
-// For --resume RUN: as TakeRecordedPlan with all planned rounds, the accuracy part and the learning rates.
+// For --resume RUN: as TakeRecordedPlan with all planned rounds and trainings.
 absl::Status ContinueRecordedPlan(const RecordedPlan& recorded, const CompareOptions& asked, Plan& plan);
 
 }  // namespace psring

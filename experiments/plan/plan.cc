@@ -13,6 +13,7 @@
 #include "common/base/check.h"
 #include "common/base/delays.h"
 #include "experiments/plan/estimate.h"
+#include "experiments/plan/rates.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/texts/findings.h"
 #include "experiments/texts/plan.h"
@@ -61,9 +62,12 @@ std::vector<std::string> CostStrategies(const CompareOptions& options, std::vect
 }
 
 std::vector<std::string> AccuracyStrategies(const CompareOptions& options) {
-  if (options.strategies.empty()) return {std::begin(kDefaultAccuracy), std::end(kDefaultAccuracy)};
+  const bool tunes = !options.lr_factors.empty();  // then every strategy is trained
+  if (options.strategies.empty() && !tunes) {
+    return {std::begin(kDefaultAccuracy), std::end(kDefaultAccuracy)};
+  }
   std::vector<std::string> names = {"single"};
-  for (const std::string& name : options.strategies) {
+  for (const std::string& name : options.strategies.empty() ? DefaultStrategies() : options.strategies) {
     // Workers that do not communicate have no common accuracy.
     if (name != "none" && !absl::c_linear_search(names, name)) names.push_back(name);
   }
@@ -201,8 +205,7 @@ void AddWarnings(int cores, Language language, Plan& plan) {
 }  // namespace
 
 double TrainingsOfEach(const CompareOptions& options, const Plan& plan) {
-  const size_t tried_rates = options.lrs.size() > 1 ? options.lrs.size() : 0;
-  return plan.accuracy_repeats + static_cast<double>(tried_rates);
+  return plan.accuracy_repeats + CountOfRates(options);
 }
 
 double AccuracySeconds(const Plan& plan, int64_t samples, double trainings, const Probe& probe, int cores) {
@@ -362,11 +365,12 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
   PlanCost(options, probe, cores, plan);
   plan.expected_s = plan.rounds * plan.round_s;
   if (options.training.evaluate) {
-    // With an explicit budget, every worker count is trained.
+    // With an explicit budget or tuned rates, every worker count is trained.
     const bool budget_given =
         !options.strategies.empty() && (options.training.samples > 0 || options.training.epochs > 0);
-    const std::vector<int> workers =
-        budget_given ? options.workers : std::vector<int>{AccuracyWorkers(options.workers, cores)};
+    const std::vector<int> workers = budget_given || !options.lr_factors.empty()
+                                         ? options.workers
+                                         : std::vector<int>{AccuracyWorkers(options.workers, cores)};
     PSRING_ASSIGN_OR_RETURN(
         plan.accuracy, Configurations(AccuracyStrategies(options), workers, options.servers, options.training,
                                       catalog, probe, cores));

@@ -32,6 +32,8 @@ struct CompareOptions {
   TrainingOptions training;        // its `strategy` is not used
   double target_accuracy = 0;      // 0: none
   std::vector<double> lrs;         // more than one: the best one is picked for each strategy
+  // --tune lr: times each strategy's rate; the best one is picked for each strategy and number of workers.
+  std::vector<double> lr_factors;
   int repeats = 0;                 // rounds and accuracy trainings; 0: rounds are fitted, one training
   double time_budget_s = 180;      // rounds, steps and samples that are not set are fitted into it
   bool time_budget_given = false;  // then it is a limit for the whole run (budget.h)
@@ -53,7 +55,8 @@ struct Configuration {
   TrainingOptions training;
   UpdateRule update;
   bool oversubscribed = false;
-  double target_accuracy = 0;  // 0: none
+  double target_accuracy = 0;     // 0: none
+  std::vector<double> tried_lrs;  // its own was picked from them (rates.h); empty: it was not picked
 
   bool simulated() const { return training.clock == "virtual"; }
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }

@@ -106,15 +106,6 @@ absl::Status ContinueRecordedPlan(const RecordedPlan& recorded, const CompareOpt
   if (recorded.accuracy.empty()) plan.accuracy.clear();
   PSRING_RETURN_IF_ERROR(TakeRecordedPlan(whole, asked, plan));
   plan.accuracy_repeats = recorded.trainings_each;
-  for (const auto& [notes, configurations] :
-       {std::pair(&recorded.cost, &plan.cost), std::pair(&recorded.accuracy, &plan.accuracy)}) {
-    for (Configuration& configuration : *configurations) {
-      const LaunchNote* note = NoteFor(*notes, configuration);
-      double lr = 0;
-      if (note == nullptr || !absl::SimpleAtod(FlagOf(*note, "--lr", ""), &lr)) continue;
-      configuration.training.lr = configuration.update.lr = lr;
-    }
-  }
   return absl::OkStatus();
 }
 

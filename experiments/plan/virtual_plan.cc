@@ -8,6 +8,7 @@
 #include "common/base/delays.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/plan.h"
+#include "experiments/plan/rates.h"
 #include "experiments/texts/plan.h"
 
 namespace psring {
@@ -63,7 +64,7 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
     }
   }
   plan.rounds = std::max(1, options.repeats);
-  const double trainings = plan.rounds + static_cast<double>(options.lrs.size() > 1 ? options.lrs.size() : 0);
+  const double trainings = plan.rounds + CountOfRates(options);
   int64_t samples = training.samples;
   if (samples == 0 && training.epochs > 0) {
     samples = static_cast<int64_t>(training.epochs * static_cast<double>(probe.samples));

@@ -349,6 +349,7 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
   AddDerivedBytes(rows, findings);
   AddStaleness(rows, findings);
   for (const std::string& finding : WaitingFindings(rows, language)) findings.AddText(finding);
+  for (const std::string& finding : RateFindings(rows, language)) findings.AddText(finding);
   AddAccuracy(rows, findings);
   AddDataParallel(rows, findings);
   AddTransports(rows, findings);

@@ -20,4 +20,8 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
 std::vector<std::string> WaitingFindings(const std::vector<SummaryRow>& rows,
                                          Language language = Language::kEnglish);
 
+// The learning rates that were tried, part of Findings. Empty: none were.
+std::vector<std::string> RateFindings(const std::vector<SummaryRow>& rows,
+                                      Language language = Language::kEnglish);
+
 }  // namespace psring

@@ -87,6 +87,11 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
        }},
       {kHeadDropped, "m",
        [](Row row) { return row.mean.dropped_share ? Number(100 * *row.mean.dropped_share, 1) : ""; }},
+      {kHeadRate, "",
+       [](Row row) {
+         const Configuration& configuration = row.configuration;
+         return configuration.tried_lrs.empty() ? "" : absl::StrFormat("%g", configuration.update.lr);
+       }},
       {kHeadAccuracy, "m", [](Row row) { return Number(row.test_accuracy, 4); }, /*learned=*/true},
       {kHeadTarget, "m", [](Row row) { return Number(row.time_to_target_s, 2); }},
   };
@@ -143,6 +148,11 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language) 
   if (any_row(MovesGradients)) say(simulated ? kColumnsSimulated : kColumns);
   if (any_row([](Row row) { return row.reached_target > 0; })) {
     say(kTargetColumn, rows.front().configuration.target_accuracy);
+  }
+  for (Row row : rows) {
+    if (row.configuration.tried_lrs.empty()) continue;
+    say(kRateColumn, row.configuration.tried_lrs.size(), row.configuration.training.validation);
+    break;
   }
   if (any_row([](Row row) { return row.configuration.oversubscribed; })) say(kOversubscribed);
   if (any_row([](Row row) { return !row.valid; })) say(kNotValid);

@@ -29,6 +29,7 @@ inline constexpr Heading kHeadSentTheory = {{"MB", "理论"}, {"theory", "MB"}};
 inline constexpr Heading kHeadStale = {{"stale", "平均"}, {"mean", "陈旧度"}};
 inline constexpr Heading kHeadDropped = {{"drop-", "丢弃"}, {"ped %", "%"}};
 inline constexpr Heading kHeadAccuracy = {{"test", "测试"}, {"acc.", "准确率"}};
+inline constexpr Heading kHeadRate = {{"best", "最佳"}, {"lr", "学习率"}};
 inline constexpr Heading kHeadTarget = {{"target", "达标"}, {"s", "秒"}};
 
 inline constexpr Phrase kHeadNote = {"note", "备注"};
@@ -61,6 +62,10 @@ inline constexpr Phrase kTargetColumn = {
     "target: seconds of training until the first evaluation with a test accuracy of $0; empty if a training "
     "did not reach it.",
     "达标：训练到首次评估达到测试准确率 $0 所用的秒数；没有达到则为空。"};
+inline constexpr Phrase kRateColumn = {
+    "best lr: of $0 learning rates tried for the row (rates.csv), the one with the highest accuracy on $1 "
+    "held-out samples.",
+    "最佳学习率：该行试过的 $0 个学习率（rates.csv）中，在 $1 个留出样本上准确率最高者。"};
 inline constexpr Phrase kOversubscribed = {
     "* oversubscribed: more workers than cores; timings are not meaningful.",
     "* 超额：worker 数多于核数，时间没有意义。"};

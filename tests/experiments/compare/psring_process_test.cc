@@ -47,6 +47,21 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
        "--batch 50000 times 4 workers"},
       {{"compare", "--lr", "-1"}, "--lr"},
       {{"compare", "--lr", "0.1,0.1"}, "twice"},
+      {{"compare", "--batch", "64", "--global_batch", "256"}, "--batch"},
+      {{"compare", "--global_batch", "0"}, "--global_batch"},
+      {{"compare", "--data", "synthetic", "--global_batch", "100", "--workers", "3"}, "use 99 or 102"},
+      {{"train", "--data", "synthetic", "--strategy", "ring", "--workers", "3", "--global_batch", "128"},
+       "does not divide into 3 equal batches"},
+      {{"compare", "--global_batch", "64", "--workload", "resnet50"}, "for its own batch"},
+      {{"compare", "--tune", "momentum"}, "write lr"},
+      {{"compare", "--tune", "lr:1,1"}, "twice"},
+      {{"compare", "--tune", "lr:1"}, "at least two rates"},
+      {{"compare", "--tune", "lr:1,x"}, "--tune"},
+      {{"compare", "--tune", "lr", "--lr", "0.1,0.2"}, "one rate per strategy"},
+      {{"compare", "--tune", "lr", "--no_eval"}, "omit --no_eval"},
+      {{"compare", "--tune", "lr", "--workload", "resnet50"}, "omit --workload"},
+      {{"compare", "--data", "synthetic", "--time_budget", "1s"}, "use --time_budget"},
+      {{"compare", "--resume", "/no/such/run"}, "there is no such folder"},
       {{"compare", "--straggler", "4:2"}, "no worker 4"},
       {{"compare", "--straggler", "1:2", "--workers", "1"}, "there is only worker 0"},
       {{"compare", "--strategies", "ring", "--workers", "2", "--straggler", "2:2"}, "no worker 2"},
@@ -283,6 +298,33 @@ TEST_F(PsringTest, RatesArePickedOnHeldOutSamples) {
   const std::string flags = launch["trainer_flags"].dump();
   EXPECT_TRUE(absl::StrContains(flags, "--validation=5000")) << flags;
   EXPECT_FALSE(absl::StrContains(flags, "--debug.score")) << "the test set\n" << flags;
+}
+
+TEST_F(PsringTest, TunedRatesAreTriedWithEveryStrategyAndNumberOfWorkers) {
+  const Outcome outcome = Run({"compare",   "--data",       "synthetic",     "--model",
+                               "mlp-small", "--strategies", "ring,ps-async", "--workers",
+                               "2,4",       "--clock",      "virtual",       "--compute_ms",
+                               "6",         "--samples",    "5120",          "--global_batch",
+                               "128",       "--tune",       "lr:0.01,1",     "--out",
+                               "run"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const std::string rates = Slurp(root_ / "work/run/rates.csv");
+  EXPECT_EQ(std::count(rates.begin(), rates.end(), '\n'), 1 + 5 * 2) << rates;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "best lr: of 2 learning rates")) << outcome.out;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "Every row is compared at the best")) << outcome.out;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "Strong scaling (--global_batch)")) << outcome.out;
+  const auto summary = nlohmann::json::parse(Slurp(root_ / "work/run/summary.json"));
+  EXPECT_EQ(summary.size(), 5);
+  for (const auto& row : summary) {
+    const auto& figures = row["figures"];
+    EXPECT_EQ(figures["scaling"], "strong");
+    EXPECT_EQ(figures["batch_per_worker"].get<int>() * figures["workers"].get<int>(), 128) << figures;
+    const std::string tried = figures["lr_tried"];
+    EXPECT_EQ(std::count(tried.begin(), tried.end(), ' '), 1) << tried;
+    EXPECT_TRUE(absl::StrContains(
+        rates, absl::StrCat(figures["strategy"].get<std::string>(), ",", figures["workers"].get<int>(), ",")))
+        << rates;
+  }
 }
 
 // Where this machine makes no namespaces this is what it does; it can everywhere.
