@@ -28,6 +28,7 @@
 #include "experiments/summary/findings.h"
 #include "experiments/summary/residuals.h"
 #include "experiments/summary/table.h"
+#include "experiments/summary/time_scale.h"
 #include "experiments/texts/plan.h"
 #include "experiments/texts/wrap.h"
 
@@ -175,8 +176,8 @@ absl::Status Experiment::WriteManifest(bool finished) const {
 absl::Status Experiment::StartServing() {
   site_.metrics_port = flags_.metrics_port;
   if (!flags_.live) return absl::OkStatus();
-  live_ =
-      std::make_unique<LiveRun>(manifest_.run_id, folder_.path() + "/report.html", manifest_.link.bits_per_s);
+  live_ = std::make_unique<LiveRun>(manifest_.run_id, folder_.path() + "/report.html",
+                                    manifest_.link.bits_per_s / manifest_.link.scale);
   site_.live = live_.get();
   const auto answer = [live = live_.get()](const std::string& path) -> HttpReply {
     if (path == "/") return {.type = "text/html; charset=utf-8", .body = kLiveHtml};
@@ -199,8 +200,8 @@ absl::Status Experiment::MeasureWires() {
   }
   if (const VirtualCluster* const cluster = prepared_.virtual_cluster.cluster.get(); cluster != nullptr) {
     site_.cluster = cluster;
-    manifest_.link = cluster->report();
-    manifest_.wires = prepared_.virtual_cluster.wires;
+    manifest_.link = Nominal(cluster->report(), flags_.link.scale);
+    manifest_.wires = DivideTimes(flags_.link.scale, prepared_.virtual_cluster.wires);
     return absl::OkStatus();
   }
   display_.Redraw("measuring the loopback");
@@ -385,8 +386,9 @@ absl::Status Experiment::KeepScalars(const RunLabel& run, const Configuration& c
                                      const RunRecords& records) const {
   const double now_s = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
   // A virtual clock begins at 0, which is mapped to the present.
-  const double zero_s =
-      configuration.simulated() ? now_s : now_s - 1e-9 * static_cast<double>(MonotonicNanos());
+  const double zero_s = configuration.simulated() || configuration.scaled()
+                            ? now_s
+                            : now_s - 1e-9 * static_cast<double>(MonotonicNanos());
   const std::string name =
       absl::StrFormat("tensorboard/%s/%s-%d", configuration.folder(), run.part, run.repeat + 1);
   std::error_code error;

@@ -106,6 +106,12 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
       "transports), none, or auto",
       OneOf({"auto", "netns", "userspace", "none"}))
       ->capture_default_str();
+  Add(verb, InHelpAll(kNetwork), "--scale", raw.flags.link.scale, "K",
+      "For links faster than this machine carries, with --workload: run links and replayed computing K times "
+      "slower and divide all times by K. The processor time of communication is not slowed, so the results "
+      "are marked simulated",
+      RealNumber({.low = 1, .high = 1000, .low_allowed = true, .high_allowed = true}))
+      ->capture_default_str();
   verb.add_flag("--live", raw.flags.live,
                 "While it runs, serve a page with progress, throughput, loss and link use on this machine's "
                 "loopback, and print its address")

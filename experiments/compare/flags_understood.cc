@@ -73,6 +73,28 @@ absl::Status UnderstandRates(const RawExperimentFlags& raw, CompareOptions& opti
   return absl::OkStatus();
 }
 
+absl::Status UnderstandScale(ExperimentFlags& flags) {
+  TrainingOptions& training = flags.options.training;
+  if (flags.link.scale == 1) return absl::OkStatus();
+  training.time_scale = flags.link.scale;
+  if (flags.link_is_default) {
+    return absl::InvalidArgumentError(
+        "--scale is for links that this machine cannot carry; add --link with their rate, such as 10gbit");
+  }
+  if (training.workload.empty()) {
+    return absl::InvalidArgumentError(
+        "--scale slows links and replayed computing, but a model computes at its own speed; add --workload");
+  }
+  if (training.compute_speedup / flags.link.scale < 1e-3) {
+    return absl::InvalidArgumentError(
+        "--compute_speedup divided by --scale is below 0.001; use a lower --scale");
+  }
+  if (training.jitter_ms != "none") {
+    return absl::InvalidArgumentError("--scale does not slow the delays of --jitter_ms; omit one of them");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status UnderstandLike(const RawExperimentFlags& raw, TrainingOptions& training) {
   if (raw.like.empty()) return absl::OkStatus();
   if (training.clock != "virtual")
@@ -123,6 +145,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   }
   PSRING_ASSIGN_OR_RETURN(flags.link.latency_s, ParseLatency(raw.latency));
   PSRING_RETURN_IF_ERROR(CheckLink(flags.link));
+  PSRING_RETURN_IF_ERROR(UnderstandScale(flags));
   if (flags.link.wanted()) {
     if (raw.flags.options.training.transport == "shm") {
       return absl::InvalidArgumentError(

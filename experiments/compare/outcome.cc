@@ -7,6 +7,7 @@
 #include "experiments/compare/runner.h"
 #include "experiments/runs/run_folder.h"
 #include "experiments/runs/untrusted_json.h"
+#include "experiments/summary/time_scale.h"
 
 namespace psring {
 namespace {
@@ -48,6 +49,7 @@ absl::StatusOr<Launched> ReadLaunched(const Configuration& configuration, const 
       network.*counter.value = NumberAt(json["network_per_step"], counter.name, 0);
     }
   }
+  DivideTimes(configuration.training.time_scale, launched.records);
   return launched;
 }
 

@@ -104,14 +104,16 @@ absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
                           BuildCarriedCluster(prepared.link, /*may_lower=*/flags.link_is_default,
                                               prepared.shaping, nodes, interrupt));
   const LinkReport& report = prepared.virtual_cluster.cluster->report();
+  // As built: durations are planned for them.
   prepared.link.bits_per_s = report.bits_per_s;
+  prepared.link.latency_s = report.latency_s;
   prepared.probe.link =
       Wires{.latency_s = prepared.link.latency_s, .bytes_per_s = prepared.link.bits_per_s / 8};
   const Language language = flags.options.language;
   const auto note = [&](const std::string& text) {
     if (!text.empty()) display.Say(absl::StrCat(In(language, kNoteLine), text));
   };
-  display.Say(Say(language, kNetworkLine, DescribeLink(report, language)));
+  display.Say(Say(language, kNetworkLine, DescribeLink(Nominal(report, flags.link.scale), language)));
   note(prepared.virtual_cluster.why_lower);
   if (!why_userspace.empty()) {
     note(absl::StrCat("no network namespaces, so psring's own transports limit the rate: ", why_userspace));

@@ -25,6 +25,7 @@
 #include "experiments/processes/temporary_folder.h"
 #include "experiments/processes/training_job.h"
 #include "experiments/runs/run_folder.h"
+#include "experiments/summary/time_scale.h"
 
 namespace psring {
 namespace {
@@ -384,6 +385,7 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
                   site.cluster->report().bits_per_s);
   }
   PSRING_RETURN_IF_ERROR(WriteOutcome(launched, folder));
+  DivideTimes(training.time_scale, launched.records);
   return launched;
 }
 
@@ -414,9 +416,9 @@ absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const
                                                           binaries, Site(), interrupt, display));
   display.Clear();
   PSRING_ASSIGN_OR_RETURN(const RunFigures figures, FiguresOf(single, launched.records));
-  // The median, because the first steps of a process are often disturbed.
+  // The median, because the first steps of a process are often disturbed. Plans need real durations.
   probe.step_samples = WorkerBatch(single.training);
-  probe.step_s = 1e-3 * Quantile(figures.every_step_ms, 0.5);
+  probe.step_s = 1e-3 * single.training.time_scale * Quantile(figures.every_step_ms, 0.5);
   probe.launch_s = std::max(0.05, launched.wall_s - 5 * probe.step_s);
   return absl::OkStatus();
 }

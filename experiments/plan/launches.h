@@ -16,7 +16,8 @@ struct LaunchNote {
   int workers = 1;
   int servers = 0;
   std::vector<std::string> trainer_flags;
-  std::string folder;  // the record folder; not in the file
+  double time_scale = 1;  // --scale; the records are not divided by it
+  std::string folder;     // the record folder; not in the file
 };
 
 LaunchNote NoteOf(const Configuration& configuration);

@@ -322,6 +322,7 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   configuration.training = training;
   if (configuration.strategy.replicates) configuration.training.replicas = workers;
   SetBatch(configuration.workers, configuration.training);
+  configuration.training.compute_speedup /= training.time_scale;
   // Fewer ranks than a process holds share one process.
   configuration.training.ranks_per_process = std::min(training.ranks_per_process, configuration.ranks());
   configuration.training.strategy = configuration.strategy.name;

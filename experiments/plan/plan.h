@@ -59,6 +59,7 @@ struct Configuration {
   std::vector<double> tried_lrs;  // its own was picked from them (rates.h); empty: it was not picked
 
   bool simulated() const { return training.clock == "virtual"; }
+  bool scaled() const { return training.time_scale > 1; }  // --scale: measured times are divided
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
   int ranks() const { return strategy.single_process ? 1 : workers; }
   int processes() const { return ranks() / training.ranks_per_process; }

@@ -73,6 +73,7 @@ std::string ManifestJson(const Manifest& manifest) {
   if (link.shaping != Shaping::kNone) {
     json["link"].update({{"mbps", link.mbps()},
                          {"latency_ms", link.latency_s * 1e3},
+                         {"time_scale", link.scale},
                          {"burst_bytes", link.burst_bytes},
                          {"congestion_control", link.congestion_control},
                          {"queueing", link.in_turn ? "in turn" : "first in, first out"}});

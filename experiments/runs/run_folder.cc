@@ -112,6 +112,7 @@ absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& co
   trace.strategy = configuration.strategy.name;
   trace.workers = configuration.workers;
   trace.servers = configuration.servers();
+  trace.time_scale = configuration.training.time_scale;
   // Without the group's backend and algorithm, the trace has no arrows.
   const absl::StatusOr<std::string> result =
       ReadFile(absl::StrFormat("%s/%s/result-rank0.json", path_, label.records));

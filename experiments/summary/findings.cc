@@ -12,6 +12,7 @@
 #include "experiments/plan/plan_text.h"
 #include "experiments/summary/residuals.h"
 #include "experiments/summary/table.h"
+#include "experiments/summary/time_scale.h"
 #include "experiments/texts/findings.h"
 
 namespace psring {
@@ -341,6 +342,7 @@ void AddCaveats(const std::vector<SummaryRow>& rows, int cores, Sentences& findi
 std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
                                   int cores, Language language) {
   Sentences findings(language);
+  for (const std::string& finding : ScaleFindings(rows, language)) findings.AddText(finding);
   const bool simulated = !rows.empty() && rows.front().configuration.simulated();
   AddCosts(rows, findings);
   if (!simulated) AddPairs(rows, wires, findings);

@@ -96,6 +96,7 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"valid", row.valid, given},
       {"note", TextOrEmpty(row.note), given},
       {"lr_tried", TextOrEmpty(absl::StrJoin(configuration.tried_lrs, " ")), given},
+      {"time_scale", training.time_scale, given},
       {"scaling", std::string(training.global_batch > 0 ? "strong" : "weak"), given},
   };
 }

@@ -86,6 +86,13 @@ inline constexpr Phrase kSeedMoves = {" Another seed changes this by several tho
 inline constexpr Phrase kFewerUpdates = {
     " With more workers, synchronous strategies make fewer updates with larger batches.",
     "worker 越多，同步策略的更新次数越少、每次所用的批越大。"};
+inline constexpr Phrase kScaled = {
+    "Times are simulated (--scale $0): links and replayed computing ran $0 times slower, and all times are "
+    "divided by $0. The processor time of communication was not slowed, so on fast links it counts too "
+    "little.",
+    "时间为模拟值（--scale $0）：链路与重放的计算都慢 $0 倍，所有时间再除以 "
+    "$0。通信所用的处理器时间没有放慢，"
+    "因此在快速链路上被低估。"};
 inline constexpr Phrase kBestRate = {"$0 $1 (of $2)", "$0 $1（试过 $2）"};
 inline constexpr Phrase kBestRates = {
     "Every row is compared at the best of the learning rates tried for it, by accuracy on held-out samples: "

@@ -29,6 +29,7 @@ inline constexpr Phrase kLiveLine = {"live:      $0/ until the run ends",
 inline constexpr Phrase kLinkText = {"$0 links", "$0 链路"};
 inline constexpr Phrase kLinkUnlimited = {"links without a limit", "不限速的链路"};
 inline constexpr Phrase kLinkLatency = {" with $0 ms", "、延迟 $0 毫秒"};
+inline constexpr Phrase kLinkScale = {", at 1/$0 of the speed", "，以 1/$0 的速度运行"};
 inline constexpr Phrase kLoopbackText = {"this machine's loopback", "本机回环接口"};
 
 // Notes of a plan.

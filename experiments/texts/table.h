@@ -43,6 +43,9 @@ inline constexpr Phrase kWeakScaling = {"Weak scaling (--batch): every worker co
 inline constexpr Phrase kStrongScaling = {
     "Strong scaling (--global_batch): the workers share $0 samples a step.",
     "强扩展（--global_batch）：所有 worker 每步分摊 $0 个样本。"};
+inline constexpr Phrase kScaledColumns = {
+    "--scale: links and computing ran $0 times slower; all times are divided by $0.",
+    "--scale：链路与计算慢 $0 倍，所有时间除以 $0。"};
 inline constexpr Phrase kPredictedColumns = {
     "simulated: the step that psring predict computes for this configuration; off: how much longer the "
     "measured step is.",
