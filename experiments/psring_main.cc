@@ -30,12 +30,7 @@ int Main(int argc, char** argv) {
   ForgetLauncher();  // our processes are numbered by us
   CLI::App app("Compares how data-parallel training keeps its replicas in step.", "psring");
   app.require_subcommand(1);
-  RawExperimentFlags compare_raw, train_raw;
-  // A rate that decays to 0 ends at a lower loss with less noise, so that accuracies differ sooner.
-  compare_raw.flags.options.training.schedule = "linear";
-  // A comparison stands for a network, so that all strategies use one, not shared memory.
-  compare_raw.flags.options.training.transport = "tcp";
-  compare_raw.link = "auto";
+  RawExperimentFlags compare_raw = CompareDefaults(), train_raw;
   CLI::App* compare = AddCompare(app, compare_raw);
   AddTrain(app, train_raw);
   RawBenchFlags bench_raw;

@@ -40,6 +40,10 @@ struct TrainingOptions {
   int batch = 128;
   int micro_batches = 1;  // single only
   int replicas = 1;       // dp only: devices in one process (--workers); not a flag
+  // psring's --global_batch, from which it sets `batch` for each number of workers; 0: none. Not a flag.
+  int64_t global_batch = 0;
+  // psring's --scale: processes run this many times slower, and psring divides all times by it. Not a flag.
+  double time_scale = 1;
   int accumulate = 1;
   std::string drop_last = "true";
   std::string optimizer = "momentum";

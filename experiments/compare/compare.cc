@@ -1,11 +1,14 @@
 #include "experiments/compare/compare.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/measure/trace.h"
 #include "experiments/compare/experiment.h"
+#include "experiments/plan/budget.h"
 #include "experiments/plan/plan.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/plan/rates.h"
@@ -15,56 +18,95 @@
 namespace psring {
 namespace {
 
-// Runs rounds until all are done or another one would leave too little time for the accuracy part. Returns
-// the number of rounds.
-absl::StatusOr<int> RunRounds(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment,
-                              Display& display) {
-  const uint64_t seed = flags.options.training.seed;
+void AddNote(const ExperimentFlags& flags, const std::string& note, Experiment& experiment,
+             Display& display) {
+  experiment.note(note);
+  display.Say(absl::StrCat(In(flags.options.language, kNoteLine), note));
+}
+
+// Whether a round that takes `round_s` may start.
+bool MayStartRound(const ExperimentFlags& flags, const Plan& plan, double round_s,
+                   const Experiment& experiment) {
+  const int done = experiment.rounds_done();
+  // The trainings can be shortened; fewer rounds make the intervals much wider.
+  const double reserved_s = done < kRoundsForNarrowIntervals ? 0 : plan.accuracy_s;
+  if (flags.options.time_budget_given) return done == 0 || round_s <= experiment.left_s() - reserved_s;
+  const double left_s = flags.options.time_budget_s - reserved_s - experiment.seconds();
+  return !plan.rounds_fitted || done < kFewestRounds || round_s <= left_s;
+}
+
+// Runs rounds until all are done or the time budget is too short for another one.
+absl::Status RunRounds(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment,
+                       Display& display) {
   double longest_s = 0;
-  for (int round = 0; round < plan.rounds; ++round) {
-    const double spent = experiment.seconds();
-    // The trainings can be shortened; fewer rounds make the intervals much wider.
-    const double reserved_s = round < kRoundsForNarrowIntervals ? 0 : plan.accuracy_s;
-    const double left = flags.options.time_budget_s - reserved_s - spent;
-    if (plan.rounds_fitted && round >= kFewestRounds && longest_s > left) {
-      const std::string note = Say(flags.options.language, kRoundsCut, round, plan.rounds,
-                                   HumanSeconds(flags.options.time_budget_s));
-      experiment.note(note);
-      display.Say(absl::StrCat(In(flags.options.language, kNoteLine), note));
-      return round;
+  while (experiment.rounds_done() < plan.rounds) {
+    const int round = experiment.rounds_done();
+    if (!MayStartRound(flags, plan, longest_s, experiment)) {
+      AddNote(flags,
+              Say(flags.options.language, kRoundsCut, round, plan.rounds,
+                  HumanSeconds(flags.options.time_budget_s)),
+              experiment, display);
+      return absl::OkStatus();
     }
-    for (int index : RoundOrder(static_cast<int>(plan.cost.size()), seed, round)) {
+    const double begin_s = experiment.seconds();
+    for (int index : RoundOrder(static_cast<int>(plan.cost.size()), flags.options.training.seed, round)) {
       PSRING_RETURN_IF_ERROR(
           experiment.Run(plan.cost[static_cast<size_t>(index)], "cost", round,
                          Say(flags.options.language, kRoundLabel, round + 1, plan.rounds)));
     }
-    longest_s = std::max(longest_s, experiment.seconds() - spent);
+    PSRING_RETURN_IF_ERROR(experiment.EndRound());
+    longest_s = std::max(longest_s, experiment.seconds() - begin_s);
   }
-  return plan.rounds;
+  return absl::OkStatus();
+}
+
+// Trains the configurations of the accuracy part. `slowness`: the measured duration / the planned one.
+absl::Status RunTrainings(const ExperimentFlags& flags, const Plan& plan, double slowness,
+                          Experiment& experiment, Display& display) {
+  const Language language = flags.options.language;
+  const double each_s =
+      slowness * plan.accuracy_s /
+      std::max(1.0, TrainingsOfEach(flags.options, plan) * static_cast<double>(plan.accuracy.size()));
+  for (int repeat = 0; repeat < plan.accuracy_repeats; ++repeat) {
+    const std::string seed =
+        plan.accuracy_repeats > 1 ? Say(language, kSeedLabel, repeat + flags.options.training.seed) : "";
+    for (const Configuration& configuration : plan.accuracy) {
+      if (experiment.HasTraining(configuration, repeat)) continue;
+      if (each_s > experiment.left_s()) {
+        AddNote(flags,
+                Say(language, kTrainingsCut, configuration.name(), HumanSeconds(flags.options.time_budget_s)),
+                experiment, display);
+        return absl::OkStatus();
+      }
+      PSRING_RETURN_IF_ERROR(experiment.Run(configuration, "accuracy", repeat,
+                                            absl::StrCat(In(language, kAccuracyLabel), seed)));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // If the rounds took longer than planned, the trainings will too.
-void ShortenTrainings(const ExperimentFlags& flags, int rounds, Experiment& experiment, Display& display,
+void ShortenTrainings(const ExperimentFlags& flags, double slowness, Experiment& experiment, Display& display,
                       Plan& plan) {
   const int64_t planned = plan.accuracy.empty() ? 0 : plan.accuracy.front().training.samples;
-  const double slowness = experiment.seconds() / (rounds * plan.round_s);
-  if (!ShortenAccuracy(flags.options.time_budget_s - experiment.seconds(), slowness, plan)) return;
-  const std::string note =
-      Say(flags.options.language, kTrainingsShortened, plan.accuracy.front().training.samples, planned,
-          HumanSeconds(flags.options.time_budget_s));
-  experiment.note(note);
-  experiment.set_accuracy(plan.accuracy);
-  display.Say(absl::StrCat(In(flags.options.language, kNoteLine), note));
+  const double left_s = flags.options.time_budget_given ? experiment.left_s()
+                                                        : flags.options.time_budget_s - experiment.seconds();
+  if (!ShortenAccuracy(left_s, slowness, plan)) return;
+  plan.accuracy_s = std::min(plan.accuracy_s, std::max(0.0, left_s) / std::max(1.0, slowness));
+  AddNote(flags,
+          Say(flags.options.language, kTrainingsShortened, plan.accuracy.front().training.samples, planned,
+              HumanSeconds(flags.options.time_budget_s)),
+          experiment, display);
+  experiment.set_configurations(plan);
 }
 
-// Tries all rates with each strategy and gives every configuration its best rate.
-absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Display& display, Plan& plan) {
-  const std::vector<double>& lrs = flags.options.lrs;
-  if (lrs.size() < 2) return absl::OkStatus();
+// Trains every configuration that has an accuracy with each of its rates, and picks the best.
+absl::StatusOr<std::vector<TriedRate>> TryRates(const ExperimentFlags& flags, const Plan& plan,
+                                                Experiment& experiment) {
   std::vector<TriedRate> tried;
   for (const Configuration& configuration : plan.simulated ? plan.cost : plan.accuracy) {
     if (!configuration.training.evaluate) continue;
-    for (const double lr : lrs) {
+    for (const double lr : RatesToTry(flags.options, configuration)) {
       PSRING_ASSIGN_OR_RETURN(const TriedRate rate, experiment.TryRate(configuration, lr, "rates  "));
       tried.push_back(rate);
       PSRING_RETURN_IF_ERROR(experiment.WriteRates(tried));
@@ -72,66 +114,109 @@ absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Di
   }
   PSRING_RETURN_IF_ERROR(PickRates(tried));
   PSRING_RETURN_IF_ERROR(experiment.WriteRates(tried));
+  return tried;
+}
+
+// Gives every configuration the best of its rates.
+absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Display& display, Plan& plan) {
+  if (CountOfRates(flags.options) == 0) return absl::OkStatus();
+  std::vector<TriedRate> tried;
+  if (experiment.rounds_done() > 0) {  // of a resumed run
+    PSRING_ASSIGN_OR_RETURN(tried, experiment.ReadRates());
+  } else {
+    PSRING_ASSIGN_OR_RETURN(tried, TryRates(flags, plan, experiment));
+  }
   for (auto* configurations : {&plan.cost, &plan.accuracy}) {
     for (Configuration& configuration : *configurations) UsePickedRate(tried, configuration);
   }
-  const std::string note =
-      Say(flags.options.language, kRatesPicked, flags.options.training.validation, DescribeRates(tried));
-  plan.notes.push_back(note);
-  display.Say(absl::StrCat(In(flags.options.language, kNoteLine), note));
-  experiment.set_plan(plan);
+  AddNote(flags,
+          Say(flags.options.language, kRatesPicked, flags.options.training.validation, DescribeRates(tried)),
+          experiment, display);
+  experiment.set_configurations(plan);
   return absl::OkStatus();
 }
 
 // Simulated time: every round trains each configuration once.
 absl::Status RunSimulated(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment) {
-  for (int round = 0; round < plan.rounds; ++round) {
+  while (experiment.rounds_done() < plan.rounds) {
+    const int round = experiment.rounds_done();
     const std::string label =
         plan.rounds > 1 ? Say(flags.options.language, kSeedLabel, round + flags.options.training.seed) : "";
     for (const Configuration& configuration : plan.cost) {
       PSRING_RETURN_IF_ERROR(experiment.Run(configuration, "training", round, label));
     }
+    PSRING_RETURN_IF_ERROR(experiment.EndRound());
   }
-  return experiment.Report(plan.rounds);
+  return absl::OkStatus();
+}
+
+// All that is planned. On an error, what has finished is kept.
+absl::Status RunPlan(const ExperimentFlags& flags, Experiment& experiment, Display& display, Plan& plan) {
+  PSRING_RETURN_IF_ERROR(SweepRates(flags, experiment, display, plan));
+  if (plan.simulated) return RunSimulated(flags, plan, experiment);
+  const double begin_s = experiment.seconds();
+  const int begin = experiment.rounds_done();
+  PSRING_RETURN_IF_ERROR(RunRounds(flags, plan, experiment, display));
+  const int rounds = experiment.rounds_done() - begin;
+  const double slowness = rounds > 0 ? (experiment.seconds() - begin_s) / (rounds * plan.round_s) : 1;
+  ShortenTrainings(flags, slowness, experiment, display, plan);
+  return RunTrainings(flags, plan, std::max(1.0, slowness), experiment, display);
+}
+
+// Reports what was finished before `status`, the result of RunPlan.
+absl::Status ReportWhatIsDone(const ExperimentFlags& flags, const absl::Status& status,
+                              Experiment& experiment, Display& display) {
+  const std::string budget = HumanSeconds(flags.options.time_budget_s);
+  const bool out_of_time = absl::IsDeadlineExceeded(status) && experiment.out_of_time();
+  if (experiment.rounds_done() == 0 && out_of_time) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "--time_budget ", budget,
+        " ended before the first round did, so there is nothing to compare; use a longer --time_budget, or "
+        "fewer --strategies or --workers"));
+  }
+  if (experiment.rounds_done() == 0) return status;
+  if (status.ok())
+    return experiment.Report(experiment.all_done() ? "" : absl::StrCat("time budget of ", budget));
+  if (out_of_time) {
+    AddNote(flags, Say(flags.options.language, kBudgetEnded, budget), experiment, display);
+    return experiment.Report(absl::StrCat("time budget of ", budget));
+  }
+  PSRING_RETURN_IF_ERROR(experiment.Report(std::string(status.message())));
+  return absl::Status(status.code(), absl::StrCat(status.message(), "; the results are those of ",
+                                                  RoundsText(experiment.rounds_done(), Language::kEnglish)));
 }
 
 }  // namespace
 
 absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrupt& interrupt,
                                     Display& display) {
-  if (!flags.options.training.resume.empty()) {
-    return absl::InvalidArgumentError("--resume continues one training; use psring train");
-  }
   PSRING_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(flags, "compare", interrupt, display));
   const bool simulated = flags.options.training.clock == "virtual";
-  PSRING_ASSIGN_OR_RETURN(
-      Plan plan, (simulated ? MakeVirtualPlan : MakePlan)(flags.options, prepared.catalog, prepared.probe,
-                                                          prepared.machine.cores));
+  const double spent_s = 1e-9 * static_cast<double>(MonotonicNanos() - prepared.begin_ns);
+  CompareOptions options = flags.options;
+  if (options.time_budget_given) options.time_budget_s = std::max(1.0, options.time_budget_s - spent_s);
+  PSRING_ASSIGN_OR_RETURN(Plan plan, (simulated ? MakeVirtualPlan : MakePlan)(
+                                         options, prepared.catalog, prepared.probe, prepared.machine.cores));
+  std::optional<ResumedRun> resumed;
+  if (!flags.resume.empty()) {
+    PSRING_ASSIGN_OR_RETURN(resumed, ReadResumedRun(flags.resume));
+    PSRING_RETURN_IF_ERROR(CheckSameConditions(*resumed, flags, prepared));
+    PSRING_RETURN_IF_ERROR(ContinueRecordedPlan(resumed->plan, flags.options, plan));
+  }
   PSRING_RETURN_IF_ERROR(TakePlanOf(flags, plan));
+  if (!resumed && options.time_budget_given) {
+    PSRING_RETURN_IF_ERROR(
+        FitIntoBudget(flags.options, prepared.probe, prepared.machine.cores, spent_s, plan));
+  }
   PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, plan));
   display.Say(DescribePlan(plan, flags.options.language));
   if (flags.dry_run) return "";
-  const std::string folder = prepared.claim->path();
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
-                          Experiment::Start(flags, "compare", prepared, plan, interrupt, display));
-  PSRING_RETURN_IF_ERROR(SweepRates(flags, *experiment, display, plan));
-  if (plan.simulated) {
-    PSRING_RETURN_IF_ERROR(RunSimulated(flags, plan, *experiment));
-    return folder;
-  }
-  PSRING_ASSIGN_OR_RETURN(const int rounds, RunRounds(flags, plan, *experiment, display));
-  ShortenTrainings(flags, rounds, *experiment, display, plan);
-  for (int repeat = 0; repeat < plan.accuracy_repeats; ++repeat) {
-    for (const Configuration& configuration : plan.accuracy) {
-      const std::string seed = plan.accuracy_repeats > 1 ? Say(flags.options.language, kSeedLabel,
-                                                               repeat + flags.options.training.seed)
-                                                         : "";
-      PSRING_RETURN_IF_ERROR(experiment->Run(configuration, "accuracy", repeat,
-                                             absl::StrCat(In(flags.options.language, kAccuracyLabel), seed)));
-    }
-  }
-  PSRING_RETURN_IF_ERROR(experiment->Report(rounds));
-  return folder;
+  PSRING_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Experiment> experiment,
+      Experiment::Start(flags, "compare", prepared, plan, resumed ? &*resumed : nullptr, interrupt, display));
+  PSRING_RETURN_IF_ERROR(
+      ReportWhatIsDone(flags, RunPlan(flags, *experiment, display, plan), *experiment, display));
+  return prepared.claim->path();
 }
 
 int RunCompare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {

@@ -16,9 +16,9 @@ namespace psring {
 struct ExperimentFlags {
   CompareOptions options;
   std::string out;
+  std::string resume;  // compare: the folder of the run to continue; empty: a new run
   bool dry_run = false;
   bool predict = false;  // compare the rows with the simulator
-  bool time_budget_given = false;
   LinkOptions link;
   NodesOptions nodes;
   bool link_is_default = false;  // not given: dropped if something in the comparison does not support it

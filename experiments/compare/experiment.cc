@@ -18,6 +18,7 @@
 #include "common/measure/trace.h"
 #include "experiments/compare/checkpoints.h"
 #include "experiments/host/connections.h"
+#include "experiments/plan/budget.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/report/page/assets.h"
@@ -27,6 +28,7 @@
 #include "experiments/summary/findings.h"
 #include "experiments/summary/residuals.h"
 #include "experiments/summary/table.h"
+#include "experiments/summary/time_scale.h"
 #include "experiments/texts/plan.h"
 #include "experiments/texts/wrap.h"
 
@@ -127,15 +129,24 @@ absl::StatusOr<TriedRate> Experiment::TryRate(const Configuration& configuration
   return rate;
 }
 
+absl::StatusOr<std::vector<TriedRate>> Experiment::ReadRates() const {
+  const std::string path = folder_.path() + "/rates.csv";
+  PSRING_ASSIGN_OR_RETURN(const std::string csv, ReadFile(path));
+  absl::StatusOr<std::vector<TriedRate>> tried = RatesFromCsv(csv);
+  if (tried.ok()) return tried;
+  return absl::DataLossError(absl::StrCat(path, ": ", tried.status().message()));
+}
+
 absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFlags& flags,
                                                               const std::string& verb,
                                                               const Prepared& prepared, const Plan& plan,
+                                                              const ResumedRun* resumed,
                                                               const Interrupt& interrupt, Display& display) {
-  PSRING_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Create(*prepared.claim));
+  PSRING_ASSIGN_OR_RETURN(RunFolder folder,
+                          (resumed == nullptr ? RunFolder::Create : RunFolder::Open)(*prepared.claim));
   PSRING_ASSIGN_OR_RETURN(const Provenance provenance, ProvenanceOf(flags, prepared));
   auto experiment =
       std::unique_ptr<Experiment>(new Experiment(flags, prepared, interrupt, display, std::move(folder)));
-  experiment->begin_ns_ = MonotonicNanos();
   experiment->repeats_left_ = static_cast<int>(plan.cost.size());
   experiment->manifest_ = {
       .run_id = experiment->folder_.run_id(),
@@ -146,6 +157,7 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
       .plan = plan,
       .disturbances = flags.options.training,
       .provenance = provenance};
+  if (resumed != nullptr) PSRING_RETURN_IF_ERROR(experiment->Restore(*resumed));
   PSRING_RETURN_IF_ERROR(experiment->MeasureWires());
   PSRING_RETURN_IF_ERROR(experiment->StartServing());
   PSRING_RETURN_IF_ERROR(experiment->WriteManifest(false));
@@ -164,8 +176,8 @@ absl::Status Experiment::WriteManifest(bool finished) const {
 absl::Status Experiment::StartServing() {
   site_.metrics_port = flags_.metrics_port;
   if (!flags_.live) return absl::OkStatus();
-  live_ =
-      std::make_unique<LiveRun>(manifest_.run_id, folder_.path() + "/report.html", manifest_.link.bits_per_s);
+  live_ = std::make_unique<LiveRun>(manifest_.run_id, folder_.path() + "/report.html",
+                                    manifest_.link.bits_per_s / manifest_.link.scale);
   site_.live = live_.get();
   const auto answer = [live = live_.get()](const std::string& path) -> HttpReply {
     if (path == "/") return {.type = "text/html; charset=utf-8", .body = kLiveHtml};
@@ -178,16 +190,18 @@ absl::Status Experiment::StartServing() {
 }
 
 absl::Status Experiment::MeasureWires() {
+  if (std::isfinite(left_s())) site_.until = absl::Now() + absl::Seconds(left_s());
   if (manifest_.plan.simulated) return absl::OkStatus();
-  site_ = prepared_.site;
+  site_.nodes = prepared_.site.nodes;
+  site_.address = prepared_.site.address;
   if (site_.nodes != nullptr) {
     note("no predictions: the network between the machines was not measured");
     return interrupt_.Check();
   }
   if (const VirtualCluster* const cluster = prepared_.virtual_cluster.cluster.get(); cluster != nullptr) {
     site_.cluster = cluster;
-    manifest_.link = cluster->report();
-    manifest_.wires = prepared_.virtual_cluster.wires;
+    manifest_.link = Nominal(cluster->report(), flags_.link.scale);
+    manifest_.wires = DivideTimes(flags_.link.scale, prepared_.virtual_cluster.wires);
     return absl::OkStatus();
   }
   display_.Redraw("measuring the loopback");
@@ -207,19 +221,26 @@ ConfigurationRuns& Experiment::RunsOf(const Configuration& configuration) {
   return runs_.emplace_back(ConfigurationRuns{.configuration = configuration});
 }
 
+RunLabel Experiment::LabelOf(const Configuration& configuration, const std::string& part, int repeat) const {
+  // Rounds repeat the same work; trainings differ by seed.
+  const uint64_t seed = configuration.training.seed + (part == "cost" ? 0 : static_cast<uint64_t>(repeat));
+  return {.run_id = manifest_.run_id,
+          .part = part,
+          .strategy = configuration.strategy.name,
+          .workers = configuration.workers,
+          .repeat = repeat,
+          .seed = seed,
+          .records = absl::StrFormat("records/%s-%d/%s", part, repeat + 1, configuration.folder()),
+          .servers = configuration.servers()};
+}
+
 absl::Status Experiment::Run(const Configuration& configuration, const std::string& part, int repeat,
                              const std::string& label) {
+  const RunLabel run = LabelOf(configuration, part, repeat);
   Configuration seeded = configuration;
-  // Rounds repeat the same work; trainings differ by seed.
-  if (part != "cost") seeded.training.seed += static_cast<uint64_t>(repeat);
-  const RunLabel run{.run_id = manifest_.run_id,
-                     .part = part,
-                     .strategy = configuration.strategy.name,
-                     .workers = configuration.workers,
-                     .repeat = repeat,
-                     .seed = seeded.training.seed,
-                     .records = absl::StrFormat("records/%s-%d/%s", part, repeat + 1, configuration.folder()),
-                     .servers = configuration.servers()};
+  seeded.training.seed = run.seed;
+  std::error_code error;
+  std::filesystem::remove_all(folder_.path() + "/" + run.records, error);  // of a launch that did not end
   PSRING_ASSIGN_OR_RETURN(std::string folder, folder_.RecordFolder(run));
   PSRING_RETURN_IF_ERROR(ResolveTimes(folder, seeded));
   // One training uses --checkpoint_dir itself; each of several uses a subfolder.
@@ -232,12 +253,12 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     return Launch(seeded, folder, label, expected_s, prepared_.binaries, site_, interrupt_, display_);
   };
   PSRING_ASSIGN_OR_RETURN(Launched launched, launch());
-  if (part == "cost" && launched.foreign_cpu_pct > kMostForeignCpuPct && repeats_left_ > 0) {
+  if (part == "cost" && launched.foreign_cpu_pct > kMostForeignCpuPct && repeats_left_ > 0 &&
+      launched.wall_s < left_s()) {
     --repeats_left_;
     display_.Say(
         absl::StrCat(In(language(), kNoteLine), Say(language(), kDisturbed, configuration.name(),
                                                     absl::StrFormat("%.0f", launched.foreign_cpu_pct))));
-    std::error_code error;
     std::filesystem::remove_all(folder, error);
     PSRING_ASSIGN_OR_RETURN(folder, folder_.RecordFolder(run));
     PSRING_RETURN_IF_ERROR(ResolveTimes(folder, seeded));
@@ -255,15 +276,6 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     display_.Say(absl::StrCat(In(language(), kNoteLine), Say(language(), known ? kClocksAgree : kClocksApart,
                                                              absl::StrFormat("%.2g", within_ms))));
   }
-  PSRING_RETURN_IF_ERROR(folder_.Append(run, seeded, launched.records, figures));
-  if (flags_.tensorboard) PSRING_RETURN_IF_ERROR(KeepScalars(run, configuration, launched.records));
-  // The trace of all rounds would be too large for viewers.
-  if (repeat == 0 && part != "accuracy") PSRING_RETURN_IF_ERROR(folder_.KeepTrace(run, seeded));
-
-  ConfigurationRuns& runs = RunsOf(configuration);
-  runs.sample = launched.records.ranks.front();
-  if (part != "accuracy") runs.cost.push_back(figures);
-  if (part != "cost") runs.accuracy.push_back(figures);
   std::string line = Say(language(), kLaunchLine, label, configuration.name(),
                          WithThousands(figures.samples_per_s), absl::StrFormat("%.1f", figures.step_ms));
   if (figures.test_accuracy) {
@@ -274,15 +286,109 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   } else {
     display_.Say(line);
   }
+  Done done{run, configuration, std::move(launched.records), std::move(figures)};
+  if (part == "accuracy") {
+    PSRING_RETURN_IF_ERROR(Keep(done));
+    return WriteManifest(false);
+  }
+  round_.push_back(std::move(done));
   return absl::OkStatus();
+}
+
+absl::Status Experiment::Keep(const Done& done) {
+  const std::string& part = done.label.part;
+  PSRING_RETURN_IF_ERROR(folder_.Append(done.label, done.configuration, done.records, done.figures));
+  // Those of a restored launch are there already.
+  if (flags_.tensorboard && !restoring_) {
+    PSRING_RETURN_IF_ERROR(KeepScalars(done.label, done.configuration, done.records));
+  }
+  // The trace of all rounds would be too large for viewers.
+  if (done.label.repeat == 0 && part != "accuracy") {
+    PSRING_RETURN_IF_ERROR(folder_.KeepTrace(done.label, done.configuration));
+  }
+  ConfigurationRuns& runs = RunsOf(done.configuration);
+  runs.sample = done.records.ranks.front();
+  if (part != "accuracy") runs.cost.push_back(done.figures);
+  if (part != "cost") runs.accuracy.push_back(done.figures);
+  if (part == "accuracy") manifest_.trainings_done.push_back(done.label.records);
+  return absl::OkStatus();
+}
+
+bool Experiment::all_done() const {
+  const Plan& plan = manifest_.plan;
+  return manifest_.rounds_done >= plan.rounds &&
+         manifest_.trainings_done.size() >= plan.accuracy.size() * static_cast<size_t>(plan.accuracy_repeats);
+}
+
+bool Experiment::HasTraining(const Configuration& configuration, int repeat) const {
+  const std::vector<std::string>& done = manifest_.trainings_done;
+  return std::find(done.begin(), done.end(), LabelOf(configuration, "accuracy", repeat).records) !=
+         done.end();
+}
+
+absl::StatusOr<Experiment::Done> Experiment::Read(const Configuration& configuration, const std::string& part,
+                                                  int repeat) const {
+  Done done{.label = LabelOf(configuration, part, repeat), .configuration = configuration};
+  Configuration seeded = configuration;
+  seeded.training.seed = done.label.seed;
+  absl::StatusOr<Launched> launched = ReadLaunched(seeded, folder_.path() + "/" + done.label.records);
+  if (!launched.ok()) {
+    return absl::DataLossError(absl::StrCat("--resume: the records of a finished launch are missing: ",
+                                            launched.status().message()));
+  }
+  PSRING_ASSIGN_OR_RETURN(done.figures, FiguresOf(seeded, launched->records));
+  done.figures.foreign_cpu_pct = launched->foreign_cpu_pct;
+  done.records = std::move(launched->records);
+  return done;
+}
+
+absl::Status Experiment::Restore(const ResumedRun& resumed) {
+  manifest_.command_line = resumed.recorded.command_line;
+  manifest_.provenance = resumed.recorded.provenance;
+  manifest_.started_utc = resumed.started_utc;
+  manifest_.earlier_s = resumed.wall_s;
+  std::vector<Done> all;
+  for (int round = 0; round < resumed.plan.rounds_done; ++round) {
+    for (const Configuration& configuration : manifest_.plan.cost) {
+      PSRING_ASSIGN_OR_RETURN(all.emplace_back(),
+                              Read(configuration, manifest_.plan.simulated ? "training" : "cost", round));
+    }
+  }
+  const std::vector<std::string>& trained = resumed.plan.trainings_done;
+  for (int repeat = 0; repeat < manifest_.plan.accuracy_repeats; ++repeat) {
+    for (const Configuration& configuration : manifest_.plan.accuracy) {
+      const std::string records = LabelOf(configuration, "accuracy", repeat).records;
+      if (std::find(trained.begin(), trained.end(), records) == trained.end()) continue;
+      PSRING_ASSIGN_OR_RETURN(all.emplace_back(), Read(configuration, "accuracy", repeat));
+    }
+  }
+  // The files may have parts of an unfinished round.
+  PSRING_RETURN_IF_ERROR(folder_.Clear());
+  restoring_ = true;
+  for (const Done& done : all) PSRING_RETURN_IF_ERROR(Keep(done));
+  restoring_ = false;
+  manifest_.rounds_done = resumed.plan.rounds_done;
+  const std::string note = Say(language(), kResumed, RoundsText(resumed.plan.rounds_done, language()),
+                               manifest_.plan.rounds, trained.size());
+  this->note(note);
+  display_.Say(absl::StrCat(In(language(), kNoteLine), note));
+  return absl::OkStatus();
+}
+
+absl::Status Experiment::EndRound() {
+  for (const Done& done : round_) PSRING_RETURN_IF_ERROR(Keep(done));
+  round_.clear();
+  ++manifest_.rounds_done;
+  return WriteManifest(false);
 }
 
 absl::Status Experiment::KeepScalars(const RunLabel& run, const Configuration& configuration,
                                      const RunRecords& records) const {
   const double now_s = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
   // A virtual clock begins at 0, which is mapped to the present.
-  const double zero_s =
-      configuration.simulated() ? now_s : now_s - 1e-9 * static_cast<double>(MonotonicNanos());
+  const double zero_s = configuration.simulated() || configuration.scaled()
+                            ? now_s
+                            : now_s - 1e-9 * static_cast<double>(MonotonicNanos());
   const std::string name =
       absl::StrFormat("tensorboard/%s/%s-%d", configuration.folder(), run.part, run.repeat + 1);
   std::error_code error;
@@ -305,9 +411,17 @@ absl::Status Experiment::Predict(const std::vector<ConfigurationRuns>& runs, std
   return folder_.Write("residuals.csv", ResidualsCsv(rows, runs));
 }
 
-double Experiment::seconds() const { return 1e-9 * static_cast<double>(MonotonicNanos() - begin_ns_); }
+double Experiment::seconds() const {
+  return 1e-9 * static_cast<double>(MonotonicNanos() - prepared_.begin_ns);
+}
 
-absl::Status Experiment::Report(int rounds_done) {
+double Experiment::left_s() const {
+  const CompareOptions& options = flags_.options;
+  if (manifest_.verb != "compare" || !options.time_budget_given) return HUGE_VAL;
+  return options.time_budget_s - kReportSeconds - seconds();
+}
+
+absl::Status Experiment::Report(const std::string& ended) {
   display_.Clear();
   // In the order of the plan; rounds are shuffled.
   std::vector<ConfigurationRuns> runs;
@@ -316,18 +430,20 @@ absl::Status Experiment::Report(int rounds_done) {
       const auto same = [&](const ConfigurationRuns& other) {
         return other.configuration.folder() == configuration.folder();
       };
-      if (std::none_of(runs.begin(), runs.end(), same)) runs.push_back(RunsOf(configuration));
+      if (std::any_of(runs.begin(), runs.end(), same)) continue;
+      runs.push_back(RunsOf(configuration));
+      runs.back().configuration = configuration;  // as picked rates have changed it
     }
   }
   std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs, manifest_.wires, manifest_.link);
   PSRING_RETURN_IF_ERROR(Predict(runs, rows));
-  manifest_.rounds_done = rounds_done;
-  manifest_.wall_s = seconds();
+  manifest_.ended = ended;
+  manifest_.wall_s = manifest_.earlier_s + seconds();
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.csv", SummaryCsv(rows)));
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.json", SummaryJson(rows)));
   PSRING_RETURN_IF_ERROR(folder_.Write("table.json", TableJson(rows)));
   PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
-  PSRING_RETURN_IF_ERROR(WriteManifest(true));
+  PSRING_RETURN_IF_ERROR(WriteManifest(ended.empty()));
 
   const auto findings = [&](Language in) {
     return Findings(rows, manifest_.wires, prepared_.machine.cores, in);
@@ -346,7 +462,9 @@ absl::Status Experiment::Report(int rounds_done) {
                                           flags_.tensorboard ? folder_.path() + "/tensorboard" : "");
   absl::StrAppend(&text, "\n",
                   Say(language(), kAllOfIt, HumanSeconds(manifest_.wall_s), folder_.path(), beside));
-  absl::StrAppend(&text, "\n", Say(language(), kRepeatLine, manifest_.verb, folder_.path()));
+  absl::StrAppend(&text, "\n",
+                  ended.empty() ? Say(language(), kRepeatLine, manifest_.verb, folder_.path())
+                                : Say(language(), kContinueLine, folder_.path()));
   display_.Say(text);
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "common/net/http_server.h"
 #include "experiments/compare/compare.h"
 #include "experiments/compare/prepare.h"
+#include "experiments/compare/resume.h"
 #include "experiments/compare/runner.h"
 #include "experiments/plan/rates.h"
 #include "experiments/processes/live_run.h"
@@ -18,33 +19,50 @@
 
 namespace psring {
 
-// A run in progress: launches configurations, keeps their figures, and reports at the end.
+// A run in progress: launches configurations, keeps the figures of finished rounds, and reports at the end.
 class Experiment {
  public:
-  // Creates the run folder, and measures the loopback if there is no virtual cluster.
+  // Creates the run folder, or restores the finished rounds of `resumed` (null: a new run), and measures the
+  // loopback if there is no virtual cluster. compare's --time_budget is a limit for all launches from here
+  // on.
   static absl::StatusOr<std::unique_ptr<Experiment>> Start(const ExperimentFlags& flags,
                                                            const std::string& verb, const Prepared& prepared,
-                                                           const Plan& plan, const Interrupt& interrupt,
-                                                           Display& display);
+                                                           const Plan& plan, const ResumedRun* resumed,
+                                                           const Interrupt& interrupt, Display& display);
 
   // Trains `configuration` with the rate `lr`, scored on the validation samples. Divergence is not an error.
   absl::StatusOr<TriedRate> TryRate(const Configuration& configuration, double lr, const std::string& label);
 
-  // Launches `configuration` and keeps its figures. `part`: "cost", "accuracy", or "training", which is both.
-  // A launch of the cost part that other programs disturb is repeated once, unless their load lasts.
+  // Launches `configuration`. `part`: "cost", "accuracy", or "training", which is both. The figures of an
+  // accuracy training are kept at once, others when their round ends. A launch of the cost part that other
+  // programs disturb is repeated once, unless their load lasts. DeadlineExceeded with out_of_time(): the
+  // launch was ended because of --time_budget.
   absl::Status Run(const Configuration& configuration, const std::string& part, int repeat,
                    const std::string& label);
+  // Keeps the figures of the round's launches and counts it.
+  absl::Status EndRound();
+  int rounds_done() const { return manifest_.rounds_done; }
+  bool all_done() const;  // of the plan
+  // Whether an accuracy training has ended.
+  bool HasTraining(const Configuration& configuration, int repeat) const;
 
-  double seconds() const;  // since Start
-  void set_plan(const Plan& plan) { manifest_.plan = plan; }
-  void set_accuracy(const std::vector<Configuration>& accuracy) { manifest_.plan.accuracy = accuracy; }
+  double seconds() const;  // since the verb began
+  // Seconds until launches must end; infinite without --time_budget.
+  double left_s() const;
+  bool out_of_time() const { return left_s() <= 0; }
+  void set_configurations(const Plan& plan) {
+    manifest_.plan.cost = plan.cost;
+    manifest_.plan.accuracy = plan.accuracy;
+  }
   absl::Status WriteRates(const std::vector<TriedRate>& tried) {
     return folder_.Write("rates.csv", RatesCsv(tried));
   }
+  absl::StatusOr<std::vector<TriedRate>> ReadRates() const;
   void note(const std::string& text) { manifest_.plan.notes.push_back(text); }
 
-  // Writes the summary; prints the table, the findings and the run folder.
-  absl::Status Report(int rounds_done);
+  // Writes the summary of the finished rounds; prints the table, the findings and the run folder. `ended`:
+  // why the run ended before its plan did; empty: it did not.
+  absl::Status Report(const std::string& ended);
 
  private:
   Experiment(const ExperimentFlags& flags, const Prepared& prepared, const Interrupt& interrupt,
@@ -59,6 +77,18 @@ class Experiment {
   absl::Status ResolveTimes(const std::string& folder, Configuration& configuration) const;
 
   ConfigurationRuns& RunsOf(const Configuration& configuration);
+
+  // A launch that has ended well.
+  struct Done {
+    RunLabel label;
+    Configuration configuration;
+    RunRecords records;
+    RunFigures figures;
+  };
+  absl::Status Keep(const Done& done);
+  RunLabel LabelOf(const Configuration& configuration, const std::string& part, int repeat) const;
+  absl::Status Restore(const ResumedRun& resumed);
+  absl::StatusOr<Done> Read(const Configuration& configuration, const std::string& part, int repeat) const;
 
   // manifest.json, and config.toml, which repeats the run (`finished`: with its rounds, steps and samples).
   absl::Status WriteManifest(bool finished) const;
@@ -86,8 +116,9 @@ class Experiment {
   std::unique_ptr<LiveRun> live_;            // null: no live page
   std::unique_ptr<HttpServer> live_server_;  // of live_
   Manifest manifest_;
-  int64_t begin_ns_ = 0;
-  int repeats_left_ = 0;  // launches that may be repeated because of other programs' load
+  bool restoring_ = false;
+  std::vector<Done> round_;  // the launches of the unfinished round
+  int repeats_left_ = 0;     // launches that may be repeated because of other programs' load
   std::vector<ConfigurationRuns> runs_;
 };
 

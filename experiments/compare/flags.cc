@@ -1,7 +1,10 @@
 #include "experiments/compare/flags.h"
 
+#include <climits>
+
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/base/command_line.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/texts/language_flag.h"
@@ -28,6 +31,15 @@ std::string CheckLink(const std::string& text) {
 
 std::string CheckLatency(const std::string& text) {
   return std::string(ParseLatency(text).status().message());
+}
+
+std::string CheckTune(const std::string& text) {
+  absl::string_view factors = text;
+  if (text == "lr") return "";
+  if (!absl::ConsumePrefix(&factors, "lr:")) {
+    return absl::StrCat("'", text, "' cannot be tuned; write lr, or lr:0.5,1,2,4");
+  }
+  return ListOf(RealNumber({}))(std::string(factors));
 }
 
 // Adds a flag with a value.
@@ -69,6 +81,10 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
       "With --clock virtual: take the times of computing and exchanging from this earlier run, step by step "
       "(--compute_ms trace:RUN --network_ms trace:RUN), and its stragglers and delays unless given",
       CheckName);
+  Add(verb, "One step", "--global_batch", raw.flags.options.training.global_batch, "B",
+      "Samples of one step over all workers, divided equally among them (strong scaling), instead of --batch "
+      "for each (weak scaling)",
+      WholeNumber(1, INT_MAX));
   Add(verb, kHowOften, "--repeats", raw.flags.options.repeats, "N", "", WholeNumber(1, 1000));
   Add(verb, kHowOften, "--time_budget", raw.time_budget, "TIME", "", CheckSeconds);
   Add(verb, InHelpAll(kHowOften), "--plan_of", raw.flags.plan_of, "RUN",
@@ -89,6 +105,12 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
       "How the link's rate is limited: netns (a network namespace per machine), userspace (in psring's "
       "transports), none, or auto",
       OneOf({"auto", "netns", "userspace", "none"}))
+      ->capture_default_str();
+  Add(verb, InHelpAll(kNetwork), "--scale", raw.flags.link.scale, "K",
+      "For links faster than this machine carries, with --workload: run links and replayed computing K times "
+      "slower and divide all times by K. The processor time of communication is not slowed, so the results "
+      "are marked simulated",
+      RealNumber({.low = 1, .high = 1000, .low_allowed = true, .high_allowed = true}))
       ->capture_default_str();
   verb.add_flag("--live", raw.flags.live,
                 "While it runs, serve a page with progress, throughput, loss and link use on this machine's "
@@ -113,6 +135,16 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
 }
 
 }  // namespace
+
+RawExperimentFlags CompareDefaults() {
+  RawExperimentFlags raw;
+  // A rate that decays to 0 ends at a lower loss with less noise, so that accuracies differ sooner.
+  raw.flags.options.training.schedule = "linear";
+  // A comparison stands for a network, so that all strategies use one, not shared memory.
+  raw.flags.options.training.transport = "tcp";
+  raw.link = "auto";
+  return raw;
+}
 
 CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   CLI::App* verb = app.add_subcommand(
@@ -140,11 +172,19 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "Learning rate of one update. Of several, comma-separated, each strategy gets the one with the best "
       "accuracy on 5,000 held-out training samples (--validation); else the model's",
       ListOf(RealNumber({})));
+  Add(*verb, "One step", "--tune", raw.tune, "lr[:X,...]",
+      "Try 0.5, 1 and 2 (or X,...) times its learning rate with every strategy and number of workers, and "
+      "compare each at its best rate, by accuracy on 5,000 held-out training samples (--validation)",
+      CheckTune);
   verb->get_option("--repeats")
       ->description(
           "Rounds of the cost part, and trainings (with the next seed each) of the accuracy part; else as "
           "many rounds as fit into --time_budget, and one training");
-  verb->get_option("--time_budget")->description("Whatever is not given is chosen to fit into it [3m]");
+  verb->get_option("--time_budget")
+      ->description(
+          "A limit for the whole run, from preparation to results: the plan is shortened to fit or rejected, "
+          "and no round starts that could not end in time. Without it, whatever is not given is chosen to "
+          "fit into 3m");
   Add(*verb, kHowOften, "--steps", raw.flags.options.training.steps, "N",
       "Measured steps of a launch in the cost part; else fitted", WholeNumber(1, 1'000'000'000));
   Add(*verb, kHowOften, "--samples", raw.flags.options.training.samples, "N",
@@ -153,9 +193,16 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "As --samples, in passes over the data", RealNumber({}));
   Add(*verb, InHelpAll(kHowOften), "--warmup_steps", raw.flags.options.training.warmup_steps, "N",
       "Steps before the measured ones in the cost part [3]", WholeNumber(0, 1'000'000));
-  AddTrainingFlags(*verb, raw.flags.options.training,
-                   {"--strategy", "--servers", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr"});
+  AddTrainingFlags(
+      *verb, raw.flags.options.training,
+      {"--strategy", "--servers", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr", "--resume"});
+  Add(*verb, kResults, "--resume", raw.resume, "RUN",
+      "Continue a comparison that was interrupted, failed or ran out of time: in its folder, with its flags, "
+      "from its last finished round on. Only --time_budget, --live, --live_port, --dry_run and --lang can be "
+      "added",
+      CheckName);
   verb->get_option("--no_eval")->description("Leave the accuracy part out");
+  verb->get_option("--global_batch")->excludes("--batch");
   return verb;
 }
 
@@ -177,6 +224,7 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   verb->get_option("--target_accuracy")->group(InHelpAll("Evaluation and checks"));
   AddTrainingFlags(*verb, raw.flags.options.training, {"--strategy"});
   verb->get_option("--resume")->group("Checkpoints and failure");
+  verb->get_option("--global_batch")->excludes("--batch");
   return verb;
 }
 

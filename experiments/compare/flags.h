@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/options/training_options.h"
-#include "experiments/compare/experiment.h"
+#include "experiments/compare/compare.h"
 #include "experiments/processes/nodes.h"
 
 namespace CLI {
@@ -18,9 +18,11 @@ namespace psring {
 // The flags of a verb as parsed; `flags` holds those that are used as they are.
 struct RawExperimentFlags {
   ExperimentFlags flags;
-  std::string strategies, workers, servers, time_budget, lrs, like, language = "en";
+  std::string strategies, workers, servers, time_budget, lrs, tune, like, resume, language = "en";
   std::string link = "none", latency = "0";
 };
+
+RawExperimentFlags CompareDefaults();
 
 // The verbs, with their flags' help and checks. `raw` must outlive the parsing.
 CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw);

@@ -10,6 +10,7 @@
 #include "common/base/delays.h"
 #include "common/cuda/cuda_device.h"
 #include "experiments/compare/flags.h"
+#include "experiments/compare/resume.h"
 #include "experiments/plan/launches.h"
 #include "experiments/plan/plan.h"
 #include "experiments/plan/plan_text.h"
@@ -29,24 +30,68 @@ double DefaultLink(const RawExperimentFlags& raw, const std::vector<int>& worker
   return gpus == 0 || DeviceForAll(raw.flags.options.training, workers, gpus) == "cpu" ? kLinkOfCpus : 0;
 }
 
-absl::Status UnderstandRates(const RawExperimentFlags& raw, CompareOptions& options) {
-  if (raw.lrs.empty()) return absl::OkStatus();
-  for (absl::string_view text : absl::StrSplit(raw.lrs, ',')) {
-    double lr = 0;
-    if (!absl::SimpleAtod(text, &lr)) return absl::InvalidArgumentError(absl::StrCat("--lr: '", text, "'"));
-    if (std::find(options.lrs.begin(), options.lrs.end(), lr) != options.lrs.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("--lr names ", lr, " twice; name it once"));
+absl::StatusOr<std::vector<double>> ParseRates(const std::string& flag, absl::string_view list) {
+  std::vector<double> rates;
+  for (absl::string_view text : absl::StrSplit(list, ',')) {
+    double rate = 0;
+    if (!absl::SimpleAtod(text, &rate))
+      return absl::InvalidArgumentError(absl::StrCat(flag, ": '", text, "'"));
+    if (std::find(rates.begin(), rates.end(), rate) != rates.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(flag, " names ", rate, " twice; name it once"));
     }
-    options.lrs.push_back(lr);
+    rates.push_back(rate);
   }
-  if (options.lrs.size() == 1) {
-    options.training.lr = options.lrs.front();
-    return absl::OkStatus();
+  return rates;
+}
+
+absl::Status UnderstandRates(const RawExperimentFlags& raw, CompareOptions& options) {
+  if (!raw.lrs.empty()) {
+    PSRING_ASSIGN_OR_RETURN(options.lrs, ParseRates("--lr", raw.lrs));
+    if (options.lrs.size() == 1) options.training.lr = options.lrs.front();
   }
+  if (!raw.tune.empty()) {
+    if (options.lrs.size() > 1) {
+      return absl::InvalidArgumentError(
+          "--tune multiplies one rate per strategy; give one --lr or none, or omit --tune");
+    }
+    const size_t colon = raw.tune.find(':');
+    PSRING_ASSIGN_OR_RETURN(
+        options.lr_factors,
+        ParseRates("--tune", colon == std::string::npos ? "0.5,1,2" : raw.tune.substr(colon + 1)));
+    if (options.lr_factors.size() < 2) {
+      return absl::InvalidArgumentError("--tune needs at least two rates; write lr:0.5,1,2");
+    }
+  }
+  if (CountOfRates(options) == 0) return absl::OkStatus();
   if (!options.training.evaluate) {
-    return absl::InvalidArgumentError("--lr with several rates selects one by accuracy; omit --no_eval");
+    return absl::InvalidArgumentError(
+        absl::StrCat(raw.tune.empty() ? "--lr with several rates" : "--tune",
+                     " selects a rate by accuracy, but nothing is evaluated; omit ",
+                     options.training.workload.empty() ? "--no_eval" : "--workload"));
   }
   if (options.training.validation == 0) options.training.validation = kValidationSamples;
+  return absl::OkStatus();
+}
+
+absl::Status UnderstandScale(ExperimentFlags& flags) {
+  TrainingOptions& training = flags.options.training;
+  if (flags.link.scale == 1) return absl::OkStatus();
+  training.time_scale = flags.link.scale;
+  if (flags.link_is_default) {
+    return absl::InvalidArgumentError(
+        "--scale is for links that this machine cannot carry; add --link with their rate, such as 10gbit");
+  }
+  if (training.workload.empty()) {
+    return absl::InvalidArgumentError(
+        "--scale slows links and replayed computing, but a model computes at its own speed; add --workload");
+  }
+  if (training.compute_speedup / flags.link.scale < 1e-3) {
+    return absl::InvalidArgumentError(
+        "--compute_speedup divided by --scale is below 0.001; use a lower --scale");
+  }
+  if (training.jitter_ms != "none") {
+    return absl::InvalidArgumentError("--scale does not slow the delays of --jitter_ms; omit one of them");
+  }
   return absl::OkStatus();
 }
 
@@ -79,6 +124,10 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   }
   options.language = LanguageOf(raw.language);
   PSRING_RETURN_IF_ERROR(ApplyWorkload(options.training));
+  if (options.training.global_batch > 0 && !options.training.workload.empty()) {
+    return absl::InvalidArgumentError(
+        "--global_batch: the times of --workload were recorded for its own batch; omit one of them");
+  }
   if (!raw.strategies.empty()) options.strategies = absl::StrSplit(raw.strategies, ',');
   options.workers = DefaultWorkers(raw.flags.options.training, CudaDeviceCount());
   if (!raw.workers.empty()) {
@@ -96,6 +145,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   }
   PSRING_ASSIGN_OR_RETURN(flags.link.latency_s, ParseLatency(raw.latency));
   PSRING_RETURN_IF_ERROR(CheckLink(flags.link));
+  PSRING_RETURN_IF_ERROR(UnderstandScale(flags));
   if (flags.link.wanted()) {
     if (raw.flags.options.training.transport == "shm") {
       return absl::InvalidArgumentError(
@@ -105,7 +155,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   }
   if (!raw.time_budget.empty()) {
     PSRING_ASSIGN_OR_RETURN(options.time_budget_s, ParseSeconds(raw.time_budget));
-    flags.time_budget_given = true;
+    options.time_budget_given = true;
   }
   if (options.target_accuracy > 0 && !options.training.evaluate) {
     return absl::InvalidArgumentError("--target_accuracy needs evaluations; omit --no_eval");
@@ -138,6 +188,7 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
         "compare runs on one machine, over its loopback or a virtual cluster (--link); on several machines, "
         "use psring train --nnodes for each strategy, or psring predict");
   }
+  if (!raw.resume.empty()) return ResumedFlags(raw, command_line);
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   // Waiting needs several workers.
   if (raw.workers.empty() && flags.options.training.straggler != "none") flags.options.workers = {4};
@@ -182,6 +233,7 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
         "train takes one strategy and one number of workers; for several use psring compare");
   }
   flags.options.training.strategy = flags.options.strategies.front();
+  SetBatch(flags.options.workers.front(), flags.options.training);
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.options.training));
   return flags;
 }

@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/delays.h"
 #include "common/io/files.h"
+#include "common/measure/trace.h"
 #include "experiments/host/gpu_probe.h"
 #include "experiments/plan/launches.h"
 #include "experiments/plan/plan_text.h"
@@ -103,14 +104,16 @@ absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
                           BuildCarriedCluster(prepared.link, /*may_lower=*/flags.link_is_default,
                                               prepared.shaping, nodes, interrupt));
   const LinkReport& report = prepared.virtual_cluster.cluster->report();
+  // As built: durations are planned for them.
   prepared.link.bits_per_s = report.bits_per_s;
+  prepared.link.latency_s = report.latency_s;
   prepared.probe.link =
       Wires{.latency_s = prepared.link.latency_s, .bytes_per_s = prepared.link.bits_per_s / 8};
   const Language language = flags.options.language;
   const auto note = [&](const std::string& text) {
     if (!text.empty()) display.Say(absl::StrCat(In(language, kNoteLine), text));
   };
-  display.Say(Say(language, kNetworkLine, DescribeLink(report, language)));
+  display.Say(Say(language, kNetworkLine, DescribeLink(Nominal(report, flags.link.scale), language)));
   note(prepared.virtual_cluster.why_lower);
   if (!why_userspace.empty()) {
     note(absl::StrCat("no network namespaces, so psring's own transports limit the rate: ", why_userspace));
@@ -152,13 +155,15 @@ absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::str
 
 absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
                                  const Interrupt& interrupt, Display& display) {
-  Prepared prepared;
+  Prepared prepared{.begin_ns = MonotonicNanos()};
   PSRING_ASSIGN_OR_RETURN(prepared.binaries, FindBinaries());
   PSRING_ASSIGN_OR_RETURN(prepared.catalog, AskTrainer(prepared.binaries, interrupt));
   PSRING_RETURN_IF_ERROR(CheckCompareOptions(flags.options, prepared.catalog));
   PSRING_RETURN_IF_ERROR(OpenMeasured(flags.options.training, prepared));
   if (!flags.dry_run) {
-    PSRING_ASSIGN_OR_RETURN(prepared.claim, RunClaim::Make(flags.out, verb, absl::Now()));
+    PSRING_ASSIGN_OR_RETURN(prepared.claim, flags.resume.empty()
+                                                ? RunClaim::Make(flags.out, verb, absl::Now())
+                                                : RunClaim::Reopen(flags.resume));
   }
   prepared.machine = DescribeMachine();
   TrainingOptions checked = flags.options.training;

@@ -18,6 +18,7 @@ namespace psring {
 
 // Everything that is known before the plan is made.
 struct Prepared {
+  int64_t begin_ns = 0;  // when preparation began
   Binaries binaries;
   Catalog catalog;
   Machine machine;

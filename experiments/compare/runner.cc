@@ -25,6 +25,7 @@
 #include "experiments/processes/temporary_folder.h"
 #include "experiments/processes/training_job.h"
 #include "experiments/runs/run_folder.h"
+#include "experiments/summary/time_scale.h"
 
 namespace psring {
 namespace {
@@ -281,7 +282,8 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     if (!ground.IsHere(ground.NodeOf(configuration, server))) continue;
     spec.children.push_back(Server(configuration, job, server, ground, folder, binaries));
   }
-  spec.deadline = absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s);
+  spec.deadline = std::min(absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s),
+                           site.until - absl::Now());
 
   LaunchProgress progress(simulated ? 1 : configuration.ranks());
   if (site.live != nullptr) {
@@ -383,6 +385,8 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
         NetworkOf(counted_before, site.cluster->Counters(interrupt), launched.records.steps.front().size(),
                   site.cluster->report().bits_per_s);
   }
+  PSRING_RETURN_IF_ERROR(WriteOutcome(launched, folder));
+  DivideTimes(training.time_scale, launched.records);
   return launched;
 }
 
@@ -413,8 +417,9 @@ absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const
                                                           binaries, Site(), interrupt, display));
   display.Clear();
   PSRING_ASSIGN_OR_RETURN(const RunFigures figures, FiguresOf(single, launched.records));
-  // The median, because the first steps of a process are often disturbed.
-  probe.step_s = 1e-3 * Quantile(figures.every_step_ms, 0.5);
+  // The median, because the first steps of a process are often disturbed. Plans need real durations.
+  probe.step_samples = WorkerBatch(single.training);
+  probe.step_s = 1e-3 * single.training.time_scale * Quantile(figures.every_step_ms, 0.5);
   probe.launch_s = std::max(0.05, launched.wall_s - 5 * probe.step_s);
   return absl::OkStatus();
 }

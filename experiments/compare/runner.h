@@ -33,6 +33,10 @@ struct Launched {
   double foreign_cpu_pct = 0;
   double wall_s = 0;
 };
+// Reads what Launch left in `folder`. NotFound, DataLoss: the launch did not end well.
+absl::StatusOr<Launched> ReadLaunched(const Configuration& configuration, const std::string& folder);
+// outcome.json: what Launch measured beside the processes' own records.
+absl::Status WriteOutcome(const Launched& launched, const std::string& folder);
 
 // Where the processes of a launch run: on the nodes of a virtual cluster, on several machines, or, if both
 // are null, on this machine, at `address`.
@@ -42,11 +46,13 @@ struct Site {
   std::string address = "127.0.0.1";
   int metrics_port = -1;    // of rank 0; the servers' follow the ranks'; 0: the system chooses; below 0: none
   LiveRun* live = nullptr;  // receives progress; may be null
+  absl::Time until = absl::InfiniteFuture();  // launches that run then are ended
 };
 
 // Starts `configuration` with its processes' records in `folder` and waits for it. If a process dies, the job
 // restarts from its last checkpoint, at most --max_restarts times. Checkpoints are kept in --checkpoint_dir,
 // or with the records. `label` begins the progress line. `expected_s` sets the deadline, which is much later.
+// DeadlineExceeded: it took too long, or `site.until` came.
 absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::string& folder,
                                 const std::string& label, double expected_s, const Binaries& binaries,
                                 const Site& site, const Interrupt& interrupt, Display& display);

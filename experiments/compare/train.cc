@@ -74,7 +74,7 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
     plan.notes.push_back(
         Say(options.language, kCrowdedTraining, configuration.workers, cores, cores == 1 ? "core" : "cores"));
   }
-  if (flags.time_budget_given && plan.expected_s > options.time_budget_s) {
+  if (options.time_budget_given && plan.expected_s > options.time_budget_s) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "this would take about %s, more than --time_budget; reduce --epochs, --samples or --steps",
         HumanSeconds(plan.expected_s)));
@@ -136,13 +136,14 @@ absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& 
   for (const std::string& note : plan.notes) display.Say(absl::StrCat(In(language, kNoteLine), note));
   if (flags.dry_run) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
-                          Experiment::Start(flags, "train", prepared, plan, interrupt, display));
+                          Experiment::Start(flags, "train", prepared, plan, nullptr, interrupt, display));
   for (int repeat = 0; repeat < plan.rounds; ++repeat) {
     const std::string label =
         plan.rounds > 1 ? Say(language, kSeedLabel, repeat + configuration.training.seed) : "";
     PSRING_RETURN_IF_ERROR(experiment->Run(configuration, "training", repeat, label));
+    PSRING_RETURN_IF_ERROR(experiment->EndRound());
   }
-  return experiment->Report(plan.rounds);
+  return experiment->Report("");
 }
 
 // The flags that must be the same on every node; paths may differ.

@@ -17,12 +17,13 @@ double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
     for (const Straggler& straggler : *stragglers) slowest = std::max(slowest, straggler.factor);
   }
   const auto jitter = ParseTimeDistribution(training.jitter_ms);
-  return (slowest - 1) * probe.step_s + (jitter.ok() ? 2e-3 * jitter->mean_ms() : 0);
+  return (slowest - 1) * ComputeSeconds(training, probe) + (jitter.ok() ? 2e-3 * jitter->mean_ms() : 0);
 }
 
 // One step including its exchange. More workers than cores share processor time.
 double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
-  if (configuration.simulated()) return probe.step_s * configuration.workers;  // one after the other
+  const double compute_s = ComputeSeconds(configuration.training, probe);
+  if (configuration.simulated()) return compute_s * configuration.workers;  // one after the other
   const double crowding =
       configuration.training.workload.empty()
           ? std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores)
@@ -43,10 +44,15 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
     exchange_s += buckets.empty() ? ExchangeSeconds(pattern, bytes, *probe.link)
                                   : ExchangeSeconds(pattern, buckets, *probe.link);
   }
-  return probe.step_s * crowding + exchange_s + DelaySeconds(configuration.training, probe);
+  return compute_s * crowding + exchange_s + DelaySeconds(configuration.training, probe);
 }
 
 }  // namespace
+
+double ComputeSeconds(const TrainingOptions& training, const Probe& probe) {
+  if (probe.step_samples <= 0) return probe.step_s;
+  return probe.step_s * static_cast<double>(WorkerBatch(training)) / static_cast<double>(probe.step_samples);
+}
 
 ServerPlace PlaceOf(const std::string& placement) {
   if (placement == "dedicated") return ServerPlace::kDedicated;
@@ -80,7 +86,7 @@ double LaunchOverheadSeconds(const Configuration& configuration, const Probe& pr
 }
 
 double EvaluationSeconds(const TrainingOptions& training, const Probe& probe) {
-  return kEvaluationShare * static_cast<double>(probe.test_samples) * probe.step_s /
+  return kEvaluationShare * static_cast<double>(probe.test_samples) * ComputeSeconds(training, probe) /
          static_cast<double>(WorkerBatch(training));
 }
 

@@ -17,6 +17,9 @@ ServerPlace PlaceOf(const std::string& placement);
 
 CommPattern PatternOf(const Configuration& configuration, Scheme scheme);
 
+// One worker's step without its exchange, on a core of its own.
+double ComputeSeconds(const TrainingOptions& training, const Probe& probe);
+
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores);
 
 // A launch without its steps and evaluations.

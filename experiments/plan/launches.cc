@@ -24,14 +24,16 @@ LaunchNote NoteOf(const Configuration& configuration) {
   return {.strategy = configuration.strategy.name,
           .workers = configuration.workers,
           .servers = configuration.servers(),
-          .trainer_flags = TrainingArguments(configuration.training)};
+          .trainer_flags = TrainingArguments(configuration.training),
+          .time_scale = configuration.training.time_scale};
 }
 
 std::string ToJson(const LaunchNote& note) {
   return OrderedJson{{"strategy", note.strategy},
                      {"workers", note.workers},
                      {"servers", note.servers},
-                     {"trainer_flags", note.trainer_flags}}
+                     {"trainer_flags", note.trainer_flags},
+                     {"time_scale", note.time_scale}}
              .dump(2) +
          "\n";
 }
@@ -47,6 +49,9 @@ absl::StatusOr<LaunchNote> LaunchNoteFromJson(const std::string& text) {
   LaunchNote note{.strategy = json.value("strategy", ""),
                   .workers = json.value("workers", 1),
                   .servers = json.value("servers", 0)};
+  if (const auto scale = json.find("time_scale"); scale != json.end() && scale->is_number()) {
+    note.time_scale = scale->get<double>();
+  }
   for (const OrderedJson& flag : json["trainer_flags"]) {
     if (flag.is_string()) note.trainer_flags.push_back(flag.get<std::string>());
   }

@@ -16,7 +16,8 @@ struct LaunchNote {
   int workers = 1;
   int servers = 0;
   std::vector<std::string> trainer_flags;
-  std::string folder;  // the record folder; not in the file
+  double time_scale = 1;  // --scale; the records are not divided by it
+  std::string folder;     // the record folder; not in the file
 };
 
 LaunchNote NoteOf(const Configuration& configuration);
@@ -29,17 +30,28 @@ std::string FlagOf(const LaunchNote& note, const std::string& flag, const std::s
 // The launches of a run folder or of one record folder, ordered by path. NotFound: there are none.
 absl::StatusOr<std::vector<LaunchNote>> ListLaunches(const std::string& run);
 
-// For --plan_of RUN, which uses an earlier run's rounds, steps and samples instead of fitting them.
+// The plan of an earlier run, and what was done of it.
 struct RecordedPlan {
-  int rounds = 0;  // completed
+  int rounds = 0;  // completed, or planned if none was
+  int rounds_planned = 0, rounds_done = 0;
   int warmup_steps = 0, steps = 0;
+  int trainings_each = 0;                   // of the accuracy part
+  std::vector<std::string> trainings_done;  // by record folder
   std::vector<LaunchNote> cost, accuracy;
+
+  bool all_done() const {
+    return rounds_done >= rounds_planned &&
+           trainings_done.size() >= accuracy.size() * static_cast<size_t>(trainings_each);
+  }
 };
 // From the text of a manifest.json. InvalidArgument: it is not of compare or train, or has no rounds.
 absl::StatusOr<RecordedPlan> RecordedPlanFromJson(const std::string& manifest);
 
+// For --plan_of RUN, which uses an earlier run's rounds, steps and samples instead of fitting them:
 // Copies recorded values into `plan` unless `asked` sets them. InvalidArgument names a configuration that the
 // recorded run does not have.
 absl::Status TakeRecordedPlan(const RecordedPlan& recorded, const CompareOptions& asked, Plan& plan);
+// For --resume RUN: as TakeRecordedPlan with all planned rounds and trainings.
+absl::Status ContinueRecordedPlan(const RecordedPlan& recorded, const CompareOptions& asked, Plan& plan);
 
 }  // namespace psring

@@ -13,6 +13,7 @@
 #include "common/base/check.h"
 #include "common/base/delays.h"
 #include "experiments/plan/estimate.h"
+#include "experiments/plan/rates.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/texts/findings.h"
 #include "experiments/texts/plan.h"
@@ -61,9 +62,12 @@ std::vector<std::string> CostStrategies(const CompareOptions& options, std::vect
 }
 
 std::vector<std::string> AccuracyStrategies(const CompareOptions& options) {
-  if (options.strategies.empty()) return {std::begin(kDefaultAccuracy), std::end(kDefaultAccuracy)};
+  const bool tunes = !options.lr_factors.empty();  // then every strategy is trained
+  if (options.strategies.empty() && !tunes) {
+    return {std::begin(kDefaultAccuracy), std::end(kDefaultAccuracy)};
+  }
   std::vector<std::string> names = {"single"};
-  for (const std::string& name : options.strategies) {
+  for (const std::string& name : options.strategies.empty() ? DefaultStrategies() : options.strategies) {
     // Workers that do not communicate have no common accuracy.
     if (name != "none" && !absl::c_linear_search(names, name)) names.push_back(name);
   }
@@ -106,29 +110,29 @@ absl::StatusOr<std::vector<Configuration>> Configurations(const std::vector<std:
   return configurations;
 }
 
+int64_t LargestGlobalBatch(const std::vector<Configuration>& configurations) {
+  int64_t most = 1;
+  for (const Configuration& configuration : configurations) {
+    most = std::max(most, configuration.workers * WorkerBatch(configuration.training));
+  }
+  return most;
+}
+
 void PlanCost(const CompareOptions& options, const Probe& probe, int cores, Plan& plan) {
   const TrainingOptions& training = options.training;
   plan.warmup_steps = training.warmup_steps > 0 ? static_cast<int>(training.warmup_steps) : 3;
-  plan.steps = training.steps > 0 ? static_cast<int>(training.steps)
-                                  : std::clamp(static_cast<int>(kMeasuredSeconds / probe.step_s), 6, 40);
-  const auto round_seconds = [&] {
-    double sum = 0;
-    for (Configuration& configuration : plan.cost) {
-      configuration.training.warmup_steps = plan.warmup_steps;
-      configuration.training.steps = plan.steps;
-      sum += ExpectedLaunchSeconds(configuration, probe, cores);
-    }
-    return sum;
-  };
-  plan.round_s = round_seconds();
+  plan.steps = training.steps > 0
+                   ? static_cast<int>(training.steps)
+                   : std::clamp(static_cast<int>(kMeasuredSeconds / probe.step_s), kFewestSteps, 40);
+  SetSteps(plan.steps, probe, cores, plan);
   plan.rounds_fitted = options.repeats == 0;
   plan.rounds = options.repeats;
   if (!plan.rounds_fitted) return;
   const double budget = kCostShare * options.time_budget_s;
   // If time is short, rounds get shorter before they get fewer, because intervals are over rounds.
-  while (training.steps == 0 && plan.steps > 6 && plan.round_s * kRoundsForNarrowIntervals > budget) {
-    plan.steps = std::max(6, plan.steps * 3 / 4);
-    plan.round_s = round_seconds();
+  while (training.steps == 0 && plan.steps > kFewestSteps &&
+         plan.round_s * kRoundsForNarrowIntervals > budget) {
+    SetSteps(std::max(kFewestSteps, plan.steps * 3 / 4), probe, cores, plan);
   }
   // Enough rounds to name a winner take precedence over the accuracy trainings.
   const bool fits = plan.round_s * kRoundsForNarrowIntervals <= kMostCostShare * options.time_budget_s;
@@ -140,16 +144,10 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   const TrainingOptions& training = options.training;
   plan.accuracy_repeats = std::max(1, options.repeats);
   plan.accuracy_fitted = training.samples == 0 && training.epochs == 0;
-  double fixed_s = 0, per_sample_s = 0;
-  int64_t global_batch = 0;
-  const double evaluation_s = EvaluationSeconds(training, probe);
-  const double tried_rates = options.lrs.size() > 1 ? static_cast<double>(options.lrs.size()) : 0;
-  const double trainings = plan.accuracy_repeats + tried_rates;
-  for (const Configuration& configuration : plan.accuracy) {
-    fixed_s += LaunchOverheadSeconds(configuration, probe, cores) + evaluation_s;
-    per_sample_s += 1 / SamplesPerSecond(configuration, probe, cores);
-    global_batch = std::max(global_batch, configuration.workers * WorkerBatch(configuration.training));
-  }
+  const double trainings = TrainingsOfEach(options, plan);
+  const double fixed_s = AccuracySeconds(plan, 0, 1, probe, cores);
+  const double per_sample_s = AccuracySeconds(plan, 1, 1, probe, cores) - fixed_s;
+  const int64_t global_batch = LargestGlobalBatch(plan.accuracy);
   int64_t samples = training.samples;
   if (plan.accuracy_fitted) {
     const double left = (options.time_budget_s - plan.rounds * plan.round_s) * 0.9 / trainings - fixed_s;
@@ -161,7 +159,7 @@ void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, 
   } else if (samples == 0) {
     samples = static_cast<int64_t>(training.epochs * static_cast<double>(probe.samples));
   }
-  plan.accuracy_s = (fixed_s + per_sample_s * static_cast<double>(samples)) * trainings;
+  plan.accuracy_s = AccuracySeconds(plan, samples, trainings, probe, cores);
   for (Configuration& configuration : plan.accuracy) {
     configuration.training.steps = 0;
     configuration.training.warmup_steps = 0;
@@ -206,6 +204,30 @@ void AddWarnings(int cores, Language language, Plan& plan) {
 }
 
 }  // namespace
+
+double TrainingsOfEach(const CompareOptions& options, const Plan& plan) {
+  return plan.accuracy_repeats + CountOfRates(options);
+}
+
+double AccuracySeconds(const Plan& plan, int64_t samples, double trainings, const Probe& probe, int cores) {
+  double sum = 0;
+  for (const Configuration& configuration : plan.accuracy) {
+    sum += LaunchOverheadSeconds(configuration, probe, cores) +
+           EvaluationSeconds(configuration.training, probe) +
+           static_cast<double>(samples) / SamplesPerSecond(configuration, probe, cores);
+  }
+  return sum * trainings;
+}
+
+void SetSteps(int steps, const Probe& probe, int cores, Plan& plan) {
+  plan.steps = steps;
+  plan.round_s = 0;
+  for (Configuration& configuration : plan.cost) {
+    configuration.training.warmup_steps = plan.warmup_steps;
+    configuration.training.steps = plan.steps;
+    plan.round_s += ExpectedLaunchSeconds(configuration, probe, cores);
+  }
+}
 
 void AddIfNew(const Configuration& configuration, std::vector<Configuration>& configurations) {
   const auto same = [&](const Configuration& other) { return other.folder() == configuration.folder(); };
@@ -253,7 +275,7 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
                           : std::floor(kSnapshotBytes / (4.0 * static_cast<double>(probe.parameters)));
   const double steps = samples / static_cast<double>(configuration.workers * WorkerBatch(training) *
                                                      std::max(1, training.micro_batches));
-  const double train_s = steps * configuration.workers * probe.step_s;
+  const double train_s = steps * configuration.workers * ComputeSeconds(training, probe);
   const double spare = 0.1 * train_s / std::max(EvaluationSeconds(training, probe), 1e-9);
   const double points = configuration.target_accuracy > 0 ? std::clamp(kept, 1.0, kTargetPoints)
                                                           : std::clamp(std::floor(spare), 0.0, 4.0) + 1;
@@ -284,6 +306,12 @@ std::string Configuration::folder() const {
                       servers() > 1 ? absl::StrCat("-on-", servers()) : "");
 }
 
+void SetBatch(int workers, TrainingOptions& training) {
+  if (training.global_batch == 0) return;
+  const int64_t shares = int64_t{workers} * training.accumulate * std::max(1, training.micro_batches);
+  training.batch = static_cast<int>(std::max<int64_t>(1, training.global_batch / shares));
+}
+
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
                                                 const TrainingOptions& training, const Catalog& catalog,
                                                 const Probe& probe, int cores) {
@@ -294,6 +322,8 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   configuration.workers = one_worker ? 1 : workers;
   configuration.training = training;
   if (configuration.strategy.replicates) configuration.training.replicas = workers;
+  SetBatch(configuration.workers, configuration.training);
+  configuration.training.compute_speedup /= training.time_scale;
   // Fewer ranks than a process holds share one process.
   configuration.training.ranks_per_process = std::min(training.ranks_per_process, configuration.ranks());
   configuration.training.strategy = configuration.strategy.name;
@@ -337,11 +367,12 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
   PlanCost(options, probe, cores, plan);
   plan.expected_s = plan.rounds * plan.round_s;
   if (options.training.evaluate) {
-    // With an explicit budget, every worker count is trained.
+    // With an explicit budget or tuned rates, every worker count is trained.
     const bool budget_given =
         !options.strategies.empty() && (options.training.samples > 0 || options.training.epochs > 0);
-    const std::vector<int> workers =
-        budget_given ? options.workers : std::vector<int>{AccuracyWorkers(options.workers, cores)};
+    const std::vector<int> workers = budget_given || !options.lr_factors.empty()
+                                         ? options.workers
+                                         : std::vector<int>{AccuracyWorkers(options.workers, cores)};
     PSRING_ASSIGN_OR_RETURN(
         plan.accuracy, Configurations(AccuracyStrategies(options), workers, options.servers, options.training,
                                       catalog, probe, cores));
@@ -353,7 +384,7 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
   }
   AddWarnings(cores, options.language, plan);
   AddDisturbances(options, plan.notes);
-  if (plan.expected_s > options.time_budget_s) {
+  if (plan.expected_s > options.time_budget_s && !options.time_budget_given) {
     plan.notes.push_back(In(options.language, kOverBudget));
   }
   return plan;
@@ -362,14 +393,11 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
 bool ShortenAccuracy(double left_s, double slowness, Plan& plan) {
   const double needed_s = plan.accuracy_s * std::max(1.0, slowness);
   if (!plan.accuracy_fitted || plan.accuracy.empty() || needed_s <= left_s) return false;
-  int64_t global_batch = 1;
-  for (const Configuration& configuration : plan.accuracy) {
-    global_batch = std::max(global_batch, configuration.workers * WorkerBatch(configuration.training));
-  }
+  const int64_t global_batch = LargestGlobalBatch(plan.accuracy);
   const int64_t planned = plan.accuracy.front().training.samples;
   const double share = std::clamp(left_s / needed_s, 0.0, 1.0);
-  const int64_t batches =
-      std::max<int64_t>(10, static_cast<int64_t>(share * static_cast<double>(planned)) / global_batch);
+  const int64_t batches = std::max<int64_t>(
+      kFewestBatches, static_cast<int64_t>(share * static_cast<double>(planned)) / global_batch);
   const int64_t samples = batches * global_batch;
   if (samples >= planned) return false;
   for (Configuration& configuration : plan.accuracy) {

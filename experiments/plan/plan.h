@@ -23,6 +23,8 @@ inline constexpr int kMostLogicalWorkers = 256;  // --clock virtual
 inline constexpr int kFewestRounds = 3;
 // Student's t factor of a 95% interval is 4.3 for three rounds and 2.8 for five.
 inline constexpr int kRoundsForNarrowIntervals = 5;
+inline constexpr int kFewestSteps = 6;     // measured, of a launch in the cost part, if they are fitted
+inline constexpr int kFewestBatches = 10;  // global ones, of a training in the accuracy part, likewise
 
 // The flags of `psring compare`.
 struct CompareOptions {
@@ -32,8 +34,11 @@ struct CompareOptions {
   TrainingOptions training;        // its `strategy` is not used
   double target_accuracy = 0;      // 0: none
   std::vector<double> lrs;         // more than one: the best one is picked for each strategy
+  // --tune lr: times each strategy's rate; the best one is picked for each strategy and number of workers.
+  std::vector<double> lr_factors;
   int repeats = 0;                 // rounds and accuracy trainings; 0: rounds are fitted, one training
   double time_budget_s = 180;      // rounds, steps and samples that are not set are fitted into it
+  bool time_budget_given = false;  // then it is a limit for the whole run (budget.h)
   Language language = Language::kEnglish;  // of texts for users
 };
 
@@ -52,9 +57,11 @@ struct Configuration {
   TrainingOptions training;
   UpdateRule update;
   bool oversubscribed = false;
-  double target_accuracy = 0;  // 0: none
+  double target_accuracy = 0;     // 0: none
+  std::vector<double> tried_lrs;  // its own was picked from them (rates.h); empty: it was not picked
 
   bool simulated() const { return training.clock == "virtual"; }
+  bool scaled() const { return training.time_scale > 1; }  // --scale: measured times are divided
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
   int ranks() const { return strategy.single_process ? 1 : workers; }
   int processes() const { return ranks() / training.ranks_per_process; }
@@ -72,6 +79,7 @@ struct Probe {
   std::string data_hash;                 // of training and test data
   std::vector<UpdateRule> updates;
   double step_s = 0;          // one step of one process
+  int64_t step_samples = 0;   // of that step; 0: as many as in any step
   double launch_s = 0;        // one launch without its steps
   std::optional<Wires> link;  // the requested links of a virtual cluster
 };
@@ -114,10 +122,13 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
 // Checks what a virtual clock requires. `options` must have passed CheckCompareOptions.
 absl::Status CheckVirtualOptions(const CompareOptions& options, const Catalog& catalog);
 
-// Reduces the samples of all accuracy trainings equally, to at least ten global batches, if they would take
+// Reduces the samples of all accuracy trainings equally, to at least kFewestBatches, if they would take
 // more than `left_s` at `slowness` times the planned duration. False: nothing changed, because they fit or
 // the user chose the number.
 bool ShortenAccuracy(double left_s, double slowness, Plan& plan);
+
+// With --global_batch: each of `workers` gets its share, which CheckBatches has checked.
+void SetBatch(int workers, TrainingOptions& training);
 
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
                                                 const TrainingOptions& training, const Catalog& catalog,
@@ -143,8 +154,16 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
 // InvalidArgument: the virtual clock has no model of the strategy's all-reduce.
 absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOptions& training);
 
-// InvalidArgument: for some worker count, a global batch exceeds the data.
+// InvalidArgument: for some worker count, a global batch exceeds the data, or --global_batch does not divide.
 absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog, int64_t samples);
+
+// Sets the steps of all launches in the cost part, and the time of a round.
+void SetSteps(int steps, const Probe& probe, int cores, Plan& plan);
+
+// How often each configuration of the accuracy part is trained, to try rates and to be compared.
+double TrainingsOfEach(const CompareOptions& options, const Plan& plan);
+// `trainings` of each configuration of the accuracy part, with `samples` each.
+double AccuracySeconds(const Plan& plan, int64_t samples, double trainings, const Probe& probe, int cores);
 
 // The order of `count` configurations in a round, shuffled by seed and round.
 std::vector<int> RoundOrder(int count, uint64_t seed, int round);

@@ -57,6 +57,21 @@ absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& cata
   return absl::OkStatus();
 }
 
+// `shares`: the batches that the workers compute in a step, all together.
+absl::Status CheckGlobalBatch(int64_t global_batch, int64_t shares, int workers, int64_t samples) {
+  if (global_batch % shares != 0) {
+    const int64_t below = global_batch / shares * shares;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--global_batch %d does not divide into %d equal batches for %d %s; use %s%d, or "
+                        "omit %d from --workers",
+                        global_batch, shares, workers, workers == 1 ? "worker" : "workers",
+                        below > 0 ? absl::StrCat(below, " or ") : "", below + shares, workers));
+  }
+  if (global_batch <= samples) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("--global_batch %d exceeds the %d samples of the data", global_batch, samples));
+}
+
 }  // namespace
 
 absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOptions& training) {
@@ -145,6 +160,10 @@ absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog,
   }
   for (int workers : one_process ? std::vector<int>{1} : options.workers) {
     const int64_t shares = int64_t{workers} * training.micro_batches * training.accumulate;
+    if (training.global_batch > 0) {
+      PSRING_RETURN_IF_ERROR(CheckGlobalBatch(training.global_batch, shares, workers, samples));
+      continue;
+    }
     if (training.drop_last == "false" || shares * training.batch <= samples) continue;
     return absl::InvalidArgumentError(
         absl::StrFormat("--batch %d times %d %s exceeds the %d samples of the data", training.batch, shares,

@@ -1,10 +1,13 @@
 #include "experiments/plan/rates.h"
 
+#include <algorithm>
 #include <cstdlib>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/io/csv.h"
 
 namespace psring {
@@ -16,6 +19,19 @@ bool SameRow(const TriedRate& a, const TriedRate& b) {
 
 }  // namespace
 
+std::vector<double> RatesToTry(const CompareOptions& options, const Configuration& configuration) {
+  std::vector<double> rates = options.lr_factors;
+  for (double& rate : rates) rate *= configuration.update.lr;
+  if (rates.empty() && options.lrs.size() > 1) rates = options.lrs;
+  std::sort(rates.begin(), rates.end());
+  return rates;
+}
+
+int CountOfRates(const CompareOptions& options) {
+  if (!options.lr_factors.empty()) return static_cast<int>(options.lr_factors.size());
+  return options.lrs.size() > 1 ? static_cast<int>(options.lrs.size()) : 0;
+}
+
 absl::Status PickRates(std::vector<TriedRate>& tried) {
   for (const TriedRate& row : tried) {
     TriedRate* best = nullptr;
@@ -26,8 +42,8 @@ absl::Status PickRates(std::vector<TriedRate>& tried) {
       if (better) best = &rate;
     }
     if (best == nullptr) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(row.strategy, " x ", row.workers, " diverged with every --lr; use lower ones"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          row.strategy, " x ", row.workers, " diverged with every learning rate; use lower ones"));
     }
     best->picked = true;
   }
@@ -46,6 +62,10 @@ void UsePickedRate(const std::vector<TriedRate>& tried, Configuration& configura
   if (nearest == nullptr) return;
   configuration.training.lr = nearest->lr;
   configuration.update.lr = nearest->lr;
+  configuration.tried_lrs.clear();
+  for (const TriedRate& rate : tried) {
+    if (SameRow(rate, *nearest)) configuration.tried_lrs.push_back(rate.lr);
+  }
 }
 
 std::string RatesCsv(const std::vector<TriedRate>& tried) {
@@ -57,6 +77,27 @@ std::string RatesCsv(const std::vector<TriedRate>& tried) {
                  rate.accuracy ? absl::StrFormat("%.6g", rate.loss) : "", rate.picked ? "true" : "false"});
   }
   return text;
+}
+
+absl::StatusOr<std::vector<TriedRate>> RatesFromCsv(const std::string& csv) {
+  std::vector<TriedRate> tried;
+  const std::vector<std::string> lines = absl::StrSplit(csv, '\n', absl::SkipEmpty());
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const std::vector<std::string> fields = absl::StrSplit(lines[i], ',');
+    TriedRate rate{.strategy = fields.front()};
+    double accuracy = 0;
+    if (fields.size() != 6 || !absl::SimpleAtoi(fields[1], &rate.workers) ||
+        !absl::SimpleAtod(fields[2], &rate.lr) || (fields[5] != "true" && fields[5] != "false") ||
+        (!fields[3].empty() &&
+         (!absl::SimpleAtod(fields[3], &accuracy) || !absl::SimpleAtod(fields[4], &rate.loss)))) {
+      return absl::InvalidArgumentError(absl::StrCat("line ", i + 1, " is not one of rates.csv"));
+    }
+    if (!fields[3].empty()) rate.accuracy = accuracy;
+    rate.picked = fields[5] == "true";
+    tried.push_back(rate);
+  }
+  if (tried.empty()) return absl::InvalidArgumentError("it has no rates");
+  return tried;
 }
 
 std::string DescribeRates(const std::vector<TriedRate>& tried) {

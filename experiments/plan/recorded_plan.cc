@@ -25,29 +25,36 @@ absl::StatusOr<std::vector<LaunchNote>> NotesOf(const Json& part) {
   return notes;
 }
 
+const LaunchNote* NoteFor(const std::vector<LaunchNote>& notes, const Configuration& configuration) {
+  for (const LaunchNote& note : notes) {
+    if (note.strategy == configuration.strategy.name && note.workers == configuration.workers &&
+        note.servers == configuration.servers()) {
+      return &note;
+    }
+  }
+  return nullptr;
+}
+
 // Copies what the planner fits, and the --compute_ms that it measures for --clock virtual.
 absl::Status TakeFitted(const std::vector<LaunchNote>& notes, const TrainingOptions& asked,
                         Configuration& configuration) {
-  for (const LaunchNote& note : notes) {
-    if (note.strategy != configuration.strategy.name || note.workers != configuration.workers ||
-        note.servers != configuration.servers()) {
-      continue;
-    }
-    TrainingOptions& training = configuration.training;
-    const auto number = [&](const char* flag, int64_t& value) {
-      (void)absl::SimpleAtoi(FlagOf(note, flag, "0"), &value);
-    };
-    if (asked.steps == 0) number("--steps", training.steps);
-    if (asked.samples == 0 && asked.epochs == 0) number("--samples", training.samples);
-    if (asked.warmup_steps == 0) number("--warmup_steps", training.warmup_steps);
-    if (asked.eval_every == 0) number("--eval_every", training.eval_every);
-    if (training.clock == "virtual" && training.compute_ms.empty()) {
-      training.compute_ms = FlagOf(note, "--compute_ms", "");
-    }
-    return absl::OkStatus();
+  const LaunchNote* note = NoteFor(notes, configuration);
+  if (note == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--plan_of: that run has no ", configuration.name(), "; omit --plan_of"));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--plan_of: that run has no ", configuration.name(), "; omit --plan_of"));
+  TrainingOptions& training = configuration.training;
+  const auto number = [&](const char* flag, int64_t& value) {
+    (void)absl::SimpleAtoi(FlagOf(*note, flag, "0"), &value);
+  };
+  if (asked.steps == 0) number("--steps", training.steps);
+  if (asked.samples == 0 && asked.epochs == 0) number("--samples", training.samples);
+  if (asked.warmup_steps == 0) number("--warmup_steps", training.warmup_steps);
+  if (asked.eval_every == 0) number("--eval_every", training.eval_every);
+  if (training.clock == "virtual" && training.compute_ms.empty()) {
+    training.compute_ms = FlagOf(*note, "--compute_ms", "");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -59,13 +66,22 @@ absl::StatusOr<RecordedPlan> RecordedPlanFromJson(const std::string& manifest) {
     return absl::InvalidArgumentError("its manifest has no plan of compare or train");
   }
   RecordedPlan plan{.rounds = NumberAt(json["cost"], "rounds_done"),
+                    .rounds_planned = NumberAt(json["cost"], "rounds_planned"),
+                    .rounds_done = NumberAt(json["cost"], "rounds_done"),
                     .warmup_steps = NumberAt(json["cost"], "warmup_steps"),
-                    .steps = NumberAt(json["cost"], "steps")};
+                    .steps = NumberAt(json["cost"], "steps"),
+                    .trainings_each = NumberAt(json["accuracy"], "trainings_each")};
   // An interrupted run still has its plan.
-  if (plan.rounds == 0) plan.rounds = NumberAt(json["cost"], "rounds_planned");
+  if (plan.rounds == 0) plan.rounds = plan.rounds_planned;
   if (plan.rounds == 0) return absl::InvalidArgumentError("its manifest has no rounds");
   PSRING_ASSIGN_OR_RETURN(plan.cost, NotesOf(json["cost"]));
   PSRING_ASSIGN_OR_RETURN(plan.accuracy, NotesOf(json["accuracy"]));
+  if (const auto done = json["accuracy"].find("trainings_done");
+      done != json["accuracy"].end() && done->is_array()) {
+    for (const Json& training : *done) {
+      if (training.is_string()) plan.trainings_done.push_back(training.get<std::string>());
+    }
+  }
   return plan;
 }
 
@@ -80,6 +96,16 @@ absl::Status TakeRecordedPlan(const RecordedPlan& recorded, const CompareOptions
   if (asked.training.warmup_steps == 0) plan.warmup_steps = recorded.warmup_steps;
   if (asked.training.steps == 0) plan.steps = recorded.steps;
   plan.rounds_fitted = plan.accuracy_fitted = false;
+  return absl::OkStatus();
+}
+
+absl::Status ContinueRecordedPlan(const RecordedPlan& recorded, const CompareOptions& asked, Plan& plan) {
+  RecordedPlan whole = recorded;
+  whole.rounds = recorded.rounds_planned;
+  // A short time budget leaves the accuracy part out.
+  if (recorded.accuracy.empty()) plan.accuracy.clear();
+  PSRING_RETURN_IF_ERROR(TakeRecordedPlan(whole, asked, plan));
+  plan.accuracy_repeats = recorded.trainings_each;
   return absl::OkStatus();
 }
 

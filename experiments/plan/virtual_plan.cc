@@ -8,6 +8,7 @@
 #include "common/base/delays.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/plan.h"
+#include "experiments/plan/rates.h"
 #include "experiments/texts/plan.h"
 
 namespace psring {
@@ -15,7 +16,8 @@ namespace {
 
 // Processor time of one configuration's training on `samples` samples.
 double TrainingSeconds(const Configuration& configuration, const Probe& probe, double samples) {
-  return samples / static_cast<double>(WorkerBatch(configuration.training)) * probe.step_s +
+  return samples / static_cast<double>(WorkerBatch(configuration.training)) *
+             ComputeSeconds(configuration.training, probe) +
          LaunchOverheadSeconds(configuration, probe, 1);
 }
 
@@ -57,12 +59,12 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
       configuration.target_accuracy = options.target_accuracy;
       // Workers that do not communicate have no common accuracy.
       if (name == "none") configuration.training.evaluate = false;
-      global_batch = std::max(global_batch, configuration.workers * WorkerBatch(training));
+      global_batch = std::max(global_batch, configuration.workers * WorkerBatch(configuration.training));
       AddIfNew(configuration, plan.cost);
     }
   }
   plan.rounds = std::max(1, options.repeats);
-  const double trainings = plan.rounds + static_cast<double>(options.lrs.size() > 1 ? options.lrs.size() : 0);
+  const double trainings = plan.rounds + CountOfRates(options);
   int64_t samples = training.samples;
   if (samples == 0 && training.epochs > 0) {
     samples = static_cast<int64_t>(training.epochs * static_cast<double>(probe.samples));
@@ -71,8 +73,8 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
   if (fitted) {
     double per_sample_s = 0, fixed_s = 0;
     for (const Configuration& configuration : plan.cost) {
-      per_sample_s += probe.step_s / static_cast<double>(WorkerBatch(training));
-      fixed_s += TrainingSeconds(configuration, probe, 0) + EvaluationSeconds(training, probe);
+      per_sample_s += TrainingSeconds(configuration, probe, 1) - TrainingSeconds(configuration, probe, 0);
+      fixed_s += TrainingSeconds(configuration, probe, 0) + EvaluationSeconds(configuration.training, probe);
     }
     const double fits = (0.8 * options.time_budget_s / trainings - fixed_s) / per_sample_s;
     const int64_t batches = static_cast<int64_t>(std::max(fits, 0.0)) / global_batch;
@@ -81,8 +83,9 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
   }
   for (Configuration& configuration : plan.cost) {
     if (fitted) configuration.training.samples = samples;
-    const int64_t total =
-        samples > 0 ? samples : configuration.training.steps * configuration.workers * WorkerBatch(training);
+    const int64_t total = samples > 0 ? samples
+                                      : configuration.training.steps * configuration.workers *
+                                            WorkerBatch(configuration.training);
     PlanCurve(static_cast<double>(total), probe, configuration);
     plan.round_s += ExpectedLaunchSeconds(configuration, probe, cores);
   }
@@ -91,7 +94,7 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
   if (const std::string text = DescribeDisturbances(training, options.language); !text.empty()) {
     plan.notes.push_back(Say(options.language, kUndisturbedReference, text));
   }
-  if (plan.expected_s > options.time_budget_s) {
+  if (plan.expected_s > options.time_budget_s && !options.time_budget_given) {
     plan.notes.push_back(In(options.language, kOverBudgetSimulated));
   }
   return plan;

@@ -42,7 +42,8 @@ std::string ManifestJson(const Manifest& manifest) {
                {"settled", manifest.provenance.settled},
                {"working_directory", manifest.provenance.working_directory},
                {"started_utc", manifest.started_utc},
-               {"finished", manifest.wall_s > 0},
+               {"finished", manifest.wall_s > 0 && manifest.ended.empty()},
+               {"ended", manifest.ended},
                {"wall_s", manifest.wall_s},
                {"versions",
                 {{"psring", kVersion},
@@ -72,6 +73,7 @@ std::string ManifestJson(const Manifest& manifest) {
   if (link.shaping != Shaping::kNone) {
     json["link"].update({{"mbps", link.mbps()},
                          {"latency_ms", link.latency_s * 1e3},
+                         {"time_scale", link.scale},
                          {"burst_bytes", link.burst_bytes},
                          {"congestion_control", link.congestion_control},
                          {"queueing", link.in_turn ? "in turn" : "first in, first out"}});
@@ -104,6 +106,7 @@ std::string ManifestJson(const Manifest& manifest) {
                   {"steps", manifest.plan.steps},
                   {"configurations", Configurations(manifest.plan.cost)}};
   json["accuracy"] = {{"trainings_each", manifest.plan.accuracy_repeats},
+                      {"trainings_done", manifest.trainings_done},
                       {"configurations", Configurations(manifest.plan.accuracy)}};
   json["disturbances"] = {{"straggler", manifest.disturbances.straggler},
                           {"jitter_ms", manifest.disturbances.jitter_ms}};

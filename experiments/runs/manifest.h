@@ -24,7 +24,10 @@ struct Manifest {
   TrainingOptions disturbances;  // only --straggler and --jitter_ms are used
   Provenance provenance;
   int rounds_done = 0;
-  double wall_s = 0;  // 0: not finished
+  std::vector<std::string> trainings_done;  // of the accuracy part, by record folder
+  double wall_s = 0;                        // 0: not finished
+  double earlier_s = 0;                     // part of it: before the run was resumed
+  std::string ended;                        // why the run ended before its plan did; empty: it did not
 };
 std::string ManifestJson(const Manifest& manifest);
 

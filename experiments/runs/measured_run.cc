@@ -56,13 +56,13 @@ absl::StatusOr<MeasuredRun> MeasuredRun::Open(const std::string& path, const Cat
   run.path_ = path;
   PSRING_ASSIGN_OR_RETURN(const std::vector<LaunchNote> notes, ListLaunches(path));
   for (const LaunchNote& note : notes) {
-    if (FlagOf(note, "--clock", "wall") != "wall") continue;
+    if (FlagOf(note, "--clock", "wall") != "wall" || note.time_scale != 1) continue;
     PSRING_ASSIGN_OR_RETURN(StrategyInfo strategy, FindStrategy(catalog, note.strategy));
     run.launches_.push_back({note, std::move(strategy)});
   }
   if (run.launches_.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", path, "' is a simulated run; name a run with --clock wall"));
+        absl::StrCat("'", path, "' is a simulated run; name a run with --clock wall and without --scale"));
   }
   return run;
 }

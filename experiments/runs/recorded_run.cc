@@ -141,6 +141,8 @@ Rerun MakeRerun(const RecordedRun& recorded, const std::string& run, const std::
   std::set<std::string> takes_value = PathFlags();
   takes_value.insert({"out", "J", "output_file", "checkpoint_dir", "resume"});
   std::set<std::string> replaced = {"resume", "plan_of"};
+  // The rounds that fitted into it are repeated.
+  if (!run.empty() && recorded.verb == "compare") replaced.insert("time_budget");
   for (const Flag& flag : FlagsOf(recorded.provenance.settled, {})) replaced.insert(flag.name);
   takes_value.insert(replaced.begin(), replaced.end());
 

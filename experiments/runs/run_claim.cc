@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,7 +12,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/file_descriptor.h"
 
 namespace psring {
 namespace {
@@ -70,6 +70,19 @@ absl::StatusOr<std::unique_ptr<RunClaim>> RunClaim::Make(const std::string& out,
   }
 }
 
+absl::StatusOr<std::unique_ptr<RunClaim>> RunClaim::Reopen(const std::string& run) {
+  std::unique_ptr<RunClaim> claim(new RunClaim(run, /*named_here=*/false));
+  claim->kept_ = true;
+  if (claim->Lock()) return claim;
+  return absl::FailedPreconditionError(absl::StrCat(run, " is in use: another psring still runs there"));
+}
+
+bool RunClaim::Lock() {
+  lock_ = FileDescriptor(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // Some file systems have no locks.
+  return !lock_.valid() || flock(lock_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
 absl::Status RunClaim::Take() {
   int error = ENOENT;
   for (int attempt = 0; attempt < kAttempts && error == ENOENT; ++attempt) {
@@ -86,7 +99,8 @@ absl::Status RunClaim::Take() {
     if (error == 0) error = CreateManifest();
     if (error == EEXIST) return Taken(path_);
   }
-  return error == 0 ? absl::OkStatus() : CannotWrite(path_, strerror(error));
+  if (error != 0) return CannotWrite(path_, strerror(error));
+  return Lock() ? absl::OkStatus() : Taken(path_);
 }
 
 int RunClaim::CreateManifest() {

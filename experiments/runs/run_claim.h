@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/file_descriptor.h"
 
 namespace psring {
 
@@ -20,6 +21,9 @@ class RunClaim {
   // "-2", "-3", ... appended if other runs have that name. FailedPrecondition names the path and the reason.
   static absl::StatusOr<std::unique_ptr<RunClaim>> Make(const std::string& out, const std::string& verb,
                                                         absl::Time now);
+  // Claims the folder of an earlier run, to continue it; nothing in it is ever removed. FailedPrecondition:
+  // another psring uses it.
+  static absl::StatusOr<std::unique_ptr<RunClaim>> Reopen(const std::string& run);
   RunClaim(const RunClaim&) = delete;
   // Without Keep, removes what Make created.
   ~RunClaim();
@@ -35,6 +39,8 @@ class RunClaim {
   // AlreadyExists: another run has the folder, or it is not empty.
   absl::Status Take();
   absl::Status LinkLatest() const;
+  // Locks the folder for the life of this object. False: another process has locked it.
+  bool Lock();
   // 0, or errno: ENOENT if another process has removed the folder or a part of its path.
   int CreateManifest();
   std::string manifest() const { return path_ + "/manifest.json"; }
@@ -42,6 +48,7 @@ class RunClaim {
   const std::string path_;
   const bool named_here_;
   std::vector<std::string> made_;  // folders, outermost first
+  FileDescriptor lock_;
   bool claimed_ = false;
   bool kept_ = false;
 };

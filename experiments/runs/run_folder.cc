@@ -61,14 +61,22 @@ absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int
   return records;
 }
 
-absl::StatusOr<RunFolder> RunFolder::Create(RunClaim& claim) {
+absl::StatusOr<RunFolder> RunFolder::Open(RunClaim& claim) {
   PSRING_RETURN_IF_ERROR(claim.Keep());
-  RunFolder folder(claim.path());
-  PSRING_RETURN_IF_ERROR(folder.Write("runs.csv", RunsCsvHeader()));
-  PSRING_RETURN_IF_ERROR(folder.Write("curves.csv", CurvesCsvHeader()));
-  PSRING_RETURN_IF_ERROR(folder.Write("steps.jsonl", ""));
-  PSRING_RETURN_IF_ERROR(folder.Write("ddp.jsonl", ""));
+  return RunFolder(claim.path());
+}
+
+absl::StatusOr<RunFolder> RunFolder::Create(RunClaim& claim) {
+  PSRING_ASSIGN_OR_RETURN(RunFolder folder, Open(claim));
+  PSRING_RETURN_IF_ERROR(folder.Clear());
   return folder;
+}
+
+absl::Status RunFolder::Clear() {
+  PSRING_RETURN_IF_ERROR(Write("runs.csv", RunsCsvHeader()));
+  PSRING_RETURN_IF_ERROR(Write("curves.csv", CurvesCsvHeader()));
+  PSRING_RETURN_IF_ERROR(Write("steps.jsonl", ""));
+  return Write("ddp.jsonl", "");
 }
 
 std::string RunFolder::run_id() const { return std::filesystem::path(path_).filename().string(); }
@@ -104,6 +112,7 @@ absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& co
   trace.strategy = configuration.strategy.name;
   trace.workers = configuration.workers;
   trace.servers = configuration.servers();
+  trace.time_scale = configuration.training.time_scale;
   // Without the group's backend and algorithm, the trace has no arrows.
   const absl::StatusOr<std::string> result =
       ReadFile(absl::StrFormat("%s/%s/result-rank0.json", path_, label.records));

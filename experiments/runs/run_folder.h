@@ -19,8 +19,12 @@ absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int
 
 class RunFolder {
  public:
-  // Keeps `claim` and creates the files that Append extends.
+  // Keeps `claim`.
+  static absl::StatusOr<RunFolder> Open(RunClaim& claim);
+  // As Open, and Clear.
   static absl::StatusOr<RunFolder> Create(RunClaim& claim);
+  // Writes the files that Append extends, without launches.
+  absl::Status Clear();
 
   const std::string& path() const { return path_; }
   std::string run_id() const;  // its last part

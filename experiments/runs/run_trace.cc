@@ -167,6 +167,13 @@ void DrawServers(const LaunchTrace& launch, const Flights& flights, std::vector<
   }
 }
 
+void DivideEventTimes(double scale, Json& event) {
+  if (scale == 1) return;
+  for (const char* key : {"ts", "dur"}) {
+    if (event.contains(key) && event[key].is_number()) event[key] = event[key].get<double>() / scale;
+  }
+}
+
 std::string NameRow(int row, const char* name, int place) {
   return absl::StrFormat(R"({"name":"process_name","ph":"M","pid":%d,"args":{"name":"%s"}},)"
                          "\n"
@@ -191,8 +198,9 @@ std::string TraceJson(const std::vector<LaunchTrace>& launches) {
     double begin = std::numeric_limits<double>::infinity(), end = -begin;
     Flights flights;
     for (const std::string& text : launch.ranks) {
-      for (const Json& event : TraceEvents(text)) {
+      for (Json& event : TraceEvents(text)) {
         if (!event.is_object()) continue;
+        DivideEventTimes(launch.time_scale, event);
         lines.push_back(DumpUntrusted(event));
         const double ts = NumberAt(event, "ts", kNoTime);
         if (ts == kNoTime) continue;

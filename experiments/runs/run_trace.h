@@ -27,6 +27,7 @@ struct LaunchTrace {
   std::string strategy;
   int workers = 1;
   int servers = 0;
+  double time_scale = 1;           // the ranks' times are divided by it
   std::string backend, algorithm;  // as the process group or server reports them; empty: none
   std::vector<std::string> ranks;
 };

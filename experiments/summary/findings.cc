@@ -12,6 +12,7 @@
 #include "experiments/plan/plan_text.h"
 #include "experiments/summary/residuals.h"
 #include "experiments/summary/table.h"
+#include "experiments/summary/time_scale.h"
 #include "experiments/texts/findings.h"
 
 namespace psring {
@@ -238,7 +239,7 @@ void AddAccuracy(const std::vector<SummaryRow>& rows, Sentences& findings) {
                                   findings.Joined(parts));
   if (parts.size() > 1) {
     if (one) text += findings.Say(kSeedMoves);
-    text += findings.Say(kFewerUpdates);
+    text += findings.Say(any->configuration.training.global_batch > 0 ? kEqualUpdates : kFewerUpdates);
   }
   findings.AddText(text);
 }
@@ -351,6 +352,7 @@ void AddCaveats(const std::vector<SummaryRow>& rows, int cores, Sentences& findi
 std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
                                   int cores, Language language) {
   Sentences findings(language);
+  for (const std::string& finding : ScaleFindings(rows, language)) findings.AddText(finding);
   const bool simulated = !rows.empty() && rows.front().configuration.simulated();
   AddCosts(rows, findings);
   if (!simulated) AddPairs(rows, wires, findings);
@@ -360,6 +362,7 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
   AddDerivedBytes(rows, findings);
   AddStaleness(rows, findings);
   for (const std::string& finding : WaitingFindings(rows, language)) findings.AddText(finding);
+  for (const std::string& finding : RateFindings(rows, language)) findings.AddText(finding);
   AddAccuracy(rows, findings);
   AddDataParallel(rows, findings);
   AddTransports(rows, findings);

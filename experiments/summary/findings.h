@@ -26,4 +26,8 @@ std::vector<std::string> BucketFindings(const std::vector<SummaryRow>& rows,
                                         const std::optional<Wires>& wires,
                                         Language language = Language::kEnglish);
 
+// The learning rates that were tried, part of Findings. Empty: none were.
+std::vector<std::string> RateFindings(const std::vector<SummaryRow>& rows,
+                                      Language language = Language::kEnglish);
+
 }  // namespace psring

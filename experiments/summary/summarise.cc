@@ -198,6 +198,10 @@ const SummaryRow* Reference(const std::vector<SummaryRow>& rows, const SummaryRo
 std::string NoteOf(const SummaryRow& row) {
   std::vector<std::string> notes;
   if (row.configuration.simulated()) notes.push_back("times simulated, learning measured");
+  if (row.configuration.scaled()) {
+    const double scale = row.configuration.training.time_scale;
+    notes.push_back(absl::StrFormat("times simulated: run %g times slower and divided by %g", scale, scale));
+  }
   const double target = row.configuration.target_accuracy;
   if (target > 0 && row.test_accuracy && !row.time_to_target_s) {
     notes.push_back(absl::StrFormat("%d of %d trainings reached an accuracy of %g", row.reached_target,
@@ -248,7 +252,7 @@ std::string NoteOf(const SummaryRow& row) {
 }  // namespace
 
 Basis SummaryRow::TimeBasis() const {
-  return configuration.simulated() ? Basis::kSimulated : Basis::kMeasured;
+  return configuration.simulated() || configuration.scaled() ? Basis::kSimulated : Basis::kMeasured;
 }
 
 const char* BasisName(Basis basis) {

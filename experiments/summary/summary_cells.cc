@@ -1,4 +1,5 @@
 // The columns of the summary. Other tools rely on their names and order.
+#include "absl/strings/str_join.h"
 #include "experiments/summary/summarise.h"
 
 namespace psring {
@@ -94,6 +95,9 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"basis", std::string(BasisName(timed)), given},
       {"valid", row.valid, given},
       {"note", TextOrEmpty(row.note), given},
+      {"lr_tried", TextOrEmpty(absl::StrJoin(configuration.tried_lrs, " ")), given},
+      {"time_scale", training.time_scale, given},
+      {"scaling", std::string(training.global_batch > 0 ? "strong" : "weak"), given},
   };
 }
 

@@ -87,6 +87,11 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
        }},
       {kHeadDropped, "m",
        [](Row row) { return row.mean.dropped_share ? Number(100 * *row.mean.dropped_share, 1) : ""; }},
+      {kHeadRate, "",
+       [](Row row) {
+         const Configuration& configuration = row.configuration;
+         return configuration.tried_lrs.empty() ? "" : absl::StrFormat("%g", configuration.update.lr);
+       }},
       {kHeadAccuracy, "m", [](Row row) { return Number(row.test_accuracy, 4); }, /*learned=*/true},
       {kHeadTarget, "m", [](Row row) { return Number(row.time_to_target_s, 2); }},
   };
@@ -113,6 +118,7 @@ std::string WithThousands(double value) {
 TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language) {
   TableParts parts;
   const bool simulated = !rows.empty() && rows.front().configuration.simulated();
+  const bool scaled = !rows.empty() && rows.front().configuration.scaled();
   for (const Column& column : Columns(rows)) {
     std::vector<std::string> cells;
     bool any = false;
@@ -121,7 +127,7 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language) 
       any = any || !cells.back().empty();
     }
     if (!any) continue;
-    const bool timed = simulated && *column.mark == 'm' && !column.learned;
+    const bool timed = (simulated || scaled) && *column.mark == 'm' && !column.learned;
     parts.columns.push_back({In(language, column.heading.first), In(language, column.heading.second),
                              timed ? "s" : column.mark, std::move(cells)});
   }
@@ -130,11 +136,25 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language) 
   const auto say = [&](const Phrase& phrase, auto... values) {
     parts.legend.push_back(Say(language, phrase, values...));
   };
-  say(simulated || predicted ? kMarksSimulated : kMarks);
+  say(simulated || scaled || predicted ? kMarksSimulated : kMarks);
+  if (!rows.empty()) {
+    const TrainingOptions& training = rows.front().configuration.training;
+    if (training.global_batch > 0) {
+      say(kStrongScaling, training.global_batch);
+    } else {
+      say(kWeakScaling, WorkerBatch(training) * training.micro_batches);
+    }
+  }
+  if (scaled) say(kScaledColumns, rows.front().configuration.training.time_scale);
   if (predicted) say(kPredictedColumns);
   if (any_row(MovesGradients)) say(simulated ? kColumnsSimulated : kColumns);
   if (any_row([](Row row) { return row.reached_target > 0; })) {
     say(kTargetColumn, rows.front().configuration.target_accuracy);
+  }
+  for (Row row : rows) {
+    if (row.configuration.tried_lrs.empty()) continue;
+    say(kRateColumn, row.configuration.tried_lrs.size(), row.configuration.training.validation);
+    break;
   }
   if (any_row([](Row row) { return row.configuration.oversubscribed; })) say(kOversubscribed);
   if (any_row([](Row row) { return !row.valid; })) say(kNotValid);

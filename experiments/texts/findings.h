@@ -101,6 +101,28 @@ inline constexpr Phrase kSeedMoves = {" Another seed changes this by several tho
 inline constexpr Phrase kFewerUpdates = {
     " With more workers, synchronous strategies make fewer updates with larger batches.",
     "worker 越多，同步策略的更新次数越少、每次所用的批越大。"};
+inline constexpr Phrase kScaled = {
+    "Times are simulated (--scale $0): links and replayed computing ran $0 times slower, and all times are "
+    "divided by $0. The processor time of communication was not slowed, so on fast links it counts too "
+    "little.",
+    "时间为模拟值（--scale $0）：链路与重放的计算都慢 $0 倍，所有时间再除以 "
+    "$0。通信所用的处理器时间没有放慢，"
+    "因此在快速链路上被低估。"};
+inline constexpr Phrase kBestRate = {"$0 $1 (of $2)", "$0 $1（试过 $2）"};
+inline constexpr Phrase kBestRates = {
+    "Every row is compared at the best of the learning rates tried for it, by accuracy on held-out samples: "
+    "$0.",
+    "每行都以为它试过的学习率中（按留出样本上的准确率）最好的一个参与比较：$0。"};
+inline constexpr Phrase kHighestRate = {
+    " The best one is the highest tried for $0: a higher one may be better (--tune lr:1,2,4).",
+    "$0 的最佳值是试过的最大值：更大的可能更好（--tune lr:1,2,4）。"};
+inline constexpr Phrase kLowestRate = {
+    " The best one is the lowest tried for $0: a lower one may be better (--tune lr:0.25,0.5,1).",
+    "$0 的最佳值是试过的最小值：更小的可能更好（--tune lr:0.25,0.5,1）。"};
+inline constexpr Phrase kEqualUpdates = {
+    " With a fixed global batch, synchronous strategies make the same updates with any number of workers; "
+    "asynchronous ones make more updates with smaller batches.",
+    "全局批大小固定时，同步策略的更新与 worker 数无关；异步策略的更新更多、每次所用的批更小。"};
 inline constexpr Phrase kTargetMissed = {"$0 ($1 of $2 trainings reached it)", "$0（$2 次训练中 $1 次达到）"};
 inline constexpr Phrase kTargetOne = {"$0 $1 s", "$0 $1 秒"};
 inline constexpr Phrase kTarget = {

@@ -29,6 +29,7 @@ inline constexpr Phrase kLiveLine = {"live:      $0/ until the run ends",
 inline constexpr Phrase kLinkText = {"$0 links", "$0 链路"};
 inline constexpr Phrase kLinkUnlimited = {"links without a limit", "不限速的链路"};
 inline constexpr Phrase kLinkLatency = {" with $0 ms", "、延迟 $0 毫秒"};
+inline constexpr Phrase kLinkScale = {", at 1/$0 of the speed", "，以 1/$0 的速度运行"};
 inline constexpr Phrase kLoopbackText = {"this machine's loopback", "本机回环接口"};
 
 // Notes of a plan.
@@ -47,6 +48,14 @@ inline constexpr Phrase kOverBudget = {
 inline constexpr Phrase kOverBudgetSimulated = {
     "this takes longer than --time_budget: the settings you gave are kept",
     "这将超过 --time_budget：指定的设置不变"};
+inline constexpr Phrase kShortened = {
+    "shortened to fit into --time_budget $0: $1 of $2 measured steps; a longer budget gives narrower "
+    "intervals",
+    "为符合 --time_budget $0 已缩短：$1，每次 $2 个测量步；预算更长则区间更窄"};
+inline constexpr Phrase kShortenedWithoutAccuracy = {
+    "shortened to fit into --time_budget $0: $1 of $2 measured steps, no accuracy trainings; a longer budget "
+    "adds them",
+    "为符合 --time_budget $0 已缩短：$1，每次 $2 个测量步，不做准确率训练；预算更长则会加上"};
 inline constexpr Phrase kClippingNote = {
     "--clip_norm: a server needs the entire gradient before it updates, so no weights return during the "
     "backward pass",
@@ -78,6 +87,12 @@ inline constexpr Phrase kLaunchLine = {"$0$1: $2 samples/s, $3 ms a step",
 inline constexpr Phrase kLaunchAccuracy = {", test accuracy $0", "，测试准确率 $0"};
 inline constexpr Phrase kRoundsCut = {"$0 of $1 rounds: another round would exceed the time budget of $2",
                                       "$1 轮中完成 $0 轮：时间预算 $2 容不下再来一轮"};
+inline constexpr Phrase kTrainingsCut = {
+    "no training of $0 and those after it: the time budget of $1 is too short for another training",
+    "自 $0 起的训练未做：时间预算 $1 容不下再一次训练"};
+inline constexpr Phrase kBudgetEnded = {
+    "the time budget of $0 ended during a launch; the results are those of the finished rounds and trainings",
+    "时间预算 $0 在一次启动期间用尽；结果为已完成的各轮与各次训练"};
 inline constexpr Phrase kTrainingsShortened = {
     "the trainings take $0 samples each instead of $1, for a time budget of $2",
     "为符合时间预算 $2，每次训练由 $1 个样本改为 $0 个"};
@@ -86,6 +101,10 @@ inline constexpr Phrase kRatesPicked = {
     "在 $0 个不参与训练的验证样本上选定学习率（全部试验见 rates.csv）：$1"};
 inline constexpr Phrase kAllOfIt = {"$0; results: $1/report.html, in the same folder $2",
                                     "$0；全部结果：$1/report.html，同一目录下还有 $2"};
+inline constexpr Phrase kContinueLine = {"continue: psring compare --resume $0",
+                                         "继续运行：psring compare --resume $0"};
+inline constexpr Phrase kResumed = {"resumed after $0 of $1 and $2 accuracy trainings",
+                                    "在完成 $0（共 $1 轮）与 $2 次准确率训练之后继续"};
 inline constexpr Phrase kRepeatLine = {"repeat: psring $0 --config $1/config.toml",
                                        "重复运行：psring $0 --config $1/config.toml"};
 

@@ -29,6 +29,7 @@ inline constexpr Heading kHeadSentTheory = {{"MB", "理论"}, {"theory", "MB"}};
 inline constexpr Heading kHeadStale = {{"stale", "平均"}, {"mean", "陈旧度"}};
 inline constexpr Heading kHeadDropped = {{"drop-", "丢弃"}, {"ped %", "%"}};
 inline constexpr Heading kHeadAccuracy = {{"test", "测试"}, {"acc.", "准确率"}};
+inline constexpr Heading kHeadRate = {{"best", "最佳"}, {"lr", "学习率"}};
 inline constexpr Heading kHeadTarget = {{"target", "达标"}, {"s", "秒"}};
 
 inline constexpr Phrase kHeadNote = {"note", "备注"};
@@ -39,9 +40,16 @@ inline constexpr Phrase kMarks = {
     "m 测量，d 推导。样本/秒与一步为各轮的几何平均，95% 区间用学生 t 分布。时间为每步毫秒数。"};
 inline constexpr Phrase kMarksSimulated = {
     "m measured, d derived, s simulated. samples/s and step are geometric means over rounds, with a 95% "
-    "interval "
-    "by Student's t. Times are ms per step.",
+    "interval by Student's t. Times are ms per step.",
     "m 测量，d 推导，s 模拟。样本/秒与一步为各轮的几何平均，95% 区间用学生 t 分布。时间为每步毫秒数。"};
+inline constexpr Phrase kWeakScaling = {"Weak scaling (--batch): every worker computes $0 samples a step.",
+                                        "弱扩展（--batch）：每个 worker 每步计算 $0 个样本。"};
+inline constexpr Phrase kStrongScaling = {
+    "Strong scaling (--global_batch): the workers share $0 samples a step.",
+    "强扩展（--global_batch）：所有 worker 每步分摊 $0 个样本。"};
+inline constexpr Phrase kScaledColumns = {
+    "--scale: links and computing ran $0 times slower; all times are divided by $0.",
+    "--scale：链路与计算慢 $0 倍，所有时间除以 $0。"};
 inline constexpr Phrase kPredictedColumns = {
     "simulated: the step that psring predict computes for this configuration; off: how much longer the "
     "measured step is.",
@@ -63,6 +71,10 @@ inline constexpr Phrase kTargetColumn = {
     "target: seconds of training until the first evaluation with a test accuracy of $0; empty if a training "
     "did not reach it.",
     "达标：训练到首次评估达到测试准确率 $0 所用的秒数；没有达到则为空。"};
+inline constexpr Phrase kRateColumn = {
+    "best lr: of $0 learning rates tried for the row (rates.csv), the one with the highest accuracy on $1 "
+    "held-out samples.",
+    "最佳学习率：该行试过的 $0 个学习率（rates.csv）中，在 $1 个留出样本上准确率最高者。"};
 inline constexpr Phrase kOversubscribed = {
     "* oversubscribed: more workers than cores; timings are not meaningful.",
     "* 超额：worker 数多于核数，时间没有意义。"};

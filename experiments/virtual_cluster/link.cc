@@ -22,6 +22,10 @@ const char* ShapingName(Shaping shaping) {
 }
 
 absl::Status CheckLink(const LinkOptions& options) {
+  if (options.scale > 1 && options.bits_per_s <= 0) {
+    return absl::InvalidArgumentError(
+        "--scale is for links that this machine cannot carry; add --link with their rate, such as 10gbit");
+  }
   if (options.shaping == "none" && options.wanted()) {
     return absl::InvalidArgumentError("--shaping none contradicts --link and --latency; omit it or them");
   }
@@ -81,6 +85,13 @@ double LeastCarried(const LinkReport& report) {
   return least;
 }
 
+LinkReport Nominal(LinkReport built, double scale) {
+  built.bits_per_s *= scale;
+  built.latency_s /= scale;
+  built.scale = scale;
+  return built;
+}
+
 std::string DescribeLink(const LinkReport& report, Language language) {
   if (report.shaping == Shaping::kNone) return In(language, kLoopbackText);
   std::string text = report.bits_per_s > 0 ? Say(language, kLinkText, BitRateText(report.bits_per_s))
@@ -88,6 +99,7 @@ std::string DescribeLink(const LinkReport& report, Language language) {
   if (report.latency_s > 0) text += Say(language, kLinkLatency, report.latency_s * 1e3);
   absl::StrAppend(&text, " (", ShapingName(report.shaping));
   if (!report.congestion_control.empty()) absl::StrAppend(&text, ", ", report.congestion_control);
+  if (report.scale > 1) text += Say(language, kLinkScale, report.scale);
   return absl::StrCat(text, ")");
 }
 

@@ -24,6 +24,7 @@ struct LinkOptions {
   double bits_per_s = 0;  // 0: unlimited
   double latency_s = 0;   // added to every message, one way
   std::string shaping = "auto";
+  double scale = 1;  // --scale: the links are this many times slower than these rates and latencies
 
   bool wanted() const { return bits_per_s > 0 || latency_s > 0; }
 };
@@ -46,6 +47,7 @@ struct LinkReport {
   Shaping shaping = Shaping::kNone;
   double bits_per_s = 0;  // 0: unshaped
   double latency_s = 0;   // requested
+  double scale = 1;       // of a nominal report (Nominal): the links as built are this many times slower
   int64_t burst_bytes = 0;
   std::string congestion_control;
   bool in_turn = false;  // senders that share a link are served round robin, not in order of arrival
@@ -57,6 +59,9 @@ struct LinkReport {
 
   double mbps() const { return bits_per_s / 1e6; }
 };
+
+// The rate and latency that links built `scale` times slower stand for. Measurements stay as they are.
+LinkReport Nominal(LinkReport built, double scale);
 
 // A link whose payload is below this share of its rate is limited by this host, not by its rate. Of a full
 // frame, 1448 of 1538 bytes (0.941) to 1448 of 1514 bytes (0.956) are payload.

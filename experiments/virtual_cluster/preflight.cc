@@ -12,6 +12,20 @@
 
 namespace psring {
 
+namespace {
+
+// Fastest first.
+constexpr double kSuggestedRates[] = {100e9, 50e9,  25e9,  10e9, 5e9,  2.5e9, 1e9,
+                                      500e6, 250e6, 100e6, 50e6, 25e6, 10e6};
+constexpr double kSuggestedScales[] = {2, 5, 10, 20, 50, 100, 200, 500, 1000};
+
+// As --link takes it.
+std::string FlagText(double rate) {
+  return rate >= 1e9 ? absl::StrFormat("%ggbit", rate / 1e9) : absl::StrFormat("%gmbit", rate / 1e6);
+}
+
+}  // namespace
+
 double RateWithHeadroom(double capacity, double most) {
   for (const double rate : kDefaultRates) {
     if (rate <= most && kHeadroom * rate <= capacity) return rate;
@@ -19,14 +33,29 @@ double RateWithHeadroom(double capacity, double most) {
   return 0;
 }
 
-std::string LinkAdvice(double capacity, double carried, int nodes) {
-  const double rate = RateWithHeadroom(capacity, carried);
-  return absl::StrCat("use --link ", rate > 0 ? absl::StrFormat("%.0fmbit", rate / 1e6) : "none",
-                      nodes > 2 ? ", fewer workers," : "", " or simulate the network with psring predict");
+std::string LinkAdvice(const LinkOptions& asked, double capacity, double carried, int nodes) {
+  const double limit = std::min(carried, capacity / kHeadroom);
+  std::string advice = "use ";
+  for (const double rate : kSuggestedRates) {
+    if (rate > limit * asked.scale) continue;
+    absl::StrAppend(&advice, "--link ", FlagText(rate), ", ");
+    break;
+  }
+  if (nodes > 2) absl::StrAppend(&advice, "fewer workers, ");
+  for (const double scale : kSuggestedScales) {
+    if (asked.bits_per_s > limit * scale) continue;
+    absl::StrAppendFormat(&advice, "--scale %.0f with a replayed --workload (results are simulated), ",
+                          scale);
+    break;
+  }
+  return absl::StrCat(advice, "or simulate the network with psring predict");
 }
 
-absl::StatusOr<CarriedCluster> BuildCarriedCluster(const LinkOptions& options, bool may_lower,
-                                                   Shaping shaping, int nodes, const Interrupt& interrupt) {
+absl::StatusOr<CarriedCluster> BuildCarriedCluster(const LinkOptions& asked, bool may_lower, Shaping shaping,
+                                                   int nodes, const Interrupt& interrupt) {
+  LinkOptions options = asked;  // as built
+  options.bits_per_s /= asked.scale;
+  options.latency_s *= asked.scale;
   double capacity = 0;
   std::vector<double> rates = {options.bits_per_s};
   if (options.bits_per_s > 0 && nodes > 1) {
@@ -71,7 +100,7 @@ absl::StatusOr<CarriedCluster> BuildCarriedCluster(const LinkOptions& options, b
                       BitRateText(may_lower ? *std::rbegin(kDefaultRates) : options.bits_per_s),
                       may_lower ? " with headroom" : "", capacity / 1e6, nodes,
                       fell_short.empty() ? "" : absl::StrCat(", and ", fell_short),
-                      LinkAdvice(capacity, least_carried, nodes)));
+                      LinkAdvice(asked, capacity, least_carried, nodes)));
 }
 
 }  // namespace psring

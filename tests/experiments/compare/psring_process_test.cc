@@ -47,6 +47,21 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
        "--batch 50000 times 4 workers"},
       {{"compare", "--lr", "-1"}, "--lr"},
       {{"compare", "--lr", "0.1,0.1"}, "twice"},
+      {{"compare", "--batch", "64", "--global_batch", "256"}, "--batch"},
+      {{"compare", "--global_batch", "0"}, "--global_batch"},
+      {{"compare", "--data", "synthetic", "--global_batch", "100", "--workers", "3"}, "use 99 or 102"},
+      {{"train", "--data", "synthetic", "--strategy", "ring", "--workers", "3", "--global_batch", "128"},
+       "does not divide into 3 equal batches"},
+      {{"compare", "--global_batch", "64", "--workload", "resnet50"}, "for its own batch"},
+      {{"compare", "--tune", "momentum"}, "write lr"},
+      {{"compare", "--tune", "lr:1,1"}, "twice"},
+      {{"compare", "--tune", "lr:1"}, "at least two rates"},
+      {{"compare", "--tune", "lr:1,x"}, "--tune"},
+      {{"compare", "--tune", "lr", "--lr", "0.1,0.2"}, "one rate per strategy"},
+      {{"compare", "--tune", "lr", "--no_eval"}, "omit --no_eval"},
+      {{"compare", "--tune", "lr", "--workload", "resnet50"}, "omit --workload"},
+      {{"compare", "--data", "synthetic", "--time_budget", "1s"}, "use --time_budget"},
+      {{"compare", "--resume", "/no/such/run"}, "there is no such folder"},
       {{"compare", "--straggler", "4:2"}, "no worker 4"},
       {{"compare", "--straggler", "1:2", "--workers", "1"}, "there is only worker 0"},
       {{"compare", "--strategies", "ring", "--workers", "2", "--straggler", "2:2"}, "no worker 2"},
@@ -77,6 +92,11 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--link", "1gbit", "--shaping", "none"}, "--shaping none"},
       {{"compare", "--link", "none", "--shaping", "netns"}, "--link 1gbit"},
       {{"compare", "--latency", "1"}, "0.5ms"},
+      {{"compare", "--scale", "10"}, "add --link"},
+      {{"compare", "--scale", "10", "--link", "10gbit"}, "add --workload"},
+      {{"compare", "--scale", "0.5", "--link", "10gbit", "--workload", "resnet50"}, "--scale"},
+      {{"compare", "--scale", "10", "--link", "10gbit", "--workload", "resnet50", "--jitter_ms", "5"},
+       "--jitter_ms"},
       {{"train", "--strategy", "ring", "--link", "1gbit", "--transport", "shm"}, "share no memory"},
       {{"compare", "--predict", "--link", "none"}, "--link 1gbit"},
       {{"compare", "--predict", "--clock", "virtual"}, "--clock virtual"},
@@ -285,6 +305,33 @@ TEST_F(PsringTest, RatesArePickedOnHeldOutSamples) {
   EXPECT_FALSE(absl::StrContains(flags, "--debug.score")) << "the test set\n" << flags;
 }
 
+TEST_F(PsringTest, TunedRatesAreTriedWithEveryStrategyAndNumberOfWorkers) {
+  const Outcome outcome = Run({"compare",   "--data",       "synthetic",     "--model",
+                               "mlp-small", "--strategies", "ring,ps-async", "--workers",
+                               "2,4",       "--clock",      "virtual",       "--compute_ms",
+                               "6",         "--samples",    "5120",          "--global_batch",
+                               "128",       "--tune",       "lr:0.01,1",     "--out",
+                               "run"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const std::string rates = Slurp(root_ / "work/run/rates.csv");
+  EXPECT_EQ(std::count(rates.begin(), rates.end(), '\n'), 1 + 5 * 2) << rates;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "best lr: of 2 learning rates")) << outcome.out;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "Every row is compared at the best")) << outcome.out;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "Strong scaling (--global_batch)")) << outcome.out;
+  const auto summary = nlohmann::json::parse(Slurp(root_ / "work/run/summary.json"));
+  EXPECT_EQ(summary.size(), 5);
+  for (const auto& row : summary) {
+    const auto& figures = row["figures"];
+    EXPECT_EQ(figures["scaling"], "strong");
+    EXPECT_EQ(figures["batch_per_worker"].get<int>() * figures["workers"].get<int>(), 128) << figures;
+    const std::string tried = figures["lr_tried"];
+    EXPECT_EQ(std::count(tried.begin(), tried.end(), ' '), 1) << tried;
+    EXPECT_TRUE(absl::StrContains(
+        rates, absl::StrCat(figures["strategy"].get<std::string>(), ",", figures["workers"].get<int>(), ",")))
+        << rates;
+  }
+}
+
 // Where this machine makes no namespaces this is what it does; it can everywhere.
 TEST_F(PsringTest, WithoutNamespacesTheTransportsLimitTheRate) {
   const Outcome outcome = Run({"compare",
@@ -342,6 +389,52 @@ TEST_F(PsringTest, AReplayedWorkloadSendsItsRecordedSizes) {
     }
   }
   EXPECT_EQ(compared, 2);
+}
+
+// 2 Gbit/s, run at 1/10 of the speed.
+TEST_F(PsringTest, ASlowedRunIsMarkedSimulatedAndItsTimesAreDivided) {
+  ASSERT_TRUE(std::ofstream(root_ / "work/mine.csv")
+              << "# batch: 8\n# device: mine\n# forward_ms: 5\n"
+                 "name,bytes,ready_ms\nlast,1200000,1\nfirst,1000000,9\n");
+  const Outcome outcome =
+      Run({"compare", "--workload", "./mine.csv", "--strategies", "ring", "--workers", "2", "--repeats", "2",
+           "--steps", "4", "--link", "2gbit", "--scale", "10", "--out", "run"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "2 Gbit/s links")) << outcome.out;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "at 1/10 of the speed")) << outcome.out;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "Times are simulated (--scale 10)")) << outcome.out;
+  EXPECT_FALSE(absl::StrContains(outcome.out, "m measured, d derived. Times")) << outcome.out;
+  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/run/summary.json"))) {
+    const auto& figures = row["figures"];
+    EXPECT_EQ(figures["basis"], "simulated");
+    EXPECT_EQ(row["basis"]["step_ms"], "simulated");
+    EXPECT_EQ(row["basis"]["samples_per_s"], "simulated");
+    EXPECT_EQ(figures["time_scale"], 10);
+    // Computing took 140 ms.
+    EXPECT_GE(figures["compute_ms"], 14);
+    EXPECT_LT(figures["compute_ms"], 100);
+    EXPECT_NEAR(figures["samples_per_s"].get<double>() * figures["step_ms"].get<double>() / 1000,
+                8 * figures["workers"].get<int>(), 8 * 0.3 * figures["workers"].get<int>());
+    if (figures["strategy"] != "ring") continue;
+    EXPECT_EQ(figures["link_mbps"], 2000);
+    // 2.2 MB at 250 MB/s.
+    EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 2.2e6 / 250e3);
+    EXPECT_NEAR(figures["predicted_comm_ms"].get<double>(), 2.2e6 / 250e3, 0.25 * 2.2e6 / 250e3);
+  }
+  // The trace has the same times.
+  double longest_us = 0;
+  const auto trace = nlohmann::json::parse(Slurp(root_ / "work/run/trace.json"));
+  for (const auto& event : trace["traceEvents"]) {
+    if (event.value("cat", "") != "derived" && event.value("name", "") == "forward") {
+      longest_us = std::max(longest_us, event.value("dur", 0.0));
+    }
+  }
+  EXPECT_GE(longest_us, 5000);
+  EXPECT_LT(longest_us, 45000);
+  const Outcome like = Run({"train", "--strategy", "ring", "--workers", "2", "--clock", "virtual", "--data",
+                            "synthetic", "--like", "run", "--steps", "4"});
+  EXPECT_EQ(like.exit_code, 2);
+  EXPECT_TRUE(absl::StrContains(like.err, "without --scale")) << like.err;
 }
 
 TEST_F(PsringTest, PredictionsAreComparedWithMeasurementsAndResidualsAddUp) {

@@ -1,5 +1,6 @@
 #include "experiments/plan/plan.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -232,6 +233,48 @@ TEST(Plan, RejectsAGlobalBatchLargerThanTheData) {
   EXPECT_TRUE(CheckBatches(options, TestCatalog(), 80000).ok());
   options.strategies = {"single"};  // one process, whatever --workers says
   EXPECT_TRUE(CheckBatches(options, TestCatalog(), 60000).ok());
+}
+
+TEST(Plan, AGlobalBatchIsDividedAmongTheWorkers) {
+  CompareOptions options{.strategies = {"ring", "ps-sync"}, .workers = {1, 2, 4}};
+  options.training.global_batch = 256;
+  EXPECT_TRUE(CheckBatches(options, TestCatalog(), 60000).ok());
+  const Plan plan = PlanFor(options);
+  for (const auto* part : {&plan.cost, &plan.accuracy}) {
+    for (const Configuration& configuration : *part) {
+      EXPECT_EQ(configuration.training.batch * configuration.workers, 256) << configuration.name();
+    }
+  }
+  options.training.accumulate = 4;
+  for (const Configuration& configuration : PlanFor(options).cost) {
+    EXPECT_EQ(WorkerBatch(configuration.training) * configuration.workers, 256) << configuration.name();
+  }
+}
+
+TEST(Plan, RejectsAGlobalBatchThatDoesNotDivide) {
+  CompareOptions options{.strategies = {"ring"}, .workers = {2, 3}};
+  options.training.global_batch = 128;
+  EXPECT_EQ(
+      CheckBatches(options, TestCatalog(), 60000).message(),
+      "--global_batch 128 does not divide into 3 equal batches for 3 workers; use 126 or 129, or omit 3 "
+      "from --workers");
+  options.workers = {4};
+  options.training.global_batch = 3;
+  EXPECT_THAT(std::string(CheckBatches(options, TestCatalog(), 60000).message()),
+              testing::HasSubstr("use 4, or omit 4"));
+  options.training.global_batch = 80000;
+  EXPECT_EQ(CheckBatches(options, TestCatalog(), 60000).message(),
+            "--global_batch 80000 exceeds the 60000 samples of the data");
+}
+
+TEST(Plan, AWorkersShareOfAGlobalBatchTakesLessTime) {
+  Probe probe = TestProbe();
+  probe.step_samples = 256;  // measured with one worker
+  CompareOptions options{.strategies = {"none"}, .workers = {4}};
+  options.training.global_batch = 256;
+  const Plan plan = PlanFor(options, /*cores=*/64, probe);
+  EXPECT_DOUBLE_EQ(ComputeSeconds(plan.cost.front().training, probe), probe.step_s);
+  EXPECT_DOUBLE_EQ(ComputeSeconds(plan.cost.back().training, probe), probe.step_s / 4);
 }
 
 TEST(Plan, SuggestsTheNearestName) {

@@ -64,6 +64,33 @@ TEST(RecordedPlan, KeepsValuesThatAreSet) {
   EXPECT_EQ(plan.cost.front().training.steps, 9);
 }
 
+TEST(RecordedPlan, AResumedRunHasAllPlannedRoundsAndTrainings) {
+  Plan first = Planned(Asked(), 0.05);
+  first.accuracy_repeats = 3;
+  const auto recorded = RecordedPlanFromJson(ManifestJson(
+      {.verb = "compare", .plan = first, .rounds_done = 2, .trainings_done = {"records/accuracy-1/ring-2"}}));
+  ASSERT_TRUE(recorded.ok()) << recorded.status();
+  EXPECT_EQ(recorded->rounds_done, 2);
+  EXPECT_EQ(recorded->trainings_done, std::vector<std::string>{"records/accuracy-1/ring-2"});
+  EXPECT_FALSE(recorded->all_done());
+  Plan plan = Planned(Asked(), 0.002);
+  ASSERT_TRUE(ContinueRecordedPlan(*recorded, Asked(), plan).ok());
+  EXPECT_EQ(plan.rounds, first.rounds);
+  EXPECT_EQ(plan.accuracy_repeats, 3);
+  ASSERT_EQ(plan.accuracy.size(), first.accuracy.size());
+  EXPECT_EQ(TrainingArguments(plan.accuracy.back().training),
+            TrainingArguments(first.accuracy.back().training));
+  // A run whose time budget left the accuracy part out.
+  first.accuracy.clear();
+  const auto without =
+      RecordedPlanFromJson(ManifestJson({.verb = "compare", .plan = first, .rounds_done = first.rounds}));
+  ASSERT_TRUE(without.ok());
+  EXPECT_TRUE(without->all_done());
+  plan = Planned(Asked(), 0.002);
+  ASSERT_TRUE(ContinueRecordedPlan(*without, Asked(), plan).ok());
+  EXPECT_TRUE(plan.accuracy.empty());
+}
+
 TEST(RecordedPlan, NamesAMissingConfiguration) {
   const auto recorded = RecordedPlanFromJson(ManifestOf(Planned(Asked(), 0.05), 3));
   ASSERT_TRUE(recorded.ok());

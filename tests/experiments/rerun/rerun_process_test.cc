@@ -60,7 +60,7 @@ TEST_F(RerunTest, RepeatsATrainingBitForBit) {
 TEST_F(RerunTest, AComparisonUsesTheFirstRunsRoundsAndSteps) {
   const auto first =
       Run(absl::StrCat("compare --strategies single --workers 1 --batch 8 --data synthetic --link none "
-                       "--no_eval --time_budget 3s --out ",
+                       "--no_eval --time_budget 20s --out ",
                        Folder("first")));
   ASSERT_TRUE(first->Succeeded()) << first->Story();
   nlohmann::json manifest = Manifest("first");

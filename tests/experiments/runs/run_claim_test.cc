@@ -153,5 +153,23 @@ TEST_F(RunClaimTest, LatestIsTheLastStartedRun) {
   EXPECT_EQ(fs::read_symlink("runs/latest"), "19700101T000000Z-train");
 }
 
+TEST_F(RunClaimTest, AFolderIsReopenedUnlessItIsInUse) {
+  auto claim = Claim("run");
+  ASSERT_TRUE(claim.ok()) << claim.status();
+  ASSERT_TRUE((*claim)->Keep().ok());
+  EXPECT_NE(RunClaim::Reopen("run").status().message().find("run is in use"), std::string::npos);
+  claim->reset();
+  const auto again = RunClaim::Reopen("run");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_FALSE(RunClaim::Reopen("run").ok());
+}
+
+TEST_F(RunClaimTest, AReopenedFolderIsNeverRemoved) {
+  fs::create_directory("run");
+  ASSERT_TRUE(WriteFile("run/manifest.json", "{}").ok());
+  ASSERT_TRUE(RunClaim::Reopen("run").ok());
+  EXPECT_TRUE(fs::exists("run/manifest.json"));
+}
+
 }  // namespace
 }  // namespace psring

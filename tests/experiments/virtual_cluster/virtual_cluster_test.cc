@@ -7,6 +7,8 @@
 #include <set>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "experiments/host/connections.h"
 #include "experiments/virtual_cluster/preflight.h"
 #include "tests/experiments/test_catalog.h"
@@ -66,12 +68,50 @@ TEST(Preflight, SuggestsARateBelowTheOneThatFellShort) {
                           .ring = 156e6,
                           .incast = 180e6};
   EXPECT_EQ(LeastCarried(report), 156e6);
-  EXPECT_EQ(LinkAdvice(5e9, LeastCarried(report), 2),
-            "use --link 100mbit or simulate the network with psring predict");
-  EXPECT_EQ(LinkAdvice(5e9, 80e6, 4),
-            "use --link none, fewer workers, or simulate the network with psring predict");
-  // No rate was tried: 1 Gbit/s was requested, and links without a limit carry 800 Mbit/s.
-  EXPECT_EQ(LinkAdvice(800e6, 1e9, 2), "use --link 500mbit or simulate the network with psring predict");
+  EXPECT_EQ(
+      LinkAdvice({.bits_per_s = 200e6}, 5e9, LeastCarried(report), 2),
+      "use --link 100mbit, --scale 2 with a replayed --workload (results are simulated), or simulate the "
+      "network with psring predict");
+  EXPECT_EQ(
+      LinkAdvice({.bits_per_s = 200e6}, 5e9, 80e6, 4),
+      "use --link 50mbit, fewer workers, --scale 5 with a replayed --workload (results are simulated), or "
+      "simulate the network with psring predict");
+  // No rate was tried: links without a limit carry less than was requested.
+  EXPECT_TRUE(
+      absl::StartsWith(LinkAdvice({.bits_per_s = 1e9}, 800e6, 1e9, 2), "use --link 500mbit, --scale 2"));
+  EXPECT_TRUE(absl::StartsWith(LinkAdvice({.bits_per_s = 10e9}, 3.8e9, 10e9, 2),
+                               "use --link 2.5gbit, --scale 5 with"));
+}
+
+TEST(Preflight, WhatItSuggestsLeavesHeadroom) {
+  for (double capacity = 20e6; capacity < 200e9; capacity *= 1.7) {
+    for (const double asked : {100e6, 1e9, 10e9, 100e9}) {
+      const std::string advice = LinkAdvice({.bits_per_s = asked}, capacity, asked, 4);
+      SCOPED_TRACE(absl::StrCat(capacity, " ", asked, ": ", advice));
+      const auto after = [&](const std::string& words) {
+        const size_t at = advice.find(words);
+        const std::string rest = at == std::string::npos ? "" : advice.substr(at + words.size());
+        return rest.substr(0, rest.find_first_of(", "));
+      };
+      const auto rate = ParseLink(after("--link "));
+      ASSERT_TRUE(rate.ok()) << rate.status();
+      EXPECT_LE(*rate * kHeadroom, capacity);
+      EXPECT_LE(*rate, asked);
+      double scale = 0;
+      ASSERT_TRUE(absl::SimpleAtod(after("--scale "), &scale));
+      EXPECT_LE(asked / scale * kHeadroom, capacity);
+    }
+  }
+}
+
+TEST(Link, ASlowedLinkStandsForAFasterOne) {
+  LinkReport built{.shaping = Shaping::kNetns, .bits_per_s = 1e9, .latency_s = 1e-3, .ring = 0.95e9};
+  const LinkReport nominal = Nominal(built, 10);
+  EXPECT_EQ(nominal.bits_per_s, 10e9);
+  EXPECT_EQ(nominal.latency_s, 1e-4);
+  EXPECT_EQ(nominal.ring, 0.95e9) << "as measured";
+  EXPECT_TRUE(absl::StrContains(DescribeLink(nominal), "10 Gbit/s links"));
+  EXPECT_TRUE(absl::StrContains(DescribeLink(nominal), "at 1/10 of the speed"));
 }
 
 TEST(Link, TheBurstIsAboutAMillisecondOfTheRate) {

@@ -1,0 +1,149 @@
+#include "experiments/compare/resume.h"
+
+#include <filesystem>
+#include <set>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/base/check.h"
+#include "common/base/command_line.h"
+#include "common/io/files.h"
+#include "experiments/runs/manifest.h"
+#include "experiments/runs/untrusted_json.h"
+#include "nlohmann/json.hpp"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Flags that are about this start of the run.
+const std::set<std::string>& FreeFlags() {
+  static const auto* const names =
+      new std::set<std::string>({"resume", "time_budget", "live", "live_port", "dry_run", "lang", "config"});
+  return *names;
+}
+
+// Sets `raw` to what `arguments` (the verb first) say.
+absl::Status ParseCompare(const std::vector<std::string>& arguments, CLI::App& app, RawExperimentFlags& raw) {
+  AddCompare(app, raw);
+  const ParseOutcome outcome = Parse(app, arguments);
+  if (outcome.proceed) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StripSuffix(outcome.text, "\n"));
+}
+
+std::string FlagText(const CLI::Option& option) {
+  return absl::StrCat("--", option.get_lnames().front(), " ", absl::StrJoin(option.results(), ","));
+}
+
+absl::Status CheckFlags(const std::string& run, const CLI::App& asked, const CLI::App& recorded) {
+  for (const CLI::Option* option : asked.get_options()) {
+    if (option->count() == 0 || option->get_lnames().empty()) continue;
+    const std::string name = option->get_lnames().front();
+    if (FreeFlags().contains(name)) continue;
+    const CLI::Option* const then = recorded.get_option_no_throw(absl::StrCat("--", name));
+    const bool had = then != nullptr && then->count() > 0;
+    if (had && then->results() == option->results()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--resume ", run, " continues that run with its own flags, ",
+        had ? absl::StrCat("which have ", FlagText(*then)) : absl::StrCat("which have no --", name),
+        "; omit ", FlagText(*option), ", or start another run"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
+  const auto wrong = [&](const auto&... why) {
+    return absl::InvalidArgumentError(absl::StrCat("--resume ", folder, ": ", why...));
+  };
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return wrong("there is no such folder");
+  const std::string path = folder + "/manifest.json";
+  if (!fs::exists(path, error)) return wrong("this is not a run folder: it has no manifest.json");
+  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  const UntrustedJson json = ParseUntrusted(text);
+  if (json.is_object() && TextAt(json, "verb") == "train") {
+    return wrong("this is a training; psring train --resume continues from its checkpoints");
+  }
+  const absl::StatusOr<RecordedRun> recorded = RecordedRunFromJson(text);
+  if (!recorded.ok()) return wrong(recorded.status().message());
+  if (recorded->verb != "compare") return wrong("this is a run of ", recorded->verb, ", not a comparison");
+  const absl::StatusOr<RecordedPlan> plan = RecordedPlanFromJson(text);
+  if (!plan.ok()) return wrong(plan.status().message());
+  const auto finished = json.find("finished");
+  if (plan->all_done() || (finished != json.end() && *finished == true)) {
+    return wrong("this comparison is finished, with ", plan->rounds_done, " rounds; psring rerun ", folder,
+                 " repeats it");
+  }
+  ResumedRun run{.recorded = *recorded,
+                 .plan = *plan,
+                 .started_utc = TextAt(json, "started_utc"),
+                 .wall_s = NumberAt(json, "wall_s", 0)};
+  if (const auto link = json.find("link"); link != json.end()) run.shaping = TextAt(*link, "shaping");
+  return run;
+}
+
+absl::StatusOr<ExperimentFlags> ResumedFlags(const RawExperimentFlags& asked,
+                                             const std::vector<std::string>& command_line) {
+  const std::string& folder = asked.resume;
+  PSRING_ASSIGN_OR_RETURN(const ResumedRun run, ReadResumedRun(folder));
+  const Rerun again = MakeRerun(run.recorded, "", "");
+  if (!again.left_out.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--resume ", folder, ": a run with ", absl::StrJoin(again.left_out, ", "),
+                     " cannot be resumed; psring rerun ", folder, " repeats it"));
+  }
+  CLI::App typed("", "psring"), recorded("", "psring");
+  RawExperimentFlags typed_raw = CompareDefaults(), raw = CompareDefaults();
+  PSRING_RETURN_IF_ERROR(
+      ParseCompare(std::vector<std::string>(command_line.begin() + 1, command_line.end()), typed, typed_raw));
+  PSRING_RETURN_IF_ERROR(ParseCompare(again.arguments, recorded, raw));
+  const CLI::App& verb = *typed.get_subcommand("compare");
+  PSRING_RETURN_IF_ERROR(CheckFlags(folder, verb, *recorded.get_subcommand("compare")));
+  raw.time_budget = asked.time_budget;  // its own was for the earlier part
+  raw.flags.live = asked.flags.live;
+  raw.flags.live_port = asked.flags.live_port;
+  raw.flags.dry_run = asked.flags.dry_run;
+  if (verb.get_option("--lang")->count() > 0) raw.language = asked.language;
+  PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, UnderstandCompare(raw, run.recorded.command_line));
+  std::error_code error;
+  flags.resume = fs::canonical(folder, error).string();
+  return flags;
+}
+
+absl::Status CheckSameConditions(const ResumedRun& run, const ExperimentFlags& flags,
+                                 const Prepared& prepared) {
+  std::vector<std::string> differences;
+  PSRING_ASSIGN_OR_RETURN(const Provenance here, DescribeProvenance(prepared.binaries.all(), {}));
+  const std::string now = ManifestJson({.machine = prepared.machine, .plan = {}, .provenance = here});
+  for (const std::string& line : Differences(run.recorded, now)) {
+    for (const char* part : {"programs:", "machine: host", "machine: cores", "machine: cpu"}) {
+      if (absl::StartsWith(line, part)) differences.push_back(line);
+    }
+  }
+  for (const FileMark& input : run.recorded.provenance.inputs) {
+    const absl::StatusOr<FileMark> mark = MarkFile(input.path);
+    if (!mark.ok() || mark->hash != input.hash) {
+      differences.push_back(absl::StrCat(input.path, " has changed"));
+    }
+  }
+  const std::string& data = run.recorded.provenance.data_hash;
+  if (!data.empty() && data != prepared.probe.data_hash) {
+    differences.push_back("the training data has changed");
+  }
+  if (run.shaping != ShapingName(prepared.shaping)) {
+    differences.push_back(
+        absl::StrCat("its links were ", run.shaping, ", here they are ", ShapingName(prepared.shaping)));
+  }
+  if (differences.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("--resume ", flags.resume, ": ",
+                                                    absl::StrJoin(differences, "; "),
+                                                    "; psring rerun starts the comparison again"));
+}
+
+}  // namespace psring

@@ -1,0 +1,36 @@
+// psring compare --resume RUN: continues a comparison that ended before its plan did.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "experiments/compare/compare.h"
+#include "experiments/compare/flags.h"
+#include "experiments/compare/prepare.h"
+#include "experiments/plan/launches.h"
+#include "experiments/runs/recorded_run.h"
+
+namespace psring {
+
+struct ResumedRun {
+  RecordedRun recorded;
+  RecordedPlan plan;
+  std::string started_utc, shaping;
+  double wall_s = 0;
+};
+// NotFound, InvalidArgument: `folder` is not the run folder of a comparison, or the comparison is finished.
+absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder);
+
+// The flags of the run `asked.resume`, with those of `asked` that may differ. InvalidArgument: another flag
+// differs from the run's.
+absl::StatusOr<ExperimentFlags> ResumedFlags(const RawExperimentFlags& asked,
+                                             const std::vector<std::string>& command_line);
+
+// Rounds may only be added by the same programs, with the same inputs, on the same machine.
+// FailedPrecondition names the differences.
+absl::Status CheckSameConditions(const ResumedRun& run, const ExperimentFlags& flags,
+                                 const Prepared& prepared);
+
+}  // namespace psring

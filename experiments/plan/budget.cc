@@ -1,0 +1,90 @@
+#include "experiments/plan/budget.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "experiments/plan/plan_text.h"
+#include "experiments/plan/rates.h"
+#include "experiments/texts/plan.h"
+
+namespace psring {
+namespace {
+
+constexpr double kMargin = 1.2;  // of suggested budgets, because durations are estimates
+
+// The accuracy trainings may be left out if no flag is about them.
+bool MayLeaveAccuracyOut(const CompareOptions& asked, const Plan& plan) {
+  return plan.accuracy_fitted && asked.target_accuracy == 0 && CountOfRates(asked) == 0;
+}
+
+// Flags that make the plan shorter.
+std::string ShorteningFlags(const CompareOptions& asked, const Plan& plan) {
+  std::vector<std::string> fewer;
+  if (asked.repeats > 1) fewer.push_back("--repeats");
+  if (asked.training.steps > 0) fewer.push_back("--steps");
+  if (asked.training.samples > 0) fewer.push_back("--samples");
+  if (asked.training.epochs > 0) fewer.push_back("--epochs");
+  if (CountOfRates(asked) > 0) fewer.push_back(asked.lr_factors.empty() ? "--lr" : "--tune");
+  if (plan.cost.size() > 1) {
+    fewer.push_back("--strategies");
+    fewer.push_back("--workers");
+  }
+  if (fewer.empty()) return "";
+  const std::string last = fewer.back();
+  fewer.pop_back();
+  return absl::StrCat(", or fewer ", absl::StrJoin(fewer, ", "), fewer.empty() ? "" : " or ", last);
+}
+
+absl::Status TooShort(const CompareOptions& asked, double spent_s, const Plan& plan) {
+  const double needed_s = spent_s + plan.expected_s + kReportSeconds;
+  const bool trains = plan.simulated || !plan.accuracy.empty();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "--time_budget %s is too short: %s of %d launches%s and their preparation take about %s; use "
+      "--time_budget %s%s",
+      HumanSeconds(asked.time_budget_s), RoundsText(plan.rounds, Language::kEnglish), plan.cost.size(),
+      trains ? ", the trainings" : "", HumanSeconds(needed_s), HumanSeconds(std::ceil(kMargin * needed_s)),
+      ShorteningFlags(asked, plan)));
+}
+
+}  // namespace
+
+absl::Status FitIntoBudget(const CompareOptions& asked, const Probe& probe, int cores, double spent_s,
+                           Plan& plan) {
+  const double left_s = asked.time_budget_s - spent_s - kReportSeconds;
+  const Plan before = plan;
+  const auto too_long = [&] {
+    if (!plan.simulated) plan.expected_s = plan.rounds * plan.round_s + plan.accuracy_s;
+    return plan.expected_s > left_s;
+  };
+  while (!plan.simulated && asked.training.steps == 0 && plan.steps > kFewestSteps && too_long()) {
+    SetSteps(std::max(kFewestSteps, plan.steps * 3 / 4), probe, cores, plan);
+  }
+  if (too_long() && ShortenAccuracy(left_s - plan.rounds * plan.round_s, 1, plan)) {
+    plan.accuracy_s = AccuracySeconds(plan, plan.accuracy.front().training.samples,
+                                      TrainingsOfEach(asked, plan), probe, cores);
+  }
+  while (plan.rounds_fitted && plan.rounds > kFewestRounds && too_long()) --plan.rounds;
+  if (too_long() && !plan.accuracy.empty() && MayLeaveAccuracyOut(asked, plan)) {
+    plan.accuracy.clear();
+    plan.accuracy_s = 0;
+    // The time of the trainings may be enough for some of the rounds again.
+    if (plan.rounds_fitted) {
+      plan.rounds = std::clamp(static_cast<int>(left_s / plan.round_s), plan.rounds, before.rounds);
+    }
+  }
+  while (plan.rounds_fitted && plan.rounds > 1 && too_long()) --plan.rounds;
+  if (too_long()) return TooShort(asked, spent_s, plan);
+  if (plan.rounds < before.rounds || plan.steps < before.steps || plan.accuracy_s < before.accuracy_s) {
+    plan.notes.push_back(
+        Say(asked.language,
+            plan.accuracy.empty() && !before.accuracy.empty() ? kShortenedWithoutAccuracy : kShortened,
+            HumanSeconds(asked.time_budget_s), RoundsText(plan.rounds, asked.language), plan.steps));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace psring

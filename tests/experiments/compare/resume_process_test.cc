@@ -1,0 +1,159 @@
+// The real binary: a comparison that ends early keeps its finished rounds and is continued.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/experiments/psring_in_a_folder.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+class ResumeTest : public PsringInAFolder {
+ protected:
+  // 4 rounds of single, none and ring, then trainings of single and ring.
+  static std::vector<std::string> Comparison(const std::string& out) {
+    return {"compare", "--data",  "synthetic", "--model",   "mlp-small", "--strategies", "ring", "--workers",
+            "2",       "--batch", "32",        "--repeats", "4",         "--steps",      "4",    "--samples",
+            "1280",    "--link",  "none",      "--out",     out};
+  }
+  fs::path Folder(const std::string& run) const { return root_ / "work" / run; }
+  nlohmann::json Json(const std::string& run, const std::string& file) const {
+    return nlohmann::json::parse(Slurp(Folder(run) / file), nullptr, false);
+  }
+  // Lines of runs.csv of one part.
+  int Launches(const std::string& run, const std::string& part) const {
+    const std::string text = Slurp(Folder(run) / "runs.csv");
+    int count = 0;
+    for (size_t at = 0; (at = text.find("," + part + ",", at)) != std::string::npos; ++at) ++count;
+    return count;
+  }
+  // Starts the comparison, and sends it `signal` while the launch with this record folder runs.
+  Outcome InterruptDuring(const std::vector<std::string>& arguments, const fs::path& records, int signal) {
+    const pid_t psring = Start(arguments);
+    EXPECT_TRUE(Eventually([&] { return fs::exists(records); })) << records;
+    kill(psring, signal);
+    return Finish(psring);
+  }
+};
+
+TEST_F(ResumeTest, AnInterruptedComparisonReportsItsRoundsAndContinues) {
+  const Outcome first = InterruptDuring(Comparison("run"), Folder("run") / "records/cost-3", SIGINT);
+  EXPECT_EQ(first.exit_code, 128 + SIGINT);
+  EXPECT_THAT(first.err, HasSubstr("interrupted (SIGINT); the results are those of 2 rounds"));
+  EXPECT_THAT(first.out, HasSubstr("ring"));
+  EXPECT_THAT(first.out, HasSubstr("continue: psring compare --resume run"));
+  EXPECT_FALSE(Slurp(Folder("run") / "findings.txt").empty());
+  EXPECT_FALSE(Slurp(Folder("run") / "report.html").empty());
+  const auto partial = Json("run", "summary.json");
+  ASSERT_EQ(partial.size(), 3) << partial.dump(1);
+  for (const auto& row : partial) EXPECT_EQ(row["rounds"]["step_ms"].size(), 2);
+  EXPECT_EQ(Json("run", "manifest.json")["finished"], false);
+  EXPECT_EQ(Json("run", "manifest.json")["ended"], "interrupted (SIGINT)");
+  EXPECT_EQ(Launches("run", "cost"), 2 * 3) << "only those of finished rounds";
+
+  const Outcome second = Run({"compare", "--resume", "run"});
+  ASSERT_EQ(second.exit_code, 0) << second.out << second.err;
+  EXPECT_THAT(second.out, HasSubstr("resumed after 2 rounds of 4"));
+  EXPECT_THAT(second.out, Not(HasSubstr("round 2/4")));
+  const auto whole = Json("run", "summary.json");
+  ASSERT_EQ(whole.size(), 3);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    ASSERT_EQ(whole[i]["rounds"]["step_ms"].size(), 4);
+    for (size_t round = 0; round < 2; ++round) {
+      EXPECT_EQ(whole[i]["rounds"]["step_ms"][round], partial[i]["rounds"]["step_ms"][round]);
+    }
+  }
+  const auto manifest = Json("run", "manifest.json");
+  EXPECT_EQ(manifest["finished"], true);
+  EXPECT_EQ(manifest["cost"]["rounds_done"], 4);
+  EXPECT_EQ(Launches("run", "cost"), 4 * 3);
+  EXPECT_EQ(Launches("run", "accuracy"), 4 * 2);
+  EXPECT_FALSE(nlohmann::json::parse(Slurp(Folder("run") / "trace.json"))["traceEvents"].empty());
+
+  const Outcome third = Run({"compare", "--resume", "run"});
+  EXPECT_EQ(third.exit_code, 2);
+  EXPECT_THAT(third.err, HasSubstr("this comparison is finished, with 4 rounds"));
+}
+
+TEST_F(ResumeTest, TrainingsThatHaveEndedAreKept) {
+  const Outcome first =
+      InterruptDuring(Comparison("run"), Folder("run") / "records/accuracy-2/single-1", SIGTERM);
+  EXPECT_EQ(first.exit_code, 128 + SIGTERM) << first.out << first.err;
+  EXPECT_EQ(Launches("run", "accuracy"), 2);
+  const auto before = Json("run", "manifest.json")["accuracy"]["trainings_done"];
+  EXPECT_EQ(before.size(), 2) << before;
+  const Outcome second = Run({"compare", "--resume", "run"});
+  ASSERT_EQ(second.exit_code, 0) << second.out << second.err;
+  EXPECT_EQ(Launches("run", "cost"), 4 * 3);
+  EXPECT_EQ(Launches("run", "accuracy"), 4 * 2);
+  for (const auto& row : Json("run", "summary.json")) {
+    if (row["figures"]["strategy"] == "none") continue;
+    EXPECT_EQ(row["accuracy"]["trainings"], 4) << row;
+  }
+}
+
+TEST_F(ResumeTest, AFailedRoundKeepsTheOthers) {
+  const pid_t psring = Start(Comparison("run"));
+  const fs::path records = Folder("run") / "records/cost-2";
+  std::vector<std::string> workers;
+  EXPECT_TRUE(Eventually([&] { return !(workers = Processes(records.string())).empty(); }));
+  // A process that has just ended is no longer killed; the next one is.
+  EXPECT_TRUE(Eventually([&] {
+    for (const std::string& process : Processes(records.string())) {
+      kill(static_cast<pid_t>(std::stoi(process)), SIGKILL);
+    }
+    return fs::exists(Folder("run") / "summary.json");
+  }));
+  const Outcome first = Finish(psring);
+  EXPECT_EQ(first.exit_code, 1) << first.out << first.err;
+  EXPECT_THAT(first.err, HasSubstr("was killed by SIGKILL"));
+  EXPECT_THAT(first.err, HasSubstr("the results are those of 1 round"));
+  for (const auto& row : Json("run", "summary.json")) EXPECT_EQ(row["rounds"]["step_ms"].size(), 1);
+  const Outcome second = Run({"compare", "--resume", "run"});
+  EXPECT_EQ(second.exit_code, 0) << second.out << second.err;
+  for (const auto& row : Json("run", "summary.json")) EXPECT_EQ(row["rounds"]["step_ms"].size(), 4);
+}
+
+TEST_F(ResumeTest, OnlyTheSameRunIsContinued) {
+  const Outcome first = InterruptDuring(Comparison("run"), Folder("run") / "records/cost-2", SIGINT);
+  ASSERT_EQ(first.exit_code, 128 + SIGINT) << first.err;
+  const auto refused = [&](const std::vector<std::string>& flags, const std::string& why) {
+    std::vector<std::string> arguments = {"compare"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << why << outcome.out << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(why));
+  };
+  refused({"--resume", "run", "--workers", "3"}, "which have --workers 2; omit --workers 3");
+  refused({"--resume", "run", "--wire", "bfloat16"}, "which have no --wire; omit --wire bfloat16");
+  refused({"--resume", "/no/such/run"}, "there is no such folder");
+  fs::create_directory(root_ / "work/empty");
+  refused({"--resume", "empty"}, "it has no manifest.json");
+  std::ofstream(root_ / "work/empty/manifest.json") << "{\"schema_version\": 1, \"verb\": \"train\"}";
+  refused({"--resume", "empty"}, "psring train --resume");
+  // The same flag again is no contradiction, and a dry run changes nothing.
+  const std::string before = Slurp(Folder("run") / "manifest.json");
+  const Outcome dry = Run({"compare", "--resume", "run", "--workers", "2", "--dry_run"});
+  EXPECT_EQ(dry.exit_code, 0) << dry.err;
+  EXPECT_EQ(Slurp(Folder("run") / "manifest.json"), before);
+  // As if it were from another machine.
+  auto manifest = nlohmann::json::parse(before);
+  manifest["machine"]["cores"] = 999;
+  std::ofstream(Folder("run") / "manifest.json") << manifest.dump();
+  refused({"--resume", "run"}, "machine: cores 999 then");
+}
+
+}  // namespace
+}  // namespace psring

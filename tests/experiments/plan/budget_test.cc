@@ -1,0 +1,101 @@
+#include "experiments/plan/budget.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "experiments/plan/plan_text.h"
+#include "tests/experiments/test_catalog.h"
+
+namespace psring {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr double kSpent = 6;  // seconds of preparation
+
+struct Fitted {
+  absl::Status status;
+  Plan plan;
+};
+
+Fitted PlanWithin(CompareOptions asked, double budget_s) {
+  asked.time_budget_s = budget_s;
+  asked.time_budget_given = true;
+  CompareOptions left = asked;
+  left.time_budget_s = std::max(1.0, budget_s - kSpent);
+  absl::StatusOr<Plan> plan = MakePlan(left, TestCatalog(), TestProbe(), 2);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  Fitted fitted;
+  if (plan.ok()) {
+    fitted.status = FitIntoBudget(asked, TestProbe(), 2, kSpent, *plan);
+    fitted.plan = *plan;
+  }
+  return fitted;
+}
+
+// The time budget that an error suggests.
+double SuggestedSeconds(const absl::Status& status) {
+  const std::string message(status.message()), words = "use --time_budget ";
+  const size_t at = message.find(words);
+  EXPECT_NE(at, std::string::npos) << message;
+  if (at == std::string::npos) return 0;
+  const std::string rest = message.substr(at + words.size());
+  return ParseSeconds(rest.substr(0, rest.find_first_of(", "))).value_or(0);
+}
+
+TEST(Budget, EveryPlanFitsOrIsRejected) {
+  int fitted = 0, rejected = 0;
+  for (double budget_s = 1; budget_s < 300; budget_s *= 1.15) {
+    const Fitted got = PlanWithin({}, budget_s);
+    if (!got.status.ok()) {
+      ++rejected;
+      continue;
+    }
+    ++fitted;
+    const double sum_s = got.plan.rounds * got.plan.round_s + got.plan.accuracy_s;
+    EXPECT_LE(kSpent + sum_s + kReportSeconds, budget_s);
+    EXPECT_DOUBLE_EQ(got.plan.expected_s, sum_s);
+    EXPECT_GE(got.plan.rounds, 1);
+  }
+  EXPECT_GT(fitted, 5);
+  EXPECT_GT(rejected, 5);
+}
+
+TEST(Budget, ARejectionNamesABudgetThatWorksAndFlags) {
+  const Fitted short_of = PlanWithin({}, 5);
+  EXPECT_THAT(std::string(short_of.status.message()), HasSubstr("--time_budget 5s is too short: 1 round of"));
+  EXPECT_THAT(std::string(short_of.status.message()), HasSubstr("or fewer --strategies or --workers"));
+  EXPECT_EQ(short_of.status.message().find('\n'), std::string::npos);
+  const Fitted works = PlanWithin({}, SuggestedSeconds(short_of.status));
+  EXPECT_TRUE(works.status.ok()) << works.status;
+  EXPECT_GE(works.plan.rounds, 1);
+}
+
+TEST(Budget, FlagsThatAreSetAreKept) {
+  CompareOptions asked{.repeats = 8};
+  asked.training.steps = 30;
+  asked.training.samples = 60000;
+  const Fitted got = PlanWithin(asked, 60);
+  EXPECT_THAT(std::string(got.status.message()), HasSubstr("8 rounds of"));
+  EXPECT_THAT(std::string(got.status.message()), HasSubstr("fewer --repeats, --steps, --samples"));
+  const Fitted works = PlanWithin(asked, SuggestedSeconds(got.status));
+  ASSERT_TRUE(works.status.ok()) << works.status;
+  EXPECT_EQ(works.plan.rounds, 8);
+  EXPECT_EQ(works.plan.steps, 30);
+  EXPECT_EQ(works.plan.accuracy.front().training.samples, 60000);
+}
+
+TEST(Budget, AShortenedPlanSaysSo) {
+  const Fitted whole = PlanWithin({}, 200);
+  ASSERT_TRUE(whole.status.ok());
+  for (const std::string& note : whole.plan.notes) EXPECT_THAT(note, Not(HasSubstr("shortened")));
+  const Fitted first = PlanWithin({}, 5);
+  const Fitted least = PlanWithin({}, SuggestedSeconds(first.status));
+  ASSERT_TRUE(least.status.ok()) << least.status;
+  EXPECT_TRUE(least.plan.accuracy.empty());
+  EXPECT_THAT(least.plan.notes.back(), HasSubstr("no accuracy trainings"));
+}
+
+}  // namespace
+}  // namespace psring
