@@ -5,7 +5,7 @@
 namespace psring {
 namespace {
 
-constexpr int64_t kSchemaVersion = 1;
+constexpr int64_t kSchemaVersion = 2;  // 2: lr_tried, time_scale and scaling were added
 
 using Value = decltype(Cell::value);
 
