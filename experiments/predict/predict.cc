@@ -117,8 +117,10 @@ class PredictionRun {
           cases.push_back({.strategy = strategy, .workers = workers});
           continue;
         }
-        for (const int servers : flags_.servers) {
-          if (flags_.options.place == ServerPlace::kColocated && servers > workers) continue;
+        const int nodes = ShapeOf(flags_.cluster, workers).nodes;
+        const int most = flags_.options.local_aggregation ? nodes : workers;
+        for (const int servers : flags_.servers_per_node ? std::vector<int>{nodes} : flags_.servers) {
+          if (flags_.options.place == ServerPlace::kColocated && servers > most) continue;
           cases.push_back({.strategy = strategy, .workers = workers, .servers = servers});
         }
       }
@@ -162,7 +164,7 @@ class PredictionRun {
                                 predictor_.Predict({*server, workers, servers}, report_.cluster));
         return with.step <= 1.005 * goal.step;
       };
-      int low = 1, high = workers;
+      int low = 1, high = flags_.options.local_aggregation ? ShapeOf(flags_.cluster, workers).nodes : workers;
       PSRING_ASSIGN_OR_RETURN(const bool any, matches(high));
       while (any && low < high) {
         const int middle = low + (high - low) / 2;
