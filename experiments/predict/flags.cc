@@ -12,6 +12,7 @@
 #include "common/base/command_line.h"
 #include "common/base/delays.h"
 #include "common/workloads/changes.h"
+#include "common/workloads/devices.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/predict/predict.h"
 #include "experiments/texts/language_flag.h"
@@ -141,6 +142,11 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(what, "--batch", raw.batch, "N",
       "Samples of a worker's step; computing is scaled from the recorded batch")
       ->check(WholeNumber(1, 1'000'000));
+  std::vector<std::string> devices;
+  for (const Device& device : Devices()) devices.push_back(device.name);
+  add(what, "--device", raw.device, "NAME",
+      absl::StrCat("Compute as fast as published for ", absl::StrJoin(devices, ", "),
+                   " [the recorded device]"));
   add(InHelpAll(what), "--compute_speedup", raw.compute_speedup, "X",
       "How many times as fast as the recorded device [1]")
       ->check(RealNumber({}));
@@ -184,6 +190,9 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "A server's time per byte for its optimizer, once per update [0.1]");
   add(InHelpAll(network), "--server_worker_ns", raw.server_worker_ns, "NS",
       "A server's time per byte that a worker pushes or pulls: receive, copy, send [0]");
+  verb->add_flag("--published", raw.published,
+                 "Instead: fit the model to published runs, predict the largest, and print all errors")
+      ->group(InHelpAll("Results"));
   add(network, "--profile", raw.profile, "FILE",
       "Result of psring bench (its bench.json), from which latency and speed of adding are fitted");
 
@@ -202,6 +211,8 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
                      .out = raw.out,
                      .language = LanguageOf(raw.language),
                      .command_line = command_line};
+  flags.published = raw.published;
+  if (raw.published) return flags;
   PSRING_ASSIGN_OR_RETURN(flags.workload, LoadWorkload(raw.workload));
   double speedup = raw.compute_speedup;
   if (raw.batch > 0) {
@@ -209,7 +220,16 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
     speedup *= static_cast<double>(flags.workload.batch) / raw.batch;
     flags.workload.batch = raw.batch;
   }
-  flags.workload = Faster(std::move(flags.workload), speedup);
+  if (!raw.device.empty()) {
+    if (raw.compute_speedup != 1) {
+      return absl::InvalidArgumentError("--device sets the computing time; leave --compute_speedup out");
+    }
+    absl::StatusOr<Workload> on = OnDevice(flags.workload, raw.device);
+    if (!on.ok()) return Wrong("--device", on.status());
+    flags.workload = *std::move(on);
+  } else {
+    flags.workload = Faster(std::move(flags.workload), speedup);
+  }
   if (raw.partition_mb > 0) {
     flags.workload = InPieces(flags.workload, std::llround(raw.partition_mb * (1 << 20)));
   }

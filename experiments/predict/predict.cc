@@ -14,6 +14,7 @@
 #include "common/io/files.h"
 #include "common/measure/trace.h"
 #include "experiments/compare/experiment.h"
+#include "experiments/predict/published_check.h"
 #include "experiments/predict/report.h"
 #include "experiments/report/report_verb.h"
 #include "experiments/runs/recorded_run.h"
@@ -210,9 +211,25 @@ class PredictionRun {
   PredictReport report_;
 };
 
+int CheckPublished(const Interrupt& interrupt, Display& display) {
+  std::vector<CheckedSystem> systems;
+  for (const PublishedSystem& system : PublishedSystems()) {
+    display.Redraw(absl::StrCat("fitting ", system.name));
+    if (const absl::Status status = interrupt.Check(); !status.ok())
+      return ReportFailure("predict", status, display);
+    absl::StatusOr<CheckedSystem> checked = CheckSystem(system);
+    if (!checked.ok()) return ReportFailure("predict", checked.status(), display);
+    systems.push_back(*std::move(checked));
+  }
+  display.Clear();
+  display.Say(PublishedText(systems));
+  return 0;
+}
+
 }  // namespace
 
 int RunPredict(const PredictFlags& flags, const Interrupt& interrupt, Display& display) {
+  if (flags.published) return CheckPublished(interrupt, display);
   const absl::Status status = PredictionRun(flags, interrupt, display).Run();
   return status.ok() ? 0 : ReportFailure("predict", status, display);
 }

@@ -21,14 +21,14 @@ struct RawPredictFlags {
   std::string workload = "resnet50", strategies = "ring,ps-sync,ps-async", servers = "1",
               workers = "2,4,8,...,64";
   std::string cluster, link, intra, latency, intra_latency;
-  std::string connection, barrier;
+  std::string connection, barrier, device;
   std::optional<int> gpus_per_node, cards_per_node, rings;
   std::optional<double> fraction, oversubscription, server_add_ns, server_update_ns, server_worker_ns,
       sender_loss, node_loss;
   std::string server_placement = "rank0", ps_schedule = "pipelined", straggler = "none", jitter_ms = "none",
               overlap = "backward", wire = "float32", compute_varies = "none", profile, out, language = "en";
   double bucket_mb = 25, compute_speedup = 1, partition_mb = 0;
-  bool local_aggregation = false, exchange_only = false;
+  bool local_aggregation = false, exchange_only = false, published = false;
   int batch = 0;
   uint64_t seed = 1;
 };
@@ -38,6 +38,7 @@ struct PredictFlags {
   std::vector<std::string> strategies;  // names, not looked up yet
   std::vector<int> servers, workers;    // ascending, distinct
   bool servers_per_node = false;        // `servers` is empty: as many as there are machines with workers
+  bool published = false;               // check the published systems instead
   Cluster cluster;
   PredictOptions options;
   std::string profile;             // of a measured machine; empty: none
