@@ -11,7 +11,7 @@ namespace psring {
 
 const std::vector<ConstantInfo>& ConstantInfos() {
   static const auto& infos = *new std::vector<ConstantInfo>{
-      {"fraction", 0.9, 0.05, 1, 0.3, "share of the links' rate that the program gets",
+      {"fraction", 0.9, 0.05, 1, 0.5, "share of the links' rate that the program gets",
        [](double value, Cluster& cluster, PredictOptions&) { cluster.fraction = value; }},
       {"latency_us", 25, 1, 3000, 1, "of a message between machines, in microseconds",
        [](double value, Cluster& cluster, PredictOptions&) { cluster.latency_s = 1e-6 * value; }},

@@ -14,6 +14,7 @@
 #include "common/workloads/changes.h"
 #include "common/workloads/devices.h"
 #include "experiments/plan/estimate.h"
+#include "experiments/predict/nearest.h"
 #include "experiments/predict/predict.h"
 #include "experiments/texts/language_flag.h"
 #include "experiments/virtual_cluster/link.h"
@@ -87,6 +88,41 @@ absl::StatusOr<Cluster> UnderstandCluster(const RawPredictFlags& raw) {
     if (ns) *to = 1e-9 * *ns;
   }
   return cluster;
+}
+
+// The constants that flags or a --cluster set.
+std::set<std::string> Given(const RawPredictFlags& raw) {
+  std::set<std::string> given;
+  const auto add = [&](bool set, const char* name) {
+    if (set) given.insert(name);
+  };
+  add(raw.fraction.has_value() || !raw.cluster.empty(), "fraction");
+  add(!raw.latency.empty() || !raw.cluster.empty() || !raw.profile.empty(), "latency_us");
+  add(raw.compute_varies != "none", "compute_cv");
+  add(raw.sender_loss.has_value(), "sender_loss");
+  add(raw.node_loss.has_value(), "node_loss");
+  add(raw.server_worker_ns.has_value(), "server_worker_ns");
+  add(!raw.barrier.empty(), "barrier_us");
+  return given;
+}
+
+absl::Status UnderstandCalibrate(const RawPredictFlags& raw, PredictFlags& flags) {
+  flags.calibrate = raw.calibrate;
+  flags.workload_given = !raw.workload.empty();
+  if (raw.fit.empty()) return absl::OkStatus();
+  if (raw.calibrate.empty()) return absl::InvalidArgumentError("--fit needs --calibrate RUN");
+  flags.fitted = absl::StrSplit(raw.fit, ',');
+  std::vector<std::string> known;
+  for (const ConstantInfo& info : ConstantInfos()) known.push_back(info.name);
+  for (const std::string& name : flags.fitted) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--fit: unknown constant '", name, "'; there are: ", absl::StrJoin(known, ", ")));
+  }
+  if (flags.fitted.size() > 2) {
+    return absl::InvalidArgumentError("--fit: more than two constants cannot be told apart; name one or two");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -190,6 +226,23 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "A server's time per byte for its optimizer, once per update [0.1]");
   add(InHelpAll(network), "--server_worker_ns", raw.server_worker_ns, "NS",
       "A server's time per byte that a worker pushes or pulls: receive, copy, send [0]");
+  add(InHelpAll(network), "--network", raw.network, "KIND",
+      "tcp or rdma; auto: rdma if a message takes less than 10us [auto]")
+      ->check(OneOf({"auto", "tcp", "rdma"}));
+  std::vector<std::string> systems;
+  for (const PublishedSystem& system : PublishedSystems()) systems.push_back(system.name);
+  add(InHelpAll(network), "--system", raw.system, "NAME",
+      absl::StrCat("Use the constants that were fitted to a published system: ", absl::StrJoin(systems, ", "),
+                   "; none; auto: the nearest, if its GPU, network and rate are alike [auto]"));
+  std::vector<std::string> constants;
+  for (const ConstantInfo& info : ConstantInfos()) constants.push_back(info.name);
+  add("Results", "--calibrate", raw.calibrate, "RUN",
+      "Instead: fit the model to the measured steps of a run (its folder or summary.csv), predict its "
+      "largest "
+      "number of workers, which is withheld, and print the errors");
+  add(InHelpAll("Results"), "--fit", raw.fit, "NAMES",
+      absl::StrCat("With --calibrate: at most two of ", absl::StrJoin(constants, ", "),
+                   " [fraction and latency_us; servers: fraction and server_worker_ns]"));
   verb->add_flag("--published", raw.published,
                  "Instead: fit the model to published runs, predict the largest, and print all errors")
       ->group(InHelpAll("Results"));
@@ -213,7 +266,7 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
                      .command_line = command_line};
   flags.published = raw.published;
   if (raw.published) return flags;
-  PSRING_ASSIGN_OR_RETURN(flags.workload, LoadWorkload(raw.workload));
+  PSRING_ASSIGN_OR_RETURN(flags.workload, LoadWorkload(raw.workload.empty() ? "resnet50" : raw.workload));
   double speedup = raw.compute_speedup;
   if (raw.batch > 0) {
     // The time per sample stays as recorded.
@@ -242,7 +295,18 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
     PSRING_ASSIGN_OR_RETURN(flags.servers, Counts("--servers", raw.servers));
   }
   PSRING_ASSIGN_OR_RETURN(flags.cluster, UnderstandCluster(raw));
-  PSRING_RETURN_IF_ERROR(CheckCluster(flags.cluster));
+  flags.rdma = raw.network == "auto" ? LooksLikeRdma(flags.cluster) : raw.network == "rdma";
+  flags.given = Given(raw);
+  flags.system = raw.system;
+  if (raw.system != "auto" && raw.system != "none") {
+    const absl::StatusOr<const PublishedSystem*> system = FindSystem(raw.system);
+    if (!system.ok()) return Wrong("--system", system.status());
+  }
+  PSRING_RETURN_IF_ERROR(UnderstandCalibrate(raw, flags));
+  // A calibration takes the rate from the run if no flag gives it.
+  if (flags.calibrate.empty() || flags.cluster.link_bytes_per_s > 0) {
+    PSRING_RETURN_IF_ERROR(CheckCluster(flags.cluster));
+  }
   for (const int workers : flags.workers) PSRING_RETURN_IF_ERROR(CheckWorkers(flags.cluster, workers));
   flags.options = {.buckets = {.first_mb = std::min(1.0, raw.bucket_mb), .others_mb = raw.bucket_mb},
                    .place = PlaceOf(raw.server_placement),

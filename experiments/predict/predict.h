@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,9 @@ class App;
 namespace psring {
 
 struct RawPredictFlags {
-  std::string workload = "resnet50", strategies = "ring,ps-sync,ps-async", servers = "1",
-              workers = "2,4,8,...,64";
+  std::string workload, strategies = "ring,ps-sync,ps-async", servers = "1", workers = "2,4,8,...,64";
   std::string cluster, link, intra, latency, intra_latency;
-  std::string connection, barrier, device;
+  std::string connection, barrier, device, network = "auto", system = "auto", calibrate, fit;
   std::optional<int> gpus_per_node, cards_per_node, rings;
   std::optional<double> fraction, oversubscription, server_add_ns, server_update_ns, server_worker_ns,
       sender_loss, node_loss;
@@ -41,8 +41,14 @@ struct PredictFlags {
   bool published = false;               // check the published systems instead
   Cluster cluster;
   PredictOptions options;
-  std::string profile;             // of a measured machine; empty: none
-  std::vector<std::string> files;  // that the flags name
+  std::string profile;  // of a measured machine; empty: none
+  bool rdma = false;
+  std::string system = "auto";  // whose constants are used: auto, none, or a PublishedSystem's name
+  std::set<std::string> given;  // constants that flags set: no system's are used for them
+  std::string calibrate;        // a run's folder or its summary.csv; empty: predict
+  bool workload_given = false;
+  std::vector<std::string> fitted;  // with calibrate; empty: by family
+  std::vector<std::string> files;   // that the flags name
   std::string out;
   Language language = Language::kEnglish;
   std::vector<std::string> command_line;
