@@ -168,15 +168,15 @@ absl::StatusOr<std::vector<RunStep>> ParseRunSteps(const std::string& csv) {
     };
     if (text("basis") == "simulated") continue;
     RunStep step{.strategy = text("strategy"),
-                      .placement = text("placement").empty() ? "rank0" : text("placement"),
-                      .workers = static_cast<int>(NumberOr(text("workers"), 0)),
-                      .servers = static_cast<int>(NumberOr(text("servers"), 0)),
-                      .step_s = 1e-3 * NumberOr(text("step_ms"), 0),
-                      .compute_s = 1e-3 * NumberOr(text("compute_ms"), 0),
-                      .bytes = 4 * NumberOr(text("parameters"), 0),
-                      .bucket_mb = NumberOr(text("bucket_mb"), 25),
-                      .link_bytes_per_s = 1e6 / 8 * NumberOr(text("link_mbps"), 0),
-                      .batch = static_cast<int>(NumberOr(text("batch_per_worker"), 1))};
+                 .placement = text("placement").empty() ? "rank0" : text("placement"),
+                 .workers = static_cast<int>(NumberOr(text("workers"), 0)),
+                 .servers = static_cast<int>(NumberOr(text("servers"), 0)),
+                 .step_s = 1e-3 * NumberOr(text("step_ms"), 0),
+                 .compute_s = 1e-3 * NumberOr(text("compute_ms"), 0),
+                 .bytes = 4 * NumberOr(text("parameters"), 0),
+                 .bucket_mb = NumberOr(text("bucket_mb"), 25),
+                 .link_bytes_per_s = 1e6 / 8 * NumberOr(text("link_mbps"), 0),
+                 .batch = static_cast<int>(NumberOr(text("batch_per_worker"), 1))};
     if (step.workers >= 1 && step.step_s > 0) steps.push_back(std::move(step));
   }
   if (steps.empty()) return absl::InvalidArgumentError("it has no row with a measured step_ms");
