@@ -87,16 +87,18 @@ class Reader {
     const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
     const std::string key(absl::StripAsciiWhitespace(parts.first));
     const std::string value(absl::StripAsciiWhitespace(parts.second));
-    const std::pair<const char*, std::string*> texts[] = {{"device", &workload_.device},
-                                                          {"model", &workload_.model},
-                                                          {"sample", &workload_.sample},
-                                                          {"source", &workload_.source},
-                                                          {"licence", &workload_.licence}};
+    const std::pair<const char*, std::string*> texts[] = {
+        {"device", &workload_.device}, {"model", &workload_.model},   {"sample", &workload_.sample},
+        {"family", &workload_.family}, {"source", &workload_.source}, {"licence", &workload_.licence}};
     for (const auto& [name, text_of] : texts) {
       if (key == name) *text_of = value;
     }
     if (key == "batch" && (!absl::SimpleAtoi(value, &workload_.batch) || workload_.batch < 1)) {
       return Wrong(absl::StrCat("batch '", value, "' is not a whole number above 0"));
+    }
+    if (key == "flops_per_sample" &&
+        (!absl::SimpleAtod(value, &workload_.flops_per_sample) || !(workload_.flops_per_sample > 0))) {
+      return Wrong(absl::StrCat("flops_per_sample '", value, "' is not a number above 0"));
     }
     forward_ = forward_ || key == "forward_ms";
     backward_ = backward_ || key == "backward_ms";

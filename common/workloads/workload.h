@@ -8,9 +8,11 @@
 //    # backward_ms: 64.8         optional: until backward ends; else the last ready_ms
 //    name,bytes,ready_ms
 //    fc.bias,4000,0.5526         ready_ms: since backward began, never less than in the row above
-// An optional fourth column `declared` is the position of the tensor in the model (from 0), for models whose
-// backward does not finish the last tensor first. Other `# key: value` lines (model, sample, source, licence,
-// note) describe the workload and its origin.
+// Optional, for other devices (devices.h): `# flops_per_sample: 2.45e10`, the floating-point operations of
+// forward and backward, and `# family: convolutions` or `transformer`. An optional fourth column `declared`
+// is the position of the tensor in the model (from 0), for models whose backward does not finish the last
+// tensor first. Other `# key: value` lines (model, sample, source, licence, note) describe the workload and
+// its origin.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +36,8 @@ struct Workload {
   std::string model, device, sample = "sample", source, licence;
   int batch = 0;
   double forward_ms = 0;
+  double flops_per_sample = 0;          // 0: not known
+  std::string family;                   // "convolutions" or "transformer"; empty: not known
   double backward_ms = 0;               // at least the last ready_ms
   std::vector<GradientTensor> tensors;  // in the order of readiness: last layer first
 

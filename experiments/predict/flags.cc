@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "absl/status/status.h"
@@ -10,7 +11,10 @@
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/base/delays.h"
+#include "common/workloads/changes.h"
+#include "common/workloads/devices.h"
 #include "experiments/plan/estimate.h"
+#include "experiments/predict/nearest.h"
 #include "experiments/predict/predict.h"
 #include "experiments/texts/language_flag.h"
 #include "experiments/virtual_cluster/link.h"
@@ -74,7 +78,51 @@ absl::StatusOr<Cluster> UnderstandCluster(const RawPredictFlags& raw) {
   cluster.rings = raw.rings.value_or(cluster.rings);
   cluster.fraction = raw.fraction.value_or(cluster.fraction);
   cluster.oversubscription = raw.oversubscription.value_or(cluster.oversubscription);
+  PSRING_RETURN_IF_ERROR(Rate("--connection", raw.connection, cluster.connection_bytes_per_s));
+  PSRING_RETURN_IF_ERROR(Latency("--barrier", raw.barrier, cluster.barrier_s));
+  cluster.sender_loss = raw.sender_loss.value_or(cluster.sender_loss);
+  cluster.node_loss = raw.node_loss.value_or(cluster.node_loss);
+  for (const auto& [ns, to] : {std::pair(raw.server_add_ns, &cluster.server_add_s_per_byte),
+                               {raw.server_update_ns, &cluster.server_update_s_per_byte},
+                               {raw.server_worker_ns, &cluster.server_worker_s_per_byte}}) {
+    if (ns) *to = 1e-9 * *ns;
+  }
   return cluster;
+}
+
+// The constants that flags or a --cluster set.
+std::set<std::string> Given(const RawPredictFlags& raw) {
+  std::set<std::string> given;
+  const auto add = [&](bool set, const char* name) {
+    if (set) given.insert(name);
+  };
+  add(raw.fraction.has_value() || !raw.cluster.empty(), "fraction");
+  add(!raw.latency.empty() || !raw.cluster.empty() || !raw.profile.empty(), "latency_us");
+  add(raw.compute_varies != "none", "compute_cv");
+  add(raw.sender_loss.has_value(), "sender_loss");
+  add(raw.node_loss.has_value(), "node_loss");
+  add(raw.server_worker_ns.has_value(), "server_worker_ns");
+  add(!raw.barrier.empty(), "barrier_us");
+  return given;
+}
+
+absl::Status UnderstandCalibrate(const RawPredictFlags& raw, PredictFlags& flags) {
+  flags.calibrate = raw.calibrate;
+  flags.workload_given = !raw.workload.empty();
+  if (raw.fit.empty()) return absl::OkStatus();
+  if (raw.calibrate.empty()) return absl::InvalidArgumentError("--fit needs --calibrate RUN");
+  flags.fitted = absl::StrSplit(raw.fit, ',');
+  std::vector<std::string> known;
+  for (const ConstantInfo& info : ConstantInfos()) known.push_back(info.name);
+  for (const std::string& name : flags.fitted) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--fit: unknown constant '", name, "'; there are: ", absl::StrJoin(known, ", ")));
+  }
+  if (flags.fitted.size() > 2) {
+    return absl::InvalidArgumentError("--fit: more than two constants cannot be told apart; name one or two");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -100,7 +148,8 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
                    "), ps-sync, ps-async, ps-ssp:K, none [ring,ps-sync,ps-async]"));
   add(what, "--workers", raw.workers, "N,...",
       "Comma-separated, or a sequence such as 2,4,8,...,4096 [2,4,8,...,64]");
-  add(what, "--servers", raw.servers, "S,...", "Comma-separated; for parameter servers [1]");
+  add(what, "--servers", raw.servers, "S,...",
+      "Comma-separated; for parameter servers; or nodes: one for each machine with workers [1]");
   add(InHelpAll(what), "--server_placement", raw.server_placement, "PLACE",
       "rank0: all on rank 0's host; dedicated: a machine each; colocated: one with each of S workers "
       "[rank0]")
@@ -110,9 +159,30 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       ->check(OneOf({"serial", "pipelined"}));
   add(InHelpAll(what), "--bucket_mb", raw.bucket_mb, "MIB", "Size of a bucket; the first has 1 at most [25]")
       ->check(RealNumber({}));
+  verb->add_flag("--local_aggregation", raw.local_aggregation,
+                 "Workers of a machine add their gradients, and one of them pushes the sum")
+      ->group(what);
+  add(InHelpAll(what), "--partition_mb", raw.partition_mb, "MIB",
+      "Cut larger tensors into pieces of at most this [0: whole tensors]")
+      ->check(RealNumber({.low_allowed = true}));
+  add(InHelpAll(what), "--overlap", raw.overlap, "WHEN",
+      "backward: send a gradient as soon as it is ready; none: only when backward has ended [backward]")
+      ->check(OneOf({"backward", "none"}));
+  verb->add_flag("--exchange_only", raw.exchange_only, "Without computing: a step is one exchange")
+      ->group(InHelpAll(what));
+  add(what, "--wire", raw.wire, "TYPE", "Of gradients: float32, bfloat16 or float16 [float32]")
+      ->check(OneOf({"float32", "bfloat16", "float16"}));
+  add(what, "--compute_varies", raw.compute_varies, "HOW",
+      "Computing time between machines: normal:CV, lognormal:CV, or a file of measured times, one per line "
+      "[none]");
   add(what, "--batch", raw.batch, "N",
       "Samples of a worker's step; computing is scaled from the recorded batch")
       ->check(WholeNumber(1, 1'000'000));
+  std::vector<std::string> devices;
+  for (const Device& device : Devices()) devices.push_back(device.name);
+  add(what, "--device", raw.device, "NAME",
+      absl::StrCat("Compute as fast as published for ", absl::StrJoin(devices, ", "),
+                   " [the recorded device]"));
   add(InHelpAll(what), "--compute_speedup", raw.compute_speedup, "X",
       "How many times as fast as the recorded device [1]")
       ->check(RealNumber({}));
@@ -143,6 +213,39 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(InHelpAll(network), "--oversubscription", raw.oversubscription, "X",
       "Sum of the cards' rates over the rate of the fabric [1]")
       ->check(RealNumber({}));
+  add(InHelpAll(network), "--connection", raw.connection, "RATE", "Most of one TCP connection [no cap]");
+  add(InHelpAll(network), "--sender_loss", raw.sender_loss, "X",
+      "k nodes that send into one port leave 1/(1 + X (k - 1)) of its rate [0]");
+  add(InHelpAll(network), "--node_loss", raw.node_loss, "X",
+      "n nodes on the switches leave 1/(1 + X (log2 n - 1)) of a card's rate [0]");
+  add(InHelpAll(network), "--barrier", raw.barrier, "TIME",
+      "One round of the barrier after a synchronous step; there are log2 of the machines [none]");
+  add(InHelpAll(network), "--server_add_ns", raw.server_add_ns, "NS",
+      "A server's time per byte to add a gradient [0.1]");
+  add(InHelpAll(network), "--server_update_ns", raw.server_update_ns, "NS",
+      "A server's time per byte for its optimizer, once per update [0.1]");
+  add(InHelpAll(network), "--server_worker_ns", raw.server_worker_ns, "NS",
+      "A server's time per byte that a worker pushes or pulls: receive, copy, send [0]");
+  add(InHelpAll(network), "--network", raw.network, "KIND",
+      "tcp or rdma; auto: rdma if a message takes less than 10us [auto]")
+      ->check(OneOf({"auto", "tcp", "rdma"}));
+  std::vector<std::string> systems;
+  for (const PublishedSystem& system : PublishedSystems()) systems.push_back(system.name);
+  add(InHelpAll(network), "--system", raw.system, "NAME",
+      absl::StrCat("Use the constants that were fitted to a published system: ", absl::StrJoin(systems, ", "),
+                   "; none; auto: the nearest, if its GPU, network and rate are alike [auto]"));
+  std::vector<std::string> constants;
+  for (const ConstantInfo& info : ConstantInfos()) constants.push_back(info.name);
+  add("Results", "--calibrate", raw.calibrate, "RUN",
+      "Instead: fit the model to the measured steps of a run (its folder or summary.csv), predict its "
+      "largest "
+      "number of workers, which is withheld, and print the errors");
+  add(InHelpAll("Results"), "--fit", raw.fit, "NAMES",
+      absl::StrCat("With --calibrate: at most two of ", absl::StrJoin(constants, ", "),
+                   " [fraction and latency_us; servers: fraction and server_worker_ns]"));
+  verb->add_flag("--published", raw.published,
+                 "Instead: fit the model to published runs, predict the largest, and print all errors")
+      ->group(InHelpAll("Results"));
   add(network, "--profile", raw.profile, "FILE",
       "Result of psring bench (its bench.json), from which latency and speed of adding are fitted");
 
@@ -161,24 +264,64 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
                      .out = raw.out,
                      .language = LanguageOf(raw.language),
                      .command_line = command_line};
-  PSRING_ASSIGN_OR_RETURN(flags.workload, LoadWorkload(raw.workload));
+  flags.published = raw.published;
+  if (raw.published) return flags;
+  PSRING_ASSIGN_OR_RETURN(flags.workload, LoadWorkload(raw.workload.empty() ? "resnet50" : raw.workload));
   double speedup = raw.compute_speedup;
   if (raw.batch > 0) {
     // The time per sample stays as recorded.
     speedup *= static_cast<double>(flags.workload.batch) / raw.batch;
     flags.workload.batch = raw.batch;
   }
-  flags.workload = Faster(std::move(flags.workload), speedup);
+  if (!raw.device.empty()) {
+    if (raw.compute_speedup != 1) {
+      return absl::InvalidArgumentError("--device sets the computing time; leave --compute_speedup out");
+    }
+    absl::StatusOr<Workload> on = OnDevice(flags.workload, raw.device);
+    if (!on.ok()) return Wrong("--device", on.status());
+    flags.workload = *std::move(on);
+  } else {
+    flags.workload = Faster(std::move(flags.workload), speedup);
+  }
+  if (raw.partition_mb > 0) {
+    flags.workload = InPieces(flags.workload, std::llround(raw.partition_mb * (1 << 20)));
+  }
+  if (raw.overlap == "none") flags.workload = AfterBackward(std::move(flags.workload));
+  if (raw.exchange_only) flags.workload = WithoutComputing(std::move(flags.workload));
   flags.strategies = absl::StrSplit(raw.strategies, ',');
   PSRING_ASSIGN_OR_RETURN(flags.workers, Counts("--workers", raw.workers));
-  PSRING_ASSIGN_OR_RETURN(flags.servers, Counts("--servers", raw.servers));
+  flags.servers_per_node = raw.servers == "nodes";
+  if (!flags.servers_per_node) {
+    PSRING_ASSIGN_OR_RETURN(flags.servers, Counts("--servers", raw.servers));
+  }
   PSRING_ASSIGN_OR_RETURN(flags.cluster, UnderstandCluster(raw));
-  PSRING_RETURN_IF_ERROR(CheckCluster(flags.cluster));
+  flags.rdma = raw.network == "auto" ? LooksLikeRdma(flags.cluster) : raw.network == "rdma";
+  flags.given = Given(raw);
+  flags.system = raw.system;
+  if (raw.system != "auto" && raw.system != "none") {
+    const absl::StatusOr<const PublishedSystem*> system = FindSystem(raw.system);
+    if (!system.ok()) return Wrong("--system", system.status());
+  }
+  PSRING_RETURN_IF_ERROR(UnderstandCalibrate(raw, flags));
+  // A calibration takes the rate from the run if no flag gives it.
+  if (flags.calibrate.empty() || flags.cluster.link_bytes_per_s > 0) {
+    PSRING_RETURN_IF_ERROR(CheckCluster(flags.cluster));
+  }
   for (const int workers : flags.workers) PSRING_RETURN_IF_ERROR(CheckWorkers(flags.cluster, workers));
   flags.options = {.buckets = {.first_mb = std::min(1.0, raw.bucket_mb), .others_mb = raw.bucket_mb},
                    .place = PlaceOf(raw.server_placement),
                    .pipelined = raw.ps_schedule == "pipelined",
                    .seed = raw.seed};
+  flags.options.local_aggregation = raw.local_aggregation;
+  if (raw.local_aggregation && flags.cluster.gpus_per_node == 1) {
+    return absl::InvalidArgumentError(
+        "--local_aggregation adds the gradients of a machine's workers; write --gpus_per_node 8, for "
+        "example");
+  }
+  if (raw.wire != "float32") flags.options.wire_part = 0.5;
+  absl::StatusOr<ComputeVariation> variation = ParseComputeVariation(raw.compute_varies);
+  if (!variation.ok()) return Wrong("--compute_varies", variation.status());
+  flags.options.variation = *std::move(variation);
   PSRING_ASSIGN_OR_RETURN(flags.options.delays, UnderstandDelays(raw, flags.workers.front()));
   return flags;
 }

@@ -14,6 +14,8 @@
 #include "common/io/files.h"
 #include "common/measure/trace.h"
 #include "experiments/compare/experiment.h"
+#include "experiments/predict/calibrate_run.h"
+#include "experiments/predict/published_check.h"
 #include "experiments/predict/report.h"
 #include "experiments/report/report_verb.h"
 #include "experiments/runs/recorded_run.h"
@@ -45,7 +47,40 @@ absl::StatusOr<StrategyInfo> Find(const Catalog& catalog, const std::string& nam
 class PredictionRun {
  public:
   PredictionRun(const PredictFlags& flags, const Interrupt& interrupt, Display& display)
-      : flags_(flags), interrupt_(interrupt), display_(display), predictor_(flags.workload, flags.options) {}
+      : flags_(flags), interrupt_(interrupt), display_(display), predictor_(flags.workload, flags.options) {
+    report_.predictor = &predictor_;
+    report_.cluster = flags_.cluster;
+    report_.servers_per_node = flags_.servers_per_node;
+  }
+
+  // Instead of Run: fits the model to a measured run.
+  absl::Status Calibrate() {
+    PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
+    PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt_));
+    const bool folder = std::filesystem::is_directory(flags_.calibrate);
+    const std::string path = folder ? flags_.calibrate + "/summary.csv" : flags_.calibrate;
+    PSRING_ASSIGN_OR_RETURN(const std::string csv, ReadFile(path));
+    const auto named = [&](const absl::Status& status) {
+      return absl::Status(status.code(), absl::StrCat("--calibrate ", path, ": ", status.message()));
+    };
+    absl::StatusOr<std::vector<RunStep>> steps = ParseRunSteps(csv);
+    if (!steps.ok()) return named(steps.status());
+    CalibrateInputs inputs{.steps = *std::move(steps),
+                           .cluster = flags_.cluster,
+                           .options = flags_.options,
+                           .fitted = flags_.fitted};
+    if (flags_.workload_given) inputs.workload = flags_.workload;
+    std::set<std::string> names;
+    for (const RunStep& step : inputs.steps) {
+      if (!names.insert(step.strategy).second) continue;
+      absl::StatusOr<StrategyInfo> strategy = Find(catalog, step.strategy);
+      if (strategy.ok() && strategy->communicates()) inputs.strategies.push_back(*std::move(strategy));
+    }
+    absl::StatusOr<std::string> text = CalibrationText(inputs);
+    if (!text.ok()) return named(text.status());
+    display_.Say(*text);
+    return absl::OkStatus();
+  }
 
   absl::Status Run() {
     PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
@@ -54,8 +89,6 @@ class PredictionRun {
     for (const std::string& name : flags_.strategies) {
       PSRING_ASSIGN_OR_RETURN(strategies.emplace_back(), Find(catalog, name));
     }
-    report_.predictor = &predictor_;
-    report_.cluster = flags_.cluster;
     PSRING_RETURN_IF_ERROR(ReadProfile());
     PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RunClaim> claim,
                             RunClaim::Make(flags_.out, "predict", absl::Now()));
@@ -113,12 +146,15 @@ class PredictionRun {
     for (const int workers : flags_.workers) {
       for (const StrategyInfo& strategy : strategies) {
         if (strategy.single_process && workers > 1) continue;
+        if (flags_.workload.compute_ms() == 0 && !strategy.communicates()) continue;  // nothing is left
         if (!strategy.uses_servers) {
           cases.push_back({.strategy = strategy, .workers = workers});
           continue;
         }
-        for (const int servers : flags_.servers) {
-          if (flags_.options.place == ServerPlace::kColocated && servers > workers) continue;
+        const int nodes = ShapeOf(flags_.cluster, workers).nodes;
+        const int most = flags_.options.local_aggregation ? nodes : workers;
+        for (const int servers : flags_.servers_per_node ? std::vector<int>{nodes} : flags_.servers) {
+          if (flags_.options.place == ServerPlace::kColocated && servers > most) continue;
           cases.push_back({.strategy = strategy, .workers = workers, .servers = servers});
         }
       }
@@ -131,17 +167,61 @@ class PredictionRun {
     return interrupt_.Check();
   }
 
+  // The case with the constants of the system that is used for it, if any.
+  struct Calibrated {
+    Situation situation;
+    const PublishedSystem* nearest;
+    Constants used;
+    Cluster cluster;
+    PredictOptions options;
+  };
+  absl::StatusOr<Calibrated> CalibrationOf(const PredictCase& point) const {
+    Calibrated it{.situation = {.gpu = flags_.workload.device,
+                                .rdma = flags_.rdma,
+                                .point = point,
+                                .options = flags_.options,
+                                .cluster = report_.cluster},
+                  .nearest = nullptr,
+                  .cluster = report_.cluster,
+                  .options = flags_.options};
+    if (flags_.system == "none" || !point.strategy.communicates()) return it;
+    it.nearest = &NearestSystem(it.situation);
+    bool use = SameEnvironment(it.situation, *it.nearest);
+    if (flags_.system != "auto") {
+      PSRING_ASSIGN_OR_RETURN(const PublishedSystem* named, FindSystem(flags_.system));
+      if (named->servers == point.strategy.uses_servers) {
+        it.nearest = named;
+        use = true;
+      }
+    }
+    for (const auto& [name, value] : it.nearest->constants) {
+      if (use && !flags_.given.contains(name)) it.used[name] = value;
+    }
+    Apply(it.used, it.cluster, it.options);
+    return it;
+  }
+
   absl::Status PredictRow(const PredictCase& point) {
     PredictedRow row{.point = point};
+    PSRING_ASSIGN_OR_RETURN(Calibrated calibrated, CalibrationOf(point));
+    Predictor predictor(flags_.workload, calibrated.options);
+    row.situation = std::move(calibrated.situation);
+    row.nearest = calibrated.nearest;
+    row.used = std::move(calibrated.used);
     const double one_step_s = 1e-3 * flags_.workload.compute_ms();
     row.single_samples_per_s = flags_.workload.batch / one_step_s;
     PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("simulating ", row.name(), " x ", point.workers)));
     for (const NetworkGuess& guess : kNetworkGuesses) {
       PSRING_ASSIGN_OR_RETURN(row.guesses.emplace_back(),
-                              predictor_.Predict(point, Guessed(report_.cluster, guess)));
+                              predictor.Predict(point, Guessed(calibrated.cluster, guess)));
     }
     report_.rows.push_back(std::move(row));
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<Prediction> PredictOnce(const PredictCase& point) const {
+    PSRING_ASSIGN_OR_RETURN(const Calibrated calibrated, CalibrationOf(point));
+    return Predictor(flags_.workload, calibrated.options).Predict(point, calibrated.cluster);
   }
 
   // More servers are never slower, so bisection finds the fewest.
@@ -154,15 +234,13 @@ class PredictionRun {
     for (const int workers : flags_.workers) {
       if (workers == 1) continue;
       PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("servers to match ", all_reduce->name, " x ", workers)));
-      PSRING_ASSIGN_OR_RETURN(
-          const Prediction goal,
-          predictor_.Predict({.strategy = *all_reduce, .workers = workers}, report_.cluster));
+      PSRING_ASSIGN_OR_RETURN(const Prediction goal,
+                              PredictOnce({.strategy = *all_reduce, .workers = workers}));
       const auto matches = [&](int servers) -> absl::StatusOr<bool> {
-        PSRING_ASSIGN_OR_RETURN(const Prediction with,
-                                predictor_.Predict({*server, workers, servers}, report_.cluster));
+        PSRING_ASSIGN_OR_RETURN(const Prediction with, PredictOnce({*server, workers, servers}));
         return with.step <= 1.005 * goal.step;
       };
-      int low = 1, high = workers;
+      int low = 1, high = flags_.options.local_aggregation ? ShapeOf(flags_.cluster, workers).nodes : workers;
       PSRING_ASSIGN_OR_RETURN(const bool any, matches(high));
       while (any && low < high) {
         const int middle = low + (high - low) / 2;
@@ -189,8 +267,10 @@ class PredictionRun {
       double least = INFINITY;
       const PredictCase* fastest = nullptr;
       for (const PredictCase& point : cases) {
+        PSRING_ASSIGN_OR_RETURN(const Calibrated calibrated, CalibrationOf(point));
+        const Predictor predictor(flags_.workload, calibrated.options);
         PSRING_ASSIGN_OR_RETURN(const double seconds,
-                                predictor_.ExchangeSeconds(point, report_.cluster, bytes));
+                                predictor.ExchangeSeconds(point, calibrated.cluster, bytes));
         if (seconds < least * (1 - 1e-6)) {
           least = seconds;
           fastest = &point;
@@ -208,9 +288,29 @@ class PredictionRun {
   PredictReport report_;
 };
 
+int CheckPublished(const Interrupt& interrupt, Display& display) {
+  std::vector<CheckedSystem> systems;
+  for (const PublishedSystem& system : PublishedSystems()) {
+    display.Redraw(absl::StrCat("fitting ", system.name));
+    if (const absl::Status status = interrupt.Check(); !status.ok())
+      return ReportFailure("predict", status, display);
+    absl::StatusOr<CheckedSystem> checked = CheckSystem(system);
+    if (!checked.ok()) return ReportFailure("predict", checked.status(), display);
+    systems.push_back(*std::move(checked));
+  }
+  display.Clear();
+  display.Say(PublishedText(systems));
+  return 0;
+}
+
 }  // namespace
 
 int RunPredict(const PredictFlags& flags, const Interrupt& interrupt, Display& display) {
+  if (flags.published) return CheckPublished(interrupt, display);
+  if (!flags.calibrate.empty()) {
+    const absl::Status status = PredictionRun(flags, interrupt, display).Calibrate();
+    return status.ok() ? 0 : ReportFailure("predict", status, display);
+  }
   const absl::Status status = PredictionRun(flags, interrupt, display).Run();
   return status.ok() ? 0 : ReportFailure("predict", status, display);
 }

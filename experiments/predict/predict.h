@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,14 +19,16 @@ class App;
 namespace psring {
 
 struct RawPredictFlags {
-  std::string workload = "resnet50", strategies = "ring,ps-sync,ps-async", servers = "1",
-              workers = "2,4,8,...,64";
+  std::string workload, strategies = "ring,ps-sync,ps-async", servers = "1", workers = "2,4,8,...,64";
   std::string cluster, link, intra, latency, intra_latency;
+  std::string connection, barrier, device, network = "auto", system = "auto", calibrate, fit;
   std::optional<int> gpus_per_node, cards_per_node, rings;
-  std::optional<double> fraction, oversubscription;
+  std::optional<double> fraction, oversubscription, server_add_ns, server_update_ns, server_worker_ns,
+      sender_loss, node_loss;
   std::string server_placement = "rank0", ps_schedule = "pipelined", straggler = "none", jitter_ms = "none",
-              profile, out, language = "en";
-  double bucket_mb = 25, compute_speedup = 1;
+              overlap = "backward", wire = "float32", compute_varies = "none", profile, out, language = "en";
+  double bucket_mb = 25, compute_speedup = 1, partition_mb = 0;
+  bool local_aggregation = false, exchange_only = false, published = false;
   int batch = 0;
   uint64_t seed = 1;
 };
@@ -34,10 +37,18 @@ struct PredictFlags {
   Workload workload;
   std::vector<std::string> strategies;  // names, not looked up yet
   std::vector<int> servers, workers;    // ascending, distinct
+  bool servers_per_node = false;        // `servers` is empty: as many as there are machines with workers
+  bool published = false;               // check the published systems instead
   Cluster cluster;
   PredictOptions options;
-  std::string profile;             // of a measured machine; empty: none
-  std::vector<std::string> files;  // that the flags name
+  std::string profile;  // of a measured machine; empty: none
+  bool rdma = false;
+  std::string system = "auto";  // whose constants are used: auto, none, or a PublishedSystem's name
+  std::set<std::string> given;  // constants that flags set: no system's are used for them
+  std::string calibrate;        // a run's folder or its summary.csv; empty: predict
+  bool workload_given = false;
+  std::vector<std::string> fitted;  // with calibrate; empty: by family
+  std::vector<std::string> files;   // that the flags name
   std::string out;
   Language language = Language::kEnglish;
   std::vector<std::string> command_line;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -9,9 +10,11 @@
 #include "absl/strings/str_join.h"
 #include "common/base/bit_rate.h"
 #include "common/base/byte_size.h"
+#include "common/workloads/devices.h"
 #include "experiments/summary/table.h"
 #include "experiments/texts/findings.h"
 #include "experiments/texts/predict.h"
+#include "experiments/texts/predict_calibration.h"
 #include "experiments/texts/wrap.h"
 
 namespace psring {
@@ -28,10 +31,6 @@ const char* PlaceName(ServerPlace place) {
   }
   return "?";
 }
-
-// The range of the published runs (benchmarks/published_runs.py).
-constexpr int kMostValidatedWorkers = 64;
-constexpr double kLeastValidatedLink = 10e9 / 8, kMostValidatedLink = 40e9 / 8;
 
 std::string Count(double value) {
   if (value >= 1e6) return absl::StrFormat("%.2fM", 1e-6 * value);
@@ -58,26 +57,41 @@ std::vector<int> WorkerCounts(const PredictReport& report) {
   return counts;
 }
 
-// Why the case is outside the range that the predictor was validated on; empty: it is inside.
-std::vector<std::string> OutsideValidatedRange(const PredictReport& report, Language language) {
-  Sentences reasons(language);
-  const int workers = WorkerCounts(report).back();
-  if (workers > kMostValidatedWorkers) reasons.Add(kOutsideWorkers, workers, kMostValidatedWorkers);
-  const double link = report.cluster.link_bytes_per_s * report.cluster.cards_per_node;
-  if (link < kLeastValidatedLink || link > kMostValidatedLink) {
-    reasons.Add(kOutsideLink, BitRateText(8 * link), BitRateText(8 * kLeastValidatedLink),
-                BitRateText(8 * kMostValidatedLink));
+// One sentence for each strategy: its nearest calibrated system, with the most workers.
+void AddCalibration(const PredictReport& report, Sentences& text) {
+  std::set<std::string> named;
+  for (const PredictedRow& row : report.rows) {
+    if (row.point.workers != WorkerCounts(report).back() || !row.point.strategy.communicates()) continue;
+    if (!named.insert(row.point.strategy.name).second) continue;
+    if (row.nearest == nullptr) return text.Add(kNotCalibrated);
+    const std::string used = row.used.empty() ? text.Say(kCalibratedNothing) : ConstantsText(row.used);
+    const std::vector<std::string> differences = Differences(row.situation, *row.nearest, text.language());
+    const char* network = row.nearest->network;
+    if (differences.empty()) {
+      text.Add(kCalibratedInside, row.point.strategy.name, row.nearest->name, row.nearest->gpu, network,
+               MostGpus(*row.nearest), used);
+    } else {
+      text.Add(kCalibratedOutside, row.point.strategy.name, row.nearest->name, row.nearest->gpu, network,
+               MostGpus(*row.nearest), used, text.Joined(differences, kSemicolon));
+    }
   }
-  if (report.cluster.oversubscription > 1) reasons.Add(kOutsideFabric);
-  const bool alone = std::any_of(report.rows.begin(), report.rows.end(), [](const PredictedRow& row) {
-    return IsAsynchronousServer(row.point.strategy);
-  });
-  if (alone) reasons.Add(kOutsideAsynchronous);
-  const bool spare = std::any_of(report.rows.begin(), report.rows.end(), [](const PredictedRow& row) {
-    return row.guesses.front().dropped_share > 0;
-  });
-  if (spare) reasons.Add(kOutsideSpare);
-  return reasons.list();
+}
+
+// What synchrony costs if computing varies, and what a workload or a cluster may lack.
+void AddRemarks(const PredictReport& report, Sentences& text) {
+  double slowest = 1;
+  bool servers = false;
+  for (const PredictedRow& row : report.rows) {
+    if (row.point.workers != WorkerCounts(report).back()) continue;
+    slowest = std::max(slowest, row.expected().slowest);
+    servers = servers || row.point.servers > 0;
+  }
+  if (slowest > 1.005)
+    text.Add(kSlowestMachine, WorkerCounts(report).back(), absl::StrFormat("%.2f", slowest));
+  const Workload& workload = report.predictor->workload();
+  if (RecordedOnCpu(workload)) text.Add(kCpuWorkload, workload.device);
+  if (servers && report.cluster.gpus_per_node > 1 && !report.predictor->options().local_aggregation)
+    text.Add(kLocalMissing, report.cluster.gpus_per_node);
 }
 
 void AddCrossoverByWorkers(const PredictReport& report, Sentences& text) {
@@ -87,7 +101,8 @@ void AddCrossoverByWorkers(const PredictReport& report, Sentences& text) {
     if (workers == 1) continue;
     const PredictedRow* best = Fastest(report, workers);
     if (best == nullptr) continue;
-    const std::string name = best->name(text.language());
+    const std::string name =
+        report.servers_per_node ? best->point.strategy.name : best->name(text.language());
     if (name == last) continue;
     parts.push_back(text.Say(last.empty() ? kFastestWith : kFastestFrom, name, workers));
     last = name;
@@ -225,8 +240,9 @@ std::string VerdictText(const PredictReport& report, Language language) {
           absl::StrFormat("%.2f", verdict->interval.low), absl::StrFormat("%.2f", verdict->interval.high));
   const int workers = verdict->winner->point.workers;
   const std::string winner = verdict->winner->name(language), next = verdict->next->name(language);
-  return verdict->shown ? Say(language, kVerdictWins, winner, workers, interval, next)
-                        : Say(language, kVerdictEven, winner, next, workers, interval);
+  if (verdict->shown) return Say(language, kVerdictWins, winner, workers, interval, next);
+  return verdict->extrapolated ? Say(language, kVerdictOverlaps, winner, next, workers, interval)
+                               : Say(language, kVerdictEven, winner, next, workers, interval);
 }
 
 }  // namespace
@@ -240,8 +256,13 @@ Cluster Guessed(const Cluster& cluster, const NetworkGuess& guess) {
   return guessed;
 }
 
+bool PredictedRow::extrapolated() const {
+  return nearest == nullptr || !Differences(situation, *nearest, Language::kEnglish).empty();
+}
+
 Interval PredictedRow::samples_per_s() const {
-  Interval range{guesses.front().samples_per_s, guesses.front().samples_per_s};
+  Interval range{expected().samples_per_s / kCalibratedFactor, expected().samples_per_s * kCalibratedFactor};
+  if (!extrapolated()) return range;
   for (const Prediction& guess : guesses) {
     range = {std::min(range.low, guess.samples_per_s), std::max(range.high, guess.samples_per_s)};
   }
@@ -265,16 +286,17 @@ std::optional<PredictionVerdict> VerdictOf(const PredictReport& report) {
       verdict.next = &row;
   }
   if (verdict.next == nullptr) return std::nullopt;
-  // Both on the same network.
-  const auto ratio = [&](size_t i) {
-    return verdict.winner->guesses[i].samples_per_s / verdict.next->guesses[i].samples_per_s;
-  };
-  verdict.factor = ratio(0);
-  verdict.interval = {ratio(0), ratio(0)};
-  for (size_t i = 1; i < verdict.winner->guesses.size(); ++i) {
-    verdict.interval = {std::min(verdict.interval.low, ratio(i)), std::max(verdict.interval.high, ratio(i))};
+  const PredictedRow &winner = *verdict.winner, &next = *verdict.next;
+  verdict.factor = winner.expected().samples_per_s / next.expected().samples_per_s;
+  verdict.extrapolated = winner.extrapolated() || next.extrapolated();
+  // Independent errors of two predictions add up as their squares do.
+  const double both = std::pow(kCalibratedFactor, std::sqrt(2.0));
+  verdict.interval = {verdict.factor / both, verdict.factor * both};
+  if (verdict.extrapolated) {
+    const Interval of_winner = winner.samples_per_s(), of_next = next.samples_per_s();
+    verdict.interval = {of_winner.low / of_next.high, of_winner.high / of_next.low};
   }
-  verdict.shown = verdict.interval.low > 1.005 || verdict.interval.high < 0.995;
+  verdict.shown = verdict.interval.low > 1.005;
   return verdict;
 }
 
@@ -287,7 +309,8 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
   const Interval range = row.samples_per_s();
   using Value = decltype(Cell::value);
   const auto when = [](bool there, auto value) { return there ? Value(value) : Value(); };
-  const std::vector<std::string> outside = OutsideValidatedRange(report, Language::kEnglish);
+  std::vector<std::string> outside;
+  if (row.nearest != nullptr) outside = Differences(row.situation, *row.nearest, Language::kEnglish);
   // The other columns apply only to real runs.
   const std::vector<std::pair<const char*, Value>> figures = {
       {"run_id", report.run_id},
@@ -323,11 +346,12 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
       {"staleness_max", when(p.staleness_max >= 0, p.staleness_max)},
       {"basis", std::string("simulated")},
       {"valid", true},
-      {"note", absl::StrFormat(
-                   "samples/s %.6g to %.6g where the network is 10%% slower or faster and latency double or "
-                   "half%s%s%s",
-                   range.low, range.high, p.method == "theory" ? "; theory, too large to simulate" : "",
-                   outside.empty() ? "" : "; outside the validated range: ", absl::StrJoin(outside, ", "))},
+      {"note",
+       absl::StrFormat(
+           "samples/s %.6g to %.6g in 9 of 10 withheld published runs%s%s%s%s", range.low, range.high,
+           row.nearest == nullptr ? "" : absl::StrCat("; nearest calibrated system: ", row.nearest->name),
+           p.method == "theory" ? "; theory, too large to simulate" : "",
+           outside.empty() ? "" : "; extrapolated: ", absl::StrJoin(outside, ", "))},
   };
   std::vector<Cell> cells = Cells(SummaryRow{});
   for (Cell& cell : cells) {
@@ -357,8 +381,8 @@ std::string PredictText(const PredictReport& report, Language language) {
   AddServersToMatch(report, sentences);
   AddDropped(report, sentences);
   for (const std::string& note : report.notes) sentences.AddText(note);
-  const std::vector<std::string> outside = OutsideValidatedRange(report, language);
-  if (!outside.empty()) sentences.Add(kOutside, sentences.Joined(outside, kSemicolon));
+  AddCalibration(report, sentences);
+  AddRemarks(report, sentences);
   for (const std::string& sentence : sentences.list()) text += Wrap(sentence, "- ");
   return absl::StrCat(text, "\n", Wrap(VerdictText(report, language), ""));
 }

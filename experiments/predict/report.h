@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "experiments/predict/nearest.h"
 #include "experiments/simulator/prediction.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/summary/summarise.h"
@@ -13,8 +14,9 @@
 
 namespace psring {
 
-// A described network's effective rate and latency are uncertain. Every case is predicted for each of these
-// networks; the interval spans the results.
+// 90% of withheld published runs are within kCalibratedFactor of their prediction, up or down. Outside of
+// what a system was calibrated on, the network's effective rate and latency are uncertain, too: such a case
+// is also predicted for each of these networks, and its range spans the results.
 struct NetworkGuess {
   const char* name;
   double rate, latency;  // factors
@@ -27,10 +29,14 @@ struct PredictedRow {
   PredictCase point;
   std::vector<Prediction> guesses;  // in the order of kNetworkGuesses
   double single_samples_per_s = 0;  // of one worker
+  Situation situation;
+  const PublishedSystem* nearest = nullptr;  // calibrated system; null: none is used
+  Constants used;                            // of it
 
   const Prediction& expected() const { return guesses.front(); }
   Interval samples_per_s() const;
   double efficiency() const { return expected().samples_per_s / single_samples_per_s / point.workers; }
+  bool extrapolated() const;
   std::string name(Language language = Language::kEnglish) const;  // "ring", "ps-sync, 8 servers"
 };
 
@@ -49,6 +55,7 @@ struct PredictReport {
   std::string run_id;
   const Predictor* predictor = nullptr;
   Cluster cluster;
+  bool servers_per_node = false;   // --servers nodes
   std::vector<PredictedRow> rows;  // by workers, then in the order of the flags
   PredictFindings findings;
   std::vector<std::string> notes;  // values fitted from a --profile
@@ -60,7 +67,8 @@ struct PredictionVerdict {
   const PredictedRow* next = nullptr;
   double factor = 1;
   Interval interval;
-  bool shown = false;  // the interval excludes 1
+  bool extrapolated = false;  // at least one of them: a winner is named only if their ranges do not overlap
+  bool shown = false;         // the interval excludes 1
 };
 std::optional<PredictionVerdict> VerdictOf(const PredictReport& report);
 

@@ -80,8 +80,9 @@ bool IsOutput(const std::string& verb, const std::string& name) {
 }
 
 const std::set<std::string>& PathFlags() {
-  static const auto* const names = new std::set<std::string>(
-      {"workload", "data_dir", "like", "cluster", "profile", "compute_ms", "network_ms", "plan_of"});
+  static const auto* const names =
+      new std::set<std::string>({"workload", "data_dir", "like", "cluster", "profile", "compute_ms",
+                                 "network_ms", "plan_of", "compute_varies"});
   return *names;
 }
 
@@ -89,6 +90,10 @@ const std::set<std::string>& PathFlags() {
 std::string Absolute(const std::string& value, const std::string& name, const std::string& directory) {
   const bool trace = absl::StartsWith(value, kTracePrefix);
   if ((name == "compute_ms" || name == "network_ms") && !trace) return value;
+  if (name == "compute_varies" &&
+      (value == "none" || absl::StartsWith(value, "normal:") || absl::StartsWith(value, "lognormal:"))) {
+    return value;
+  }
   if ((name == "workload" || name == "cluster") && value.find('/') == std::string::npos &&
       !absl::EndsWith(value, ".csv") && !absl::EndsWith(value, ".json")) {
     return value;

@@ -58,7 +58,8 @@ absl::StatusOr<Cluster> ClusterFromJson(const std::string& name, const std::stri
   if (!json.is_object()) return Wrong(name, "it is no JSON object");
   Cluster cluster{.name = name};
   const std::map<std::string, double*> rates = {{"link", &cluster.link_bytes_per_s},
-                                                {"intra", &cluster.intra_bytes_per_s}};
+                                                {"intra", &cluster.intra_bytes_per_s},
+                                                {"connection", &cluster.connection_bytes_per_s}};
   const std::map<std::string, int*> counts = {{"gpus_per_node", &cluster.gpus_per_node},
                                               {"cards_per_node", &cluster.cards_per_node},
                                               {"rings", &cluster.rings}};
@@ -70,7 +71,11 @@ absl::StatusOr<Cluster> ClusterFromJson(const std::string& name, const std::stri
       {"add_s_per_byte", &cluster.add_s_per_byte},
       {"server_add_s_per_byte", &cluster.server_add_s_per_byte},
       {"server_update_s_per_byte", &cluster.server_update_s_per_byte},
+      {"server_worker_s_per_byte", &cluster.server_worker_s_per_byte},
       {"worker_update_s_per_byte", &cluster.worker_update_s_per_byte},
+      {"sender_loss", &cluster.sender_loss},
+      {"node_loss", &cluster.node_loss},
+      {"barrier_us", &cluster.barrier_s},
       {"socket_bytes", &cluster.socket_bytes},
       {"burst_bytes", &cluster.burst_bytes}};
   for (const auto& [key, value] : json.items()) {
@@ -135,9 +140,14 @@ absl::Status CheckCluster(const Cluster& cluster) {
   }
   for (const double seconds :
        {cluster.latency_s, cluster.intra_latency_s, cluster.add_s_per_byte, cluster.server_add_s_per_byte,
-        cluster.server_update_s_per_byte, cluster.worker_update_s_per_byte}) {
+        cluster.server_update_s_per_byte, cluster.server_worker_s_per_byte, cluster.worker_update_s_per_byte,
+        cluster.barrier_s}) {
     if (!(seconds >= 0 && seconds < 1))
       return wrong("a latency or a time a byte is ", seconds, " s; it takes 0 to below 1");
+  }
+  for (const auto& [name, loss] :
+       {std::pair("sender_loss", cluster.sender_loss), std::pair("node_loss", cluster.node_loss)}) {
+    if (!(loss >= 0 && loss <= 10)) return wrong(name, " is ", loss, "; it takes 0 to 10");
   }
   for (const auto& [name, bytes] :
        {std::pair("burst_bytes", cluster.burst_bytes), std::pair("socket_bytes", cluster.socket_bytes)}) {

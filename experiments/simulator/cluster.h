@@ -25,9 +25,15 @@ struct Cluster {
   double add_s_per_byte = 1e-12;  // a worker that adds received bytes. V100: 83.9 MB in 85 us
   double server_add_s_per_byte = 0.1e-9;     // a server that adds a gradient: one core, or a GPU
   double server_update_s_per_byte = 0.1e-9;  // its optimizer, once per update
-  double worker_update_s_per_byte = 0;       // a worker's optimizer, for each bucket after its all-reduce
+  // A server's host for each byte that a worker pushes or pulls (receive, copy, send): unlike the update, it
+  // is not shared by the workers.
+  double server_worker_s_per_byte = 0;
+  double worker_update_s_per_byte = 0;  // a worker's optimizer, for each bucket after its all-reduce
   double socket_bytes = 0;  // buffered by a connection between nodes, so that neither end waits for the other
-  double burst_bytes = 0;   // that a card passes at full speed after a pause: a shaper's token bucket
+  double connection_bytes_per_s = 0;      // most of one TCP connection between nodes; 0: no cap
+  double sender_loss = 0, node_loss = 0;  // simulator/contention.h
+  double barrier_s = 0;    // one round of the barrier that ends a synchronous step; 0: there is none
+  double burst_bytes = 0;  // that a card passes at full speed after a pause: a shaper's token bucket
 
   bool operator==(const Cluster&) const = default;
 };
@@ -42,7 +48,8 @@ const std::vector<ClusterPreset>& ClusterPresets();
 //   {"gpus_per_node": 8, "link": "100gbit", "cards_per_node": 4, "intra": "1200gbit", "fraction": 0.9,
 //    "latency_us": 25, "intra_latency_us": 5, "oversubscription": 1, "rings": 4,
 //    "add_s_per_byte": 1e-12, "server_add_s_per_byte": 1e-10, "server_update_s_per_byte": 1e-10,
-//    "worker_update_s_per_byte": 0, "socket_bytes": 0, "burst_bytes": 0}
+//    "server_worker_s_per_byte": 0, "worker_update_s_per_byte": 0, "connection": "5gbit", "sender_loss": 0,
+//    "node_loss": 0, "barrier_us": 0, "socket_bytes": 0, "burst_bytes": 0}
 // Only link is required. NotFound lists the presets; InvalidArgument names the field.
 absl::StatusOr<Cluster> LoadCluster(const std::string& name_or_path);
 absl::StatusOr<Cluster> ClusterFromJson(const std::string& name, const std::string& text);

@@ -137,10 +137,13 @@ class CollectiveSimulation {
     const double card =
         cluster_.burst_bytes > 0 ? FullSpeed(cluster_) : cluster_.link_bytes_per_s * cluster_.fraction;
     const int rings = schedule_.name() == "ring" ? cluster_.rings : 1;
-    return connection.kind = network_.AddKind({{card_[from].out, all / plan_.classes.size[from]},
-                                               {card_[to].in, all / plan_.classes.size[to]},
-                                               {fabric_, all}},
-                                              card * std::min(rings, cluster_.cards_per_node));
+    const double connections = cluster_.connection_bytes_per_s > 0 ? cluster_.connection_bytes_per_s * rings
+                                                                   : FluidNetwork::kUnlimited;
+    return connection.kind =
+               network_.AddKind({{card_[from].out, all / plan_.classes.size[from]},
+                                 {card_[to].in, all / plan_.classes.size[to]},
+                                 {fabric_, all}},
+                                std::min(card * std::min(rings, cluster_.cards_per_node), connections));
   }
 
   // Bytes wait at the sender until the receive has started or the socket has room.

@@ -10,6 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "experiments/simulator/collective.h"
+#include "experiments/simulator/contention.h"
+#include "experiments/simulator/local_aggregation.h"
 #include "experiments/simulator/servers.h"
 
 namespace psring {
@@ -150,6 +152,8 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
   // Steps differ only by how long the slowest rank computes.
   const int steps = options_.steps > 0 ? options_.steps : options_.delays.jitter.is_zero() ? 1 : kDrawnSteps;
   const double forward = workload_.forward_ms / 1e3, backward = workload_.backward_ms / 1e3;
+  const double slowest = ExpectedMaximum(options_.variation, ShapeOf(cluster, point.workers).nodes);
+  prediction.slowest = slowest;
   double period = 0;
   for (int step = 0; step < steps; ++step) {
     // A bucket is ready when the last worker has computed it.
@@ -159,11 +163,10 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
       const double factor = options_.delays.SlownessOf(worker);
       const double late = options_.delays.JitterSeconds(worker, options_.first_step + step);
       for (size_t b = 0; b < ready.size(); ++b) {
-        ready[b] = std::max(ready[b], late + factor * (forward + ready_s_[b]) + options_.late_s);
+        ready[b] = std::max(ready[b], late + slowest * factor * (forward + ready_s_[b]) + options_.late_s);
       }
-      const double own = late + factor * (forward + backward);
-      computed = std::max(computed, own);
-      mean += own / n;
+      computed = std::max(computed, late + slowest * factor * (forward + backward));
+      mean += (late + factor * (forward + backward)) / n;
     }
     const Overlap overlap = OverlapBuckets(ready, costs, computed);
     // The last update follows the last arrival and ends the step.
@@ -187,9 +190,21 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
   return prediction;
 }
 
-absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& point, const Cluster& cluster) const {
+Predictor::ServerView Predictor::ViewOf(const PredictCase& point, const Cluster& cluster) const {
+  const Shape shape = ShapeOf(cluster, point.workers);
+  if (!options_.local_aggregation || shape.ranks_per_node == 1) return {point, cluster};
+  ServerView view{point, MachinesOf(cluster), shape.ranks_per_node};
+  view.point.workers = shape.nodes;
+  return view;
+}
+
+absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& all, const Cluster& whole) const {
+  const auto [point, cluster, each] = ViewOf(all, whole);
   const double bytes = static_cast<double>(workload_.bytes());
   const bool alone = IsAsynchronousServer(point.strategy);
+  const bool drawn = alone || point.strategy.drops_gradients;
+  const double slowest =
+      drawn ? 1 : ExpectedMaximum(options_.variation, ShapeOf(cluster, point.workers).nodes);
   ServerRun run = {
       .consistency = point.strategy.algorithm,
       .workers = point.workers,
@@ -197,31 +212,40 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& point, const Cl
       .place = options_.place,
       .pipelined = options_.pipelined,
       .align_steps = options_.align_steps,
-      .forward_s = workload_.forward_ms / 1e3,
-      .backward_s = workload_.backward_ms / 1e3,
+      .forward_s = slowest * workload_.forward_ms / 1e3,
+      .backward_s = slowest * workload_.backward_ms / 1e3,
       .bucket_bytes = bucket_bytes_,
       .ready_s = ready_s_,
       .pushed_part = options_.wire_part,
       .clips = options_.clips,
       .delays = options_.delays,
       // Exactly equal workers would collide at the server in every step, which real ones do not.
-      .jitter = (alone || point.strategy.drops_gradients) && options_.delays.jitter.is_zero() ? 0.02 : 0,
+      .jitter = drawn && options_.delays.jitter.is_zero() && !options_.variation.any() ? 0.02 : 0,
+      .variation = drawn ? options_.variation : ComputeVariation(),
       .seed = options_.seed,
       .warmup_steps = static_cast<int>(options_.first_step),
       .steps = options_.steps};
+  for (double& ready : run.ready_s) ready *= slowest;
+  if (each > 1) {
+    run.ready_s = AggregatedReady(whole, each, bucket_bytes_, run.ready_s);
+    for (const double of_bucket : bucket_bytes_)
+      run.after_pull_s.push_back(GatherSeconds(whole, each, of_bucket));
+    PSRING_ASSIGN_OR_RETURN(run.delays, DelaysOfMachines(options_.delays, each));
+  }
   if (point.workers > kMostInStep) GroupStragglers(run);
   PSRING_ASSIGN_OR_RETURN(const ServerTime time, SimulateServers(run, cluster));
   Prediction prediction{
       .step = time.step_s,
-      .compute = time.compute_s,
-      .exposed = time.exposed_s,
+      .compute = time.compute_s / slowest,
+      .exposed = time.exposed_s + (1 - 1 / slowest) * time.compute_s,
       .busy = time.busy_s,
-      .wait = time.wait_s,
-      .samples_per_s = time.worker_steps_per_s * workload_.batch,
+      .wait = time.wait_s + (1 - 1 / slowest) * time.compute_s,
+      .samples_per_s = time.worker_steps_per_s * each * workload_.batch,
       .dropped_share = time.dropped_share,
-      .tx_bytes = options_.wire_part * (1 - time.dropped_share) * bytes,
-      .rx_bytes = bytes,
+      .tx_bytes = options_.wire_part * (1 - time.dropped_share) * bytes / each,
+      .rx_bytes = bytes / each,
       .server_bytes = point.workers * (1 + options_.wire_part * (1 - time.dropped_share)) * bytes,
+      .slowest = slowest,
       .method = "simulated"};
   if (alone) {
     prediction.staleness_mean = time.staleness_mean;
@@ -237,11 +261,26 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& point, const Cl
   return prediction;
 }
 
+int CommunicatingNodes(const PredictCase& point, const Cluster& cluster, ServerPlace place) {
+  const int nodes = ShapeOf(cluster, point.workers).nodes;
+  return point.strategy.uses_servers && place == ServerPlace::kDedicated ? nodes + point.servers : nodes;
+}
+
 absl::StatusOr<Prediction> Predictor::Predict(const PredictCase& point, const Cluster& cluster) {
   PSRING_RETURN_IF_ERROR(CheckStrategy(point.strategy));
   PSRING_RETURN_IF_ERROR(CheckWorkers(cluster, point.workers));
-  if (point.strategy.uses_servers) return Servers(point, cluster);
-  if (point.strategy.uses_group) return AllReduce(point, cluster);
+  if (point.strategy.communicates()) {
+    const Cluster network = WithNodes(cluster, CommunicatingNodes(point, cluster, options_.place));
+    PSRING_ASSIGN_OR_RETURN(Prediction prediction, point.strategy.uses_servers ? Servers(point, network)
+                                                                               : AllReduce(point, network));
+    const double barrier = BarrierSeconds(cluster, ShapeOf(cluster, point.workers).nodes);
+    if (barrier > 0 && point.strategy.synchronous) {
+      prediction.samples_per_s *= prediction.step / (prediction.step + barrier);
+      prediction.step += barrier;
+      prediction.exposed += barrier;
+    }
+    return prediction;
+  }
   // Workers do not wait for one another.
   const double compute = workload_.compute_ms() / 1e3;
   double rate = 0;
@@ -255,14 +294,15 @@ absl::StatusOr<Prediction> Predictor::Predict(const PredictCase& point, const Cl
                     .method = "simulated"};
 }
 
-absl::StatusOr<double> Predictor::ExchangeSeconds(const PredictCase& point, const Cluster& cluster,
+absl::StatusOr<double> Predictor::ExchangeSeconds(const PredictCase& all, const Cluster& whole,
                                                   double bytes) const {
-  if (point.strategy.uses_group) {
-    PSRING_ASSIGN_OR_RETURN(const Cost cost,
-                            CollectiveCost(point.strategy.algorithm, point.workers, cluster, bytes,
-                                           cluster.burst_bytes * cluster.cards_per_node));
+  const Cluster network = WithNodes(whole, CommunicatingNodes(all, whole, options_.place));
+  if (all.strategy.uses_group) {
+    PSRING_ASSIGN_OR_RETURN(const Cost cost, CollectiveCost(all.strategy.algorithm, all.workers, network,
+                                                            bytes, whole.burst_bytes * whole.cards_per_node));
     return cost.seconds;
   }
+  const auto [point, cluster, each] = ViewOf(all, network);
   // In pieces, as the servers' clients send.
   constexpr double kPiece = 1 << 20;
   const size_t pieces = static_cast<size_t>(std::clamp(std::ceil(bytes / kPiece), 1.0, 64.0));
@@ -276,7 +316,7 @@ absl::StatusOr<double> Predictor::ExchangeSeconds(const PredictCase& point, cons
                        .bucket_bytes = std::vector<double>(pieces, bytes / static_cast<double>(pieces)),
                        .ready_s = std::vector<double>(pieces, 0)},
                       cluster));
-  return time.step_s;
+  return ReduceSeconds(whole, each, bytes) + time.step_s + GatherSeconds(whole, each, bytes);
 }
 
 }  // namespace psring

@@ -26,9 +26,12 @@ struct PredictOptions {
   bool align_steps = false;  // all workers start every step together, and a step ends with the worker's part
   double late_s = 0;         // collectives: measured delay of the slowest worker's gradient against the mean
   uint64_t seed = 1;
-  double wire_part = 1;  // bytes sent over those in float32
-  bool clips = false;    // all updates wait for the norm of the whole gradient
-  Delays delays;         // delays of a live run, of `steps` steps from `first_step`
+  double wire_part = 1;            // bytes sent over those in float32
+  bool clips = false;              // all updates wait for the norm of the whole gradient
+  bool local_aggregation = false;  // servers: the workers of a machine push one sum (local_aggregation.h)
+  // Of the computing time, between machines: synchronous steps wait for the slowest.
+  ComputeVariation variation;
+  Delays delays;  // delays of a live run, of `steps` steps from `first_step`
   int64_t first_step = 0;
   int steps = 0;  // 0: enough
 };
@@ -49,10 +52,15 @@ struct Prediction {
   double dropped_share = 0;                        // spare workers: share of all steps
   double tx_bytes = 0, rx_bytes = 0,
          server_bytes = 0;  // payload per step: of a worker on average, of all servers together
-  std::string limit;        // what limits the step: "computing", "links between nodes", ...
-  double limit_part = 0;    // the share of the communication time in which it is busy
-  std::string method;       // "simulated", or "theory" if the schedule is too large to simulate
+  double slowest =
+      1;  // computing time of the slowest machine that a synchronous step waits for, over the mean
+  std::string limit;      // what limits the step: "computing", "links between nodes", ...
+  double limit_part = 0;  // the share of the communication time in which it is busy
+  std::string method;     // "simulated", or "theory" if the schedule is too large to simulate
 };
+
+// Machines that communicate: of the workers, and of dedicated servers.
+int CommunicatingNodes(const PredictCase& point, const Cluster& cluster, ServerPlace place);
 
 // InvalidArgument: the simulator does not support the strategy.
 absl::Status CheckStrategy(const StrategyInfo& strategy);
@@ -83,6 +91,13 @@ class Predictor {
   absl::StatusOr<std::vector<Cost>> BucketCosts(const PredictCase& point, const Cluster& cluster) const;
   absl::StatusOr<Prediction> AllReduce(const PredictCase& point, const Cluster& cluster) const;
   absl::StatusOr<Prediction> Servers(const PredictCase& point, const Cluster& cluster) const;
+  // Workers as the servers see them: with local aggregation, a machine is one of them.
+  struct ServerView {
+    PredictCase point;
+    Cluster cluster;
+    int workers_each = 1;
+  };
+  ServerView ViewOf(const PredictCase& point, const Cluster& cluster) const;
 
   Workload workload_;
   PredictOptions options_;

@@ -43,7 +43,8 @@ ServerTime ServerFigures::Result(const ServerRun& run, const ServerLayout& layou
   time.server_card = cards(layout.server_ports);
   time.worker_card = cards(layout.worker_ports);
   time.fabric = part(layout.fabric);
-  time.server_processor = processor_busy_s / network.now() + part(layout.processor);
+  time.server_processor =
+      std::max(processor_busy_s / network.now() + part(layout.processor), part(layout.host));
   return time;
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "experiments/simulator/contention.h"
 
 namespace psring {
 namespace {
@@ -54,7 +55,12 @@ class LayoutBuilder {
         card_(cluster.link_bytes_per_s * cluster.fraction),
         cards_(card_ * cluster.cards_per_node),
         intra_(cluster.intra_bytes_per_s > 0 ? cluster.intra_bytes_per_s : FluidNetwork::kUnlimited) {
-    for (const NodeKind& node : nodes_) ++count_[node];
+    for (const NodeKind& node : nodes_) {
+      ++count_[node];
+      worker_nodes_ += node.workers > 0;
+      server_nodes_ += node.servers > 0;
+      both_nodes_ += node.workers > 0 && node.servers > 0;
+    }
     layout_.simulated_workers = run.workers;
   }
 
@@ -82,20 +88,32 @@ class LayoutBuilder {
     const double add = cluster_.server_add_s_per_byte;
     layout_.processor =
         network_.AddResource(add > 0 && !each_alone_ ? run_.servers / add : FluidNetwork::kUnlimited);
+    const double host = cluster_.server_worker_s_per_byte;
+    layout_.host = network_.AddResource(host > 0 ? run_.servers / host : FluidNetwork::kUnlimited);
     // The cards of all nodes of one kind together.
     for (const auto& [kind, of_kind] : count_) {
-      const NodePorts ports = AddPorts(cards_ * of_kind, of_kind);
+      const NodePorts ports = AddPorts(kind, of_kind);
       ports_[kind] = ports;
       if (kind.servers > 0) layout_.server_ports.insert(layout_.server_ports.end(), {ports.out, ports.in});
       if (kind.workers > 0) layout_.worker_ports.insert(layout_.worker_ports.end(), {ports.out, ports.in});
     }
   }
 
-  NodePorts AddPorts(double bytes_per_s, int nodes) {
+  // Other nodes that send into one node's cards: workers to its servers, servers to its workers.
+  int Senders(const NodeKind& kind) const {
+    const int workers = kind.servers > 0 ? worker_nodes_ - (kind.workers > 0) : 0;
+    const int servers = kind.workers > 0 ? server_nodes_ - (kind.servers > 0) : 0;
+    const bool both = kind.workers > 0 && kind.servers > 0;
+    return both ? workers + servers - (both_nodes_ - 1) : workers + servers;
+  }
+
+  NodePorts AddPorts(const NodeKind& kind, int nodes) {
+    const double bytes_per_s = cards_ * nodes;
+    const double left = ShareWithSenders(cluster_.sender_loss, Senders(kind));
     const double bytes = cluster_.burst_bytes * cluster_.cards_per_node * nodes;
     const FluidNetwork::Burst burst{bytes, bytes, FullSpeed(cluster_) * cluster_.cards_per_node * nodes};
     const int out = network_.AddResource(bytes_per_s, burst);
-    return {out, network_.AddResource(bytes_per_s, burst)};
+    return {out, network_.AddResource(left * bytes_per_s, burst)};
   }
 
   void AddGroups() {
@@ -123,7 +141,7 @@ class LayoutBuilder {
 
   // Each worker of a node as a group.
   void AddNode(const NodeKind& kind, double weight) {
-    const NodePorts node = AddPorts(cards_, 1);
+    const NodePorts node = AddPorts(kind, 1);
     for (int place = 0; place < kind.workers; ++place) {
       AddGroup(kind, 1, place < kind.slow, weight, node, intra_);
     }
@@ -148,6 +166,8 @@ class LayoutBuilder {
     use(push, layout_.fabric, all * (1 - here));
     use(pull, layout_.fabric, all * (1 - here));
     use(push, layout_.processor, all / run_.pushed_part);  // whose capacity is in float32
+    use(push, layout_.host, all);
+    use(pull, layout_.host, all);
     for (const auto& [other, of_kind] : count_) {
       const double away = other.servers * (of_kind - (other == kind ? 1 : 0)) / s;
       // A kind's port carries what its workers send and what its servers receive.
@@ -160,7 +180,10 @@ class LayoutBuilder {
     }
     // One worker fills at most one card.
     const double fastest = cluster_.burst_bytes > 0 ? FullSpeed(cluster_) : card_;
-    const double most = here < 1 ? fastest / (1 - here) : FluidNetwork::kUnlimited;
+    double most = here < 1 ? fastest / (1 - here) : FluidNetwork::kUnlimited;
+    // It has a connection to each server, with an equal share of the bytes.
+    if (here < 1 && cluster_.connection_bytes_per_s > 0)
+      most = std::min(most, cluster_.connection_bytes_per_s * s);
     const int push_kind = network_.AddKind(std::move(push), most);
     const int pull_kind = network_.AddKind(std::move(pull), most);
     layout_.groups.push_back({weight, first, workers, slow, push_kind, pull_kind});
@@ -174,6 +197,7 @@ class LayoutBuilder {
   const std::vector<NodeKind> nodes_;
   const double card_, cards_, intra_;  // bytes/s
   std::map<NodeKind, int> count_;
+  int worker_nodes_ = 0, server_nodes_ = 0, both_nodes_ = 0;
   std::map<NodeKind, NodePorts> ports_;
   ServerLayout layout_;
 };

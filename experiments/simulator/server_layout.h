@@ -28,7 +28,7 @@ struct GroupLayout {
 struct ServerLayout {
   std::vector<GroupLayout> groups;
   int simulated_workers = 0;
-  int fabric = 0, processor = 0;                // resources
+  int fabric = 0, processor = 0, host = 0;      // resources; host: of the servers, per pushed or pulled byte
   std::vector<int> server_ports, worker_ports;  // resources, in pairs: out, in
 };
 

@@ -35,6 +35,11 @@ class RandomDurations {
     return std::exp(std::sqrt(variance) * Normal() - variance / 2);
   }
 
+  double Varied(const ComputeVariation& variation) {
+    const double normal = Normal();
+    return Draw(variation, normal, Uniform());
+  }
+
  private:
   double Uniform() { return (static_cast<double>(generator_.Next() >> 11) + 0.5) * 0x1p-53; }  // in (0, 1)
   double Normal() { return std::sqrt(-2 * std::log(Uniform())) * std::cos(2 * M_PI * Uniform()); }
@@ -73,6 +78,7 @@ struct WorkerGroup : GroupLayout {
   double waited = 0;               // bounded staleness
   std::vector<double> own_served;  // by bucket: when its push was an update
   double busy_since = 0, busy = 0;
+  double usable_at = 0;  // the weights that arrived last
   int64_t finished = 0;
   int under_way = 0;                 // buckets
   std::vector<double> read_version;  // by bucket: updates that its weights hold
@@ -88,7 +94,8 @@ class ServerSimulation {
   absl::StatusOr<ServerTime> Run() {
     // Each worker has its own delays or verdicts, so none can represent another.
     const bool distinct = admission_ || run_.delays.any();
-    one_by_one_ = each_alone_ || distinct || run_.jitter > 0 || run_.exponential || run_.no_groups;
+    one_by_one_ = each_alone_ || distinct || run_.jitter > 0 || run_.variation.any() || run_.exponential ||
+                  run_.no_groups;
     if ((distinct || (one_by_one_ && !each_alone_ && !run_.no_groups)) && run_.workers > kMostInStep) {
       return absl::InvalidArgumentError(
           absl::StrCat(admission_          ? "spare workers"
@@ -158,6 +165,7 @@ class ServerSimulation {
     group.began = at;
     double factor = (group.slow ? run_.slowness : 1) * run_.delays.SlownessOf(group.first_worker);
     if (run_.jitter > 0) factor *= random_.LogNormal(run_.jitter);
+    if (run_.variation.any()) factor *= random_.Varied(run_.variation);
     if (run_.exponential) factor *= random_.Exponential(1);
     const double late = run_.delays.JitterSeconds(group.first_worker, group.step);
     group.computing = late + factor * (run_.forward_s + run_.backward_s);
@@ -240,7 +248,13 @@ class ServerSimulation {
     Lane& lane = push ? group.push : group.pull;
     lane.waiting.pop_front();
     lane.busy = false;
-    Add(now() + cluster_.latency_s, push ? What::kArrived : What::kAnswered, g, bucket);
+    double at = now() + cluster_.latency_s;
+    if (!push && !run_.after_pull_s.empty()) {
+      // One bucket after another.
+      at = std::max(at, group.usable_at) + run_.after_pull_s[static_cast<size_t>(bucket)];
+      group.usable_at = at;
+    }
+    Add(at, push ? What::kArrived : What::kAnswered, g, bucket);
     StartNext(g, push);
   }
 

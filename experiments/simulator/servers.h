@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/delays.h"
 #include "experiments/simulator/cluster.h"
+#include "experiments/simulator/compute_variation.h"
 #include "experiments/theory/cost_model.h"
 
 namespace psring {
@@ -61,6 +62,8 @@ struct ServerRun {
   int slow_workers = 0;
   double slowness = 1;
   double jitter = 0;  // coefficient of variation of the computing time, lognormal, independent per worker
+  ComputeVariation variation;        // of the computing time, drawn for each worker and step
+  std::vector<double> after_pull_s;  // by bucket: from the arrival of weights until the worker can use them
   uint64_t seed = 1;
   int warmup_steps = 0, steps = 0;  // per worker; 0: enough
   // For tests against queueing theory: the server's time for a push, and computing, are exponential.

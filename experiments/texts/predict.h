@@ -27,15 +27,19 @@ inline constexpr Heading kPredictStrategy = {{"strategy", "策略"}, {"", ""}};
 inline constexpr Heading kPredictServers = {{"ser-", "服务"}, {"vers", "器"}};
 inline constexpr Heading kPredictWorkers = {{"workers", "worker"}, {"", "数"}};
 inline constexpr Heading kPredictSamples = {{"samples", "样本"}, {"/s", "/秒"}};
-inline constexpr Heading kPredictRange = {{"if the network", "网络"}, {"slower-faster", "较慢-较快"}};
+inline constexpr Heading kPredictRange = {{"range of", "范围"}, {"9 in 10", "十中有九"}};
 inline constexpr Heading kPredictEfficiency = {{"effi-", "效率"}, {"ciency", ""}};
 inline constexpr Heading kPredictStep = {{"step", "一步"}, {"ms", "毫秒"}};
 inline constexpr Heading kPredictLimit = {{"limited by", "受限于"}, {"", ""}};
 
 inline constexpr Phrase kPredictColumns = {
-    "Times are ms of a worker's mean step. slower-faster: links 10% slower with twice the latency, and 10% "
-    "faster with half of it. limited by: the resource that is busy most of the time, and its share.",
-    "时间为 worker 平均一步的毫秒数。较慢-较快：链路慢 10% 且延迟加倍，至快 10% "
+    "Times are ms of a worker's mean step. range: contains 9 of 10 published runs that were withheld from "
+    "the fit; "
+    "wider if extrapolated: links 10% slower with twice the latency to 10% faster with half of it. limited "
+    "by: the "
+    "resource that is busy most of the time, and its share.",
+    "时间为 worker 平均一步的毫秒数。范围：包含拟合时留出的已发表结果的十分之九；外推时更宽：链路慢 10% "
+    "且延迟加倍，至快 10% "
     "且延迟减半。受限于：有任何事进行的时间里，大部分时间在工作的是什么，占多少。"};
 // What a step is limited by.
 inline constexpr Phrase kLimits[] = {{"computing", "计算"},          {"latency", "延迟"},
@@ -68,21 +72,6 @@ inline constexpr Phrase kDroppedOne = {"$0% with $1", "$1 为 $0%"};
 inline constexpr Phrase kDropped = {
     "Share of the gradients of $0 workers that arrive too late and do not count in samples/s: $1.",
     "$0 个 worker 的梯度中，来得太迟、不计入每秒样本数的比例：$1。"};
-
-inline constexpr Phrase kOutside = {
-    "Outside the range that was checked against published runs: $0. Treat the result as an estimate of the "
-    "model.",
-    "超出与已发表结果核对过的范围：$0。请当作模型的说法，而非必然的结果。"};
-inline constexpr Phrase kOutsideWorkers = {"$0 workers (checked up to $1)", "$0 个 worker（核对到 $1 个）"};
-inline constexpr Phrase kOutsideLink = {"nodes with $0 (checked from $1 to $2)",
-                                        "节点带宽 $0（核对范围 $1 至 $2）"};
-inline constexpr Phrase kOutsideFabric = {"an oversubscribed fabric", "有收敛的网络"};
-inline constexpr Phrase kOutsideAsynchronous = {
-    "asynchronous servers (checked against queueing theory, not against runs)",
-    "异步服务器（与排队论核对，未与实际运行核对）"};
-inline constexpr Phrase kOutsideSpare = {
-    "spare workers (checked against measurements of a few workers, not against runs)",
-    "备用 worker（与少数 worker 的测量核对，未与已发表的运行核对）"};
 
 inline constexpr Phrase kNoVerdict = {
     "Verdict: none; it needs two strategies that communicate and at least two workers.",

@@ -73,8 +73,19 @@ TEST(Workload, ErrorsNameTheLine) {
 
 TEST(Workload, BuiltInWorkloadsHaveTheSizesOfTheirModels) {
   const std::vector<std::pair<std::string, int64_t>> bytes = {
-      {"alexnet", 244'403'360},   {"gnmt", 775'063'808},     {"inception_v3", 108'645'056},
-      {"resnet101", 178'196'640}, {"resnet50", 102'228'128}, {"vgg16", 553'463'968}};
+      {"alexnet", 244'403'360},
+      {"gnmt", 775'063'808},
+      {"inception_v3", 108'645'056},
+      {"resnet101", 178'196'640},
+      {"resnet50", 102'228'128},
+      {"vgg16", 553'463'968},
+      // Computed: 4 bytes for each published parameter.
+      {"bert_base", 440'425'712},
+      {"gpt2", 497'759'232},
+      {"inception_bn", 45'140'896},
+      {"llama_8b", 32'121'044'992},
+      {"resnet152", 240'771'232},
+      {"vgg19_22k", 916'211'268}};
   EXPECT_EQ(WorkloadNames().size(), bytes.size());
   for (const auto& [name, expected] : bytes) {
     const absl::StatusOr<Workload> workload = LoadWorkload(name);

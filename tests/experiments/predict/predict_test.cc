@@ -24,13 +24,22 @@ TEST(PredictFlags, BadInputIsOneLineWithARemedy) {
   };
   says({.link = "25"}, "--link: '25' has no unit; write 1gbit");
   says({.workload = "resnet", .link = "1gbit"},
-       "there are: alexnet, gnmt, inception_v3, resnet101, resnet50, vgg16");
+       "there are: alexnet, bert_base, gnmt, gpt2, inception_bn, inception_v3, llama_8b, resnet101, "
+       "resnet152, "
+       "resnet50, vgg16, vgg19_22k");
   says({.workers = "4,12", .link = "1gbit", .intra = "10gbit", .gpus_per_node = 8},
        "12 workers do not fill nodes of 8 GPUs");
   says({.link = "1gbit", .gpus_per_node = 8}, "write --intra");
   says({}, "write --link 25gbit");
   says({.cluster = "dgx"}, "there are: dgx-h100, p3dn, 8x10gbe");
   says({.link = "1gbit", .latency = "5"}, "--latency: '5' is not a time");
+  says({.link = "1gbit", .device = "A100", .compute_speedup = 2}, "leave --compute_speedup out");
+  says({.link = "1gbit", .local_aggregation = true}, "write --gpus_per_node 8");
+  says({.link = "1gbit", .system = "byteps"}, "there are: byteps-tcp");
+  says({.calibrate = "run", .fit = "fraction,speed"}, "unknown constant 'speed'");
+  says({.calibrate = "run", .fit = "fraction,latency_us,node_loss"}, "more than two constants");
+  says({.fit = "fraction"}, "--fit needs --calibrate");
+  says({.link = "1gbit", .compute_varies = "normal:-1"}, "--compute_varies");
   says({.workers = "2,4", .link = "1gbit", .straggler = "2:2"}, "no worker 2");
 }
 
@@ -172,7 +181,7 @@ TEST(PredictReport, NamesAWinnerAndItsAdvantage) {
   EXPECT_GE(verdict->interval.high, verdict->factor);
   const std::string text = PredictText(report);
   EXPECT_TRUE(absl::StrContains(text, "Verdict: ring wins with 8 workers")) << text;
-  EXPECT_TRUE(absl::StrContains(text, "Outside the range")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "no constants of a calibrated system")) << text;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(line.size(), 120u) << line;
 }
 

@@ -1,0 +1,36 @@
+// The speed of GPUs in training, from published measurements, so that a workload's computing time on another
+// device follows from its operations. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/workloads/workload.h"
+
+namespace psring {
+
+// Measured FLOP/s over the peak for one family of models.
+struct MeasuredUtilisation {
+  const char* family;  // Workload::family
+  double share;
+  const char* source;
+};
+
+struct Device {
+  const char* name;  // "V100"; "V100-mixed" for another precision
+  const char* precision;
+  double peak_flops_per_s;  // data sheet, dense
+  std::vector<MeasuredUtilisation> measured;
+};
+const std::vector<Device>& Devices();
+
+// The workload as the device computes it: its operations at the measured share of the peak, the same share of
+// the step for each layer. NotFound lists the devices. InvalidArgument: the workload's operations or family
+// are not known, or the family was not measured on the device.
+absl::StatusOr<Workload> OnDevice(const Workload& workload, const std::string& device);
+
+// Whether its times come from a processor without a GPU, so that they do not describe training on one.
+bool RecordedOnCpu(const Workload& workload);
+
+}  // namespace psring

@@ -1,0 +1,190 @@
+#include "experiments/predict/calibrate_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "common/base/check.h"
+#include "common/io/csv.h"
+#include "experiments/plan/estimate.h"
+
+namespace psring {
+namespace {
+
+constexpr char kDefaultLinkMissing[] = "the run's rows have no link_mbps; write --link with the links' rate";
+
+double NumberOr(const std::string& text, double otherwise) {
+  double value = 0;
+  return absl::SimpleAtod(text, &value) ? value : otherwise;
+}
+
+// Buckets that are ready evenly over backward.
+Workload EvenWorkload(const RunStep& step, double compute_s) {
+  const double piece = std::max(0.25, step.bucket_mb) * (1 << 20);
+  const int count = std::max(1, static_cast<int>(std::ceil(step.bytes / piece)));
+  Workload workload{.name = "measured",
+                    .device = "measured",
+                    .batch = std::max(1, step.batch),
+                    .forward_ms = 1e3 * compute_s / 3,
+                    .backward_ms = 2e3 * compute_s / 3};
+  const auto values = static_cast<int64_t>(step.bytes / 4);
+  for (int i = 0; i < count; ++i) {
+    workload.tensors.push_back({.name = absl::StrCat("bucket", i),
+                                .bytes = 4 * (values * (i + 1) / count - values * i / count),
+                                .ready_ms = workload.backward_ms * (i + 1) / count});
+  }
+  return workload;
+}
+
+class Calibration {
+ public:
+  explicit Calibration(const CalibrateInputs& inputs) : inputs_(inputs) {}
+
+  absl::StatusOr<std::string> Text() {
+    std::string text = absl::StrFormat("%-19s%8s%12s%12s%9s\n", "strategy", "workers", "measured ms",
+                                       "predicted ms", "error");
+    std::string flags;
+    bool any = false;
+    for (const StrategyInfo& strategy : inputs_.strategies) {
+      PSRING_ASSIGN_OR_RETURN(const std::vector<FitRow> rows, RowsOf(strategy));
+      std::set<int> sizes;
+      for (const FitRow& row : rows) sizes.insert(row.size);
+      if (sizes.size() < 2) continue;
+      any = true;
+      std::vector<FitRow> kept;
+      for (const FitRow& row : rows) {
+        if (row.size != *sizes.rbegin()) kept.push_back(row);
+      }
+      const std::vector<std::string> names = NamesFor(strategy);
+      PSRING_ASSIGN_OR_RETURN(const Constants without, Fit(kept, names));
+      PSRING_ASSIGN_OR_RETURN(const Constants all, Fit(rows, names));
+      for (const FitRow& row : rows) {
+        PSRING_ASSIGN_OR_RETURN(const double predicted, row.predict(without));
+        absl::StrAppendFormat(&text, "%-19s%8d%12.2f%12.2f%+8.1f%%  %s\n", row.label, row.size,
+                              1e3 * row.measured, 1e3 * predicted, 100 * (predicted / row.measured - 1),
+                              row.size == *sizes.rbegin() ? "withheld" : "fitted");
+      }
+      absl::StrAppend(&flags, "- ", strategy.name, ": without the withheld rows ", ConstantsText(without),
+                      "; over all rows ", ConstantsText(all), ". To use them:", FlagsOf(all), "\n");
+    }
+    if (!any) {
+      return absl::InvalidArgumentError(
+          "no strategy was run with two numbers of workers above 1, so none can be withheld; run compare "
+          "with "
+          "--workers 2,4, for example");
+    }
+    return absl::StrCat(
+        "Predictions are simulated; steps are measured. The largest number of workers of each "
+        "strategy is withheld\nfrom the fit.\n\n",
+        text, "\n", flags);
+  }
+
+ private:
+  std::vector<std::string> NamesFor(const StrategyInfo& strategy) const {
+    if (!inputs_.fitted.empty()) return inputs_.fitted;
+    return strategy.uses_servers ? std::vector<std::string>{"fraction", "server_worker_ns"}
+                                 : std::vector<std::string>{"fraction", "latency_us"};
+  }
+
+  static std::string FlagsOf(const Constants& constants) {
+    std::string flags;
+    for (const auto& [name, value] : constants) {
+      if (name == "latency_us" || name == "barrier_us") {
+        absl::StrAppendFormat(&flags, " --%s %.3gus", name.substr(0, name.size() - 3), value);
+      } else if (name == "compute_cv") {
+        absl::StrAppendFormat(&flags, " --compute_varies normal:%.3g", value);
+      } else {
+        absl::StrAppendFormat(&flags, " --%s %.3g", name, value);
+      }
+    }
+    return flags;
+  }
+
+  // A step of `none` with as many workers, or else the row's own.
+  double ComputeOf(const RunStep& step) const {
+    for (const RunStep& other : inputs_.steps) {
+      if (other.strategy == "none" && other.workers == step.workers) return other.step_s;
+    }
+    return step.compute_s;
+  }
+
+  absl::StatusOr<std::vector<FitRow>> RowsOf(const StrategyInfo& strategy) const {
+    std::vector<FitRow> rows;
+    for (const RunStep& step : inputs_.steps) {
+      if (step.strategy != strategy.name || step.workers < 2) continue;
+      const double compute = ComputeOf(step);
+      if (!(compute > 0)) continue;
+      Workload workload = inputs_.workload
+                              ? Faster(*inputs_.workload, inputs_.workload->compute_ms() / (1e3 * compute))
+                              : EvenWorkload(step, compute);
+      Cluster cluster = inputs_.cluster;
+      if (cluster.link_bytes_per_s <= 0) cluster.link_bytes_per_s = step.link_bytes_per_s;
+      if (cluster.link_bytes_per_s <= 0) return absl::InvalidArgumentError(kDefaultLinkMissing);
+      PredictOptions options = inputs_.options;
+      options.buckets = {.first_mb = std::min(1.0, step.bucket_mb), .others_mb = step.bucket_mb};
+      if (step.servers > 0) options.place = PlaceOf(step.placement);
+      const PredictCase point = {.strategy = strategy, .workers = step.workers, .servers = step.servers};
+      const auto predict = [=](const Constants& constants) -> absl::StatusOr<double> {
+        Cluster network = cluster;
+        PredictOptions of_constants = options;
+        Apply(constants, network, of_constants);
+        Predictor predictor(workload, of_constants);
+        PSRING_ASSIGN_OR_RETURN(const Prediction prediction, predictor.Predict(point, network));
+        return prediction.step;
+      };
+      rows.push_back(
+          {.label = strategy.name, .size = step.workers, .measured = step.step_s, .predict = predict});
+    }
+    return rows;
+  }
+
+  const CalibrateInputs& inputs_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<RunStep>> ParseRunSteps(const std::string& csv) {
+  std::map<std::string, size_t> column;
+  std::vector<RunStep> steps;
+  for (const absl::string_view line : absl::StrSplit(csv, '\n', absl::SkipWhitespace())) {
+    const std::vector<std::string> fields = ParseCsvLine(line);
+    if (column.empty()) {
+      for (size_t i = 0; i < fields.size(); ++i) column[fields[i]] = i;
+      for (const char* needed : {"strategy", "workers", "step_ms"}) {
+        if (!column.contains(needed))
+          return absl::InvalidArgumentError(absl::StrCat("it has no column ", needed));
+      }
+      continue;
+    }
+    const auto text = [&](const char* name) {
+      const auto at = column.find(name);
+      return at == column.end() || at->second >= fields.size() ? std::string() : fields[at->second];
+    };
+    if (text("basis") == "simulated") continue;
+    RunStep step{.strategy = text("strategy"),
+                 .placement = text("placement").empty() ? "rank0" : text("placement"),
+                 .workers = static_cast<int>(NumberOr(text("workers"), 0)),
+                 .servers = static_cast<int>(NumberOr(text("servers"), 0)),
+                 .step_s = 1e-3 * NumberOr(text("step_ms"), 0),
+                 .compute_s = 1e-3 * NumberOr(text("compute_ms"), 0),
+                 .bytes = 4 * NumberOr(text("parameters"), 0),
+                 .bucket_mb = NumberOr(text("bucket_mb"), 25),
+                 .link_bytes_per_s = 1e6 / 8 * NumberOr(text("link_mbps"), 0),
+                 .batch = static_cast<int>(NumberOr(text("batch_per_worker"), 1))};
+    if (step.workers >= 1 && step.step_s > 0) steps.push_back(std::move(step));
+  }
+  if (steps.empty()) return absl::InvalidArgumentError("it has no row with a measured step_ms");
+  return steps;
+}
+
+absl::StatusOr<std::string> CalibrationText(const CalibrateInputs& inputs) {
+  return Calibration(inputs).Text();
+}
+
+}  // namespace psring

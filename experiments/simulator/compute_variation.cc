@@ -1,0 +1,114 @@
+#include "experiments/simulator/compute_variation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/check.h"
+#include "common/io/files.h"
+
+namespace psring {
+namespace {
+
+constexpr double kLeastDraw = 0.01;  // a normal draw below it is taken as this
+constexpr double kMostCv = 2;
+
+double NormalBelow(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
+double NormalDensity(double z) { return std::exp(-z * z / 2) / std::sqrt(2 * M_PI); }
+
+absl::StatusOr<ComputeVariation> OfKind(ComputeVariation::Kind kind, const std::string& text) {
+  double cv = 0;
+  if (!absl::SimpleAtod(text, &cv) || !(cv > 0 && cv <= kMostCv)) {
+    return absl::InvalidArgumentError(absl::StrCat("the coefficient of variation '", text,
+                                                   "' must be above 0 and at most ", kMostCv,
+                                                   "; write normal:0.05"));
+  }
+  return ComputeVariation{.kind = kind, .cv = cv};
+}
+
+}  // namespace
+
+absl::StatusOr<ComputeVariation> VariationOfSamples(std::vector<double> times) {
+  if (times.size() < 2) return absl::InvalidArgumentError("at least 2 measured times are needed");
+  const double mean = std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
+  for (double& time : times) {
+    if (!(time > 0 && std::isfinite(time))) {
+      return absl::InvalidArgumentError(absl::StrCat("the measured time ", time, " is not above 0"));
+    }
+    time /= mean;
+  }
+  std::sort(times.begin(), times.end());
+  return ComputeVariation{.kind = ComputeVariation::Kind::kSamples, .samples = std::move(times)};
+}
+
+absl::StatusOr<ComputeVariation> ParseComputeVariation(const std::string& text) {
+  if (text == "none") return ComputeVariation();
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
+  if (parts.first == "normal") return OfKind(ComputeVariation::Kind::kNormal, parts.second);
+  if (parts.first == "lognormal") return OfKind(ComputeVariation::Kind::kLogNormal, parts.second);
+  if (text.find('/') == std::string::npos && text.find('.') == std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", text, "' is none of none, normal:CV, lognormal:CV and a file of measured times (./times.txt)"));
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::string lines, ReadFile(text));
+  std::vector<double> times;
+  for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipWhitespace())) {
+    if (line.front() == '#') continue;
+    if (!absl::SimpleAtod(line, &times.emplace_back())) {
+      return absl::InvalidArgumentError(absl::StrCat(text, ": '", line, "' is not a time"));
+    }
+  }
+  absl::StatusOr<ComputeVariation> variation = VariationOfSamples(std::move(times));
+  if (!variation.ok())
+    return absl::InvalidArgumentError(absl::StrCat(text, ": ", variation.status().message()));
+  return variation;
+}
+
+double Draw(const ComputeVariation& variation, double normal, double uniform) {
+  switch (variation.kind) {
+    case ComputeVariation::Kind::kNone:
+      return 1;
+    case ComputeVariation::Kind::kNormal:
+      return std::max(kLeastDraw, 1 + variation.cv * normal);
+    case ComputeVariation::Kind::kLogNormal: {
+      const double variance = std::log1p(variation.cv * variation.cv);
+      return std::exp(std::sqrt(variance) * normal - variance / 2);
+    }
+    case ComputeVariation::Kind::kSamples: {
+      const auto count = static_cast<double>(variation.samples.size());
+      return variation.samples[static_cast<size_t>(std::min(uniform * count, count - 1))];
+    }
+  }
+  return 1;
+}
+
+double ExpectedMaximum(const ComputeVariation& variation, int count) {
+  if (!variation.any() || count <= 1) return 1;
+  if (variation.kind == ComputeVariation::Kind::kSamples) {
+    // The largest of `count` draws is at most sample i (of m, ascending) with probability (i / m)^count.
+    const auto m = static_cast<double>(variation.samples.size());
+    double sum = 0;
+    for (size_t i = 0; i < variation.samples.size(); ++i) {
+      sum += variation.samples[i] *
+             (std::pow(static_cast<double>(i + 1) / m, count) - std::pow(static_cast<double>(i) / m, count));
+    }
+    return sum;
+  }
+  // Simpson's rule over the normal variate: its density times N F^(N-1).
+  constexpr double kFrom = -9, kTo = 12;
+  constexpr int kSteps = 8400;
+  const double width = (kTo - kFrom) / kSteps;
+  double sum = 0;
+  for (int i = 0; i <= kSteps; ++i) {
+    const double z = kFrom + width * i;
+    const double weight = i == 0 || i == kSteps ? 1 : i % 2 == 1 ? 4 : 2;
+    sum += weight * Draw(variation, z, 0.5) * count * NormalDensity(z) * std::pow(NormalBelow(z), count - 1);
+  }
+  return std::max(1.0, sum * width / 3);
+}
+
+}  // namespace psring

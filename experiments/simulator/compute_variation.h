@@ -1,0 +1,38 @@
+// How much a step's computing time varies between machines and steps, and what synchrony costs because of it:
+// a synchronous step waits for the slowest of N machines, whose expected time is the maximum of N draws, not
+// their mean. Without waiting, a worker's steps cost the mean. Pure.
+//
+// Sources: order statistics (David & Nagaraja 2003, 2.1: E max = integral of x d F(x)^N); its effect on
+// synchronous SGD: Chen et al. 2016, "Revisiting Distributed Synchronous SGD".
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace psring {
+
+struct ComputeVariation {
+  enum class Kind { kNone, kNormal, kLogNormal, kSamples };
+  Kind kind = Kind::kNone;
+  double cv = 0;                // coefficient of variation, for normal and log-normal
+  std::vector<double> samples;  // ascending, mean 1
+
+  bool any() const { return kind != Kind::kNone; }
+  bool operator==(const ComputeVariation&) const = default;
+};
+
+// "none", "normal:CV", "lognormal:CV", or the path of a file with one measured time per line (any unit).
+// InvalidArgument says what is wrong.
+absl::StatusOr<ComputeVariation> ParseComputeVariation(const std::string& text);
+// From measured times. InvalidArgument: fewer than 2, or one that is not above 0.
+absl::StatusOr<ComputeVariation> VariationOfSamples(std::vector<double> times);
+
+// The expected maximum of `count` independent draws, in multiples of the mean; at least 1.
+double ExpectedMaximum(const ComputeVariation& variation, int count);
+
+// One draw, in multiples of the mean. `normal`: of the standard normal distribution; `uniform`: in (0, 1).
+double Draw(const ComputeVariation& variation, double normal, double uniform);
+
+}  // namespace psring

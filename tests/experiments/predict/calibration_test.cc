@@ -1,0 +1,226 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/workloads/devices.h"
+#include "experiments/predict/calibrate_run.h"
+#include "experiments/predict/nearest.h"
+#include "experiments/predict/published_check.h"
+#include "experiments/predict/report.h"
+
+namespace psring {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const StrategyInfo kRing{.name = "ring", .uses_group = true, .algorithm = "ring", .synchronous = true};
+const StrategyInfo kSync{.name = "ps-sync", .uses_servers = true, .algorithm = "sync", .synchronous = true};
+
+TEST(Fit, FindsTheConstantsOfItsOwnPredictions) {
+  std::vector<FitRow> rows;
+  const Constants truth = {{"fraction", 0.5}, {"latency_us", 40}};
+  for (const int workers : {2, 4, 8, 16, 32, 64}) {
+    const auto predict = [workers](const Constants& constants) -> absl::StatusOr<double> {
+      return 1 / constants.at("fraction") + 1e-3 * workers * constants.at("latency_us");
+    };
+    rows.push_back({.size = workers, .measured = predict(truth).value(), .predict = predict});
+  }
+  const Constants fitted = Fit(rows, {"fraction", "latency_us"}).value();
+  EXPECT_NEAR(fitted.at("fraction"), 0.5, 0.03);
+  EXPECT_NEAR(fitted.at("latency_us"), 40, 3);
+}
+
+TEST(Fit, AConstantThatNoRowDeterminesStaysAtItsStart) {
+  const auto predict = [](const Constants& constants) -> absl::StatusOr<double> {
+    return 1 / constants.at("fraction");
+  };
+  const std::vector<FitRow> rows = {{.size = 2, .measured = 2, .predict = predict}};
+  const Constants fitted = Fit(rows, {"fraction", "latency_us"}).value();
+  EXPECT_NEAR(fitted.at("fraction"), 0.5, 0.02);
+  EXPECT_DOUBLE_EQ(fitted.at("latency_us"), ConstantInfoOf("latency_us").start);
+}
+
+TEST(PublishedSystems, EachHasAtMostTwoConstantsAndIsNamedOnce) {
+  std::set<std::string> names;
+  for (const PublishedSystem& system : PublishedSystems()) {
+    EXPECT_TRUE(names.insert(system.name).second) << system.name;
+    EXPECT_LE(system.fitted.size(), 2u) << system.name;
+    ASSERT_EQ(system.constants.size(), system.fitted.size()) << system.name;
+    for (const std::string& name : system.fitted) EXPECT_TRUE(system.constants.contains(name)) << name;
+    for (const PublishedModel& model : system.models) EXPECT_GE(model.rows.size(), 2u) << system.name;
+  }
+  EXPECT_THAT(std::string(FindSystem("byteps").status().message()), HasSubstr("there are: byteps-tcp"));
+}
+
+// Fits all systems: a few seconds.
+TEST(PublishedSystems, WithheldRunsArePredictedWithinTheStatedErrors) {
+  std::vector<CheckedSystem> checked;
+  std::vector<double> errors;
+  for (const PublishedSystem& system : PublishedSystems()) {
+    const absl::StatusOr<CheckedSystem> it = CheckSystem(system);
+    ASSERT_TRUE(it.ok()) << it.status();
+    checked.push_back(*it);
+    for (const CheckedRow& row : it->rows) {
+      if (row.withheld) errors.push_back(std::abs(row.error()));
+    }
+    // The registry holds what the fit finds.
+    for (const auto& [name, value] : it->all) {
+      EXPECT_NEAR(system.constants.at(name) / value, 1, 0.03) << system.name << " " << name << " " << value;
+    }
+  }
+  std::sort(errors.begin(), errors.end());
+  EXPECT_LE(errors[errors.size() / 2], 0.10);
+  EXPECT_LE(errors.back(), 0.30);
+  EXPECT_LE(FactorOf(checked, 0.9), kCalibratedFactor);
+  EXPECT_LE(kCalibratedFactor * kCalibratedFactor, 1.5);
+  const std::string text = PublishedText(checked);
+  for (const PublishedSystem& system : PublishedSystems()) EXPECT_THAT(text, HasSubstr(system.name));
+}
+
+Situation LikeBytePs() {
+  const PublishedSystem& system = *FindSystem("byteps-tcp").value();
+  return {.gpu = "V100, PyTorch, float32",
+          .point = {.strategy = kSync, .workers = 64, .servers = 8},
+          .options = system.options,
+          .cluster = system.cluster};
+}
+
+TEST(NearestSystem, IsTheSystemItselfInItsOwnSituation) {
+  EXPECT_STREQ(NearestSystem(LikeBytePs()).name, "byteps-tcp");
+  EXPECT_TRUE(SameEnvironment(LikeBytePs(), NearestSystem(LikeBytePs())));
+  EXPECT_THAT(Differences(LikeBytePs(), NearestSystem(LikeBytePs()), Language::kEnglish), IsEmpty());
+  Situation rdma = LikeBytePs();
+  rdma.point = {.strategy = kRing, .workers = 32};
+  rdma.rdma = true;
+  rdma.cluster.link_bytes_per_s = 12.5e9;
+  EXPECT_STREQ(NearestSystem(rdma).network, "RDMA");
+}
+
+TEST(NearestSystem, NamesEveryDifference) {
+  Situation other = LikeBytePs();
+  other.gpu = "H100";
+  other.point.workers = 512;
+  other.point.servers = 1;
+  other.cluster.link_bytes_per_s = 50e9;
+  other.options.local_aggregation = false;
+  const PublishedSystem& system = *FindSystem("byteps-tcp").value();
+  const std::string all = absl::StrJoin(Differences(other, system, Language::kEnglish), "; ");
+  for (const char* part :
+       {"H100 (calibrated on V100)", "calibrated at 20 Gbit/s", "64 machines (calibrated up to 8)",
+        "no --local_aggregation", "1 servers for 64 machines"}) {
+    EXPECT_THAT(all, HasSubstr(part));
+  }
+  EXPECT_FALSE(SameEnvironment(other, system));
+}
+
+PredictedRow Row(const StrategyInfo& strategy, double samples_per_s, const Situation& situation) {
+  PredictedRow row{.point = situation.point, .single_samples_per_s = 1, .situation = situation};
+  row.point.strategy = strategy;
+  row.nearest = FindSystem("byteps-tcp").value();
+  for (size_t i = 0; i < std::size(kNetworkGuesses); ++i) {
+    row.guesses.push_back({.step = 1, .samples_per_s = samples_per_s * (i == 1 ? 0.5 : 1)});
+  }
+  return row;
+}
+
+TEST(CalibratedRange, IsTheFactorInsideAndWiderOutside) {
+  const PredictedRow inside = Row(kSync, 100, LikeBytePs());
+  EXPECT_FALSE(inside.extrapolated());
+  EXPECT_DOUBLE_EQ(inside.samples_per_s().low, 100 / kCalibratedFactor);
+  EXPECT_DOUBLE_EQ(inside.samples_per_s().high, 100 * kCalibratedFactor);
+  Situation far = LikeBytePs();
+  far.gpu = "H100";
+  EXPECT_TRUE(Row(kSync, 100, far).extrapolated());
+  EXPECT_DOUBLE_EQ(Row(kSync, 100, far).samples_per_s().low, 50);
+}
+
+TEST(CalibratedRange, ExtrapolatedWinnersNeedRangesThatDoNotOverlap) {
+  Predictor predictor(LoadWorkload("resnet50").value(), {});
+  Situation far = LikeBytePs();
+  far.gpu = "H100";
+  PredictReport report{.predictor = &predictor};
+  report.rows = {Row(kRing, 150, far), Row(kSync, 100, far)};
+  EXPECT_TRUE(VerdictOf(report)->extrapolated);
+  EXPECT_FALSE(VerdictOf(report)->shown);  // 75 to 100 is in both ranges
+  report.rows.front() = Row(kRing, 300, far);
+  EXPECT_TRUE(VerdictOf(report)->shown);
+  report.rows = {Row(kRing, 150, LikeBytePs()), Row(kSync, 100, LikeBytePs())};
+  EXPECT_FALSE(VerdictOf(report)->extrapolated);
+  EXPECT_TRUE(VerdictOf(report)->shown);
+}
+
+constexpr char kHead[] =
+    "strategy,workers,servers,placement,batch_per_worker,bucket_mb,parameters,step_ms,compute_ms,link_mbps,"
+    "basis\n";
+
+// Steps of a run as the model itself predicts them with `truth`.
+std::string RunOf(const Constants& truth, const std::vector<int>& workers) {
+  std::string csv = kHead;
+  for (const int n : workers) {
+    Workload workload{.device = "x", .batch = 32, .forward_ms = 20, .backward_ms = 40};
+    for (int i = 0; i < 10; ++i)
+      workload.tensors.push_back({.name = "b", .bytes = 4'000'000, .ready_ms = 4.0 * (i + 1)});
+    Cluster cluster{.link_bytes_per_s = 1e9 / 8};
+    PredictOptions options{.buckets = {.first_mb = 1, .others_mb = 4}};
+    Apply(truth, cluster, options);
+    const double step =
+        Predictor(workload, options).Predict({.strategy = kRing, .workers = n}, cluster)->step;
+    absl::StrAppendFormat(&csv, "none,%d,0,,32,4,10000000,60,60,1000,measured\n", n);
+    absl::StrAppendFormat(&csv, "ring,%d,0,,32,4,10000000,%.6f,60,1000,measured\n", n, 1e3 * step);
+  }
+  return csv;
+}
+
+TEST(CalibrateRun, FindsTheConstantsOfTheRunAndPredictsItsLargest) {
+  const absl::StatusOr<std::vector<RunStep>> steps =
+      ParseRunSteps(RunOf({{"fraction", 0.6}, {"latency_us", 200}}, {2, 4, 8}));
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  const absl::StatusOr<std::string> text = CalibrationText({.steps = *steps, .strategies = {kRing}});
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, HasSubstr("withheld"));
+  EXPECT_THAT(*text, HasSubstr("--fraction 0.6"));
+}
+
+TEST(CalibrateRun, BadInputSaysWhatIsMissing) {
+  EXPECT_THAT(std::string(ParseRunSteps("a,b\n1,2\n").status().message()), HasSubstr("no column strategy"));
+  EXPECT_THAT(std::string(ParseRunSteps(kHead).status().message()), HasSubstr("no row"));
+  const auto one = ParseRunSteps(RunOf({{"fraction", 0.6}}, {2})).value();
+  EXPECT_THAT(std::string(CalibrationText({.steps = one, .strategies = {kRing}}).status().message()),
+              HasSubstr("--workers 2,4"));
+}
+
+TEST(Devices, ComputeAWorkloadAtTheMeasuredSpeed) {
+  const Workload resnet = LoadWorkload("resnet50").value();
+  const Workload v100 = OnDevice(resnet, "V100").value();
+  EXPECT_NEAR(1e3 * v100.batch / v100.compute_ms(), 367.3, 4);  // the measured images/s
+  EXPECT_NEAR(v100.forward_ms / v100.backward_ms, resnet.forward_ms / resnet.backward_ms, 1e-9);
+  EXPECT_NEAR(1e3 * 32 / OnDevice(LoadWorkload("bert_base").value(), "V100")->compute_ms(), 119.6, 1.5);
+  EXPECT_THAT(std::string(OnDevice(resnet, "V200").status().message()), HasSubstr("there are: V100"));
+  EXPECT_THAT(std::string(OnDevice(resnet, "H100").status().message()), HasSubstr("use --compute_speedup"));
+  EXPECT_THAT(std::string(OnDevice(LoadWorkload("gnmt").value(), "V100").status().message()),
+              HasSubstr("flops_per_sample"));
+}
+
+TEST(Workloads, ThoseOfArchitecturesHaveTheirPublishedParameters) {
+  for (const auto& [name, parameters] : {std::pair("bert_base", 110.1e6),
+                                         {"gpt2", 124.4e6},
+                                         {"llama_8b", 8.03e9},
+                                         {"inception_bn", 11.3e6},
+                                         {"resnet152", 60.2e6},
+                                         {"vgg19_22k", 229e6}}) {
+    const absl::StatusOr<Workload> workload = LoadWorkload(name);
+    ASSERT_TRUE(workload.ok()) << workload.status();
+    EXPECT_NEAR(static_cast<double>(workload->bytes()) / 4 / parameters, 1, 0.002) << name;
+    EXPECT_FALSE(RecordedOnCpu(*workload));
+  }
+  EXPECT_TRUE(RecordedOnCpu({.device = "CPU"}));
+}
+
+}  // namespace
+}  // namespace psring

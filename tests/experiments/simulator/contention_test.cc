@@ -1,0 +1,224 @@
+#include "experiments/simulator/contention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "absl/strings/match.h"
+#include "common/workloads/changes.h"
+#include "experiments/simulator/compute_variation.h"
+#include "experiments/simulator/local_aggregation.h"
+#include "experiments/simulator/prediction.h"
+
+namespace psring {
+namespace {
+
+const StrategyInfo kRing{.name = "ring", .uses_group = true, .algorithm = "ring", .synchronous = true};
+const StrategyInfo kSync{.name = "ps-sync", .uses_servers = true, .algorithm = "sync", .synchronous = true};
+const StrategyInfo kAsync{.name = "ps-async", .uses_servers = true, .algorithm = "async"};
+
+ComputeVariation Varies(const std::string& text) { return ParseComputeVariation(text).value(); }
+
+// 80 MB, ready in the middle and at the end of a backward pass of half the step.
+Workload Block() {
+  return {.name = "block",
+          .device = "none",
+          .batch = 10,
+          .forward_ms = 50,
+          .backward_ms = 50,
+          .tensors = {{"late", 40'000'000, 25}, {"early", 40'000'000, 50}}};
+}
+
+Cluster Network() {
+  return {.link_bytes_per_s = 1e9,
+          .fraction = 1,
+          .latency_s = 0,
+          .add_s_per_byte = 0,
+          .server_add_s_per_byte = 0,
+          .server_update_s_per_byte = 0};
+}
+
+PredictOptions Dedicated() {
+  return {.buckets = {.first_mb = 0, .others_mb = 0}, .place = ServerPlace::kDedicated};
+}
+
+double Step(const PredictOptions& options, const PredictCase& point, const Cluster& cluster) {
+  Predictor predictor(Block(), options);
+  const absl::StatusOr<Prediction> prediction = predictor.Predict(point, cluster);
+  EXPECT_TRUE(prediction.ok()) << prediction.status();
+  return prediction.ok() ? prediction->step : NAN;
+}
+
+TEST(ComputeVariation, ExpectedMaximaOfNormalDrawsAreThoseOfTheTables) {
+  // Teichroew 1956: the largest of 2, 10 and 20 standard normal draws.
+  const ComputeVariation normal = Varies("normal:0.1");
+  EXPECT_NEAR(ExpectedMaximum(normal, 2), 1 + 0.1 * 0.56419, 1e-5);
+  EXPECT_NEAR(ExpectedMaximum(normal, 10), 1 + 0.1 * 1.53875, 1e-5);
+  EXPECT_NEAR(ExpectedMaximum(normal, 20), 1 + 0.1 * 1.86748, 1e-5);
+  EXPECT_EQ(ExpectedMaximum(normal, 1), 1);
+}
+
+TEST(ComputeVariation, ExpectedMaximaAgreeWithDraws) {
+  const ComputeVariation measured = VariationOfSamples({9, 10, 10, 11, 15}).value();
+  std::mt19937_64 random(1);
+  std::normal_distribution<double> normal;
+  std::uniform_real_distribution<double> uniform(0, 1);
+  for (const ComputeVariation& variation : {Varies("normal:0.2"), Varies("lognormal:0.5"), measured}) {
+    for (const int count : {2, 8, 64}) {
+      double sum = 0;
+      constexpr int kDraws = 20'000;
+      for (int i = 0; i < kDraws; ++i) {
+        double most = 0;
+        for (int j = 0; j < count; ++j)
+          most = std::max(most, Draw(variation, normal(random), uniform(random)));
+        sum += most / kDraws;
+      }
+      EXPECT_NEAR(ExpectedMaximum(variation, count), sum, 0.02 * sum) << count;
+    }
+  }
+}
+
+TEST(ComputeVariation, BadInputSaysWhatToWrite) {
+  for (const auto& [text, what] : {std::pair("normal:0", "must be above 0"),
+                                   {"normal", "write normal:0.05"},
+                                   {"gamma:1", "is none of none, normal:CV"},
+                                   {"./no_such_file", "no_such_file"}}) {
+    const absl::Status status = ParseComputeVariation(text).status();
+    EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
+  }
+  EXPECT_FALSE(VariationOfSamples({1}).ok());
+  EXPECT_FALSE(VariationOfSamples({1, 0}).ok());
+}
+
+TEST(ComputeVariation, SynchronyWaitsForTheSlowestAndAsynchronyDoesNot) {
+  PredictOptions options = Dedicated();
+  Cluster fast = Network();
+  fast.link_bytes_per_s = 1e15;
+  options.variation = Varies("normal:0.2");
+  const double slowest = ExpectedMaximum(options.variation, 8);
+  EXPECT_NEAR(Step(options, {.strategy = kRing, .workers = 8}, fast), 0.1 * slowest, 1e-4);
+  EXPECT_NEAR(Step(options, {kSync, 8, 1}, fast), 0.1 * slowest, 1e-4);
+  EXPECT_NEAR(Step(options, {kAsync, 8, 1}, fast), 0.1, 3e-3);
+  Predictor predictor(Block(), options);
+  const Prediction sync = predictor.Predict({kSync, 8, 1}, fast).value();
+  EXPECT_NEAR(sync.compute, 0.1, 1e-9);
+  EXPECT_NEAR(sync.wait, 0.1 * (slowest - 1), 1e-6);
+  EXPECT_NEAR(sync.slowest, slowest, 1e-12);
+}
+
+TEST(Contention, ManySendersIntoOnePortLoseGoodput) {
+  Cluster network = Network();
+  const PredictCase four{kSync, 4, 1};
+  const double push_and_pull = Step(Dedicated(), four, network) - 0.1;
+  network.sender_loss = 0.5;
+  // Four workers push into the server's port, which keeps 1/2.5 of its rate; replies come from one sender.
+  PredictOptions serial = Dedicated();
+  serial.pipelined = false;
+  EXPECT_NEAR(Step(serial, four, network) - 0.1, 0.32 * 2.5 - 0.025 + 0.32, 1e-6);
+  EXPECT_GT(Step(Dedicated(), four, network) - 0.1, push_and_pull);
+  // One worker and one server have one sender each.
+  EXPECT_DOUBLE_EQ(Step(Dedicated(), {kSync, 1, 1}, network), Step(Dedicated(), {kSync, 1, 1}, Network()));
+  // A ring has one sender per port.
+  EXPECT_DOUBLE_EQ(Step(Dedicated(), {.strategy = kRing, .workers = 4}, network),
+                   Step(Dedicated(), {.strategy = kRing, .workers = 4}, Network()));
+}
+
+TEST(Contention, ManyNodesLoseGoodput) {
+  EXPECT_EQ(ShareWithNodes(0.5, 2), 1);
+  EXPECT_DOUBLE_EQ(ShareWithNodes(0.5, 8), 1 / 2.0);
+  Cluster lossy = Network(), slow = Network();
+  lossy.node_loss = 0.5;
+  slow.fraction = 0.5;
+  EXPECT_DOUBLE_EQ(Step(Dedicated(), {.strategy = kRing, .workers = 8}, lossy),
+                   Step(Dedicated(), {.strategy = kRing, .workers = 8}, slow));
+}
+
+TEST(Contention, ABarrierEndsSynchronousSteps) {
+  Cluster network = Network();
+  network.barrier_s = 0.01;
+  for (const StrategyInfo& strategy : {kRing, kSync}) {
+    const PredictCase point{strategy, 8, strategy.uses_servers ? 1 : 0};
+    EXPECT_NEAR(Step(Dedicated(), point, network), Step(Dedicated(), point, Network()) + 0.03, 1e-9);
+  }
+  EXPECT_DOUBLE_EQ(Step(Dedicated(), {kAsync, 8, 1}, network), Step(Dedicated(), {kAsync, 8, 1}, Network()));
+}
+
+TEST(Contention, AConnectionIsCapped) {
+  Cluster network = Network();
+  network.connection_bytes_per_s = 0.25e9;
+  // A worker's connections to 1 and 4 servers carry 1/4 and all of a link.
+  EXPECT_NEAR(Step(Dedicated(), {kSync, 1, 1}, network), 0.075 + 0.16 + 0.16 + 0.16, 1e-6);
+  EXPECT_DOUBLE_EQ(Step(Dedicated(), {kSync, 1, 4}, network), Step(Dedicated(), {kSync, 1, 4}, Network()));
+  Cluster slow = Network();
+  slow.link_bytes_per_s = 0.25e9;
+  EXPECT_DOUBLE_EQ(Step(Dedicated(), {.strategy = kRing, .workers = 4}, network),
+                   Step(Dedicated(), {.strategy = kRing, .workers = 4}, slow));
+}
+
+TEST(Contention, AServersCostPerWorkerAndByteGrowsWithWorkers) {
+  Cluster network = Network();
+  network.link_bytes_per_s = 1e15;
+  network.server_worker_s_per_byte = 1e-9;
+  PredictOptions serial = Dedicated();
+  serial.pipelined = false;
+  // 80 MB per worker each way; the push starts 25 ms before the end of backward.
+  EXPECT_NEAR(Step(serial, {kSync, 2, 1}, network), 0.1 + 0.16 - 0.025 + 0.055 + 0.16 - 0.055, 2e-2);
+  const double two = Step(serial, {kSync, 2, 1}, network), eight = Step(serial, {kSync, 8, 1}, network);
+  EXPECT_NEAR(eight - two, 6 * 0.16, 1e-6);
+  EXPECT_NEAR(Step(serial, {kSync, 8, 8}, network), Step(serial, {kSync, 1, 1}, network), 1e-6);
+}
+
+TEST(LocalAggregation, AMachineIsOneWorkerOnTheNetwork) {
+  Cluster eight = Network();
+  eight.gpus_per_node = 8;
+  eight.intra_bytes_per_s = 1e15;
+  eight.intra_latency_s = 0;
+  PredictOptions together = Dedicated();
+  together.local_aggregation = true;
+  EXPECT_NEAR(Step(together, {kSync, 32, 2}, eight), Step(Dedicated(), {kSync, 4, 2}, Network()), 1e-6);
+  EXPECT_GT(Step(Dedicated(), {kSync, 32, 2}, eight), 2 * Step(together, {kSync, 32, 2}, eight));
+  Predictor predictor(Block(), together);
+  const Prediction whole = predictor.Predict({kSync, 32, 2}, eight).value();
+  EXPECT_NEAR(whole.samples_per_s, 32 * 10 / whole.step, 1e-6 * whole.samples_per_s);
+  EXPECT_NEAR(whole.server_bytes, 4 * 2 * 80e6, 1);
+}
+
+TEST(LocalAggregation, AddingWithinTheMachineTakesTime) {
+  Cluster eight = Network();
+  eight.gpus_per_node = 8;
+  eight.intra_bytes_per_s = 10e9;
+  eight.intra_latency_s = 0;
+  PredictOptions together = Dedicated();
+  together.local_aggregation = true;
+  // The last bucket: 7/8 of 40 MB at 10 GB/s before its push and after its pull.
+  const double inside = 2 * 7.0 / 8 * 40e6 / 10e9;
+  EXPECT_NEAR(Step(together, {kSync, 8, 1}, eight), Step(Dedicated(), {kSync, 1, 1}, Network()) + inside,
+              1e-6);
+}
+
+TEST(LocalAggregation, AMachineIsAsSlowAsItsSlowestWorker) {
+  const Delays machines = DelaysOfMachines({.slowness = {1, 3, 1, 1}}, 2).value();
+  EXPECT_EQ(machines.slowness, (std::vector<double>{3, 1}));
+  const TimeDistribution exponential{.kind = TimeDistribution::Kind::kExponential, .scale_ms = 10};
+  EXPECT_FALSE(DelaysOfMachines({.jitter = exponential}, 2).ok());
+}
+
+TEST(WorkloadChanges, PiecesKeepBytesAndTimes) {
+  const Workload cut = InPieces(Block(), 30'000'000);
+  ASSERT_EQ(cut.tensors.size(), 4u);
+  EXPECT_EQ(cut.bytes(), Block().bytes());
+  EXPECT_EQ(cut.tensors[1].bytes, 20'000'000);
+  EXPECT_EQ(cut.tensors[1].ready_ms, 25);
+  EXPECT_EQ(InPieces(Block(), 40'000'000).tensors.size(), 2u);
+}
+
+TEST(WorkloadChanges, NothingOverlapsAfterBackward) {
+  Predictor predictor(AfterBackward(Block()), Dedicated());
+  EXPECT_NEAR(predictor.Predict({.strategy = kRing, .workers = 2}, Network())->step, 0.1 + 0.08, 1e-6);
+  Predictor exchange(WithoutComputing(Block()), Dedicated());
+  EXPECT_NEAR(exchange.Predict({.strategy = kRing, .workers = 2}, Network())->step, 0.08, 1e-6);
+}
+
+}  // namespace
+}  // namespace psring
