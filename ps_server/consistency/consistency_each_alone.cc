@@ -108,7 +108,7 @@ class EachAlone : public Consistency {
     std::vector<int> released;
     const int64_t slowest = Slowest();
     for (size_t i = 0; i < waits_.size(); ++i) {
-      if (!waits_[i] || (bounded() && next_step_[i] > slowest + staleness_ + 1)) continue;
+      if (!waits_[i] || (bounded() && next_step_[i] > slowest + staleness_)) continue;
       waits_[i] = false;
       released.push_back(static_cast<int>(i));
     }

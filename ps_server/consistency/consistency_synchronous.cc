@@ -55,7 +55,7 @@ class Synchronous : public Consistency, public SummedPushes {
     waiting_ = 0;
   }
 
-  int64_t JoinsAt(int worker) const override { return version_ + worker * 0; }
+  int64_t JoinsAt(int worker) const override { return version_ + (pushed_[worker] ? 1 : 0); }
 
   Decision OnJoin(int worker, int64_t step) override {
     if (absl::Status status = CheckWorker(worker, left_.size()); !status.ok()) return Refuse(status);

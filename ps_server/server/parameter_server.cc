@@ -237,7 +237,7 @@ void ParameterServer::Deliver(int worker, Reply reply) {
     MutexLock lock(stream.mutex);
     const auto* const answer = std::get_if<message::Answer>(&reply.message);
     const int64_t buckets = static_cast<int64_t>(job_.buckets.size());
-    if (answer != nullptr && job_.serial && worker < 0 && answer->step >= stream.pushes_complete / buckets) {
+    if (answer != nullptr && job_.serial && answer->step >= stream.pushes_complete / buckets) {
       stream.held.push_back(std::move(reply));
       return;
     }

@@ -156,7 +156,7 @@ void ParameterServer::Watch() {
       if (stopping_) return;
       poked_ = false;
       if (!failure_.ok()) continue;
-      if (!was_finished_ && started_) lost = members_.Overdue(MonotonicNanos());
+      if (!was_finished_) lost = members_.Overdue(MonotonicNanos());
     }
     for (const auto& [worker, why] : lost) Lose(worker, why, *lane);
     const absl::Duration silence = absl::Nanoseconds(MonotonicNanos() - last_arrival_ns_);
