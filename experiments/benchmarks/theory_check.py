@@ -24,17 +24,17 @@ MEGABYTES = 3
 MOST_FOREIGN_PCT = 25
 MOST_TRIES = 3
 
-Case = collections.namedtuple("Case", "schedule placement buckets workers servers")  # workers, servers: lists of compare
+Case = collections.namedtuple("Case", "schedule placement buckets workers servers")  # workers, servers: lists of compare; "": default
 CASES = [
     Case("pipelined", "rank0", 1, "2,4", "1"),
     Case("pipelined", "rank0", 2, "2,4", "1"),
     Case("pipelined", "rank0", 5, "2,4", "1"),
     Case("pipelined", "dedicated", 5, "4", "1,2"),
-    Case("pipelined", "colocated", 2, "4", "2,4"),
+    Case("pipelined", "colocated", 2, "4", ""),
     Case("serial", "rank0", 5, "2,4", "1"),
     Case("serial", "dedicated", 1, "4", "1"),
     Case("serial", "dedicated", 5, "4", "1,2"),
-    Case("serial", "colocated", 5, "4", "1,4"),
+    Case("serial", "colocated", 5, "4", ""),
     Case("serial", "dedicated", 0, "4", "1"),  # ResNet-50
 ]
 
@@ -59,7 +59,7 @@ def measure(options, folder, case):
         flags += ["--bucket_mb", ".1"]  # so that every tensor is a bucket
     out = folder / "run"
     runs.run([*runs.psring_command(options), "compare", "--predict", "--strategies", "ps-sync", "--workers", case.workers,
-              "--servers", case.servers, "--server_placement", case.placement, "--ps_schedule", case.schedule,
+              *(["--servers", case.servers] if case.servers else []), "--server_placement", case.placement, "--ps_schedule", case.schedule,
               "--workload", workload, "--link", link, "--shaping", "netns", "--repeats", "1", "--steps", steps,
               "--warmup_steps", 2, "--no_eval", "--out", out, *flags])
     rows = []
