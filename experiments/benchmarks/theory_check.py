@@ -24,7 +24,7 @@ MEGABYTES = 3
 MOST_FOREIGN_PCT = 25
 MOST_TRIES = 3
 
-Case = collections.namedtuple("Case", "schedule placement buckets workers servers")  # workers, servers: lists of compare; "": default
+Case = collections.namedtuple("Case", "schedule placement buckets workers servers")  # the last two: compare's lists, or ""
 CASES = [
     Case("pipelined", "rank0", 1, "2,4", "1"),
     Case("pipelined", "rank0", 2, "2,4", "1"),
@@ -59,8 +59,8 @@ def measure(options, folder, case):
         flags += ["--bucket_mb", ".1"]  # so that every tensor is a bucket
     out = folder / "run"
     runs.run([*runs.psring_command(options), "compare", "--predict", "--strategies", "ps-sync", "--workers", case.workers,
-              *(["--servers", case.servers] if case.servers else []), "--server_placement", case.placement, "--ps_schedule", case.schedule,
-              "--workload", workload, "--link", link, "--shaping", "netns", "--repeats", "1", "--steps", steps,
+              *(["--servers", case.servers] if case.servers else []), "--server_placement", case.placement,
+              "--ps_schedule", case.schedule, "--workload", workload, "--link", link, "--shaping", "netns", "--repeats", "1", "--steps", steps,
               "--warmup_steps", 2, "--no_eval", "--out", out, *flags])
     rows = []
     for row in runs.read_json(out, "summary.json"):
@@ -102,7 +102,7 @@ def report(rows):
 
 def main():
     parser = runs.virtual_cluster_flags(__doc__)
-    parser.add_argument("--cases", default="", help="parts of names (schedule, placement, buckets), separated by ;: only cases that contain one")
+    parser.add_argument("--cases", default="", help="parts of names (schedule, placement, buckets), separated by ;")
     parser.add_argument("--link", default="100mbit", help="rate of the links, except of ResNet-50")
     parser.add_argument("--align_steps", action="store_true", help="all workers begin every step together")
     options = parser.parse_args()
