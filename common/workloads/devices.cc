@@ -13,7 +13,7 @@ constexpr char kDlPerf[] = "DLPerf v1.0, NGC PyTorch 20.03, one GPU";
 constexpr char kNvidia[] = "NVIDIA DeepLearningExamples, ResNet-50 v1.5 in PyTorch 21.03, one GPU";
 
 // Shares are derived: samples/s times flops_per_sample over the peak.
-std::vector<Device> MakeDevices() {
+std::vector<MeasuredDevice> MakeDevices() {
   return {
       // 367.3 images/s (ResNet-50, batch 128) and 119.6 sentences/s (BERT-base, 128 tokens, batch 32).
       {"V100", "float32", 15.7e12, {{"convolutions", 0.574, kDlPerf}, {"transformer", 0.533, kDlPerf}}},
@@ -41,14 +41,14 @@ std::vector<Device> MakeDevices() {
 
 }  // namespace
 
-const std::vector<Device>& Devices() {
-  static const auto& devices = *new std::vector<Device>(MakeDevices());
+const std::vector<MeasuredDevice>& MeasuredDevices() {
+  static const auto& devices = *new std::vector<MeasuredDevice>(MakeDevices());
   return devices;
 }
 
 absl::StatusOr<Workload> OnDevice(const Workload& workload, const std::string& name) {
   std::vector<std::string> names;
-  for (const Device& device : Devices()) {
+  for (const MeasuredDevice& device : MeasuredDevices()) {
     names.push_back(device.name);
     if (name != device.name) continue;
     if (!(workload.flops_per_sample > 0) || workload.family.empty()) {

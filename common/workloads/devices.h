@@ -17,13 +17,13 @@ struct MeasuredUtilisation {
   const char* source;
 };
 
-struct Device {
+struct MeasuredDevice {
   const char* name;  // "V100"; "V100-mixed" for another precision
   const char* precision;
   double peak_flops_per_s;  // data sheet, dense
   std::vector<MeasuredUtilisation> measured;
 };
-const std::vector<Device>& Devices();
+const std::vector<MeasuredDevice>& MeasuredDevices();
 
 // The workload as the device computes it: its operations at the measured share of the peak, the same share of
 // the step for each layer. NotFound lists the devices. InvalidArgument: the workload's operations or family

@@ -47,7 +47,7 @@ class Calibration {
   explicit Calibration(const CalibrateInputs& inputs) : inputs_(inputs) {}
 
   absl::StatusOr<std::string> Text() {
-    std::string text = absl::StrFormat("%-19s%8s%12s%12s%9s\n", "strategy", "workers", "measured ms",
+    std::string text = absl::StrFormat("%-19s%8s%13s%14s%9s\n", "strategy", "workers", "measured ms",
                                        "predicted ms", "error");
     std::string flags;
     bool any = false;
@@ -66,7 +66,7 @@ class Calibration {
       PSRING_ASSIGN_OR_RETURN(const Constants all, Fit(rows, names));
       for (const FitRow& row : rows) {
         PSRING_ASSIGN_OR_RETURN(const double predicted, row.predict(without));
-        absl::StrAppendFormat(&text, "%-19s%8d%12.2f%12.2f%+8.1f%%  %s\n", row.label, row.size,
+        absl::StrAppendFormat(&text, "%-19s%8d%13.2f%14.2f%+8.1f%%  %s\n", row.label, row.size,
                               1e3 * row.measured, 1e3 * predicted, 100 * (predicted / row.measured - 1),
                               row.size == *sizes.rbegin() ? "withheld" : "fitted");
       }

@@ -179,7 +179,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "Samples of a worker's step; computing is scaled from the recorded batch")
       ->check(WholeNumber(1, 1'000'000));
   std::vector<std::string> devices;
-  for (const Device& device : Devices()) devices.push_back(device.name);
+  for (const MeasuredDevice& device : MeasuredDevices()) devices.push_back(device.name);
   add(what, "--device", raw.device, "NAME",
       absl::StrCat("Compute as fast as published for ", absl::StrJoin(devices, ", "),
                    " [the recorded device]"));

@@ -19,7 +19,7 @@ inline constexpr Phrase kDiffersSpare = {"spare workers", "备用 worker"};
 inline constexpr Phrase kDiffersPlace = {"another --server_placement", "不同的 --server_placement"};
 inline constexpr Phrase kDiffersSchedule = {"another --ps_schedule", "不同的 --ps_schedule"};
 inline constexpr Phrase kDiffersLocal = {"no --local_aggregation", "没有 --local_aggregation"};
-inline constexpr Phrase kDiffersServers = {"$0 servers for $1 machines (calibrated with as many as machines)",
+inline constexpr Phrase kDiffersServers = {"$0 server(s) for $1 machines (calibrated with as many as machines)",
                                            "$1 台机器 $0 台服务器（按服务器与机器同样多校准）"};
 inline constexpr Phrase kDiffersFabric = {"an oversubscribed fabric", "有收敛的网络"};
 
@@ -29,7 +29,7 @@ inline constexpr Phrase kCalibratedOutside = {
     "$0: extrapolated. The nearest calibrated system is $1 ($2, $3, up to $4 GPUs); used of it: $5. Outside "
     "its range: $6.",
     "$0：外推。最近的已校准系统为 $1（$2，$3，最多 $4 块 GPU），取其 $5。超出其范围：$6。"};
-inline constexpr Phrase kCalibratedNothing = {"nothing, all are given", "无，均已给出"};
+inline constexpr Phrase kCalibratedNothing = {"nothing", "无"};
 inline constexpr Phrase kNotCalibrated = {
     "--system none: no constants of a calibrated system are used. The ranges hold for calibrated systems "
     "only.",
