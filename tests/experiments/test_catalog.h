@@ -6,6 +6,10 @@
 
 namespace psring {
 
+inline const StrategyInfo kRing{.name = "ring", .uses_group = true, .algorithm = "ring", .synchronous = true};
+inline const StrategyInfo kSync{
+    .name = "ps-sync", .uses_servers = true, .algorithm = "sync", .synchronous = true};
+
 inline Catalog TestCatalog() {
   Catalog catalog;
   catalog.strategies = {

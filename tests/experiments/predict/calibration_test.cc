@@ -12,15 +12,13 @@
 #include "experiments/predict/nearest.h"
 #include "experiments/predict/published_check.h"
 #include "experiments/predict/report.h"
+#include "tests/experiments/test_catalog.h"
 
 namespace psring {
 namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-const StrategyInfo kRing{.name = "ring", .uses_group = true, .algorithm = "ring", .synchronous = true};
-const StrategyInfo kSync{.name = "ps-sync", .uses_servers = true, .algorithm = "sync", .synchronous = true};
 
 TEST(Fit, FindsTheConstantsOfItsOwnPredictions) {
   std::vector<FitRow> rows;

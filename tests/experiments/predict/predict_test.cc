@@ -10,6 +10,7 @@
 #include "experiments/predict/report.h"
 #include "experiments/runs/run_files.h"
 #include "experiments/theory/machine_profile.h"
+#include "tests/experiments/test_catalog.h"
 
 namespace psring {
 namespace {
@@ -64,8 +65,6 @@ TEST(Clusters, AreParsedFromJsonAndErrorsNameTheProblem) {
   }
 }
 
-const StrategyInfo kRing{.name = "ring", .uses_group = true, .algorithm = "ring", .synchronous = true};
-const StrategyInfo kSync{.name = "ps-sync", .uses_servers = true, .algorithm = "sync", .synchronous = true};
 const StrategyInfo kAsync{.name = "ps-async", .uses_servers = true, .algorithm = "async"};
 
 // 100 MB that are ready at once, half of the step.

@@ -10,12 +10,11 @@
 #include "experiments/simulator/compute_variation.h"
 #include "experiments/simulator/local_aggregation.h"
 #include "experiments/simulator/prediction.h"
+#include "tests/experiments/test_catalog.h"
 
 namespace psring {
 namespace {
 
-const StrategyInfo kRing{.name = "ring", .uses_group = true, .algorithm = "ring", .synchronous = true};
-const StrategyInfo kSync{.name = "ps-sync", .uses_servers = true, .algorithm = "sync", .synchronous = true};
 const StrategyInfo kAsync{.name = "ps-async", .uses_servers = true, .algorithm = "async"};
 
 ComputeVariation Varies(const std::string& text) { return ParseComputeVariation(text).value(); }
