@@ -210,7 +210,7 @@ TEST(Rates, PicksTheBestValidationAccuracyForEachStrategy) {
   EXPECT_EQ(configuration.update.lr, .05);
   EXPECT_NE(RatesCsv(tried).find("ring,4,0.1,,,false\n"), std::string::npos) << "it diverged";
   std::vector<TriedRate> diverged = {{"ring", 4, 10}};
-  EXPECT_EQ(PickRates(diverged).message(), "ring x 4 diverged with every --lr; use lower ones");
+  EXPECT_EQ(PickRates(diverged).message(), "ring x 4 diverged with every learning rate; use lower ones");
 }
 
 TEST(Launches, RoundTrip) {
