@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
@@ -35,6 +36,13 @@ bool MayStartRound(const ExperimentFlags& flags, const Plan& plan, double round_
   return !plan.rounds_fitted || done < kFewestRounds || round_s <= left_s;
 }
 
+void NoteRoundsCut(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment, Display& display) {
+  AddNote(flags,
+          Say(flags.options.language, kRoundsCut, experiment.rounds_done(), plan.rounds,
+              HumanSeconds(flags.options.time_budget_s)),
+          experiment, display);
+}
+
 // Runs rounds until all are done or the time budget is too short for another one.
 absl::Status RunRounds(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment,
                        Display& display) {
@@ -42,10 +50,7 @@ absl::Status RunRounds(const ExperimentFlags& flags, const Plan& plan, Experimen
   while (experiment.rounds_done() < plan.rounds) {
     const int round = experiment.rounds_done();
     if (!MayStartRound(flags, plan, longest_s, experiment)) {
-      AddNote(flags,
-              Say(flags.options.language, kRoundsCut, round, plan.rounds,
-                  HumanSeconds(flags.options.time_budget_s)),
-              experiment, display);
+      NoteRoundsCut(flags, plan, experiment, display);
       return absl::OkStatus();
     }
     const double begin_s = experiment.seconds();
@@ -137,15 +142,23 @@ absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Di
 }
 
 // Simulated time: every round trains each configuration once.
-absl::Status RunSimulated(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment) {
+absl::Status RunSimulated(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment,
+                          Display& display) {
+  double longest_s = 0;
   while (experiment.rounds_done() < plan.rounds) {
     const int round = experiment.rounds_done();
+    if (!MayStartRound(flags, plan, longest_s, experiment)) {
+      NoteRoundsCut(flags, plan, experiment, display);
+      return absl::OkStatus();
+    }
+    const double begin_s = experiment.seconds();
     const std::string label =
         plan.rounds > 1 ? Say(flags.options.language, kSeedLabel, round + flags.options.training.seed) : "";
     for (const Configuration& configuration : plan.cost) {
       PSRING_RETURN_IF_ERROR(experiment.Run(configuration, "training", round, label));
     }
     PSRING_RETURN_IF_ERROR(experiment.EndRound());
+    longest_s = std::max(longest_s, experiment.seconds() - begin_s);
   }
   return absl::OkStatus();
 }
@@ -153,7 +166,7 @@ absl::Status RunSimulated(const ExperimentFlags& flags, const Plan& plan, Experi
 // All that is planned. On an error, what has finished is kept.
 absl::Status RunPlan(const ExperimentFlags& flags, Experiment& experiment, Display& display, Plan& plan) {
   PSRING_RETURN_IF_ERROR(SweepRates(flags, experiment, display, plan));
-  if (plan.simulated) return RunSimulated(flags, plan, experiment);
+  if (plan.simulated) return RunSimulated(flags, plan, experiment, display);
   const double begin_s = experiment.seconds();
   const int begin = experiment.rounds_done();
   PSRING_RETURN_IF_ERROR(RunRounds(flags, plan, experiment, display));
@@ -175,15 +188,19 @@ absl::Status ReportWhatIsDone(const ExperimentFlags& flags, const absl::Status& 
         "fewer --strategies or --workers"));
   }
   if (experiment.rounds_done() == 0) return status;
-  if (status.ok())
-    return experiment.Report(experiment.all_done() ? "" : absl::StrCat("time budget of ", budget));
+  if (status.ok()) {
+    const bool cut = flags.options.time_budget_given && !experiment.all_done();
+    return experiment.Report(cut ? absl::StrCat("time budget of ", budget) : "");
+  }
   if (out_of_time) {
     AddNote(flags, Say(flags.options.language, kBudgetEnded, budget), experiment, display);
     return experiment.Report(absl::StrCat("time budget of ", budget));
   }
   PSRING_RETURN_IF_ERROR(experiment.Report(std::string(status.message())));
-  return absl::Status(status.code(), absl::StrCat(status.message(), "; the results are those of ",
-                                                  RoundsText(experiment.rounds_done(), Language::kEnglish)));
+  return absl::Status(
+      status.code(),
+      absl::StrCat(status.message(), absl::StrContains(status.message(), "\n") ? "\n" : "; ",
+                   "the results are those of ", RoundsText(experiment.rounds_done(), Language::kEnglish)));
 }
 
 }  // namespace

@@ -75,8 +75,8 @@ absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
   if (recorded->verb != "compare") return wrong("this is a run of ", recorded->verb, ", not a comparison");
   const absl::StatusOr<RecordedPlan> plan = RecordedPlanFromJson(text);
   if (!plan.ok()) return wrong(plan.status().message());
-  const auto finished = json.find("finished");
-  if (plan->all_done() || (finished != json.end() && *finished == true)) {
+  if (!json.contains("ended")) return wrong("an earlier psring wrote it; psring rerun repeats it");
+  if (plan->all_done()) {
     return wrong("this comparison is finished, with ", plan->rounds_done, " rounds; psring rerun ", folder,
                  " repeats it");
   }

@@ -43,7 +43,7 @@ std::string LinkAdvice(const LinkOptions& asked, double capacity, double carried
   }
   if (nodes > 2) absl::StrAppend(&advice, "fewer workers, ");
   for (const double scale : kSuggestedScales) {
-    if (asked.bits_per_s > limit * scale) continue;
+    if (asked.bits_per_s <= 0 || asked.bits_per_s > limit * scale) continue;
     absl::StrAppendFormat(&advice, "--scale %.0f with a replayed --workload (results are simulated), ",
                           scale);
     break;
@@ -100,7 +100,7 @@ absl::StatusOr<CarriedCluster> BuildCarriedCluster(const LinkOptions& asked, boo
                       BitRateText(may_lower ? *std::rbegin(kDefaultRates) : options.bits_per_s),
                       may_lower ? " with headroom" : "", capacity / 1e6, nodes,
                       fell_short.empty() ? "" : absl::StrCat(", and ", fell_short),
-                      LinkAdvice(asked, capacity, least_carried, nodes)));
+                      LinkAdvice(may_lower ? LinkOptions() : asked, capacity, least_carried, nodes)));
 }
 
 }  // namespace psring

@@ -24,7 +24,7 @@ double RateWithHeadroom(double capacity, double most);
 
 // What a user can do after a refusal: a lower rate, fewer workers, a slower run (--scale) or a prediction.
 // Links without a limit have `capacity`, those of the refused rates carried `carried`, the most that the
-// suggested rate can be. Both in bits/s. Pure.
+// suggested rate can be. Both in bits/s. Without a rate in `asked` there is nothing to scale. Pure.
 std::string LinkAdvice(const LinkOptions& asked, double capacity, double carried, int nodes);
 
 // A cluster of `nodes` with links of `asked.bits_per_s` / `asked.scale`. With `may_lower`, the rate is the

@@ -60,7 +60,7 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--tune", "lr", "--lr", "0.1,0.2"}, "one rate per strategy"},
       {{"compare", "--tune", "lr", "--no_eval"}, "omit --no_eval"},
       {{"compare", "--tune", "lr", "--workload", "resnet50"}, "omit --workload"},
-      {{"compare", "--data", "synthetic", "--time_budget", "1s"}, "use --time_budget"},
+      {{"compare", "--data", "synthetic", "--link", "none", "--time_budget", "1s"}, "use --time_budget"},
       {{"compare", "--resume", "/no/such/run"}, "there is no such folder"},
       {{"compare", "--straggler", "4:2"}, "no worker 4"},
       {{"compare", "--straggler", "1:2", "--workers", "1"}, "there is only worker 0"},

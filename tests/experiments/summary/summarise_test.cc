@@ -281,7 +281,8 @@ TEST(Summarise, HasTheDocumentedColumns) {
       "payload_rx_bytes_per_worker predicted_payload_bytes_per_worker server_payload_bytes "
       "wire_tx_bytes_per_worker "
       "staleness_mean staleness_max dropped_gradients loss test_accuracy time_to_target_s replicas_equal "
-      "worker_peak_memory_mb server_peak_memory_mb foreign_cpu_pct basis valid note lr_tried time_scale scaling");
+      "worker_peak_memory_mb server_peak_memory_mb foreign_cpu_pct basis valid note "
+      "lr_tried time_scale scaling");
 }
 
 }  // namespace

@@ -97,6 +97,7 @@ TEST(Preflight, WhatItSuggestsLeavesHeadroom) {
       ASSERT_TRUE(rate.ok()) << rate.status();
       EXPECT_LE(*rate * kHeadroom, capacity);
       EXPECT_LE(*rate, asked);
+      if (asked * kHeadroom > 1000 * capacity) continue;  // no scale is large enough
       double scale = 0;
       ASSERT_TRUE(absl::SimpleAtod(after("--scale "), &scale));
       EXPECT_LE(asked / scale * kHeadroom, capacity);
