@@ -126,6 +126,7 @@ class FollowerTest : public LaunchTest {
                                .network = {.bind = "127.0.0.1"},
                                .timeout = silent ? absl::Seconds(4) : absl::Seconds(20)};
     const std::string printed = Folder("printed");
+    std::filesystem::remove(printed);  // of an earlier call, whose line must not be taken for this one's
     Followed followed;
     std::thread node1([&] {
       NodesOptions follows = options;
