@@ -71,7 +71,7 @@ TEST_P(CulpritsEverywhereTest, AMissingRank) {
 TEST_P(CulpritsEverywhereTest, TwoProcessesWithTheSameRank) {
   StartedOnes ranks;
   for (const char* rank : {"0", "1", "1"}) {
-    ranks.push_back(Rank(rank, "3", Meeting() + " --strategy ring --timeout 20"));
+    ranks.push_back(Rank(rank, "3", Meeting() + " --strategy ring --timeout 8"));
   }
   ExpectOneLineEach(ranks, {"claims to be rank 1, which is taken by"});
 }
