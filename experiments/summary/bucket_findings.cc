@@ -12,6 +12,8 @@ namespace {
 
 constexpr double kLeastDifference = 0.05;
 
+std::string Ms(double seconds) { return absl::StrFormat(seconds < .1 ? "%.1f" : "%.0f", 1e3 * seconds); }
+
 bool Differ(double seconds, double law) { return std::abs(seconds - law) > kLeastDifference * law; }
 
 }  // namespace
@@ -38,7 +40,7 @@ std::vector<std::string> BucketFindings(const std::vector<SummaryRow>& rows,
         Differ(ExchangeSeconds(pattern, buckets, transfers), ExchangeSeconds(pattern, bytes, transfers));
     (by_buckets ? few : other)
         .push_back(findings.Say(kNotTheLaw, row.configuration.strategy.name, row.configuration.workers,
-                                absl::StrFormat("%.3g", 1e3 * theory), absl::StrFormat("%.3g", 1e3 * law)));
+                                Ms(theory), Ms(law)));
   }
   if (!few.empty()) findings.Add(kFewBuckets, findings.Joined(few, kSemicolon));
   if (!other.empty()) findings.Add(kBeyondTheLaw, findings.Joined(other, kSemicolon));
