@@ -1,4 +1,4 @@
-// Streams of a GPU: CUDA's, with errors that are kept until requested and waits that end.
+// Streams of a GPU: CUDA's, with errors that are kept until requested and waits that have deadlines.
 //
 // No thread waits inside CUDA. A wait polls an event, and in between asks the stream's *watches* whether
 // something outside this GPU has failed, such as a peer that died during a collective, whose event would
@@ -44,7 +44,7 @@ class CudaRecording {
   std::vector<Stamp> stamps;
   // The watches of the streams that took part; also queried before a replay.
   std::vector<std::weak_ptr<CudaWatch>> watches;
-  // Called with the stream whenever the work has been enqueued; not while it is recorded.
+  // Called with the stream after each replay has been enqueued.
   std::vector<std::function<absl::Status(cudaStream_t)>> behind;
 
  private:
@@ -61,7 +61,7 @@ class CudaStream : public Stream {
   // string literal.
   virtual void Enqueue(const char* what, std::function<absl::Status(cudaStream_t)> work) = 0;
 
-  // Adds a watch, in stream order, for as long as its owner keeps it.
+  // Adds a watch, in stream order, until its owner destroys it.
   virtual void Watch(std::weak_ptr<CudaWatch> watch) = 0;
 
   // The recording in which this stream takes part; null: work is run, not recorded.
