@@ -21,7 +21,7 @@ enum class SpanKind : uint8_t {
   kBackward,
   kCommunication,  // a bucket in flight: from its first possible byte to its last received one
   kRound,          // of a schedule, within a bucket's communication, if psring moves the bytes itself
-  kExposed,        // the compute stream waits for synchronisation
+  kExposed,        // the compute stream waits for synchronization
   kOptimizer,
   kOther,
 };
@@ -70,7 +70,7 @@ class Trace {
   int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// The union of intervals, in ns: the time during which at least one of `spans` lasts.
+// The length of the union of `intervals` (begin, end), all in ns.
 int64_t BusyNanos(std::vector<std::pair<int64_t, int64_t>> intervals);
 
 // Chrome trace events (an array's elements, one object per line, comma-separated): pid = rank, a row per kind
