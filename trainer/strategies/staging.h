@@ -1,4 +1,4 @@
-// Where a process group reads and writes a rank's data: in place, or in a copy in host memory.
+// The memory in which a process group reads and writes a rank's data: in place, or a copy on the host.
 #pragma once
 
 #include "absl/status/status.h"
