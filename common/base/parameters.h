@@ -11,8 +11,8 @@
 
 namespace psring {
 
-// The inputs of one output if they form a picture, or a filter's part of one; channels are the innermost
-// dimension.
+// The shape of one output's inputs if they form a picture, or the part of one that a filter reads; channels
+// are the innermost dimension.
 struct PictureShape {
   int height = 0, width = 0, channels = 0;
   size_t count() const { return size_t{1} * height * width * channels; }

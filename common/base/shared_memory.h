@@ -1,4 +1,4 @@
-// Memory that several processes map, and how they wait for one another in it.
+// Memory that several processes map, and futexes in it.
 #pragma once
 
 #include <atomic>

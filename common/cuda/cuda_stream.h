@@ -1,8 +1,7 @@
 // Streams of a GPU: CUDA's, with errors that are kept until requested and waits that have deadlines.
 //
-// No thread waits inside CUDA. A wait polls an event, and in between asks the stream's *watches* whether
-// something outside this GPU has failed, such as a peer that died during a collective, whose event would
-// never happen.
+// No thread waits inside CUDA. A wait polls an event and, between polls, the stream's *watches*, which report
+// failures outside this GPU, such as a peer that died during a collective, whose event would never happen.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -53,7 +52,7 @@ class CudaRecording {
 
 class CudaStream : public Stream {
  public:
-  // The GPU stream behind `stream`; null if it is not a GPU's.
+  // `stream` as a GPU stream; null if it is not a GPU's.
   static CudaStream* From(Stream& stream) { return dynamic_cast<CudaStream*>(&stream); }
 
   // `work` enqueues GPU work on the given CUDA stream, in this stream's order, and does not wait for it. It

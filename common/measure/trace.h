@@ -1,5 +1,5 @@
-// What happened when, in one rank: spans and byte counters. Cheap enough to be always on: an append under a
-// lock to reserved memory.
+// The spans of one rank over time, and byte counters. Always on, since adding a span is cheap: an append to
+// reserved memory under a lock.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Hosts and ports, with error messages that help.
+// Parses and resolves hosts and ports; checks ports before they are used.
 #pragma once
 
 #include <netdb.h>

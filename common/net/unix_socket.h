@@ -39,7 +39,7 @@ class UnixSocket {
   // The next connection. PermissionDenied: it came from another user, and is closed.
   absl::StatusOr<UnixSocket> Accept(absl::Time deadline) const;
 
-  // Sends a whole message or nothing. The caller keeps ownership of `files`.
+  // Sends a whole message of 1 to kMostText bytes, or nothing. The caller keeps ownership of `files`.
   absl::Status Send(const std::string& text, const std::vector<int>& files, absl::Time deadline) const;
   // Unavailable: the peer has closed. InvalidArgument: longer than a message may be.
   absl::StatusOr<Message> Receive(absl::Time deadline) const;

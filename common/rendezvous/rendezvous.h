@@ -44,7 +44,7 @@ struct RendezvousOptions {
 std::string SpecOf(const RendezvousOptions& options);
 
 // InvalidArgument, in one line: an unknown scheme, a variable that is missing or not a number, RANK not below
-// WORLD_SIZE, an mpirun over several hosts that does not tell where rank 0 is.
+// WORLD_SIZE, an mpirun over several hosts without rank 0's address.
 absl::StatusOr<RendezvousOptions> ParseRendezvous(const std::string& spec, const GetEnv& get_env);
 
 // Hosts the store until destroyed. Thread-safe; its calls run on gRPC's threads.

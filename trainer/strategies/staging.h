@@ -18,7 +18,7 @@ class Staging {
   // The side of `view` that the group works on.
   Span Seen(const HostView& view) const { return in_place_ ? view.device : view.host; }
 
-  // From the device to where the group works, and back, in stream order.
+  // Copies from the device to the memory that the group uses, and back, in stream order.
   void ToGroup(const HostView& view, Stream& stream) const {
     if (!in_place_) view.Download(stream);
   }
