@@ -8,8 +8,8 @@
 
 namespace psring {
 
-// A whole number of bytes, at most 2^40. K, M and G may be lower-case and may be followed by B ("4KiB" is
-// invalid).
+// A whole number of bytes, at most 2^40; otherwise InvalidArgument. K, M and G may be lower-case and may be
+// followed by B ("4KiB" is invalid).
 absl::StatusOr<uint64_t> ParseByteSize(const std::string& text);
 
 // "4K", "1.5M", "1000": the shortest text that ParseByteSize reads back as the same number.

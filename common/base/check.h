@@ -1,5 +1,4 @@
-// PSRING_CHECK is for programming errors, never for input. Prints file, line, condition and message, then
-// aborts.
+// PSRING_CHECK is for programming errors, never for input. Prints file, line and condition, then aborts.
 #pragma once
 
 #include <cstdio>

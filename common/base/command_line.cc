@@ -195,7 +195,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // For numbers that are too large, CLI11 throws an exception that is not a CLI::Error.
+  // Checks before CLI11, which throws other exceptions than CLI::Error for numbers that are too large.
   static absl::Status CheckSwitch(const std::string& name, const std::string& value) {
     bool unused;
     if (absl::SimpleAtob(value, &unused)) return absl::OkStatus();

@@ -1,5 +1,5 @@
-// The rules that all commands share: `-` and `_` are the same in a flag's name, an unknown name is answered
-// with the nearest known one, and invalid input gives one line on stderr and exit code 2.
+// The rules that all commands share: `-` and `_` are the same in a flag's name, the error for an unknown name
+// suggests the nearest known one, and invalid input gives one line on stderr and exit code 2.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ namespace psring {
 std::string CanonicalWord(std::string word);
 
 // The known word that starts with `word`, or else the one with the smallest edit distance (a swap of
-// neighbours counts once, `-` and `_` are the same); empty if more than a third differs.
+// adjacent characters counts once, `-` and `_` are the same); empty if more than a third differs.
 std::string NearestWord(const std::string& word, const std::vector<std::string>& known);
 
-// --help lists the flags that most users need, --help-all every flag. The group of a flag that only
-// --help-all lists, under the heading `group`.
+// --help lists the flags that most users need, --help-all lists every flag. Returns the CLI11 group for a
+// flag that only --help-all lists, under the heading `group`.
 std::string InHelpAll(const std::string& group);
 
 // Heading of the flags --debug.*, which only --help-all lists (as InHelpAll).
@@ -42,8 +42,8 @@ struct ParseOutcome {
   std::vector<std::string> arguments = {};  // as given, with --config replaced by the flags of its file
 };
 
-// Parses `arguments` (without the program's name) into what is bound to `app`, subcommands included. A flag
-// given twice is an error, unless its values are collected one by one. Flags are registered with `_`.
+// Parses `arguments` (without the program's name) into the variables bound to `app` and its subcommands. A
+// flag given twice is an error, unless it collects its values. Flags are registered with `_`.
 ParseOutcome Parse(CLI::App& app, const std::vector<std::string>& arguments);
 
 // As Parse, but prints errors ("psring compare: unknown flag --worker; did you mean --workers?") and exits
@@ -79,7 +79,7 @@ ValueCheck CountsText(int most);
 // control the terminal.
 std::string Printable(const std::string& text);
 
-// Prints "psring: MESSAGE" on stderr, escaped by Printable; returns `code`.
+// Prints "PROGRAM: MESSAGE" on stderr, the message escaped by Printable; returns `code`.
 int Fail(const std::string& program, const std::string& message, int code = 1);
 
 }  // namespace psring

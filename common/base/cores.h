@@ -9,7 +9,7 @@
 
 namespace psring {
 
-// Kernel numbers, ascending; never empty.
+// The kernel's core numbers, ascending; never empty.
 inline std::vector<int> AllowedCores() {
   cpu_set_t set;
   CPU_ZERO(&set);

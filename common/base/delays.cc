@@ -65,7 +65,7 @@ absl::StatusOr<TimeDistribution> ParseTimeDistribution(const std::string& text) 
 
 double DrawMs(const TimeDistribution& distribution, uint64_t seed, TimeUse use, int worker, int64_t step) {
   if (distribution.kind == TimeDistribution::Kind::kConstant) return distribution.scale_ms;
-  // A sequence per worker and use; each step is a member with its own state.
+  // One sequence per worker and use; each step has its own generator.
   Random of_worker(seed, static_cast<uint64_t>(use) << 32 | static_cast<uint32_t>(worker));
   Random random(of_worker.Next(), static_cast<uint64_t>(step));
   if (distribution.kind == TimeDistribution::Kind::kExponential) {

@@ -1,5 +1,5 @@
-// Times that are asked for rather than measured: random delays of steps, workers that are slower than others.
-// The live trainer sleeps for them and the virtual clock adds them up, so both use the same values. Pure.
+// Times that flags request: random delays of steps, workers that are slower than others. The live trainer
+// sleeps for them and the virtual clock adds them up; both use the same values. Pure.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ class DynamicLibrary {
   // the linker's message for each name.
   static absl::StatusOr<DynamicLibrary> Open(const std::vector<std::string>& names);
 
-  // An error if the library has no such function.
+  // NotFound if the library has no such function.
   template <typename Function>
   absl::Status Bind(const char* symbol, Function*& function) const {
     void* address = nullptr;

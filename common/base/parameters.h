@@ -1,4 +1,4 @@
-// Flat parameters and the buckets in which they are synchronised. Pure.
+// Flat parameters and the buckets in which they are synchronized. Pure.
 //
 // All weights of a model are in one flat buffer, in forward order; all gradients are in another of the same
 // shape. Backward mostly finishes the last layer first, so buckets are planned from the end: bucket 0 is the
@@ -11,8 +11,8 @@
 
 namespace psring {
 
-// The inputs of one output if they form a picture, or a filter's part of one; channels are the innermost
-// dimension.
+// The shape of one output's inputs if they form a picture, or the part of one that a filter reads; channels
+// are the innermost dimension.
 struct PictureShape {
   int height = 0, width = 0, channels = 0;
   size_t count() const { return size_t{1} * height * width * channels; }
@@ -64,14 +64,14 @@ std::vector<Bucket> PlanBuckets(const ParameterLayout& layout, const BucketSizes
 
 // The same for gradients that become ready in the order `ready` (indices of the layout's tensors, each once).
 // Tensors are added in that order until they reach a bucket's size. If they are adjacent they become one
-// bucket, else one bucket per run of adjacent tensors, so that nothing is copied together. Buckets are
+// bucket, else one bucket per run of adjacent tensors, so that a bucket needs no copies. Buckets are
 // ordered by when their last tensor is ready.
 std::vector<Bucket> PlanBuckets(const ParameterLayout& layout, const std::vector<int>& ready,
                                 const BucketSizes& sizes);
 
-// The tensors in the order of the ranges in which they became ready; the ranges contain each tensor whole,
-// once. Within a range the last tensor comes first. For ranges from the last tensor to the first this is the
-// order that the other PlanBuckets expects.
+// The tensors in the order in which `ranges` became ready. Each tensor lies entirely in exactly one range.
+// Within a range the last tensor comes first. If the ranges go from the last tensor to the first, this is the
+// order that PlanBuckets(layout, sizes) assumes.
 std::vector<int> TensorsInOrder(const ParameterLayout& layout, const std::vector<ReadyRange>& ranges);
 
 }  // namespace psring

@@ -1,4 +1,4 @@
-// Memory that several processes map, and how they wait for one another in it.
+// Memory that several processes map, and futexes in it.
 #pragma once
 
 #include <atomic>
@@ -13,8 +13,8 @@
 
 namespace psring {
 
-// A mapping of a file without a name (memfd): the kernel frees it when the last process that maps it ends,
-// however it ends. Move-only.
+// A mapping of an anonymous file (memfd). The kernel frees it when the last process that maps it ends, even
+// by a crash. Move-only.
 class SharedMemory {
  public:
   SharedMemory() = default;

@@ -15,7 +15,7 @@
 namespace psring {
 namespace {
 
-// Optimal string alignment: insertions, deletions, replacements and swaps of neighbours count one each.
+// Optimal string alignment: insertions, deletions, replacements and swaps of adjacent characters count 1.
 size_t EditDistance(const std::string& a, const std::string& b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {

@@ -1,4 +1,4 @@
-// What the folder's headers promise, in a build without CUDA.
+// The functions of this folder's headers in a build without CUDA: they return errors.
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"

@@ -13,8 +13,8 @@ namespace psring::gpu {
 // Calls `kernel` for 0 ... count - 1, in any order.
 cudaError_t Launch(size_t count, const Kernel& kernel, cudaStream_t stream);
 
-// The same on few of the GPU's processors, since a reduction mostly waits for a link while other kernels
-// compute.
+// The same on a few of the GPU's multiprocessors: a reduction mostly waits for a link, and other kernels
+// compute at the same time.
 cudaError_t Launch(size_t count, const ReduceKernel& kernel, cudaStream_t stream);
 
 // Whether the selected device can run this build's kernels.

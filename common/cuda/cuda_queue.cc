@@ -20,7 +20,7 @@ constexpr absl::Duration kLook = absl::Microseconds(50);
 // Longer than any GPU work of ours between two waits. Work that depends on peers has a watch with a shorter
 // deadline.
 constexpr absl::Duration kStuck = absl::Minutes(10);
-// Time for work whose peers are gone to end.
+// How long work may still run after its peers have failed.
 constexpr absl::Duration kGivenUp = absl::Seconds(1);
 constexpr int64_t kOldOriginNs = 10'000'000'000;
 
@@ -77,7 +77,7 @@ class CudaEvent : public Event::State {
     return recording_;
   }
 
-  // Later work on `stream` starts after this event, and may never start for the same reasons.
+  // Later work on `stream` starts after this event. `waits` gets this event's watches.
   absl::Status Precede(cudaStream_t stream, CudaWaits& waits) {
     PSRING_RETURN_IF_ERROR(WaitUntilRecorded(absl::Now() + kStuck));
     if (&waits != waits_.get()) waits.AddThoseOf(*waits_);
@@ -139,7 +139,7 @@ absl::Status CudaWaits::Await(cudaEvent_t event, absl::Time deadline) {
     if (state != cudaErrorNotReady) return Failed(state);
     const absl::Time now = absl::Now();
     if (absl::Status gone = AskWatches(); !gone.ok()) {
-      // What it waited for ends now, and with it the work, whose memory is freed next.
+      // The failure also ends the enqueued work. Waits briefly for that, since its memory is freed next.
       while (cudaEventQuery(event) == cudaErrorNotReady && absl::Now() < now + kGivenUp) {
         absl::SleepFor(kLook);
       }
@@ -273,7 +273,7 @@ void CudaQueue::Stamp(int64_t& ns) {
   error_ = CudaStatus("cudaEventRecord", cudaEventRecord(*event, stream_));
 }
 
-// The host notices the event some microseconds late, which is the accuracy of records.
+// The host notices the event some microseconds late, which limits the accuracy of time stamps.
 absl::Status CudaQueue::SetClock() {
   PSRING_RETURN_IF_ERROR(context_->Select());
   if (origin_ == nullptr) {
@@ -363,7 +363,7 @@ absl::StatusOr<CudaQueue::Captured> CudaQueue::EndCapture() {
 
 void CudaQueue::Replay(cudaGraphExec_t graph, CudaRecording& recording) {
   for (const auto& watch : recording.watches) waits_->Add(watch);
-  // A recording whose watch has ended must not be launched.
+  // A recording must not be launched after one of its watches has failed.
   if (error_.ok()) error_ = waits_->AskWatches();
   if (error_.ok() && origin_ == nullptr && !recording.stamps.empty()) error_ = SetClock();
   Enqueue("graph", [&](cudaStream_t stream) {

@@ -65,7 +65,7 @@ class CudaQueue {
   void WaitFor(const Event& event);
   absl::Status Synchronize();
   // Until EndCapture, enqueued work is recorded instead of run; anything but GPU work is an error. Another
-  // queue takes part from where it waits for an event of one that does.
+  // queue takes part once it waits for an event of a queue that takes part.
   absl::Status BeginCapture();
   struct Captured {
     cudaGraph_t graph;  // the caller owns it

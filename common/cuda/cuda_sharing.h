@@ -16,7 +16,7 @@ namespace psring {
 absl::StatusOr<std::string> ExportMemory(Device& device, const Buffer& memory);
 
 // The memory of another process's `handle`, `bytes` long, on the same GPU or on one that `device` reaches
-// directly; closed with its last owner. Streams of different processes are not ordered: synchronise before
+// directly; closed with its last owner. Streams of different processes are not ordered: synchronize before
 // handing memory over.
 absl::StatusOr<Buffer> ImportMemory(Device& device, const std::string& handle, size_t bytes);
 

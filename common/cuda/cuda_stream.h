@@ -1,8 +1,7 @@
-// Streams of a GPU: CUDA's, with errors that are kept until requested and waits that end.
+// Streams of a GPU: CUDA's, with errors that are kept until requested and waits that have deadlines.
 //
-// No thread waits inside CUDA. A wait polls an event, and in between asks the stream's *watches* whether
-// something outside this GPU has failed, such as a peer that died during a collective, whose event would
-// never happen.
+// No thread waits inside CUDA. A wait polls an event and, between polls, the stream's *watches*, which report
+// failures outside this GPU, such as a peer that died during a collective, whose event would never happen.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -44,7 +43,7 @@ class CudaRecording {
   std::vector<Stamp> stamps;
   // The watches of the streams that took part; also queried before a replay.
   std::vector<std::weak_ptr<CudaWatch>> watches;
-  // Called with the stream whenever the work has been enqueued; not while it is recorded.
+  // Called with the stream after each replay has been enqueued.
   std::vector<std::function<absl::Status(cudaStream_t)>> behind;
 
  private:
@@ -53,7 +52,7 @@ class CudaRecording {
 
 class CudaStream : public Stream {
  public:
-  // The GPU stream behind `stream`; null if it is not a GPU's.
+  // `stream` as a GPU stream; null if it is not a GPU's.
   static CudaStream* From(Stream& stream) { return dynamic_cast<CudaStream*>(&stream); }
 
   // `work` enqueues GPU work on the given CUDA stream, in this stream's order, and does not wait for it. It
@@ -61,7 +60,7 @@ class CudaStream : public Stream {
   // string literal.
   virtual void Enqueue(const char* what, std::function<absl::Status(cudaStream_t)> work) = 0;
 
-  // Adds a watch, in stream order, for as long as its owner keeps it.
+  // Adds a watch, in stream order, until its owner destroys it.
   virtual void Watch(std::weak_ptr<CudaWatch> watch) = 0;
 
   // The recording in which this stream takes part; null: work is run, not recorded.

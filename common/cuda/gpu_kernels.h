@@ -87,7 +87,7 @@ struct Convert {
   }
 };
 
-// Weights before a product.
+// Rounds weights before a matrix product.
 template <typename To>
 struct Convert<float, To> {
   using Element = float;

@@ -1,4 +1,4 @@
-// The GPU kernels of layers; see gpu_kernels.h. Counts in which a kernel divides are below 2^32 (gpu_ops.cc
+// The GPU kernels of layers; see gpu_kernels.h. Counts that a kernel divides are below 2^32 (gpu_ops.cc
 // ensures it): 64-bit division is slow on GPUs.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace psring::gpu {
 
-// Neighbouring threads read neighbouring columns. Element i is column i % columns of chunk i / columns; it
-// masks its part of dy where y is given and not positive, and adds it up.
+// Adjacent threads read adjacent columns. Element i is column i % columns of chunk i / columns: it sets its
+// part of dy to 0 where y is given and not positive, and sums it.
 template <typename T>
 struct MaskAndSumColumns {
   uint32_t rows, columns, rows_per_chunk;

@@ -1,4 +1,4 @@
-// Kernels that process 16 bytes a thread: loads of this size keep enough of them in flight to use the full
+// Kernels that process 16 bytes per thread: loads of this size keep enough of them in flight to use the full
 // bandwidth of a GPU's memory. C++17, since CUDA's compilers read it too; tests run it in plain loops.
 //
 // A kernel is a struct with a function of the element's number. One that can work in packs also has Element,

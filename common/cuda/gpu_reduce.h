@@ -12,7 +12,7 @@
 
 namespace psring::gpu {
 
-// The limit of one pass: kernel arguments are passed by value.
+// The most sources of one kernel, whose arguments are passed by value.
 inline constexpr int kMaxTerms = 64;
 
 struct Terms {

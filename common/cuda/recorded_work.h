@@ -20,10 +20,10 @@ class RecordedWork {
 // From now on, work that this thread enqueues on `stream`, a GPU's compute stream, is recorded instead of
 // run. Allowed are copies and zeroing within device and pinned memory, ops with shapes that they have
 // computed before (so that they allocate nothing), and collectives of a group that is recordable. Another
-// compute stream takes part from where it waits for an event recorded here, and `stream` must wait for an
-// event at its end; such events belong to the recording. A stamp is taken at each replay, and its variable
-// must outlive them. Host work, and waits of the host or for anything that is not recorded, fail; End returns
-// the error.
+// compute stream takes part once it waits for an event recorded here; `stream` must then wait for an event at
+// the end of that stream's work. Both events belong to the recording. A stamp is taken at each replay; its
+// variable must outlive the replays. Host work, and waits by the host or for unrecorded work, fail;
+// EndRecording returns the error.
 absl::Status BeginRecording(Stream& stream);
 // Null if nothing was recorded.
 absl::StatusOr<std::unique_ptr<RecordedWork>> EndRecording(Stream& stream);

@@ -173,7 +173,7 @@ class GpuMemoryOps : public Ops {
   GpuMath& math() const { return *math_; }
 
  private:
-  // Partial sums that one last thread adds up.
+  // The number of partial sums, which one thread adds up at the end.
   static constexpr size_t kParts = 64;
   // Threads that add squares in parallel: enough for a large GPU, and few enough to add up quickly.
   static constexpr size_t kSquareThreads = size_t{1} << 14;

@@ -124,7 +124,7 @@ class GpuOps : public GpuMemoryOps {
     const void *weight, *bias;
   };
 
-  // By a library, if there is one.
+  // False if no library supports it.
   absl::StatusOr<bool> Convolve(Part part, const ConvShape& s, const void* from, const void* with, void* to,
                                 const void* bias = nullptr) {
     absl::StatusOr<bool> done = math().Convolve({part, s, activations(), from, with, to, bias});
@@ -234,7 +234,7 @@ class GpuOps : public GpuMemoryOps {
                             .c = dx});
   }
 
-  // For dy [rows][columns]: masks it where `relu` and y is 0, then adds its columns into dbias.
+  // For dy [rows][columns]: masks it where `relu` and y is 0, then writes its column sums to dbias.
   absl::Status MaskAndSum(size_t rows, size_t columns, bool relu, ConstSpan y, Span dy, Span dbias) {
     // Few enough chunks for a short second pass, and enough to keep a GPU busy with one column.
     const size_t length = std::max<size_t>(kRowsPerChunk, (rows + 255) / 256);

@@ -20,7 +20,7 @@ class GpuScratch {
   // At least `bytes`; earlier contents are lost.
   absl::StatusOr<void*> Reserve(size_t bytes) {
     if (bytes > buffer_.bytes()) {
-      // Queued work may still use the smaller one. Sizes double at least, so these stay few.
+      // Queued work may still use the smaller one. Sizes at least double, so there are few of these.
       if (buffer_.bytes() > 0) retired_.push_back(std::move(buffer_));
       const size_t held = retired_.empty() ? 0 : retired_.back().bytes();
       PSRING_ASSIGN_OR_RETURN(buffer_, device_.Allocate(std::max(bytes, 2 * held)));

@@ -150,7 +150,7 @@ class CpuDevice : public Device {
     absl::StatusOr<SharedMemory> made = SharedMemory::Create((bytes / kHugePage + 1) * kHugePage);
     if (!made.ok()) return made.status();
     auto memory = std::make_shared<SharedMemory>(*std::move(made));
-    // Only a hint, as below; for one page or less it would waste the rest of a huge page.
+    // Only a hint, as below; for less than one huge page it would waste the rest.
     if (bytes >= kHugePage) madvise(memory->data(), memory->bytes(), MADV_HUGEPAGE);
     return Buffer(
         memory->data(), bytes, [memory](void*) {}, memory->fd());

@@ -165,7 +165,7 @@ class Device {
   // The index of a GPU on this host and a name that identifies it worldwide; for a CPU, -1 and "".
   virtual int gpu() const { return -1; }
   virtual std::string unit() const { return ""; }
-  // In bytes; for a CPU, of its machine. nullopt if unknown.
+  // In bytes; for a CPU, the host memory that this process may use. nullopt if unknown.
   struct Memory {
     size_t free, total;
   };

@@ -1,4 +1,4 @@
-// How much memory a process may take without being killed for it.
+// How much memory this process can allocate before the kernel kills it.
 #pragma once
 
 #include <cstddef>

@@ -11,7 +11,8 @@ namespace psring {
 // Whether `device` supports the precision. InvalidArgument names a device that does.
 absl::Status CheckPrecision(const Device& device, Precision precision);
 
-// The fastest Ops for `device`, which must outlive them. InvalidArgument: see CheckPrecision.
+// The fastest Ops for `device`, which must outlive them. `threads`: cores that one op may use, on a CPU.
+// InvalidArgument: see CheckPrecision.
 absl::StatusOr<std::unique_ptr<Ops>> MakeOps(Device& device, int threads,
                                              Precision precision = Precision::kFloat32);
 

@@ -35,12 +35,12 @@ absl::Status WriteThrough(const std::string& path, const std::string& bytes) {
   return ForceToDisk(file.get(), path);
 }
 
-// Atomically, also if `to` exists: a reader finds the old one or the new one.
+// Renames `from` to `to`, which may exist: a reader finds the old one or the new one.
 absl::Status MoveInPlace(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
   if (errno != ENOTEMPTY && errno != EEXIST) return FileError("rename", from);
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return absl::OkStatus();
-  // Without support for exchange there is none for a moment, and the previous checkpoint is the newest.
+  // The file system cannot exchange: for a moment `to` does not exist, and an older checkpoint is the newest.
   const std::string old = to + ".old" + kUnfinished;
   if (rename(to.c_str(), old.c_str()) != 0 || rename(from.c_str(), to.c_str()) != 0) {
     return FileError("rename", from);
@@ -56,7 +56,7 @@ int64_t SequenceIn(const fs::path& position_file) {
   return sequence != json.end() && sequence->is_number_unsigned() ? sequence->get<int64_t>() : -1;
 }
 
-// Names with this prefix and suffix.
+// Removes the entries of `folder` whose names have this prefix and suffix.
 void RemoveFrom(const std::string& folder, const char* prefix, const char* suffix) {
   std::vector<fs::path> left;
   std::error_code error;

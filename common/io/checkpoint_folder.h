@@ -21,8 +21,8 @@ std::string WorkerFile(int rank);
 
 struct CheckpointPath {
   int64_t step = 0;
-  // Counts the checkpoints of a training over all runs that continued it. Steps do not, since a run with more
-  // workers makes fewer. -1: unreadable.
+  // Counts the checkpoints of a training over all runs that continued it. Steps cannot order them, since a
+  // run with more workers makes fewer. -1: unreadable.
   int64_t sequence = -1;
   std::string path;  // of its folder
 };
@@ -30,14 +30,14 @@ struct CheckpointPath {
 // Newest first, by `sequence`. Empty if `folder` does not exist.
 std::vector<CheckpointPath> ListCheckpoints(const std::string& folder);
 
-// Creates `folder` if it does not exist, and removes what earlier writers left unfinished. InvalidArgument if
-// it is not writable, or if it contains a checkpoint later than `sequence`, from which the run continues: it
-// belongs to another training and would be taken for the newest.
+// Creates `folder` if it does not exist, and removes earlier runs' folders of MakePartsFolder.
+// InvalidArgument if it is not writable, or if it contains a checkpoint later than `sequence`, from which the
+// run continues: it belongs to another training and would be taken for the newest.
 absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence);
 
 using CheckpointFiles = std::vector<std::pair<std::string, std::string>>;  // name, bytes
 
-// Where the ranks of a run store what the writer puts into a checkpoint: a new folder within `folder`. If
+// Creates a new folder within `folder`, in which the ranks of a run store their parts of a checkpoint. If
 // this run does not remove it, the next OpenCheckpoints does.
 absl::StatusOr<std::string> MakePartsFolder(const std::string& folder);
 

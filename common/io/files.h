@@ -9,7 +9,8 @@
 
 namespace psring {
 
-// Writes a temporary file beside `path` and renames it, so that a reader sees the complete file or none.
+// Writes a temporary file beside `path` and renames it: a reader sees the complete new file, or the previous
+// one or none. Does not force it to disk.
 absl::Status WriteFile(const std::string& path, const std::string& text);
 // NotFound if there is no such file.
 absl::StatusOr<std::string> ReadFile(const std::string& path);

@@ -32,7 +32,7 @@ std::string HashBytes(const void* data, size_t bytes) {
   }
 
   uint64_t hash = bytes * kOdd;
-  for (const uint64_t lane : lanes) {  // the finaliser of MurmurHash3, once a lane
+  for (const uint64_t lane : lanes) {  // the finalizer of MurmurHash3, once per lane
     hash ^= lane;
     hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccd;
     hash = (hash ^ (hash >> 33)) * 0xc4ceb9fe1a85ec53;

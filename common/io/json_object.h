@@ -1,5 +1,5 @@
 // A JSON object whose text comes from another process. Every field is read with its type and bounds, so that
-// no text can throw, or make a reader allocate more than it expects.
+// no text can cause an exception or an allocation beyond the bounds.
 #pragma once
 
 #include <cstddef>

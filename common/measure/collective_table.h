@@ -7,7 +7,7 @@
 
 namespace psring {
 
-// One half of a row: a call whose result goes into a separate buffer, or into its input.
+// One half of a row: a call whose result goes into a separate buffer, or in place into its input.
 struct PlacementFigures {
   bool measured = true;          // false: there is no such call; its columns show N/A
   double time_us = 0;            // of one call

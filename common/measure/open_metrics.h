@@ -1,6 +1,6 @@
 // Metrics in the text format of OpenMetrics 1.0, which Prometheus reads. Pure. prometheus-cpp is not used:
-// its registry keeps live counters, so a snapshot of ours needs a collector and a family per metric, which is
-// longer than this file.
+// its registry keeps live counters, so exporting our snapshots would take a collector and a family per
+// metric, which is more code than this file.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class OpenMetrics {
  public:
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
-  // Labels of all samples ("rank" of this process).
+  // `labels`: of all samples (such as "rank").
   explicit OpenMetrics(Labels labels) : labels_(std::move(labels)) {}
 
   // `unit`: "seconds", "bytes", or empty. The format requires family names to end with their unit; `name` is

@@ -1,4 +1,4 @@
-// What a process of a run writes for its launcher: trainer and server write, experiments reads. A record
+// The records of a run's processes: trainer and server write them, experiments reads them. A record
 // folder contains, for each rank r,
 //   steps-rank<r>.jsonl   a StepRecord per line
 //   trace-rank<r>.json    Chrome trace
@@ -37,7 +37,7 @@ struct StepRecord {
   double compute_ms = 0;       // forward + backward, including sleeps between them
   double delay_ms = 0;         // part of it: sleeps for --straggler and --jitter_ms
   double comm_busy_ms = 0;     // at least one bucket in flight
-  double exposed_comm_ms = 0;  // the compute stream waits for synchronisation
+  double exposed_comm_ms = 0;  // the compute stream waits for synchronization
   uint64_t payload_tx_bytes = 0;
   uint64_t payload_rx_bytes = 0;
   double loss = 0;           // mean over this rank's samples
@@ -106,15 +106,15 @@ struct RankResult {
   int64_t staleness_sum = 0;
   int64_t staleness_max = 0;
   int64_t dropped_gradients = 0;  // backup workers: steps of this rank that are in no update
-  double peak_memory_mb = 0;      // of its process, divided evenly among the ranks in it
+  double peak_memory_mb = 0;      // MiB; of its process, divided evenly among the ranks in it
   DdpFigures ddp;
   DataParallelFigures data_parallel;  // means over the measured steps
   int64_t wire_tx_bytes = -1;         // by the interface's counter, in the measured steps; -1: not counted
   // Means over the measured steps; below 0: unknown, as in records of earlier versions.
   double computed_ms = -1;   // from the step's begin until its complete gradient was handed over
   double update_ms = -1;     // the optimizer's, on this rank
-  double run_delay_ms = -1;  // its process's threads could have run and waited for a processor, all of them
-                             // together, shared evenly among the ranks in it
+  double run_delay_ms = -1;  // its process's threads were runnable but waited for a processor: the sum over
+                             // threads, divided evenly among the ranks in it
   double probe_ms = -1;      // what recording cost: spans, counters, the step's line
   std::vector<CurvePoint> curve;  // the rank that evaluates
 };

@@ -72,7 +72,7 @@ MeasuredStep MeasuredStepFor(const StepTimes& times, int worker, int64_t step) {
   }
   const size_t cold = std::min(steps - 1, (steps + 9) / 10);
   const size_t warm = steps - cold;
-  // By the golden ratio, which spreads the workers that share one worker's times.
+  // Multiples of the golden ratio spread the offsets of workers that share one worker's times.
   const double turns = static_cast<double>(turn) * 0.6180339887498949;
   const size_t shift = static_cast<size_t>((turns - std::floor(turns)) * static_cast<double>(warm));
   found.step = cold + (turn == 0 ? at - steps : at + shift) % warm;

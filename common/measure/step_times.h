@@ -14,7 +14,7 @@ struct WorkerTimes {
   std::vector<double> compute_ms;  // forward and backward, without artificial delays
   std::vector<double> other_ms;    // between the end of the previous step and the gradient, besides computing
   std::vector<double>
-      exchange_ms;  // from when no worker was awaited any more until the weights were in place
+      exchange_ms;  // from the moment the last worker was ready until the weights were in place
 
   size_t steps() const { return compute_ms.size(); }
 };
@@ -28,9 +28,9 @@ std::string ToJson(const StepTimes& times);
 absl::StatusOr<StepTimes> StepTimesFromJson(const std::string& text);
 
 // The element of `times` for `worker`'s `step`: its own if there is one, so that disturbances of several
-// workers of one host stay simultaneous. Further steps repeat from after the first tenth, which may have been
-// slow because caches were cold. With more workers than were measured, measured workers are reused, each with
-// another offset.
+// workers of one host stay simultaneous. Further steps repeat the measured ones without the first tenth, in
+// which caches may have been cold. With more workers than were measured, measured workers are reused, each
+// time with another offset.
 struct MeasuredStep {
   size_t worker = 0;
   size_t step = 0;

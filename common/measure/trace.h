@@ -1,5 +1,5 @@
-// What happened when, in one rank: spans and byte counters. Cheap enough to be always on: an append under a
-// lock to reserved memory.
+// The spans of one rank over time, and byte counters. Always on, since adding a span is cheap: an append to
+// reserved memory under a lock.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ enum class SpanKind : uint8_t {
   kBackward,
   kCommunication,  // a bucket in flight: from its first possible byte to its last received one
   kRound,          // of a schedule, within a bucket's communication, if psring moves the bytes itself
-  kExposed,        // the compute stream waits for synchronisation
+  kExposed,        // the compute stream waits for synchronization
   kOptimizer,
   kOther,
 };
@@ -70,7 +70,7 @@ class Trace {
   int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// The union of intervals, in ns: the time during which at least one of `spans` lasts.
+// The length of the union of `intervals` (begin, end), all in ns.
 int64_t BusyNanos(std::vector<std::pair<int64_t, int64_t>> intervals);
 
 // Chrome trace events (an array's elements, one object per line, comma-separated): pid = rank, a row per kind

@@ -1,4 +1,4 @@
-// What distinguishes this host and this process's view of it.
+// Identifiers of this host and of this process's namespaces.
 #pragma once
 
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 namespace psring {
 
-// "unknown-host" if the kernel does not tell.
+// "unknown-host" if the system call fails.
 inline std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "unknown-host";

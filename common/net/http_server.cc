@@ -106,7 +106,7 @@ void HttpServer::Serve() {
     if (waits[1].revents == 0) continue;
     FileDescriptor socket(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) {
-      // Out of descriptors: pending connections will time out.
+      // Out of descriptors: closes all connections to get some back.
       if (errno == EMFILE || errno == ENFILE) {
         connections.clear();
         absl::SleepFor(absl::Milliseconds(50));

@@ -59,7 +59,7 @@ struct LinkShaper::Flow {
 
   std::deque<Piece> pieces;
   size_t held = 0;
-  bool readable = true, writable = true;  // until a call fails with EAGAIN; then poll() tells
+  bool readable = true, writable = true;  // until a call fails with EAGAIN; then poll() decides
   bool ended = false;                     // nothing more will arrive
   bool closed = false;                    // and everything has been sent
 

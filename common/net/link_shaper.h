@@ -90,7 +90,7 @@ class LinkShaper {
   struct Flow;
 
   void Run();
-  // Moves what may be moved now; false if nothing moved. `next_ns`: lowered to when more may be moved.
+  // Moves what may be moved now; false if nothing moved. Lowers `next_ns` to the time at which more may move.
   bool Turn(int64_t& next_ns);
   bool Fill(Flow& flow);
   bool Pour(Flow& flow, int64_t now_ns, int64_t& next_ns);

@@ -33,9 +33,9 @@ absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, abs
 // Whether both ends of a connection have the same address.
 bool WithinHost(int fd);
 
-// Sets the options of ConnectTcp for sockets that were connected otherwise: no delay, and, if both ends have
-// the same address, Reno congestion control. Within one host there is no congestion, and a congestion control
-// that paces by a timer (BBR, the default on many hosts) halves the throughput, or worse on busy cores.
+// Sets ConnectTcp's options on a socket from another source: TCP_NODELAY, and, if both ends have the same
+// address, Reno congestion control. Within one host there is no congestion, and a congestion control that
+// paces by a timer (BBR, the default on many hosts) halves the throughput, or worse on busy cores.
 absl::Status PrepareTcpSocket(int fd);
 
 // Writes all `bytes`; for short messages during setup.

@@ -1,5 +1,5 @@
 // Messages between processes of one host, which can carry open files. Addresses are abstract names without a
-// file, so nothing is left over however a process ends.
+// file, so nothing remains after a process ends, even by a crash.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ class UnixSocket {
 
   // An invalid socket.
   UnixSocket() = default;
-  // A socket that was accepted otherwise.
+  // Takes a socket that was connected by other means.
   explicit UnixSocket(FileDescriptor fd) : fd_(std::move(fd)) {}
 
   bool valid() const { return fd_.valid(); }
@@ -39,7 +39,7 @@ class UnixSocket {
   // The next connection. PermissionDenied: it came from another user, and is closed.
   absl::StatusOr<UnixSocket> Accept(absl::Time deadline) const;
 
-  // A whole message or none. The caller keeps the ownership of `files`.
+  // Sends a whole message of 1 to kMostText bytes, or nothing. The caller keeps ownership of `files`.
   absl::Status Send(const std::string& text, const std::vector<int>& files, absl::Time deadline) const;
   // Unavailable: the peer has closed. InvalidArgument: longer than a message may be.
   absl::StatusOr<Message> Receive(absl::Time deadline) const;

@@ -6,7 +6,7 @@
 #include "common/ops/ops_common.h"
 
 // PSRING_MULTIVERSION comes from CMake: the attribute that makes the compiler emit a function once for each
-// instruction set, or nothing where it cannot.
+// instruction set, or nothing if it cannot.
 
 namespace psring::cpu {
 

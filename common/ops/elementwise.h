@@ -13,7 +13,7 @@
 
 namespace psring::elementwise {
 
-// Arguments as in ops.h; `w`, `v` and the like are updated in place.
+// Arguments as in ops.h; `w` and the state (velocity, mean, variance) are updated in place.
 PSRING_HOST_DEVICE inline void Sgd(float scale, float rate, float& w, float gradient) {
   w -= rate * (gradient * scale);
 }

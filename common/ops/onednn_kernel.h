@@ -14,7 +14,7 @@ namespace psring::onednn {
 // at a time.
 //
 // oneDNN's GEMM does not use the scratch memory. It computes float32 linear layers on processors without
-// AVX-512, and allocates aligned buffers in each call, which no attribute replaces. posix_memalign of glibc
+// AVX-512, and allocates aligned buffers in each call; no attribute prevents this. posix_memalign of glibc
 // 2.36 cuts such a buffer out of a larger block. If a small allocation that is never freed takes the
 // remainder, the freed buffer is too small for the next call and the heap grows. So code that runs in every
 // step must not leave a small block on the heap each time: reserve a vector instead.

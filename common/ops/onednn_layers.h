@@ -1,5 +1,5 @@
 // Linear and convolution layers of one shape on oneDNN: their primitives, created once, and the reordering
-// between them. Constructors and calls throw dnnl::error. Borrow the workplace.
+// between them. Constructors and calls throw dnnl::error. They borrow the workplace.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace psring::onednn {
 
-// Weights in the layout and type that a primitive asked for.
+// Weights in the layout and type that a primitive chose.
 class OrderedWeights {
  public:
   // From `plain`, which is float32, to `ordered`, or back.

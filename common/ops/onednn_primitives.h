@@ -1,5 +1,5 @@
 // Primitive descriptors for oneDNN 2, which builds them from an operation descriptor, and oneDNN 3, which
-// builds them directly. The arguments are the same, so the version is recognised by the constructor that
+// builds them directly. The arguments are the same, so the version is recognized by the constructor that
 // exists.
 //
 // Weights may be of format `any`: oneDNN then chooses a layout, which the result contains. The caller

@@ -9,8 +9,8 @@
 //
 // Inputs and outputs of layers, and their gradients (x, y, dy, dx, logits, dlogits), have the type
 // activations(). Weights, biases and their gradients are always float32: with bfloat16 activations, products
-// are of bfloat16 numbers, added up in float32. Weights are rounded before the product; a GPU rounds biases,
-// too.
+// multiply bfloat16 numbers and add up in float32. Weights are rounded before the product; a GPU rounds
+// biases, too.
 //
 // An Ops caches what it needs per shape, so the first call with a new shape is slow. Use an Ops from one
 // thread and on one stream at a time; give every rank its own. Shapes that do not fit the spans are
@@ -78,8 +78,8 @@ using OptimizerStep = std::variant<SgdStep, MomentumStep, AdamStep>;
 class Ops {
  public:
   virtual ~Ops() = default;
-  // "reference", "onednn, bfloat16", "cublaslt, tf32, cudnn 9.19.0". For a GPU with the method of
-  // convolutions so far: a library, or matrix products of gathered inputs ("cublaslt, gathered
+  // "reference", "onednn, bfloat16", "cublaslt, tf32, cudnn 9.19.0". On a GPU it includes how convolutions
+  // were computed so far: by a library, or as matrix products of gathered inputs ("cublaslt, gathered
   // convolutions").
   virtual std::string name() const = 0;
   virtual DType activations() const { return DType::kFloat32; }

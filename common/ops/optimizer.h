@@ -35,9 +35,9 @@ enum class LrDecay { kConstant, kLinear };
 // whatever its number of updates.
 struct LrSchedule {
   LrDecay decay = LrDecay::kConstant;
-  double base = 0.05;  // the rate of one update, after warm-up and before decay
+  double base = 0.05;  // the rate of one update before scaling and decay
   double scale =
-      1;  // linear scaling (Goyal et al. 2017): samples behind one update / samples in a worker's batch
+      1;  // linear scaling (Goyal et al. 2017): samples in one update / samples in one worker's batch
   int64_t warmup_samples = 0;  // from base (unscaled) linearly up to base * scale
   int64_t total_samples = 0;   // at which linear decay reaches 0
   bool operator==(const LrSchedule&) const = default;
@@ -51,8 +51,8 @@ class Optimizer {
  public:
   static absl::StatusOr<Optimizer> Create(const OptimizerConfig& config, Device& device, size_t count);
 
-  // One update of elements [first, first + weights.count) of the state's range. `gradient` is a sum over
-  // `samples` samples; its mean is multiplied by `factor` first (gradient_norm.h). `update` counts the
+  // Enqueues one update of elements [first, first + weights.count) of the state's range. `gradient` is a sum
+  // over `samples` samples; its mean is first multiplied by `factor` (gradient_norm.h). `update` counts the
   // updates of this range from 1 (Adam's t).
   void Apply(size_t first, Span weights, ConstSpan gradient, int64_t samples, double learning_rate,
              int64_t update, Ops& ops, Stream& stream, double factor = 1) const;

@@ -1,4 +1,5 @@
-// The ops implemented by definition: the reference for the fast ones. Sums are kept in double precision.
+// The ops implemented by definition: the reference for testing the fast ones. Sums are kept in double
+// precision.
 #include <algorithm>
 #include <vector>
 

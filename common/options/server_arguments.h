@@ -16,7 +16,7 @@ struct ServerStart {
   std::string rendezvous;  // "tcp://host:port"
   std::string bind;        // its address, as the workers reach it
   std::string record;      // folder; empty: none
-  int local_rank = 0;      // of its host: whose device it shares
+  int local_rank = 0;      // the rank of its host whose device it shares
   int gpus = 0;            // of its host
   int metrics_port = -1;   // that of rank 0; 0: the system chooses; below 0: no metrics
 };
@@ -29,7 +29,7 @@ std::vector<std::string> ServerArguments(const TrainingOptions& training, const 
 // of its ranks; with `dedicated` the last processes are the servers. Pure.
 struct ServerRole {
   int workers = 1;          // the ranks that train: those below this number
-  int servers = 1;          // of all
+  int servers = 1;          // in the job
   int becomes = -1;         // this process is this server and not a worker; -1: a worker
   std::vector<int> starts;  // the servers that this process starts
 };

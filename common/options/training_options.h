@@ -99,12 +99,12 @@ int64_t WorkerBatch(const TrainingOptions& options);
 // Whether checkpoints are requested.
 bool Checkpoints(const TrainingOptions& options);
 
-// Whether psring restarts only the parameter server if one dies, and its workers continue. Otherwise the job
-// restarts: with aligned steps, or several servers of backup workers. `servers`: their number.
+// Whether psring restarts only the parameter server if one of the `servers` dies, while workers wait. False:
+// the job restarts (with --align_steps, or with several servers of ps-backup), or has no restarts or servers.
 bool ServerReturns(const TrainingOptions& options, int servers);
 
-// InvalidArgument names a flag of checkpoints or lost workers that conflicts with another. `servers`: 0 if
-// the strategy has none.
+// InvalidArgument names a conflict of flags about checkpoints, restarts or lost workers. `servers`: 0 if the
+// strategy has none.
 absl::Status CheckRecovery(const TrainingOptions& options, int servers);
 
 // The first flag set that only strategies with a parameter server use; null: none.

@@ -10,8 +10,7 @@
 #include "common/reduce/sixteen_bits.h"
 
 // PSRING_MULTIVERSION comes from CMake: the attribute that makes the compiler emit a function once for each
-// instruction set, or nothing where it cannot. What such a function calls is inlined into each of its
-// versions.
+// instruction set, or nothing if it cannot. What such a function calls is inlined into each of its versions.
 #define PSRING_INLINE [[gnu::always_inline]] inline
 
 namespace psring {

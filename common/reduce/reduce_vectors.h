@@ -37,12 +37,11 @@ extern const VectorKernels kAvx2Kernels;
 extern const VectorKernels kAvx512Kernels;
 
 // The kernels of one instruction set. `Lanes` has a Vector of `width` floats and Load, Store, Add, Min, Max,
-// Multiply, Broadcast; Min and Max return NaN if either side is NaN. It must be a type that is local to its
-// file.
+// Multiply, Broadcast; Min and Max return NaN if either side is NaN. `Lanes` must have internal linkage.
 template <typename Lanes>
 struct VectorLoops {
   using Vector = typename Lanes::Vector;
-  static constexpr int kVectors = 4;  // in flight together, to amortise the loop over the sources
+  static constexpr int kVectors = 4;  // in flight together, to amortize the loop over the sources
   static constexpr size_t kStep = kVectors * Lanes::width;
   static_assert(kRun % kStep == 0);
 

@@ -1,7 +1,7 @@
 // Floats that are stored in 16 bits: the same bits on CPUs and GPUs. C++17, since CUDA's compilers read it
 // too.
 //
-// Written in integers and without branches, so that loops vectorise with any instruction set; the results
+// Written in integers and without branches, so that loops vectorize with any instruction set; the results
 // equal those of the instructions in reduce_vectors.h.
 #pragma once
 

@@ -16,7 +16,7 @@
 namespace psring {
 namespace {
 
-// Within this time all ranks know of the last one's arrival, and links have recovered their burst.
+// Within this time all ranks learn of the last one's arrival, and links' token buckets are full again.
 constexpr int64_t kLeadNs = 3'000'000;
 
 void SleepUntil(int64_t monotonic_ns) {

@@ -227,7 +227,7 @@ class FileRendezvous final : public Rendezvous {
   }
 
   const RendezvousOptions options_;
-  std::map<std::string, int64_t> rounds_;  // of the one thread that holds exchanges
+  std::map<std::string, int64_t> rounds_;  // used only by the thread that calls Exchange
   Mutex mutex_;
   const std::unique_ptr<FileStore> store_ ABSL_PT_GUARDED_BY(mutex_);
   int64_t member_ ABSL_GUARDED_BY(mutex_) = -1;

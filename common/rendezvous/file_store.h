@@ -1,7 +1,7 @@
 // A key-value store in a file that all of its users can access: on one host, or on a network file system
 // whose locks work between hosts (NFS's do). Values are only added. Each user holds a lock in the file, which
-// the kernel releases when the process ends, however it ends. So live users are distinguished from dead ones,
-// and the file of an earlier run from one in use.
+// the kernel releases when the process ends, even by a crash. Locks distinguish live users from dead ones,
+// and a file in use from that of an earlier run.
 //
 // Contents: a header (type, the run's token, the number of valid bytes), then entries. Locks are on bytes
 // beyond any content: one for the current reader or writer, one for each user.

@@ -51,7 +51,7 @@ absl::StatusOr<int> Needed(const std::string& scheme, const char* name, int leas
       absl::StrCat(scheme, " needs the variable ", name, ", which is not set; psring and torchrun set it"));
 }
 
-// Numbers of concurrent jobs on a Slurm cluster rarely differ by a multiple of this.
+// The numbers of concurrent Slurm jobs rarely differ by a multiple of kPorts.
 constexpr int kPorts = 20'000, kFirstPort = 12'000;
 
 void ReadSlurm(const GetEnv& get_env, LaunchedAs& as) {

@@ -1,7 +1,7 @@
-// Which launcher started this process, and with which numbers. Pure, except for reading this process's own
-// environment.
+// Which launcher started this process, and the rank and sizes that it assigned. Pure, except for reading and
+// clearing this process's own environment.
 //
-// The first of these that has set any variable:
+// The first of these whose rank or size (of srun: whose size) is set:
 //   torchrun, psring          RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
 //   Open MPI's mpirun         OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
 //   MPICH's mpiexec (Hydra)   PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
@@ -28,20 +28,20 @@ struct LaunchedAs {
   int world_size = 1;
   int local_rank = 0;        // 0 if unknown
   int local_world_size = 0;  // 0 if unknown
-  // If the launcher tells: the host of rank 0, a port that all ranks of the job derive independently, and a
-  // name that no other job on this host has.
+  // If known from the launcher: the host of rank 0, a port that all ranks of the job derive independently,
+  // and a name that no other job on this host has.
   std::string master_host;
   int master_port = 0;
   std::string job;
 };
 
-// Whether a launcher has numbered this process.
+// Whether a launcher has assigned a rank to this process.
 bool IsStartedAsARank(const GetEnv& get_env);
 
 // InvalidArgument names the variable that is missing or invalid. `scheme` is what needs it: "env://".
 absl::StatusOr<LaunchedAs> ReadLauncher(const std::string& scheme, const GetEnv& get_env);
 
-// Clears the launcher's variables, so that child processes do not inherit them.
+// Unsets the rank and size variables of all launchers, so that child processes do not inherit them.
 void ForgetLauncher();
 
 // The first host of Slurm's compact list: "node03" of "node[03-04,7],gpu1". Empty if malformed.

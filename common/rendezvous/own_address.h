@@ -1,4 +1,4 @@
-// The address of this machine on which a process listens and by which others reach it. Nothing listens on all
+// The address of this machine on which a process listens and at which others reach it. Nothing listens on all
 // networks unless requested.
 #pragma once
 

@@ -40,7 +40,7 @@ class PartRendezvous final : public Rendezvous {
     for (const int rank : own) of_whole.push_back(ranks_[static_cast<size_t>(rank)]);
     PSRING_ASSIGN_OR_RETURN(std::vector<std::string> values,
                             whole_.ExchangeAmong(of_whole, prefix_ + name, value));
-    // In the order of the numbers in the whole.
+    // `values` are in rank order of the whole; the result is in this part's rank order.
     std::sort(of_whole.begin(), of_whole.end());
     std::vector<std::string> ordered;
     for (const int rank : own) {

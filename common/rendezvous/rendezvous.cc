@@ -30,9 +30,9 @@ constexpr char kFromTheStore[] = "psring";  // in a status's details: its messag
 constexpr int kMostMessageBytes = 64 << 20;
 // How long a closing store waits for its users, whose last replies may be in transit.
 constexpr absl::Duration kLinger = absl::Seconds(5);
-// The server enforces the call's own timeout; this one passes only if the store hangs.
+// The server enforces the call's own timeout; the client's, longer by this, expires only if the store hangs.
 constexpr absl::Duration kGrace = absl::Seconds(5);
-// A peer that does not answer a ping within this time again is lost.
+// The time between pings, and the time after which a peer that does not answer one is lost.
 constexpr int kPingMs = 10'000;
 constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 30);
 
@@ -166,7 +166,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
  private:
   void Serve(grpc::ServerBuilder& builder) {
     builder.SetMaxReceiveMessageSize(kMostMessageBytes);
-    // A host that vanishes is lost, too.
+    // Pings also detect a host that vanishes.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingMs);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingMs / 2);
@@ -191,7 +191,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // ranks connect directly, whatever the environment says
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
                    1);  // a connection of its own, so that its end is noticed
-  // Ranks may start before the store, and should not lose time by it.
+  // Ranks that start before the store should connect soon after it starts.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);  // in effect the limit of one attempt

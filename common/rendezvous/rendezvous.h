@@ -8,7 +8,7 @@
 // else, if all ranks are on one host, a file of the job. Rank and world size always come from the launcher.
 //
 // Every wait has a deadline, and its error names the missing ranks. A wait ends earlier, with Unavailable and
-// the process's name, if a process that is waited for has left, died or was rejected.
+// the name of the process, if a process that it waits for has left, died or was rejected.
 #pragma once
 
 #include <memory>
@@ -40,11 +40,11 @@ struct RendezvousOptions {
   bool on_one_host() const { return local_world_size == world_size; }
 };
 
-// "env://" and the like, for a process that must find the same store as this one.
+// "tcp://host:port" or "file://path": the spec for a process that must find the same store as this one.
 std::string SpecOf(const RendezvousOptions& options);
 
 // InvalidArgument, in one line: an unknown scheme, a variable that is missing or not a number, RANK not below
-// WORLD_SIZE, an mpirun over several hosts that does not tell where rank 0 is.
+// WORLD_SIZE, an mpirun over several hosts without rank 0's address.
 absl::StatusOr<RendezvousOptions> ParseRendezvous(const std::string& spec, const GetEnv& get_env);
 
 // Hosts the store until destroyed. Thread-safe; its calls run on gRPC's threads.
@@ -83,9 +83,9 @@ class Rendezvous {
   virtual absl::StatusOr<std::optional<std::string>> TryGet(const std::string& key,
                                                             const std::string& whom) = 0;
 
-  // If this process hosts the store, or the store is a file: Unavailable if a rank was rejected because the
-  // job has no place for it, that is, the two were given different world sizes. A job of one rank waits for
-  // nobody and learns this only here.
+  // If this process hosts the store, or the store is a file: Unavailable if a rank was rejected because it is
+  // not below the job's world size, so one of the two world sizes is wrong. A job of one rank waits for no
+  // other rank and learns this only here.
   virtual absl::Status Surplus() { return absl::OkStatus(); }
 
   // Collective with the same `name`; returns all ranks' values in rank order. A name may be used again unless

@@ -1,5 +1,5 @@
 // The state of the rendezvous service: members, values and pending exchanges. Free of networking, so tests
-// need only threads; rendezvous.cc adds gRPC. A wait fails as soon as it cannot succeed any more.
+// need only threads; rendezvous.cc adds gRPC. A wait fails as soon as it can no longer succeed.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The members of a rendezvous and the consequences of missing ones: the decisions that every store shares,
-// with error messages that name the process at fault. Pure.
+// The members of a rendezvous, and the errors of waits for missing ones, which name the process at fault.
+// Shared by all stores. Pure.
 //
 // A *member* is a process that has joined: a rank, or a process without a rank. It *leaves* deliberately and
 // is *lost* when it ends otherwise.
@@ -44,14 +44,13 @@ class Roster {
   int64_t size() const { return static_cast<int64_t>(members_.size()); }
   bool AnyoneHere() const;
 
-  // Why a wait for the ranks `missing` at exchange `name` cannot succeed any more: one of them has departed
-  // or was rejected. OK if it still can.
+  // Why a wait for the ranks `missing` at exchange `name` can no longer succeed: one of them has departed or
+  // was rejected. OK if it still can.
   absl::Status Hopeless(const std::vector<int>& missing, const std::string& name) const;
-  // DeadlineExceeded names them, those among them that never joined, and rejected processes.
+  // DeadlineExceeded names `missing`, those of them that never joined, and the last rejected process.
   absl::Status TooLate(const std::vector<int>& missing, const std::string& name,
                        absl::Duration timeout) const;
-  // Unavailable if a rank has come for which this job has no place: one of the two was given a wrong world
-  // size.
+  // Unavailable if a rank not below this job's world size tried to join: one of the world sizes is wrong.
   absl::Status Surplus() const;
   // Unavailable if any member is lost while `whom` is awaited.
   absl::Status LossDuring(const std::string& whom) const;

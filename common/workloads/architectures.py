@@ -5,7 +5,7 @@
 
 Sizes are those of the papers. No time is measured: a layer's share of the step follows from its floating-point
 operations (2 per multiply-add; backward costs twice forward), and the whole step from a device's measured speed
-(common/workloads/devices.cc). Biases and normalisation cost nothing and are ready with their layer.
+(common/workloads/devices.cc). Biases and normalization cost nothing and are ready with their layer.
 """
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-// The same model sent in another way: tensors in pieces, or all gradients at once. Pure.
+// The same workload sent in another way: tensors in pieces, or all gradients at once. Pure.
 #pragma once
 
 #include "common/workloads/workload.h"

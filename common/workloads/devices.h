@@ -25,12 +25,12 @@ struct MeasuredDevice {
 };
 const std::vector<MeasuredDevice>& MeasuredDevices();
 
-// The workload as the device computes it: its operations at the measured share of the peak, the same share of
-// the step for each layer. NotFound lists the devices. InvalidArgument: the workload's operations or family
-// are not known, or the family was not measured on the device.
+// The workload as the device computes it: its operations at the measured share of the peak; each layer keeps
+// its share of the step. NotFound lists the devices. InvalidArgument: the workload's operations or family are
+// not known, or the family was not measured on the device.
 absl::StatusOr<Workload> OnDevice(const Workload& workload, const std::string& device);
 
-// Whether its times come from a processor without a GPU, so that they do not describe training on one.
+// Whether its times were recorded on a CPU, so that they do not describe training on a GPU.
 bool RecordedOnCpu(const Workload& workload);
 
 }  // namespace psring

@@ -1,4 +1,4 @@
-// What a model asks of the network, and when: its gradient tensors in the order in which backward finishes
+// What a model sends over the network, and when: its gradient tensors in the order in which backward finishes
 // them. Recorded once on a GPU, then replayed on a timer or simulated. Pure, except for LoadWorkload.
 //
 // As a file:

@@ -2,7 +2,7 @@
 // common/io/checkpoint_folder.h.
 //
 // model.safetensors and optimizer.safetensors name tensors by their layers, with PyTorch's shapes and order
-// (filters [out][in][height][width], inputs after a picture [channels][height][width]), independent of
+// (filters [out][in][height][width], inputs that form a picture [channels][height][width]), independent of
 // devices and strategy. training.json is the position of training. With gradients in 16 bits
 // worker<R>.safetensors contains worker R's residual (ErrorFeedback).
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace psring {
 
-// All other state is a function of these: an epoch's order of seed and epoch, delays of seed, worker and
+// All other state follows from these: an epoch's order from seed and epoch, delays from seed, worker and
 // step.
 struct TrainingCheckpoint {
   TrainingPosition position;
@@ -43,9 +43,9 @@ struct CheckpointBytes {
   int64_t sequence = 0;        // at least that of the newest in its folder, which may be damaged
 };
 
-// Reads a folder step<N>, the newest complete one in a folder of these, or a file in one. Any other file is
-// read as weights only. `notes` gets a line if the newest is damaged and an earlier one is used. NotFound: no
-// checkpoint; DataLoss: all are damaged.
+// `path`: a folder step<N>, a folder of these (reads the newest complete one), or a file in a step<N>. Any
+// other file is read as weights only. `notes` gets a line if the newest is damaged and an earlier one is
+// used. NotFound: no checkpoint; DataLoss: all are damaged.
 absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vector<std::string>& notes);
 
 // Errors are one line with the path: damaged (DataLoss), of a newer psring or another type (Unimplemented),
@@ -64,8 +64,8 @@ struct ResumePlan {
   bool with_slots = false;       // the optimizer's state is used
   bool with_residuals = false;   // each worker's residual is used
   std::vector<int> ready_order;  // the layout's tensors by index; empty: unknown
-  // Each worker's next step, if not all are at `step`; and the number of updates beyond `step` of each
-  // worker.
+  // Each worker's next step, if not all are at `step`; and the number of updates beyond those of `step` steps
+  // of every worker.
   std::vector<int64_t> worker_steps;
   int beyond = 0;
   std::vector<std::string> notes;  // what is not restored exactly, one line each

@@ -10,7 +10,7 @@
 namespace psring {
 namespace {
 
-// Flags that change where and how a run is run, not what it computes.
+// Flags that change where and how a run executes, not what it computes.
 bool IsIncidental(const std::string& flag) {
   for (const char* name :
        {"--checkpoint_",      "--resume",         "--max_restarts", "--timeout",    "--worker_timeout",

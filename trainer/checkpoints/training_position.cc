@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 constexpr char kFormat[] = "psring checkpoint";
 constexpr int kFormatVersion = 1;
 
-// A step is multiplied by workers and samples.
+// Steps are multiplied by workers and samples, which must not overflow.
 constexpr int64_t kMostSteps = INT64_MAX / 65536;
 
 Json ToJson(const TrainingPosition& p) {
@@ -63,7 +63,7 @@ Json ToJson(const TrainingPosition& p) {
       {"flags", p.flags}};
 }
 
-// Fields of a file that may hold anything; the first that is missing or of another type is remembered.
+// Reads fields of an untrusted file; remembers the first that is missing or has another type.
 class Fields {
  public:
   explicit Fields(const Json& json) : json_(json) {}
@@ -116,7 +116,7 @@ class Fields {
       values.push_back(value.get<std::string>());
     }
   }
-  // Empty where it is missing.
+  // Stays empty if it is missing.
   void operator()(const char* name, std::vector<int64_t>& values) {
     const auto field = json_.find(name);
     if (field == json_.end()) return;
@@ -150,7 +150,7 @@ class Fields {
   std::string wrong_;
 };
 
-// Of all but itself.
+// The hash of all fields but itself.
 std::string HashOfPosition(Json json) {
   if (const auto hashes = json.find("hashes"); hashes != json.end() && hashes->is_object()) {
     hashes->erase(kPositionFile);
@@ -159,7 +159,7 @@ std::string HashOfPosition(Json json) {
   return HashBytes(text.data(), text.size());
 }
 
-// Whether its hash is the one that was noted.
+// DataLoss unless its hash is the recorded one.
 absl::Status CheckHash(const Json& json) {
   const auto hashes = json.find("hashes");
   const bool sound = hashes != json.end() && hashes->is_object() && hashes->contains(kPositionFile) &&

@@ -28,7 +28,7 @@ struct TrainingPosition {
   int64_t sequence = 0;  // see CheckpointPath
   int64_t step = 0;      // the next step of each worker
   int64_t updates = 0;
-  int64_t samples = 0;        // in these updates: the learning rate's clock
+  int64_t samples = 0;        // in these updates; determines the learning rate
   int64_t epoch = 0;          // the sampler's
   int64_t epoch_samples = 0;  // drawn from the epoch's order
   // Tensors in the order in which gradients become ready, from which buckets were planned; with other buckets

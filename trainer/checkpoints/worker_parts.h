@@ -1,8 +1,9 @@
 // Collects on rank 0 the workers' own parts of a checkpoint: each worker's next step and residual.
 //
 // A rank leaves its part and continues: the residual as a file in a folder beside the checkpoints, the rest,
-// with the file's hash, in the rendezvous store. Rank 0 takes the parts of its checkpoint and writes them
-// with it, so that one rename commits everything. A *moment* is the name that parts of one checkpoint share.
+// with the file's hash, in the rendezvous store. Rank 0 takes the parts that belong to its checkpoint and
+// writes all together, so that one rename commits everything. A *moment* is the name that parts of one
+// checkpoint share.
 #pragma once
 
 #include <memory>
@@ -31,7 +32,7 @@ class WorkerParts {
                                                            std::vector<int>& blind);
   ~WorkerParts();  // on rank 0: deletes the folder of parts
 
-  // Does not wait. If the file cannot be written, the store says so.
+  // Does not wait. If the file cannot be written, the part in the store has no residual.
   absl::Status Leave(const std::string& moment, const WorkerPart& part);
   // On rank 0: waits until `rank` has left its part of that moment, with step `next` if given.
   // DeadlineExceeded names the rank.

@@ -1,4 +1,4 @@
-// Pictures and labels as bytes in memory.
+// Images and labels as bytes in memory.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ struct SyntheticShape {
 };
 DataSplits MakeSyntheticData(const SyntheticShape& shape, uint64_t seed);
 
-// Pictures `indices` as normalised floats [n][image_size], and their labels [n].
+// Images `indices` as normalized floats [n][image_size], and their labels [n].
 void GatherBatch(const Dataset& data, const std::vector<int64_t>& indices, float* inputs, uint8_t* labels);
 
 }  // namespace psring

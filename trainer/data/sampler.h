@@ -29,8 +29,8 @@ struct SampledStep {
 
 // Unlimited steps, epoch after epoch. An epoch is a permutation of all samples (from seed and epoch), strided
 // by rank: step s of all ranks together is slice [s * G, (s + 1) * G) of the permutation, with G = batch *
-// micro_batches * world_size. Micro-batch m of M of rank r is the batch of rank r * M + m of M times as many
-// ranks.
+// micro_batches * world_size. Micro-batch m of M of rank r is the batch that rank r * M + m would have among
+// M times as many ranks.
 class DistributedSampler {
  public:
   explicit DistributedSampler(const SamplerOptions& options);

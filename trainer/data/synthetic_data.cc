@@ -1,4 +1,4 @@
-// Generated pictures: a pattern per class plus strong noise. A linear model classifies many but not all of
+// Generated images: a pattern per class plus strong noise. A linear model classifies many but not all of
 // them, so that accuracy is informative.
 #include "common/base/random.h"
 #include "trainer/data/data.h"
@@ -7,7 +7,7 @@ namespace psring {
 namespace {
 
 constexpr float kMean = 128;
-constexpr float kPattern = 11;    // amplitude of a class's uniform pattern, in grey levels
+constexpr float kPattern = 11;    // amplitude of a class's uniform pattern, in gray levels
 constexpr uint64_t kNoise = 192;  // width of the uniform noise: kMean + kPattern + kNoise / 2 < 256
 
 Dataset Make(const SyntheticShape& shape, int64_t count, const std::vector<float>& patterns, uint64_t seed,

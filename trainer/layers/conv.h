@@ -6,7 +6,7 @@
 
 namespace psring {
 
-// A convolution with stride 1, no padding, and ReLU if the shape says so.
+// A convolution with stride 1, no padding, and ReLU if `shape.relu`.
 class ConvLayer : public Layer {
  public:
   // `shape.batch` is ignored.

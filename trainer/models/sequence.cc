@@ -60,7 +60,7 @@ void Sequence::Backward(ConstSpan weights, const Batch& batch, Span gradient, St
     return;
   }
   for (size_t i = layers_.size(); i-- > 0;) {
-    // The gradient of the pictures is not needed.
+    // The gradient of the images is not needed.
     const ConstSpan x = i > 0 ? ConstSpan(layers_[i - 1]->output(batch.size)) : InputsOf(batch);
     const Span dx = i > 0 ? layers_[i - 1]->output_gradient(batch.size) : Span{};
     layers_[i]->Backward(batch.size, weights, x, dx, gradient, ops_, stream);

@@ -1,4 +1,4 @@
-// Bytes that leave this machine, with headers, from all processes.
+// Bytes that an interface of this machine sends, with headers, from all processes.
 #pragma once
 
 #include <cstdint>

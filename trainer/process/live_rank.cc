@@ -23,7 +23,7 @@ namespace {
 constexpr absl::Duration kStopWithCheckpoint = absl::Seconds(20);
 constexpr absl::Duration kStopOfOthers = absl::Seconds(5);
 
-// How often a rank that believes to be the only one checks for others.
+// How often the only rank of a job checks whether other ranks were rejected.
 constexpr absl::Duration kSurplusCheck = absl::Milliseconds(200);
 
 void Warn(const std::string& text) { std::fprintf(stderr, "trainer: note: %s\n", text.c_str()); }
@@ -129,7 +129,7 @@ absl::Status LiveRank::Meet() {
 absl::Status LiveRank::Connect() {
   const Part* const part = process_.part;
   if (part != nullptr && index_ == 0 && !part->servers.empty()) {
-    // They are killed with the thread that starts them.
+    // They are killed when the thread that starts them ends.
     PSRING_RETURN_IF_ERROR(process_.threads.OnMainThread([&]() -> absl::Status {
       PSRING_ASSIGN_OR_RETURN(servers_, OwnServers::Start(part->servers, join_.timeout));
       return absl::OkStatus();

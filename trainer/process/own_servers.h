@@ -1,4 +1,4 @@
-// Parameter servers that a trainer process starts if its launcher starts only ranks, or becomes itself.
+// Parameter servers that a trainer process starts, or becomes, if its launcher starts only ranks.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ class OwnServers {
   // Sends SIGTERM to those still running, and SIGKILL 2 s later.
   ~OwnServers();
 
-  // Waits until they have exited, which they do when all workers have left.
+  // Waits until they have exited, which they do when all workers have left. Aborted: one has failed.
   absl::Status WaitUntilDone(absl::Duration timeout);
 
  private:

@@ -23,10 +23,10 @@ class RankThreads {
     int count = 1;
     // Makes the other ranks' waits return `why`. Called once, for the first failure, from any thread.
     std::function<void(int rank, const absl::Status& why)> abort_others = [](int, const absl::Status&) {};
-    // A signal is stopping the ranks: give_up is not called.
+    // Whether a signal is stopping the ranks; give_up is then not called.
     std::function<bool()> is_stopping = [] { return false; };
     absl::Duration patience = absl::Seconds(5);  // for the others to return after the first failure
-    // They have not returned in time. It must exit the process, because their threads still run.
+    // Called if they have not returned by then. Must exit the process, because their threads still run.
     std::function<void(const RankFailure&)> give_up;
   };
 
@@ -36,8 +36,8 @@ class RankThreads {
   // any, after all have returned. Call it once.
   std::optional<RankFailure> Run(const std::function<absl::Status(int rank)>& body);
 
-  // From a rank's thread, before it closes connections, which makes other ranks fail as well. The status that
-  // its body returns could come after theirs and look like a consequence.
+  // From a rank's thread, before it closes connections. Closing them makes other ranks fail, which might
+  // otherwise be reported as the first failure.
   void Failed(int rank, const absl::Status& status);
 
   // From a rank's thread: runs `work` on the thread that called Run, for effects that must outlive the rank's

@@ -21,15 +21,14 @@ inline constexpr char kLatestCheckpoint[] = "latest";
 
 using NoteSink = std::function<void(const std::string&)>;
 
-// The checkpoint that --resume names. Nothing: training begins, without --resume or with `latest` before the
-// first checkpoint.
+// The checkpoint that --resume names; nullopt without --resume, or with `latest` before the first checkpoint.
 absl::StatusOr<std::optional<CheckpointBytes>> ReadResume(const TrainingOptions& options,
                                                           const NoteSink& note);
 
-// Every rank calls it. Rank 0 sends the position of training from what it has read. Weights and optimizer
-// state stay on rank 0, since the strategy sends them; without communication all ranks read the checkpoint.
-// Each worker reads its own part; if one cannot see the file, rank 0's `note` gets a message. `rendezvous`:
-// null for a single rank.
+// Every rank calls it. Rank 0 sends the position of training from `bytes`, which it has read. Weights and
+// optimizer state stay on rank 0, since the strategy sends them; without communication all ranks read the
+// checkpoint. Each worker reads its own part; if one cannot see the file, rank 0's `note` gets a message.
+// `rendezvous`: null for a single rank.
 absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOptions& options,
                                                                const StrategyRow& strategy, int rank,
                                                                Rendezvous* rendezvous,

@@ -132,7 +132,7 @@ void StepProbe::Fill(const Trace& trace, RankResult& result) {
     result.wire_tx_bytes = std::llround(*sent * static_cast<double>(steps_));
   }
   const std::vector<TraceSpan> spans = trace.spans();
-  // The last begin of a step that was repeated.
+  // For a step that was repeated: its last begin.
   const std::map<int64_t, int64_t> begins(begins_.rbegin(), begins_.rend());
   if (const std::optional<StepMeans> means = MeansOf(spans, begins)) {
     result.computed_ms = means->computed_ms;

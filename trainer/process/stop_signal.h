@@ -17,8 +17,8 @@ namespace psring {
 
 // Waits for SIGTERM, and for SIGINT unless the process ignores it, on its own thread. Create it before any
 // other thread, so that the others have these signals blocked. On the first signal it calls the aborts of
-// OnStop, so that the ranks' threads return with an error, and exits the process if they do not do so in
-// time. If OnStop asked for patience, ranks may return by themselves first when they see signal().
+// OnStop, so that the ranks' threads return with an error, and exits the process if they do not do so within
+// 2 s. If OnStop requested patience, it first waits for ranks that return by themselves after signal().
 class StopSignal {
  public:
   StopSignal();

@@ -13,7 +13,7 @@ namespace psring {
 
 struct TrainerFlags {
   TrainingOptions training;
-  std::string rendezvous;  // empty: env:// where RANK or mpirun's is set, else a single process
+  std::string rendezvous;  // empty: env:// if a launcher has set a rank, else a single process
   NetworkChoice network;
   bool servers_elsewhere = false;
   std::string record;

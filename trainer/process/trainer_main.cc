@@ -33,9 +33,9 @@ namespace {
 
 // The job that this process belongs to.
 struct Job {
-  bool has_others = false;  // there are more ranks than this process's one
+  bool has_others = false;  // ranks meet at a rendezvous, even if there is only one
   Part part;
-  std::unique_ptr<RendezvousServer> store;  // if no launcher has one
+  std::unique_ptr<RendezvousServer> store;  // if no launcher hosts it
 };
 
 // Converts a launcher's numbers, which count processes, to ranks.
@@ -106,7 +106,7 @@ absl::Status TrainAllWorkers(const TrainerFlags& flags) {
   return flags.replay.empty() ? TrainVirtually(for_all) : ReplayFile(for_all, flags.replay);
 }
 
-// The exit code.
+// Returns the exit code.
 int TrainLive(const TrainerFlags& flags, const Job& job, StopSignal& stop) {
   const RendezvousOptions& join = job.part.join;
   absl::StatusOr<Kept> kept = Kept();

@@ -12,7 +12,7 @@ struct VirtualFlags {
   TrainingOptions training;
   int workers = 1;
   std::string record;    // folder; empty: none
-  std::string progress;  // as MakeProgress has it
+  std::string progress;  // the kind for MakeProgress
 };
 
 // --clock virtual: writes the records of all ranks and of the server.

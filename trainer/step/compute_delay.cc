@@ -16,7 +16,7 @@ absl::StatusOr<ComputeDelay> ComputeDelay::Create(const TrainingOptions& options
 
 void ComputeDelay::Begin(int64_t step) {
   slept_ns_ = 0;
-  owed_ns_ = 0;  // or a sleep that took too long would shorten this step's random delay
+  owed_ns_ = 0;  // else an earlier sleep that took too long would shorten this step's random delay
   if (!active()) return;
   awake_since_ns_ = clock_();
   Sleep(1e6 * DrawMs(jitter_, seed_, TimeUse::kJitter, worker_, step));

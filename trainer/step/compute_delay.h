@@ -26,7 +26,7 @@ class ComputeDelay {
   // too long shortens the step's next one. So every layer, and its bucket, is delayed in proportion.
   void Prolong();
 
-  // What was done since the last call does not count as computing.
+  // The time since the last call does not count as computing.
   void Resume() {
     if (factor_ != 1) awake_since_ns_ = clock_();
   }

@@ -1,5 +1,5 @@
-// What torch.nn.DataParallel does, with its traffic: one process with a replica and a thread per device, and
-// device 0 in the centre.
+// The algorithm of torch.nn.DataParallel, with its traffic: one process with a replica and a thread per
+// device. All transfers are from or to device 0.
 #pragma once
 
 #include <functional>

@@ -53,7 +53,7 @@ int64_t LossHistory::RemoveFrom(int64_t step) {
       blocks_.pop_back();
       continue;
     }
-    // Steps of one block are taken to be alike.
+    // Assumes that the steps of one block are alike.
     const int64_t kept = step - last.first_step, all = last.last_step + 1 - last.first_step;
     const auto share = [&](int64_t value) { return value * kept / all; };
     removed += last.counted - share(last.counted);

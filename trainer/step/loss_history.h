@@ -7,7 +7,7 @@
 
 namespace psring {
 
-// Exact up to `most_blocks` steps. Beyond that, neighbouring steps share a block, and an interval that begins
+// Exact up to `most_blocks` steps. Beyond that, adjacent steps share a block, and an interval that begins
 // within a block includes all of it.
 class LossHistory {
  public:

@@ -1,5 +1,5 @@
-// Work that is enqueued in the same way every time (a forward or backward pass, or both and what a strategy
-// makes of the gradients), as CUDA graphs.
+// Work that is enqueued in the same way every time (a forward or backward pass, or both with the strategy's
+// work on the gradients), as CUDA graphs.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace psring {
 // The first run only enqueues, so that ops choose algorithms and allocate memory. The second run records, and
 // later runs repeat the recording. A call of `cut` ends one recorded piece and begins the next: a backward
 // pass is cut where gradients become ready, so that the resulting work (events, stamps, other streams) is
-// between the pieces and not in them. One thread.
+// between the pieces and not in them. Used by one thread.
 class RecordedPass {
  public:
   using Ready = std::function<void(ReadyRange range)>;

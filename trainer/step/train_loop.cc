@@ -93,9 +93,8 @@ absl::Status Training::Steps(int64_t first) {
   }
 }
 
-// The barriers before the first step, before the first measured one and after the last; after the last too,
-// so that no worker collects the weights before the last push. True: training has gone back to an earlier
-// step.
+// The barriers before the first step, before the first measured step and after the last step, so that no
+// worker collects the weights before the last push. True: training has gone back to an earlier step.
 absl::StatusOr<bool> Training::AwaitStage() {
   const int64_t step = clock_->next();
   const bool over = clock_->is_over();
@@ -118,7 +117,7 @@ absl::StatusOr<bool> Training::AwaitStage() {
   return false;
 }
 
-// Draw samples, compute their gradient, synchronize and update.
+// Draws samples, computes their gradient, synchronizes and updates.
 absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   const int64_t begin_ns = worker_.trace.Now();
   SampledStep drawn = sampler_->Next();
@@ -141,7 +140,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   return RecordOf(info, std::move(report), begin_ns, end_ns);
 }
 
-// What follows a step outside its measured time.
+// The work after a step, outside its measured time.
 absl::Status Training::Finish(int64_t step, int64_t done_before, StepRecord record) {
   if (!std::isfinite(record.loss)) {
     return AtStep(step, absl::OutOfRangeError("training diverged: the loss is not finite; a lower --lr or "
@@ -182,7 +181,7 @@ absl::Status Training::RebuildBuckets(std::vector<int> order) {
   return absl::OkStatus();
 }
 
-// Steps from `step` on are made again and count once.
+// Steps from `step` on are repeated and count once.
 void Training::RemoveRecordsFrom(int64_t step) {
   result_.samples -= losses_.RemoveFrom(step);
   std::erase_if(snapshots_,

@@ -22,7 +22,7 @@
 
 namespace psring {
 
-// What one rank is given; assembled by main, or by a test whose ranks are threads.
+// The inputs and callbacks of one rank; assembled by main, or by a test whose ranks are threads.
 struct Worker {
   int rank = 0;
   int world_size = 1;
@@ -46,8 +46,8 @@ struct Worker {
   const CheckpointBytes* resume = nullptr;
   // Brings the workers' own parts of a checkpoint to rank 0. Null: there are none, or a single rank.
   WorkerParts* parts = nullptr;
-  // Writes a checkpoint, on rank 0 with --checkpoint_dir: every --checkpoint_every steps, when `stops`, and
-  // at the end. The other ranks wait at a barrier.
+  // Writes a checkpoint, on rank 0 with --checkpoint_dir: every --checkpoint_every steps, when stops() is
+  // true, and at the end. The other ranks wait at a barrier.
   std::function<absl::Status(int64_t step, const CheckpointFiles& files)> save =
       [](int64_t, const CheckpointFiles&) { return absl::OkStatus(); };
   // Called after each step: whether a signal has stopped this rank.

@@ -74,7 +74,7 @@ TrainingPosition Training::PositionAt(int64_t next, int64_t updates) const {
           .ready_order = result_.ddp.ready_order};
 }
 
-// What only this worker has, if it continues with `next`.
+// The state that only this worker has, if it continues with `next`.
 WorkerPart Training::OwnPart(int64_t next) const {
   const ConstSpan residual =
       strategy_.residuals != nullptr ? strategy_.residuals->ResidualBefore(next) : ConstSpan();

@@ -1,4 +1,4 @@
-// How far a worker's training is: steps, updates and samples. Pure.
+// The progress of a worker's training: steps, updates and samples. Pure.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ class TrainingClock {
   // In the weights: all workers' updates.
   int64_t updates() const { return counting_.each_push ? version_ : steps_done(); }
   int64_t samples() const { return samples_; }
-  // As `updates` determine them; if an update contains all workers' gradients, the current number.
+  // The samples in the first `updates` updates; unless each_push, those so far.
   int64_t SamplesAt(int64_t updates) const;
   bool each_push() const { return counting_.each_push; }
 

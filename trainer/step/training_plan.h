@@ -18,7 +18,7 @@ struct StepPlan {
   int64_t warmup_steps = 0;
   int64_t steps = 0;          // measured ones
   int64_t global_batch = 0;   // samples in one step's gradient, over all workers
-  int64_t total_samples = 0;  // over all workers, with warm-up: where a linear schedule ends
+  int64_t total_samples = 0;  // over all workers, with warm-up; a linear schedule ends there
   int64_t drawn_batch =
       0;  // samples that all workers draw for a step; more than global_batch with spare ones
   int64_t steps_per_epoch = 0;

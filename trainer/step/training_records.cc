@@ -1,4 +1,4 @@
-// What is recorded of a training: figures of each step, copies of the weights with their scores, the result.
+// The records of a training: figures of each step, copies of the weights with their scores, the result.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,4 @@
-// What some strategies offer beyond SyncStrategy. The caller asks for a capability and has a fallback.
+// What some strategies offer beyond SyncStrategy. The caller has a fallback for each capability.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ class BucketOrder {
 
 enum class Stage { kFirstStep = 0, kFirstMeasuredStep = 1, kEnd = 2 };
 
-// A barrier of the strategy's own. Without it ranks meet through the rendezvous.
+// The strategy's own barrier. Without it ranks wait for each other through the rendezvous.
 class StageBarrier {
  public:
   // Waits for all ranks. Returns the step to continue with if a server restarted from an earlier one.

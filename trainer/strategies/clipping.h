@@ -1,4 +1,4 @@
-// Clipping of the gradient by its global norm, where this rank has the gradient of all samples.
+// Clipping of this rank's gradient, such as the sum over all ranks, by its norm over all parameters.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -44,7 +44,7 @@ class ErrorFeedback {
   ConstSpan Before(int64_t step) const;
 
   // Keep: stores a copy of Before(step); only the newest few are stored. GoBackTo: the next step is `step`
-  // again. False: its residual is not stored any more, and becomes 0.
+  // again. False: its residual is no longer stored, and becomes 0.
   void Keep(int64_t step);
   bool GoBackTo(int64_t step);
 

@@ -1,4 +1,4 @@
-// The update that a rank makes of its own weights.
+// A rank's update of its own weights.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Where a process group reads and writes a rank's data: in place, or in a copy in host memory.
+// The memory in which a process group reads and writes a rank's data: in place, or a copy on the host.
 #pragma once
 
 #include "absl/status/status.h"
@@ -18,7 +18,7 @@ class Staging {
   // The side of `view` that the group works on.
   Span Seen(const HostView& view) const { return in_place_ ? view.device : view.host; }
 
-  // From the device to where the group works, and back, in stream order.
+  // Copies from the device to the memory that the group uses, and back, in stream order.
   void ToGroup(const HostView& view, Stream& stream) const {
     if (!in_place_) view.Download(stream);
   }

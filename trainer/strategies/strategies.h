@@ -86,7 +86,7 @@ struct StrategyRow {
   absl::StatusOr<Strategy> (*make)(const StrategyContext& context);
   StrategyNumber number = {};
   bool replicates = false;       // one process with a replica of the model on each of several devices
-  bool shares_steps = false;     // workers take their steps from one common number
+  bool shares_steps = false;     // workers take their steps from a common budget
   bool drops_gradients = false;  // those of the slowest workers of a step
 
   bool has_number() const { return *number.letter != 0; }

@@ -80,8 +80,8 @@ class SyncStrategy {
   virtual absl::StatusOr<StepReport> FinishStep() = 0;
 
   // For a checkpoint, on rank 0 between two steps: current weights and optimizer slots. From a parameter
-  // server they are read bucket by bucket while asynchronous workers continue. False: the server restarted
-  // from an earlier step meanwhile, and the values are of that step.
+  // server they are read bucket by bucket; asynchronous workers must pause meanwhile. False: the server
+  // restarted from an earlier step meanwhile, and the values are of that step.
   virtual absl::StatusOr<bool> Save(Span weights, const std::vector<Span>& slots) = 0;
 
   // By every rank, after its last step: the weights to evaluate. Synchronous: this rank's. Asynchronous: the

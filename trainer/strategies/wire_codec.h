@@ -22,8 +22,9 @@ class WireCodec {
   ErrorFeedback* feedback() { return feedback_.has_value() ? &*feedback_ : nullptr; }
   const ErrorFeedback* feedback() const { return feedback_.has_value() ? &*feedback_ : nullptr; }
 
-  // In stream order, which needs this object until then: what to send for `gradient`, elements from `first`
-  // on, in host memory if it is rounded; and the sum of all ranks from what was received in its place.
+  // Both work in stream order, and this object must exist until then. Encode returns what to send for
+  // `gradient`, elements from `first` on, in host memory if it is rounded. Decode turns what was received in
+  // its place into the sum over all ranks.
   Span Encode(size_t first, Span gradient, Stream& stream);
   void Decode(Span sent, Span gradient, Stream& stream);
 

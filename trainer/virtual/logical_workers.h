@@ -37,7 +37,7 @@ class LogicalWorkers {
   // loss is not finite.
   absl::StatusOr<double> Compute(int worker, int64_t step, ConstSpan weights);
   Span gradient(int worker) const { return gradients_[static_cast<size_t>(worker)].span(); }
-  // In worker's gradient.
+  // In `worker`'s gradient.
   int64_t samples(int worker) const { return samples_[static_cast<size_t>(worker)]; }
 
   std::vector<float> InitialWeights() const { return model_->InitialWeights(options_.seed); }

@@ -89,7 +89,7 @@ class LogicalCluster {
   virtual absl::Status Compute(int worker, int64_t step) = 0;
   // Backup workers: whether the worker's gradient is admitted.
   virtual absl::StatusOr<bool> Announce(int worker, int64_t step) = 0;
-  // The gradient has arrived at the server, or at the all-reduce, where all workers' arrive in turn.
+  // The gradient has arrived at the server, or at the all-reduce (called for all workers, in rank order).
   virtual absl::Status Push(int worker, int64_t step) = 0;
   // The workers answered since the last call.
   virtual absl::StatusOr<std::vector<Answer>> TakeAnswers() = 0;

@@ -69,7 +69,7 @@ class VirtualTraining : public LogicalCluster {
   std::unique_ptr<LogicalWorkers> logical_;
   Topology topology_ = Topology::kServer;
   bool shares_steps_ = false;
-  std::vector<std::unique_ptr<InlineServer>> servers_;  // one; without communication one a worker
+  std::vector<std::unique_ptr<InlineServer>> servers_;  // one; without communication one per worker
   Buffer weights_;                                      // of the worker that computes
   std::vector<WorkerState> workers_;
   int64_t steps_done_ = 0;  // by all workers together, in steps of a worker
