@@ -14,8 +14,8 @@
 
 namespace psring {
 
-// Reads the records of a launch, without lost workers. NotFound: a file is missing. InvalidArgument, DataLoss:
-// a file is malformed, or all workers were lost.
+// Reads the records of a launch, without lost workers. NotFound: a file is missing. InvalidArgument,
+// DataLoss: a file is malformed, or all workers were lost.
 absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int servers);
 
 class RunFolder {

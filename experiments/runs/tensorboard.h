@@ -18,8 +18,8 @@ struct Scalar {
 
 // For each step, means over its ranks: train/loss, time/step_ms, time/compute_ms, time/communication_ms,
 // time/exposed_communication_ms, staleness/mean; and the sum over its ranks:
-// throughput/samples_per_s. For each evaluation, at its number of updates: test/accuracy, test/loss. `zero_s`:
-// the Unix time, in s, when the records' clock was 0. Values that are not finite are omitted.
+// throughput/samples_per_s. For each evaluation, at its number of updates: test/accuracy, test/loss.
+// `zero_s`: the Unix time, in s, when the records' clock was 0. Values that are not finite are omitted.
 std::vector<Scalar> ScalarsOf(const RunRecords& records, double zero_s);
 
 // An event file: TFRecords of Event messages, first the file version at Unix time `begin_s`. Consecutive
