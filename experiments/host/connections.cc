@@ -50,8 +50,7 @@ void PrepareForMeasuring(const FileDescriptor& socket) {
   fcntl(socket.get(), F_SETFL, fcntl(socket.get(), F_GETFL) & ~O_NONBLOCK);
   setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
-  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes,
-             sizeof(yes));  // has no effect on a shaper's local socket
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));  // fails on a shaper's local socket
 }
 
 absl::StatusOr<SocketPair> ConnectSockets(FileDescriptor near, FileDescriptor listener, const char* host) {
