@@ -11,7 +11,7 @@ inline constexpr double kReportSeconds = 2;
 
 // Shortens `plan` until it takes at most `asked.time_budget_s` less `spent_s` (of preparation) and
 // kReportSeconds: first fewer steps, then fewer samples of the accuracy trainings, fewer rounds (at least
-// kFewestRounds), no accuracy trainings, and one round at the least. Keeps what `asked` sets. Adds a note.
+// kFewestRounds), no accuracy trainings, finally down to one round. Keeps what `asked` sets. Adds a note.
 // InvalidArgument: no plan fits; the message names a sufficient time budget and flags that shorten the plan.
 absl::Status FitIntoBudget(const CompareOptions& asked, const Probe& probe, int cores, double spent_s,
                            Plan& plan);
