@@ -122,7 +122,7 @@ absl::StatusOr<std::vector<TriedRate>> TryRates(const ExperimentFlags& flags, co
   return tried;
 }
 
-// Gives every configuration the best of its rates.
+// Sets the rate of every configuration to the best of those tried.
 absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Display& display, Plan& plan) {
   if (CountOfRates(flags.options) == 0) return absl::OkStatus();
   std::vector<TriedRate> tried;
@@ -163,7 +163,7 @@ absl::Status RunSimulated(const ExperimentFlags& flags, const Plan& plan, Experi
   return absl::OkStatus();
 }
 
-// All that is planned. On an error, what has finished is kept.
+// Runs everything that is planned. On an error, finished rounds and trainings are kept.
 absl::Status RunPlan(const ExperimentFlags& flags, Experiment& experiment, Display& display, Plan& plan) {
   PSRING_RETURN_IF_ERROR(SweepRates(flags, experiment, display, plan));
   if (plan.simulated) return RunSimulated(flags, plan, experiment, display);

@@ -21,12 +21,12 @@ struct ExperimentFlags {
   bool predict = false;  // compare the rows with the simulator
   LinkOptions link;
   NodesOptions nodes;
-  bool link_is_default = false;  // not given: dropped if something in the comparison does not support it
+  bool link_is_default = false;  // not given; psring omits it if a configuration does not support it
   int metrics_port = -1;         // below 0: none
   bool live = false;             // serve a page with progress on this machine
   int live_port = 0;             // 0: the system chooses
   bool tensorboard = false;      // each launch's scalars, as event files
-  std::string plan_of;           // a run whose rounds, steps and samples are taken; empty: they are fitted
+  std::string plan_of;           // a run whose rounds, steps and samples are used; empty: they are fitted
   std::vector<std::string> command_line;
 };
 

@@ -48,7 +48,7 @@ bool SaysDiverged(const std::string& folder) {
   return false;
 }
 
-// The checkpoint of --resume, if it is already known which one that is.
+// The checkpoint that --resume selects; empty: none, or not known yet.
 std::string ResumedFrom(const TrainingOptions& training) {
   if (training.resume.empty()) return "";
   TrainingOptions place = training;
@@ -262,7 +262,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   figures.foreign_cpu_pct = launched.foreign_cpu_pct;
   if (site_.nodes != nullptr && site_.nodes->clocks_within() > absl::ZeroDuration()) {
     const double within_ms = absl::ToDoubleMilliseconds(site_.nodes->clocks_within());
-    // A wait as short as the difference between the clocks means nothing.
+    // Waits are not meaningful if the clocks differ by a notable share of a step.
     const bool known = within_ms <= kClockShare * figures.step_ms;
     if (!known) figures.wait_ms.reset();
     display_.Say(absl::StrCat(In(language(), kNoteLine), Say(language(), known ? kClocksAgree : kClocksApart,
@@ -290,7 +290,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
 absl::Status Experiment::Keep(const Done& done) {
   const std::string& part = done.label.part;
   PSRING_RETURN_IF_ERROR(folder_.Append(done.label, done.configuration, done.records, done.figures));
-  // Those of a restored launch are there already.
+  // A restored launch already has its event file.
   if (flags_.tensorboard && !restoring_) {
     PSRING_RETURN_IF_ERROR(KeepScalars(done.label, done.configuration, done.records));
   }
@@ -354,7 +354,7 @@ double Experiment::left_s() const {
 
 absl::Status Experiment::Report(const std::string& ended) {
   display_.Clear();
-  // In the order of the plan; rounds are shuffled.
+  // In the order of the plan, because rounds are shuffled.
   std::vector<ConfigurationRuns> runs;
   for (const auto* part : {&manifest_.plan.cost, &manifest_.plan.accuracy}) {
     for (const Configuration& configuration : *part) {
@@ -363,7 +363,7 @@ absl::Status Experiment::Report(const std::string& ended) {
       };
       if (std::any_of(runs.begin(), runs.end(), same)) continue;
       runs.push_back(RunsOf(configuration));
-      runs.back().configuration = configuration;  // as picked rates have changed it
+      runs.back().configuration = configuration;  // with the picked rates
     }
   }
   std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs, manifest_.wires, manifest_.link);

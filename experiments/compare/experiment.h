@@ -39,11 +39,11 @@ class Experiment {
   // launch was ended because of --time_budget.
   absl::Status Run(const Configuration& configuration, const std::string& part, int repeat,
                    const std::string& label);
-  // Keeps the figures of the round's launches and counts it.
+  // Ends a round: keeps the figures of its launches.
   absl::Status EndRound();
   int rounds_done() const { return manifest_.rounds_done; }
   bool all_done() const;  // of the plan
-  // Whether an accuracy training has ended.
+  // Whether this accuracy training is finished.
   bool HasTraining(const Configuration& configuration, int repeat) const;
 
   double seconds() const;  // since the verb began
@@ -61,7 +61,7 @@ class Experiment {
   void note(const std::string& text) { manifest_.plan.notes.push_back(text); }
 
   // Writes the summary of the finished rounds; prints the table, the findings and the run folder. `ended`:
-  // why the run ended before its plan did; empty: it did not.
+  // why the run stopped early; empty: it did not.
   absl::Status Report(const std::string& ended);
 
  private:
@@ -73,12 +73,13 @@ class Experiment {
         display_(display),
         folder_(std::move(folder)) {}
 
-  // Writes the measured times that the configuration names to `folder`, and names those files instead.
+  // Writes the times of the runs that --compute_ms and --network_ms name to files in `folder`, and sets the
+  // flags of `configuration` to these files.
   absl::Status ResolveTimes(const std::string& folder, Configuration& configuration) const;
 
   ConfigurationRuns& RunsOf(const Configuration& configuration);
 
-  // A launch that has ended well.
+  // A successful launch.
   struct Done {
     RunLabel label;
     Configuration configuration;
@@ -90,15 +91,16 @@ class Experiment {
   absl::Status Restore(const ResumedRun& resumed);
   absl::StatusOr<Done> Read(const Configuration& configuration, const std::string& part, int repeat) const;
 
-  // manifest.json, and config.toml, which repeats the run (`finished`: with its rounds, steps and samples).
+  // Writes manifest.json, and config.toml, which repeats the run (`finished`: with its rounds, steps and
+  // samples).
   absl::Status WriteManifest(bool finished) const;
 
   // Measures the network for the cost model and sets where the processes run.
   absl::Status MeasureWires();
-  // --live and --metrics_port.
+  // Applies --live and --metrics_port.
   absl::Status StartServing();
 
-  // tensorboard/<configuration>/<part>-<n>/ in the run's folder.
+  // Writes an event file to tensorboard/<configuration>/<part>-<n>/ in the run's folder.
   absl::Status KeepScalars(const RunLabel& run, const Configuration& configuration,
                            const RunRecords& records) const;
 

@@ -1,4 +1,4 @@
-// What a resumed run takes from its folder.
+// Restores a resumed run from its folder.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -66,7 +66,7 @@ absl::Status Experiment::Restore(const ResumedRun& resumed) {
       PSRING_ASSIGN_OR_RETURN(all.emplace_back(), Read(configuration, "accuracy", repeat));
     }
   }
-  // The files may have parts of an unfinished round.
+  // The files may contain a part of an unfinished round.
   PSRING_RETURN_IF_ERROR(folder_.Clear());
   restoring_ = true;
   for (const Done& done : all) PSRING_RETURN_IF_ERROR(Keep(done));

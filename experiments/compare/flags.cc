@@ -138,9 +138,9 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
 
 RawExperimentFlags CompareDefaults() {
   RawExperimentFlags raw;
-  // A rate that decays to 0 ends at a lower loss with less noise, so that accuracies differ sooner.
+  // A learning rate that decays to 0 reduces noise at the end, so differences in accuracy show sooner.
   raw.flags.options.training.schedule = "linear";
-  // A comparison stands for a network, so that all strategies use one, not shared memory.
+  // A comparison represents a network, so all strategies use TCP, not shared memory.
   raw.flags.options.training.transport = "tcp";
   raw.link = "auto";
   return raw;
@@ -149,7 +149,7 @@ RawExperimentFlags CompareDefaults() {
 CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   CLI::App* verb = app.add_subcommand(
       "compare", "Compare strategies: what a step costs with each, and the accuracy it leads to");
-  // Flags with a meaning of their own in this verb.
+  // Flags that differ between the verbs.
   Add(*verb, kWhat, "--strategies,--strategy", raw.strategies, "NAMES",
       "Comma-separated; single and none are added as references. By default none, ring, ps-sync, ps-async; "
       "accuracy of single, ring and ps-async",

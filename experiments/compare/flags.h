@@ -15,7 +15,7 @@ class App;
 
 namespace psring {
 
-// The flags of a verb as parsed; `flags` holds those that are used as they are.
+// The flags of a verb as parsed; `flags` holds those that need no further parsing.
 struct RawExperimentFlags {
   ExperimentFlags flags;
   std::string strategies, workers, servers, time_budget, lrs, tune, like, resume, language = "en";

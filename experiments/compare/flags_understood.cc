@@ -1,4 +1,4 @@
-// Turns parsed flags into the verbs' options; contradictions are errors of one line.
+// Turns parsed flags into the verbs' options; contradictions are one-line errors.
 #include <algorithm>
 #include <cstdio>
 
@@ -22,8 +22,8 @@ namespace {
 
 constexpr double kLinkOfCpus = 1e9;  // bit/s
 
-// By default a comparison runs on a virtual cluster with a rate that two cores can carry; not on GPUs, which
-// have faster links, and not with shared memory.
+// By default a comparison runs on a virtual cluster with a rate that two cores can carry, except on GPUs,
+// which have faster links, and with shared memory.
 double DefaultLink(const RawExperimentFlags& raw, const std::vector<int>& workers) {
   if (raw.flags.link.shaping == "none" || raw.flags.options.training.transport == "shm") return 0;
   const int gpus = CudaDeviceCount();
@@ -190,7 +190,7 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
   }
   if (!raw.resume.empty()) return ResumedFlags(raw, command_line);
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
-  // Waiting needs several workers.
+  // A straggler matters only if other workers wait for it.
   if (raw.workers.empty() && flags.options.training.straggler != "none") flags.options.workers = {4};
   if (!GoesBeyondOneGpu(flags.options, CudaDeviceCount())) ResolveDevice(flags);
   TrainingOptions checked = flags.options.training;

@@ -1,4 +1,4 @@
-// outcome.json: what a launch measured beside its processes' records.
+// outcome.json: what a launch measured in addition to its processes' records.
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"

@@ -104,7 +104,7 @@ absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
                           BuildCarriedCluster(prepared.link, /*may_lower=*/flags.link_is_default,
                                               prepared.shaping, nodes, interrupt));
   const LinkReport& report = prepared.virtual_cluster.cluster->report();
-  // As built: durations are planned for them.
+  // As built, not as scaled by --scale: plans contain real durations.
   prepared.link.bits_per_s = report.bits_per_s;
   prepared.link.latency_s = report.latency_s;
   prepared.probe.link =
@@ -168,7 +168,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   prepared.machine = DescribeMachine();
   TrainingOptions checked = flags.options.training;
   checked.strategy = "single";
-  checked.steps = 0;  // of the cost part; it does not contradict --samples or --epochs
+  checked.steps = 0;  // --steps is for the cost part, so it does not contradict --samples
   checked.micro_batches = 1;
   checked.staleness_lr = "none";  // applies to some strategies; CheckCompareOptions has checked it
   checked.wire = "float32";

@@ -1,4 +1,4 @@
-// The checks of compare and train before any work, and what they find out.
+// Checks the input of compare and train and measures what a plan needs.
 #pragma once
 
 #include <memory>
@@ -32,17 +32,18 @@ struct Prepared {
 };
 
 // Checks all input, builds and measures the virtual cluster, and measures the trainer's speed.
-// InvalidArgument, NotFound and FailedPrecondition are errors of the input; nothing remains written then.
+// InvalidArgument, NotFound, FailedPrecondition: the input is invalid; no files are left behind.
 absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
                                  const Interrupt& interrupt, Display& display);
 
-// The run that `time` ("trace:RUN") names; null: none.
+// The run that `time` ("trace:RUN") names; null: it names none.
 const MeasuredRun* MeasuredIn(const Prepared& prepared, const std::string& time);
-// Its times for `configuration`, of computing or of exchanges; `which`: the configuration they come from.
+// The times of the run that `time` names, of computing or of exchanges. CHECKs that it names one. Sets
+// `which` to the configuration that they come from.
 absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::string& time, bool computing,
                                         const Configuration& configuration, std::string& which);
 
-// --plan_of: replaces what `plan` has fitted by the values of that run. Errors name the run.
+// With --plan_of, replaces the fitted values of `plan` by those of that run. Errors name the run.
 absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan);
 
 // Checks that the runs named by --compute_ms and --network_ms have times for every configuration. Adds notes

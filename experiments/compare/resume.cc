@@ -20,14 +20,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Flags that are about this start of the run.
+// Flags that may differ each time a run is started.
 const std::set<std::string>& FreeFlags() {
   static const auto* const names =
       new std::set<std::string>({"resume", "time_budget", "live", "live_port", "dry_run", "lang", "config"});
   return *names;
 }
 
-// Sets `raw` to what `arguments` (the verb first) say.
+// Parses `arguments`, of which the first is the verb, into `raw`.
 absl::Status ParseCompare(const std::vector<std::string>& arguments, CLI::App& app, RawExperimentFlags& raw) {
   AddCompare(app, raw);
   const ParseOutcome outcome = Parse(app, arguments);
@@ -105,7 +105,7 @@ absl::StatusOr<ExperimentFlags> ResumedFlags(const RawExperimentFlags& asked,
   PSRING_RETURN_IF_ERROR(ParseCompare(again.arguments, recorded, raw));
   const CLI::App& verb = *typed.get_subcommand("compare");
   PSRING_RETURN_IF_ERROR(CheckFlags(folder, verb, *recorded.get_subcommand("compare")));
-  raw.time_budget = asked.time_budget;  // its own was for the earlier part
+  raw.time_budget = asked.time_budget;  // the recorded one was for the earlier part
   raw.flags.live = asked.flags.live;
   raw.flags.live_port = asked.flags.live_port;
   raw.flags.dry_run = asked.flags.dry_run;

@@ -42,7 +42,7 @@ struct Ground {
   int ranks_per_process = 1;
   std::unique_ptr<RendezvousServer> store;
   std::string store_host;
-  int attempt = 0;  // above 0: the job was started again
+  int attempt = 0;  // above 0: the job was restarted
 
   // A process's log; those of earlier attempts stay.
   std::string LogPath(const std::string& folder, const std::string& who) const {
@@ -64,7 +64,7 @@ struct Ground {
   }
   // On several machines this psring starts only node 0's processes.
   bool IsHere(int node) const { return site.nodes == nullptr || node == 0; }
-  // Only on this machine, which has the server's saved state and can restart it.
+  // Whether psring restarts the server: only on this machine, which has its saved state.
   bool Returns(const Configuration& configuration, int server) const {
     return ServerReturns(configuration.training, configuration.servers()) &&
            (site.nodes == nullptr || NodeOf(configuration, server) == 0);
@@ -150,7 +150,7 @@ absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const Train
   const JobHost host{.binaries = binaries, .records = folder, .metrics_port = ground.site.metrics_port};
   for (const std::string& word : TrainerCommand(job.training, host)) child.command.push_back(word);
   for (const std::string& variable : mpirun.environment) child.environment.push_back(variable);
-  // Empty, in case psring itself runs under a launcher.
+  // Hides the variables of a launcher that started psring itself.
   for (const char* variable : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="}) child.environment.push_back(variable);
   return child;
 }
@@ -183,7 +183,7 @@ ChildSpec Server(const Configuration& configuration, const TrainingJob& job, int
   return child;
 }
 
-// What was counted during a launch, per step.
+// The difference of the links' counters, per step.
 std::optional<NetworkFigures> NetworkOf(const std::vector<NodeCounters>& before,
                                         const std::vector<NodeCounters>& after, size_t steps,
                                         double bits_per_s) {
@@ -417,7 +417,8 @@ absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const
                                                           binaries, Site(), interrupt, display));
   display.Clear();
   PSRING_ASSIGN_OR_RETURN(const RunFigures figures, FiguresOf(single, launched.records));
-  // The median, because the first steps of a process are often disturbed. Plans need real durations.
+  // The median, because the first steps of a process are often disturbed. Plans need durations that
+  // are not divided by --scale.
   probe.step_samples = WorkerBatch(single.training);
   probe.step_s = 1e-3 * single.training.time_scale * Quantile(figures.every_step_ms, 0.5);
   probe.launch_s = std::max(0.05, launched.wall_s - 5 * probe.step_s);

@@ -33,9 +33,9 @@ struct Launched {
   double foreign_cpu_pct = 0;
   double wall_s = 0;
 };
-// Reads what Launch left in `folder`. NotFound, DataLoss: the launch did not end well.
+// Reads what Launch left in `folder`. NotFound, DataLoss: the launch did not succeed.
 absl::StatusOr<Launched> ReadLaunched(const Configuration& configuration, const std::string& folder);
-// outcome.json: what Launch measured beside the processes' own records.
+// Writes outcome.json: what Launch measured in addition to the processes' records.
 absl::Status WriteOutcome(const Launched& launched, const std::string& folder);
 
 // Where the processes of a launch run: on the nodes of a virtual cluster, on several machines, or, if both
@@ -46,13 +46,13 @@ struct Site {
   std::string address = "127.0.0.1";
   int metrics_port = -1;    // of rank 0; the servers' follow the ranks'; 0: the system chooses; below 0: none
   LiveRun* live = nullptr;  // receives progress; may be null
-  absl::Time until = absl::InfiniteFuture();  // launches that run then are ended
+  absl::Time until = absl::InfiniteFuture();  // launches still running then are ended
 };
 
 // Starts `configuration` with its processes' records in `folder` and waits for it. If a process dies, the job
 // restarts from its last checkpoint, at most --max_restarts times. Checkpoints are kept in --checkpoint_dir,
-// or with the records. `label` begins the progress line. `expected_s` sets the deadline, which is much later.
-// DeadlineExceeded: it took too long, or `site.until` came.
+// or with the records. `label` begins the progress line. The deadline is 10 times `expected_s` plus
+// time-outs. DeadlineExceeded: it took too long, or ran until `site.until`. Other errors: see RunChildren.
 absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::string& folder,
                                 const std::string& label, double expected_s, const Binaries& binaries,
                                 const Site& site, const Interrupt& interrupt, Display& display);

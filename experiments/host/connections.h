@@ -20,7 +20,7 @@ void PrepareForMeasuring(const FileDescriptor& socket);
 // Connects the unconnected socket `near` to `listener`, which it binds to the address `host`. Every call
 // blocks for at most 5 s.
 absl::StatusOr<SocketPair> ConnectSockets(FileDescriptor near, FileDescriptor listener, const char* host);
-// Both ends on 127.0.0.1.
+// Connects two sockets over 127.0.0.1.
 absl::StatusOr<SocketPair> ConnectOverLoopback();
 
 // Half the median round trip of 4 bytes between two threads over `seconds`, in s.
@@ -40,7 +40,7 @@ double MeasureUpdate(double seconds);
 //   latency_s           half the round trip of 4 bytes between two threads
 //   bytes_per_s         one connection in one direction
 //   medium_bytes_per_s  one connection per pair of cores, summed: the capacity that all ranks share
-//   add_s_per_byte      see MeasureAdd
+//   add_s_per_byte      see MeasureAdd; update_s_per_byte is not measured
 // Ranks on one host share this capacity, so each of the N links of a ring has medium / N (*derived*).
 absl::StatusOr<Wires> CalibrateLoopback(int cores, absl::Duration time);
 

@@ -14,7 +14,7 @@ struct Machine {
   std::string system;  // "Debian GNU/Linux 12 (bookworm)"
   std::string kernel;  // "6.1.0-18-amd64"
   std::string host;
-  std::string gpu_convolutions;  // the library that computes them: "cudnn 9.19.0", "cublaslt"; empty: no GPU
+  std::string gpu_convolutions;  // the library for convolutions: "cudnn 9.19.0", "cublaslt"; empty: no GPU
 };
 Machine DescribeMachine();
 

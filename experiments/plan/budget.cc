@@ -71,7 +71,7 @@ absl::Status FitIntoBudget(const CompareOptions& asked, const Probe& probe, int 
   if (too_long() && !plan.accuracy.empty() && MayLeaveAccuracyOut(asked, plan)) {
     plan.accuracy.clear();
     plan.accuracy_s = 0;
-    // The time of the trainings may be enough for some of the rounds again.
+    // The time that the trainings would take may allow more rounds again.
     if (plan.rounds_fitted) {
       plan.rounds = std::clamp(static_cast<int>(left_s / plan.round_s), plan.rounds, before.rounds);
     }

@@ -1,4 +1,4 @@
-// --time_budget as a limit: makes a plan fit, or says what would. Pure.
+// Applies --time_budget as a limit on a plan. Pure.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,13 +6,13 @@
 
 namespace psring {
 
-// For writing the results, in s: part of every time budget.
+// Reserved in every time budget for writing the results, in s.
 inline constexpr double kReportSeconds = 2;
 
 // Shortens `plan` until it takes at most `asked.time_budget_s` less `spent_s` (of preparation) and
-// kReportSeconds: fewer steps, fewer samples of the accuracy trainings, fewer rounds, then no accuracy
-// trainings; what `asked` sets is kept. Adds a note about it. InvalidArgument: nothing fits; names a time
-// budget and flags that do.
+// kReportSeconds: first fewer steps, then fewer samples of the accuracy trainings, fewer rounds (at least
+// kFewestRounds), no accuracy trainings, finally down to one round. Keeps what `asked` sets. Adds a note.
+// InvalidArgument: no plan fits; the message names a sufficient time budget and flags that shorten the plan.
 absl::Status FitIntoBudget(const CompareOptions& asked, const Probe& probe, int cores, double spent_s,
                            Plan& plan);
 

@@ -9,15 +9,15 @@
 namespace psring {
 
 // Bytes of `elements` in an exchange. An all-reduce sends 16-bit elements in both directions; a server
-// receives 16 bits and sends 32, which PatternOf states.
+// receives 16 bits and sends 32 (CommPattern::pushed).
 double ExchangeBytes(const Configuration& configuration, int64_t elements);
 
-// Of a value of --server_placement.
+// Parses a value of --server_placement.
 ServerPlace PlaceOf(const std::string& placement);
 
 CommPattern PatternOf(const Configuration& configuration, Scheme scheme);
 
-// One worker's step without its exchange, on a core of its own.
+// One worker's step without its exchange, if the worker does not share its core.
 double ComputeSeconds(const TrainingOptions& training, const Probe& probe);
 
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores);

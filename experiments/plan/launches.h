@@ -1,4 +1,4 @@
-// What a run folder says about its launches and its plan, so that both can be repeated.
+// The launches and the plan recorded in a run folder, so that both can be repeated.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ std::string FlagOf(const LaunchNote& note, const std::string& flag, const std::s
 // The launches of a run folder or of one record folder, ordered by path. NotFound: there are none.
 absl::StatusOr<std::vector<LaunchNote>> ListLaunches(const std::string& run);
 
-// The plan of an earlier run, and what was done of it.
+// The plan of an earlier run, and how much of it was done.
 struct RecordedPlan {
   int rounds = 0;  // completed, or planned if none was
   int rounds_planned = 0, rounds_done = 0;
@@ -47,9 +47,8 @@ struct RecordedPlan {
 // From the text of a manifest.json. InvalidArgument: it is not of compare or train, or has no rounds.
 absl::StatusOr<RecordedPlan> RecordedPlanFromJson(const std::string& manifest);
 
-// For --plan_of RUN, which uses an earlier run's rounds, steps and samples instead of fitting them:
-// Copies recorded values into `plan` unless `asked` sets them. InvalidArgument names a configuration that the
-// recorded run does not have.
+// For --plan_of RUN: copies an earlier run's rounds, steps and samples into `plan` unless `asked` sets them.
+// InvalidArgument names a configuration that the recorded run does not have.
 absl::Status TakeRecordedPlan(const RecordedPlan& recorded, const CompareOptions& asked, Plan& plan);
 // For --resume RUN: as TakeRecordedPlan with all planned rounds and trainings.
 absl::Status ContinueRecordedPlan(const RecordedPlan& recorded, const CompareOptions& asked, Plan& plan);

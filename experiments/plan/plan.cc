@@ -68,7 +68,7 @@ std::vector<std::string> AccuracyStrategies(const CompareOptions& options) {
   }
   std::vector<std::string> names = {"single"};
   for (const std::string& name : options.strategies.empty() ? DefaultStrategies() : options.strategies) {
-    // Workers that do not communicate have no common accuracy.
+    // Without communication, workers have different weights and so no common accuracy.
     if (name != "none" && !absl::c_linear_search(names, name)) names.push_back(name);
   }
   return names;
@@ -129,7 +129,7 @@ void PlanCost(const CompareOptions& options, const Probe& probe, int cores, Plan
   plan.rounds = options.repeats;
   if (!plan.rounds_fitted) return;
   const double budget = kCostShare * options.time_budget_s;
-  // If time is short, rounds get shorter before they get fewer, because intervals are over rounds.
+  // If time is short, shortens rounds before it removes any, because intervals are over rounds.
   while (training.steps == 0 && plan.steps > kFewestSteps &&
          plan.round_s * kRoundsForNarrowIntervals > budget) {
     SetSteps(std::max(kFewestSteps, plan.steps * 3 / 4), probe, cores, plan);

@@ -23,8 +23,8 @@ inline constexpr int kMostLogicalWorkers = 256;  // --clock virtual
 inline constexpr int kFewestRounds = 3;
 // Student's t factor of a 95% interval is 4.3 for three rounds and 2.8 for five.
 inline constexpr int kRoundsForNarrowIntervals = 5;
-inline constexpr int kFewestSteps = 6;     // measured, of a launch in the cost part, if they are fitted
-inline constexpr int kFewestBatches = 10;  // global ones, of a training in the accuracy part, likewise
+inline constexpr int kFewestSteps = 6;     // measured steps of a cost launch, if fitted
+inline constexpr int kFewestBatches = 10;  // global batches of an accuracy training, if fitted
 
 // The flags of `psring compare`.
 struct CompareOptions {
@@ -58,7 +58,7 @@ struct Configuration {
   UpdateRule update;
   bool oversubscribed = false;
   double target_accuracy = 0;     // 0: none
-  std::vector<double> tried_lrs;  // its own was picked from them (rates.h); empty: it was not picked
+  std::vector<double> tried_lrs;  // its own was picked from these (rates.h); empty: it was not picked
 
   bool simulated() const { return training.clock == "virtual"; }
   bool scaled() const { return training.time_scale > 1; }  // --scale: measured times are divided
@@ -127,7 +127,7 @@ absl::Status CheckVirtualOptions(const CompareOptions& options, const Catalog& c
 // the user chose the number.
 bool ShortenAccuracy(double left_s, double slowness, Plan& plan);
 
-// With --global_batch: each of `workers` gets its share, which CheckBatches has checked.
+// With --global_batch, sets the share of one of `workers`. CheckBatches must have succeeded.
 void SetBatch(int workers, TrainingOptions& training);
 
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
@@ -160,9 +160,9 @@ absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog,
 // Sets the steps of all launches in the cost part, and the time of a round.
 void SetSteps(int steps, const Probe& probe, int cores, Plan& plan);
 
-// How often each configuration of the accuracy part is trained, to try rates and to be compared.
+// The number of trainings of each configuration of the accuracy part, including those that try rates.
 double TrainingsOfEach(const CompareOptions& options, const Plan& plan);
-// `trainings` of each configuration of the accuracy part, with `samples` each.
+// The duration of `trainings` of each configuration of the accuracy part, with `samples` each.
 double AccuracySeconds(const Plan& plan, int64_t samples, double trainings, const Probe& probe, int cores);
 
 // The order of `count` configurations in a round, shuffled by seed and round.

@@ -25,10 +25,10 @@ struct TriedRate {
 
 // The rates to try for `configuration`: --lr's list, or --tune's factors times its own rate. Empty: none.
 std::vector<double> RatesToTry(const CompareOptions& options, const Configuration& configuration);
-// How many rates are tried for each configuration.
+// The number of rates tried for each configuration.
 int CountOfRates(const CompareOptions& options);
 
-// Marks the most accurate rate of each strategy and worker count, of equal ones the lowest.
+// Marks the most accurate rate of each strategy and worker count; among equal ones, the lowest.
 // FailedPrecondition: a strategy diverged with all rates.
 absl::Status PickRates(std::vector<TriedRate>& tried);
 

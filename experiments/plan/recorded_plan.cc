@@ -71,7 +71,7 @@ absl::StatusOr<RecordedPlan> RecordedPlanFromJson(const std::string& manifest) {
                     .warmup_steps = NumberAt(json["cost"], "warmup_steps"),
                     .steps = NumberAt(json["cost"], "steps"),
                     .trainings_each = NumberAt(json["accuracy"], "trainings_each")};
-  // An interrupted run still has its plan.
+  // A run that was interrupted in its first round has only planned rounds.
   if (plan.rounds == 0) plan.rounds = plan.rounds_planned;
   if (plan.rounds == 0) return absl::InvalidArgumentError("its manifest has no rounds");
   PSRING_ASSIGN_OR_RETURN(plan.cost, NotesOf(json["cost"]));
@@ -102,7 +102,7 @@ absl::Status TakeRecordedPlan(const RecordedPlan& recorded, const CompareOptions
 absl::Status ContinueRecordedPlan(const RecordedPlan& recorded, const CompareOptions& asked, Plan& plan) {
   RecordedPlan whole = recorded;
   whole.rounds = recorded.rounds_planned;
-  // A short time budget leaves the accuracy part out.
+  // A short time budget may have removed the accuracy part.
   if (recorded.accuracy.empty()) plan.accuracy.clear();
   PSRING_RETURN_IF_ERROR(TakeRecordedPlan(whole, asked, plan));
   plan.accuracy_repeats = recorded.trainings_each;

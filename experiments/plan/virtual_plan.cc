@@ -57,7 +57,7 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
                               MakeConfiguration(name, workers, training, catalog, probe, cores));
       PSRING_RETURN_IF_ERROR(CheckVirtualStrategy(configuration.strategy, training));
       configuration.target_accuracy = options.target_accuracy;
-      // Workers that do not communicate have no common accuracy.
+      // Without communication, workers have different weights and so no common accuracy.
       if (name == "none") configuration.training.evaluate = false;
       global_batch = std::max(global_batch, configuration.workers * WorkerBatch(configuration.training));
       AddIfNew(configuration, plan.cost);

@@ -106,7 +106,7 @@ absl::StatusOr<ChildProcess> StartProcess(const std::vector<std::string>& comman
   if (pid < 0) return fail("fork");
   if (pid == 0)
     BecomeChild(argv.data(), envp.data(), group, parent, out[1], err[1], exec_error[1], network, inherits);
-  setpgid(pid, group == 0 ? pid : group);  // also in the parent, which may be first
+  setpgid(pid, group == 0 ? pid : group);  // in both processes, because either may run first
   CloseAll({out[1], err[1], exec_error[1]});
   out[1] = err[1] = exec_error[1] = -1;
 

@@ -22,7 +22,7 @@ bool EnterNetwork(const ChildNetwork& network);
 
 struct ChildProcess {
   pid_t pid = -1;
-  int pid_fd = -1;  // readable once the child has ended; closed by TryWait
+  int pid_fd = -1;  // readable once the child has ended; -1: the kernel has none; TryWait closes it
   int out_fd = -1;  // stdout and stderr, non-blocking; the reader closes them
   int err_fd = -1;
   bool running = false;
@@ -36,8 +36,8 @@ struct ChildProcess {
 };
 
 // Starts `command` in process group `group` (0: its own) and in `network`, with `environment` added to ours
-// and stdin from /dev/null. It inherits the descriptors `inherits`, and gets SIGKILL when the calling thread
-// ends.
+// and stdin from /dev/null. The child inherits the descriptors `inherits`. The kernel kills it when the
+// calling thread ends. NotFound: exec failed. Internal: pipe or fork failed.
 absl::StatusOr<ChildProcess> StartProcess(const std::vector<std::string>& command,
                                           const std::vector<std::string>& environment, pid_t group,
                                           const ChildNetwork& network = {},

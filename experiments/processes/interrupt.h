@@ -5,9 +5,9 @@
 
 namespace psring {
 
-// While it exists, the three signals do not end the process but make fd() readable for good. Later signals
-// have no effect, because the shutdown itself has a deadline. SIGHUP and SIGINT stay ignored if they were
-// (nohup, background jobs of scripts). At most one instance at a time.
+// While it exists, the three signals do not end the process but make fd() permanently readable. Further
+// signals have no effect, because the shutdown has its own deadline. SIGHUP and SIGINT stay ignored if they
+// were (nohup, background jobs of scripts). At most one instance at a time.
 class Interrupt {
  public:
   Interrupt();

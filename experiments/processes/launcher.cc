@@ -157,7 +157,7 @@ class Launch {
     if (!child.process.TryWait()) return;
     --running_;
     if (child.process.Succeeded() || ending_ || Survives(i)) return;
-    // Of several failures in one turn, a signal is likely the cause and an exit code a consequence.
+    // If several children fail at once, a signal is likely the cause and an exit code the consequence.
     if (first_failed_ < 0 ||
         (child.process.Signalled() && !children_[static_cast<size_t>(first_failed_)].process.Signalled())) {
       first_failed_ = static_cast<int>(i);

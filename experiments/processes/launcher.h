@@ -26,10 +26,11 @@ struct ChildSpec {
   bool serves = false;                   // ends by itself after the others (LaunchSpec::serving_after)
   ChildNetwork network = {};
   std::vector<int> inherits = {};  // descriptors that stay open
-  bool may_die = false;            // a death by a signal is no failure while other non-servers run
-  bool may_return = false;         // is restarted after a death by a signal or SIGTERM (LaunchSpec::restarts)
+  bool may_die = false;            // death by a signal or SIGTERM is no failure while other non-servers run
+  bool may_return = false;         // after such a death it is restarted (LaunchSpec::restarts)
 };
 
+// RunChildren calls all callbacks on its own thread.
 struct LaunchSpec {
   std::string what;  // in errors: "ring x 4"
   std::vector<ChildSpec> children;
@@ -39,16 +40,16 @@ struct LaunchSpec {
       absl::Seconds(2);                              // the same after an interrupt, when ranks may save state
   absl::Duration serving_after = absl::Seconds(10);  // for servers to end after all others
   int restarts = 0;                                  // of all children together
-  // Gets each line of a child's stdout, without its newline. True: the line was handled and is not logged.
+  // Called with each line of a child's stdout, without its newline. Returns true to keep it out of the log.
   std::function<bool(int child, const std::string& line)> on_line = [](int, const std::string&) {
     return false;
   };
-  // Whether errors need not quote a line. It is logged in any case.
+  // Whether to leave a line out of error messages. It is logged in any case.
   std::function<bool(const std::string& line)> is_noise = [](const std::string&) { return false; };
   // Called several times a second. An error ends the launch and is returned.
   std::function<absl::Status()> check;
-  // A child died ("rank 1 was killed by SIGKILL (Killed)") and the launch continues; `again`: with a new
-  // child.
+  // A child died ("rank 1 was killed by SIGKILL (Killed)") and the launch continues; `again`: it was
+  // restarted.
   std::function<void(const std::string& what, bool again)> on_death = [](const std::string&, bool) {};
   // The child's last known state, for errors: "last seen at step 12 of 25". Empty: unknown.
   std::function<std::string(int child)> last_known = [](int) { return ""; };
@@ -60,7 +61,9 @@ struct LaunchSpec {
 //   DeadlineExceeded  names the children that did not end in time and their last known state
 //   Aborted           a child failed: names the first one, how it ended and its last lines
 //   InvalidArgument   likewise, with exit code 2: its arguments are invalid
-// On an error the others are ended: SIGTERM at once, to servers after the others have ended, SIGKILL after
+//   Internal          a child could not be started, or its log could not be written
+//   other             the error of `check`
+// On an error the remaining children get SIGTERM, servers after all others have ended, and SIGKILL after
 // `grace`.
 absl::Status RunChildren(const LaunchSpec& spec, const Interrupt& interrupt);
 

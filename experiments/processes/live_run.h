@@ -11,7 +11,7 @@
 
 namespace psring {
 
-// Written by the launching thread, read by the HTTP server's.
+// Thread-safe: the launching thread writes it, the HTTP server's thread reads it.
 class LiveRun {
  public:
   // `report`: path of the final report. `link_bits_per_s`: of each worker; 0: unknown.
@@ -27,7 +27,7 @@ class LiveRun {
   // {run_id, report, elapsed_s, launch, launch_s, steps, steps_planned, samples_per_s, mbit_per_s, link_pct,
   // loss, ranks: [{rank, doing, step, steps, loss}], points: [[seconds, samples/s, loss]], done: [{launch,
   // outcome, seconds}]}. Rates are over the last two seconds or more; unknown figures are null. mbit_per_s is
-  // the mean sent per worker. Of more than kMostPoints points every other one is dropped.
+  // the mean sent per rank. At kMostPoints points, every other one is dropped.
   std::string Json() const;
 
   static constexpr size_t kMostPoints = 240;
@@ -55,8 +55,8 @@ class LiveRun {
   mutable Mutex mutex_;
   std::string launch_ ABSL_GUARDED_BY(mutex_);  // empty: none is running
   int64_t launch_ns_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<ProgressEvent> ranks_ ABSL_GUARDED_BY(mutex_);  // the last of each, with the last counts
-  std::vector<Totals> recent_ ABSL_GUARDED_BY(mutex_);        // of the last seconds
+  std::vector<ProgressEvent> ranks_ ABSL_GUARDED_BY(mutex_);  // the last event of each, with its last counts
+  std::vector<Totals> recent_ ABSL_GUARDED_BY(mutex_);        // over the last seconds
   double samples_per_s_ ABSL_GUARDED_BY(mutex_) = -1, bits_per_s_ ABSL_GUARDED_BY(mutex_) = -1;
   std::vector<Point> points_ ABSL_GUARDED_BY(mutex_);
   int64_t point_every_ns_ ABSL_GUARDED_BY(mutex_) = 0, next_point_ns_ ABSL_GUARDED_BY(mutex_) = 0;

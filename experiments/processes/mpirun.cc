@@ -128,7 +128,7 @@ absl::StatusOr<MpirunCommand> OpenMpiCommand(const std::string& mpirun, const Mp
   return command;
 }
 
-// MPICH's network is one of its configure options. Ranks of one host use shared memory unless
+// MPICH's network is selected when MPICH is built. Ranks of one host use shared memory unless
 // MPIR_CVAR_NOLOCAL is set; the network's own settings then select TCP over the loopback.
 absl::StatusOr<MpirunCommand> MpichCommand(const std::string& mpirun, const std::string& version,
                                            const MpirunOptions& options) {

@@ -23,14 +23,14 @@ struct MpirunCommand {
 };
 
 // Finds Open MPI's or MPICH's mpirun, also as Debian's mpirun.openmpi or mpiexec.mpich. The command does not
-// bind ranks to cores and allows root and more ranks than cores. NotFound states what to install.
+// bind ranks to cores and allows root and more ranks than cores. NotFound, Unimplemented: no mpirun is
+// suitable; the message states what to install.
 absl::StatusOr<MpirunCommand> FindMpirun(const MpirunOptions& options);
 
 // "Open MPI 4.1.4, /usr/bin/mpirun".
 absl::StatusOr<std::string> DescribeMpirun(const std::string& family = kMpiFamily);
 
-// Whether mpirun added the line to a job's output without information: frames, "MPI_ABORT was invoked",
-// advice.
+// Whether `line` is mpirun's own and has no information: separators, "MPI_ABORT was invoked", advice.
 bool IsMpirunBoilerplate(const std::string& line);
 
 }  // namespace psring

@@ -81,7 +81,7 @@ absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {
   NodeOrder order;
   PSRING_ASSIGN_OR_RETURN(order.over, json.Bool("over"));
   if (order.over) {
-    // A byte that is not UTF-8 has been replaced by three.
+    // ToJson replaces each byte that is not UTF-8 by three.
     PSRING_ASSIGN_OR_RETURN(order.failure, json.Text("failure", 3 * kMostFailureBytes));
     return order;
   }

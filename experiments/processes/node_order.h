@@ -1,8 +1,9 @@
 // What node 0 asks another node to start, and how that node validates it. Pure.
 //
 // Anyone who can reach the rendezvous store can write an order, so an order is data and never a command: a
-// node starts its own binaries with its own flags, folders and address. An order sets only the budget, the
-// evaluation interval, the seed, the strategy's number and the port of node 0's store, and may omit flags.
+// node starts its own binaries with its own flags, folders and address. An order sets only the length of the
+// training, the evaluation interval, the seed, the number in the strategy's name ("ps-ssp:2"), the deadline
+// and the store's port. It may omit flags.
 #pragma once
 
 #include <string>
@@ -38,8 +39,8 @@ struct NodeSetup {
   int metrics_port = -1;
 };
 
-// The job that `order`, which is not `over`, describes. The store is at `store_host`. Paths are `own`'s; a
-// path that only node 0 has is replaced by `folder`, because only rank 0 uses its files. InvalidArgument
+// The job that `order` describes; `order.over` is false. The store is at `store_host`. Paths are those of
+// `own`; `folder` replaces a path that only node 0 has, because only rank 0 uses its files. InvalidArgument
 // names a flag that an order may not change.
 absl::StatusOr<TrainingJob> JobOf(const NodeOrder& order, const NodeSetup& own, const std::string& store_host,
                                   const std::string& folder);

@@ -28,7 +28,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
-// After an exit with an error, to learn whether a process killed on another node was the cause.
+// After an exit with an error: for the report of a process killed on another node, the likely cause.
 constexpr absl::Duration kCauseTimeout = absl::Milliseconds(1500);
 // For node 0 to report the outcome of a failed launch, after it has ended its own processes.
 constexpr absl::Duration kVerdictTimeout = absl::Seconds(30);
@@ -286,7 +286,7 @@ absl::Status Nodes::Gather(const absl::Status& own, const std::string& folder, a
     if (!AllNodesFollow()) verdict = Lost(verdict);
     if (absl::IsAborted(verdict) && may_restart) (void)rendezvous_->Set(Key("again"), "");
   }
-  // The other nodes wait for this in any case.
+  // The other nodes wait for a failure or for "well".
   Report("verdict", verdict);
   if (verdict.ok()) (void)rendezvous_->Set(Key("well"), "");
   ++launch_;
@@ -295,7 +295,7 @@ absl::Status Nodes::Gather(const absl::Status& own, const std::string& folder, a
 
 absl::Status Nodes::Follow(const NodeSetup& own, const Interrupt& interrupt, Display& display) {
   const absl::Status status = FollowAll(own, interrupt, display);
-  // The store does not notice a node that ends in an orderly way.
+  // The store does not detect a node that exits normally.
   if (!status.ok()) {
     (void)rendezvous_->Set(absl::StrCat("ended/", options_.node), "");
     Report("failed", absl::AbortedError(absl::StrCat("node ", options_.node, " (", host(options_.node),

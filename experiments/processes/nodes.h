@@ -4,7 +4,7 @@
 // its records.
 //
 // Anyone who can reach the store can write to it, so a node validates what it reads there (node_order.h). It
-// ignores invalid values, because the right node may still replace them.
+// ignores invalid values, because the right node may still overwrite them.
 #pragma once
 
 #include <functional>
@@ -67,8 +67,8 @@ class Nodes {
   // another node reports a failure.
   absl::Status PublishLaunch(const TrainingJob& job, LaunchSpec& spec);
   // Node 0, after its own processes have ended with `own`: waits for the other nodes and writes their records
-  // to `folder`, or ends the launch on all nodes. Returns the outcome of the launch, of several failures the
-  // first cause if known. Aborted with `may_restart`: the other nodes expect the same launch again.
+  // to `folder`, or ends the launch on all nodes. Returns the outcome of the launch; of several failures, the
+  // first cause if it is known. Aborted with `may_restart`: the other nodes expect the same launch again.
   // Unavailable: a node has ended, so there can be no restart.
   absl::Status Gather(const absl::Status& own, const std::string& folder, absl::Time deadline,
                       bool may_restart, const Interrupt& interrupt, Display& display);
@@ -89,7 +89,7 @@ class Nodes {
   // Reports the outcome of this node's part or, on node 0, of the launch.
   void Report(const char* key, const absl::Status& status);
   bool AllNodesFollow();
-  // A value that another node writes once, and that others may have written before.
+  // A value that one node writes once. Other nodes may have written its key before.
   struct ValueRequest {
     std::string key;
     std::string whom;  // completes "waited too long for"
@@ -98,7 +98,8 @@ class Nodes {
     absl::Duration patience;                                       // after an invalid value
     std::function<absl::Status(const std::string& value)> accept;  // an error: the value is invalid
   };
-  // Waits for a valid value. Ignores invalid ones with a note, because the right node usually replaces them.
+  // Waits for a valid value. Prints a note and ignores invalid ones, because the right node usually
+  // overwrites them.
   absl::Status WaitFor(const ValueRequest& request, const Interrupt& interrupt, Display& display);
   absl::Status FollowAll(const NodeSetup& own, const Interrupt& interrupt, Display& display);
   absl::Status FollowOne(const NodeOrder& order, const TrainingJob& job, const NodeSetup& own,

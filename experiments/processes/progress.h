@@ -11,7 +11,7 @@ namespace psring {
 
 // One of the trainer's progress lines.
 struct ProgressEvent {
-  std::string event;  // start, ready, step, evaluate, done
+  std::string event;  // start, ready, step, evaluate, done, note
   int rank = 0;
   int64_t step = 0, steps = 0;
   double loss = 0;
@@ -27,10 +27,10 @@ class LaunchProgress {
 
   void Note(const ProgressEvent& event);
   std::string LastKnown(int rank) const;  // "last seen at step 12 of 25"
-  // The same of the slowest of `count` ranks from `first`: "rank 2: last seen at step 12 of 25". Empty if
-  // these ranks do not exist.
+  // LastKnown of the slowest of `count` ranks from `first` on: "rank 2: last seen at step 12 of 25". Empty if
+  // they do not exist.
   std::string LastKnownOfLast(int first, int count) const;
-  // "[#####.....] 12/25 steps, loss 0.53", of the slowest rank.
+  // "[#####.....] 12/25 steps, loss 0.530", of the slowest rank.
   std::string Bar() const;
 
  private:
@@ -39,7 +39,7 @@ class LaunchProgress {
   std::vector<ProgressEvent> ranks_;  // the last event of each
 };
 
-// Escapes control characters of all lines (see Printable).
+// Prints lines, with control characters escaped (see Printable).
 class Display {
  public:
   Display(FILE* out, bool terminal) : out_(out), terminal_(terminal) {}

@@ -1,4 +1,4 @@
-// A folder that is removed with its owner.
+// A folder, removed by its destructor.
 #pragma once
 
 #include <string>

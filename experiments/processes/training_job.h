@@ -44,16 +44,16 @@ struct TrainingJob {
 struct JobHost {
   Binaries binaries;
   std::string records;  // folder
-  std::string address;  // its processes listen here; empty: the trainer's default
+  std::string address;  // where its processes listen; empty: the trainer's default
   int gpus = 0;
   int metrics_port = -1;  // of rank 0; 0: the system chooses; below 0: none
 };
 
 // MASTER_ADDR, MASTER_PORT and PSRING_STORE_HOSTED: the launcher hosts the store.
 std::vector<std::string> StoreEnvironment(const TrainingJob& job);
-// The same for all trainers; their environment holds their numbers.
+// The command line of a trainer, the same for all; their ranks are in the environment.
 std::vector<std::string> TrainerCommand(const TrainingOptions& training, const JobHost& host);
-// Trainer number `process` of the job, in torchrun's numbering of processes.
+// The trainer whose number, as counted by torchrun, is `process`.
 ChildSpec TrainerProcess(const TrainingJob& job, const JobHost& host, int process);
 ChildSpec ServerProcess(const TrainingJob& job, const JobHost& host, int server);
 

@@ -26,8 +26,8 @@ struct Manifest {
   int rounds_done = 0;
   std::vector<std::string> trainings_done;  // of the accuracy part, by record folder
   double wall_s = 0;                        // 0: not finished
-  double earlier_s = 0;                     // part of it: before the run was resumed
-  std::string ended;                        // why the run ended before its plan did; empty: it did not
+  double earlier_s = 0;                     // part of wall_s: before the run was resumed
+  std::string ended;                        // why the run stopped early; empty: it did not
 };
 std::string ManifestJson(const Manifest& manifest);
 

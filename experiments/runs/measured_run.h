@@ -20,7 +20,7 @@ absl::StatusOr<StepTimes> TimesOf(const StrategyInfo& strategy, const LaunchNote
 
 class MeasuredRun {
  public:
-  // NotFound, InvalidArgument: it is not a run, or a simulated one.
+  // NotFound: there are no launches. InvalidArgument: a launch.json is invalid, or every launch is simulated.
   static absl::StatusOr<MeasuredRun> Open(const std::string& path, const Catalog& catalog);
 
   const std::string& path() const { return path_; }
@@ -28,10 +28,10 @@ class MeasuredRun {
   std::string straggler() const { return FirstValue("--straggler"); }
   std::string jitter_ms() const { return FirstValue("--jitter_ms"); }
 
-  // The times of all launches like `configuration`, one after the other: with its strategy and worker count,
-  // else of the same kind (with or without a server) and worker count, else of the same kind, else, with
-  // `any_kind` (only computing times matter), of any kind. Sets `which` to a description. NotFound lists the
-  // run's launches.
+  // The times of all launches of the configuration nearest to `configuration`, one launch after another.
+  // Order of preference: same strategy and worker count; same kind (all-reduce or server) and worker count;
+  // same kind; with `any_kind`, any launch, for callers that use only computing times. Sets `which` to a
+  // description of the one used. NotFound lists the run's launches.
   absl::StatusOr<StepTimes> TimesFor(const Configuration& configuration, bool any_kind,
                                      std::string& which) const;
 

@@ -146,7 +146,7 @@ Rerun MakeRerun(const RecordedRun& recorded, const std::string& run, const std::
   std::set<std::string> takes_value = PathFlags();
   takes_value.insert({"out", "J", "output_file", "checkpoint_dir", "resume"});
   std::set<std::string> replaced = {"resume", "plan_of"};
-  // The rounds that fitted into it are repeated.
+  // --plan_of repeats the rounds that fitted into the budget.
   if (!run.empty() && recorded.verb == "compare") replaced.insert("time_budget");
   for (const Flag& flag : FlagsOf(recorded.provenance.settled, {})) replaced.insert(flag.name);
   takes_value.insert(replaced.begin(), replaced.end());

@@ -15,13 +15,13 @@ struct RecordedRun {
   Provenance provenance;
   std::string json = {};  // all of the manifest
 };
-// From the text of a manifest.json. InvalidArgument: it is malformed, has another layout, or is of another
-// verb, of several machines or of an earlier version without the necessary values.
+// Parses the text of a manifest.json. InvalidArgument: it is malformed, has an unsupported schema version, or
+// is from another verb, from several machines, or from a psring that did not record its inputs.
 absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text);
 
 struct Rerun {
   std::vector<std::string> arguments;  // the verb, then flags
-  std::vector<std::string> left_out;   // flags that name files or folders that the first run wrote to
+  std::vector<std::string> left_out;   // omitted flags: they name outputs of the first run
 };
 // The recorded flags plus the settled ones, with absolute paths. `run`: the recorded run's folder, for
 // --plan_of; empty: rounds and steps are planned again. `out`: the new run's folder; empty: one under runs/.

@@ -16,9 +16,8 @@ namespace psring {
 // file system. It is the first file in a run's folder; the run later replaces it by its manifest.
 class RunClaim {
  public:
-  // Claims `out`, which must not exist or be an empty folder. If `out` is "", claims runs/<UTC time>-<verb>,
-  // with
-  // "-2", "-3", ... appended if other runs have that name. FailedPrecondition names the path and the reason.
+  // Claims `out`, which must be missing or an empty folder. If `out` is "", claims runs/<UTC time>-<verb>,
+  // with "-2", "-3", ... appended if that name is taken. FailedPrecondition names the path and the reason.
   static absl::StatusOr<std::unique_ptr<RunClaim>> Make(const std::string& out, const std::string& verb,
                                                         absl::Time now);
   // Claims the folder of an earlier run, to continue it; nothing in it is ever removed. FailedPrecondition:

@@ -52,7 +52,7 @@ absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int
     for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
       absl::StatusOr<StepRecord> step = StepRecordFromJson(std::string(line));
       if (!step.ok()) return absl::DataLossError(absl::StrCat(path, ": ", step.status().message()));
-      // Steps repeated after a server went back to a checkpoint count once.
+      // A restarted server continues from its checkpoint. Steps that it repeats count once.
       while (!steps.empty() && steps.back().step >= step->step) steps.pop_back();
       steps.push_back(*std::move(step));
     }

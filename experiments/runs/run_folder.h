@@ -14,20 +14,21 @@
 
 namespace psring {
 
-// Reads the records of a launch. Errors name the file.
+// Reads the records of a launch, without lost workers. NotFound: a file is missing. InvalidArgument,
+// DataLoss: a file is malformed, or all workers were lost.
 absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int servers);
 
 class RunFolder {
  public:
-  // Keeps `claim`.
+  // Keeps the claimed folder (RunClaim::Keep).
   static absl::StatusOr<RunFolder> Open(RunClaim& claim);
-  // As Open, and Clear.
+  // Open, then Clear.
   static absl::StatusOr<RunFolder> Create(RunClaim& claim);
-  // Writes the files that Append extends, without launches.
+  // Resets the files that Append extends: only CSV headers remain.
   absl::Status Clear();
 
   const std::string& path() const { return path_; }
-  std::string run_id() const;  // its last part
+  std::string run_id() const;  // the folder's name
 
   // The folder for a launch's records; creates it.
   absl::StatusOr<std::string> RecordFolder(const RunLabel& label);

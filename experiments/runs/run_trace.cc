@@ -71,7 +71,7 @@ std::set<std::pair<int, int>> SendersAndReceivers(const LaunchTrace& launch) {
   return pairs;
 }
 
-// Keeps evenly spaced steps, for about kMostArrows arrows with `each` per bucket.
+// Keeps evenly spaced steps with about kMostArrows arrows in total; `each`: arrows per bucket.
 Flights Thinned(Flights flights, size_t each) {
   const size_t stride = (flights.size() * each + kMostArrows - 1) / kMostArrows;
   if (stride < 2) return flights;
@@ -90,7 +90,6 @@ class ArrowWriter {
  public:
   explicit ArrowWriter(std::vector<std::string>& lines) : lines_(lines) {}
 
-  // `what`: step and bucket.
   void Add(const char* name, const What& what, const Flight& from, double leaves, const Flight& to,
            double arrives) {
     ++id_;
@@ -124,7 +123,7 @@ void DrawCollective(const Flights& flights, const std::set<std::pair<int, int>>&
 // Each worker has several lanes in the servers' row, because viewers drop spans that overlap without nesting.
 constexpr int64_t kLanesPerWorker = 1000;
 
-// By bucket and rank: the first free lane.
+// By bucket and rank: the first lane without an overlapping exchange.
 std::map<std::pair<What, int64_t>, int64_t> LanesOf(const Flights& flights) {
   std::map<int64_t, std::vector<std::pair<Flight, What>>> by_rank;
   for (const auto& [bucket, of_ranks] : flights) {
@@ -146,7 +145,7 @@ std::map<std::pair<What, int64_t>, int64_t> LanesOf(const Flights& flights) {
   return lanes;
 }
 
-// Adds the used lanes to `rows`.
+// Adds the lanes that it uses to `rows`.
 void DrawServers(const LaunchTrace& launch, const Flights& flights, std::vector<std::string>& lines,
                  ArrowWriter& arrows, std::set<int64_t>& rows) {
   const auto lanes = LanesOf(flights);

@@ -7,7 +7,7 @@
 //            the receiver's. Only for psring's servers and schedules, except schedules that depend on nodes
 //            (ScheduleRow::uses_nodes), because records do not name the nodes.
 //   servers  a separate row with each worker's exchanges as that worker recorded them.
-// Long launches have about 20,000 arrows, for evenly spaced steps.
+// A long launch has about 20,000 arrows, in evenly spaced steps.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@
 
 namespace psring {
 
-// Rows of the launches' names and of the servers, beyond any rank.
+// The pids of the rows for launches and for servers, above any rank.
 inline constexpr int kLaunchesRow = 1000000;
 inline constexpr int kServersRow = 1000001;
 

@@ -17,12 +17,13 @@ struct Scalar {
 };
 
 // For each step, means over its ranks: train/loss, time/step_ms, time/compute_ms, time/communication_ms,
-// time/exposed_communication_ms, staleness/mean; throughput/samples_per_s is their sum. For each evaluation,
-// at its number of updates: test/accuracy, test/loss. `zero_s`: the time since 1970 when the records' clock
-// was 0. Values that are not finite are omitted.
+// time/exposed_communication_ms, staleness/mean; and the sum over its ranks:
+// throughput/samples_per_s. For each evaluation, at its number of updates: test/accuracy, test/loss.
+// `zero_s`: the Unix time, in s, when the records' clock was 0. Values that are not finite are omitted.
 std::vector<Scalar> ScalarsOf(const RunRecords& records, double zero_s);
 
-// An event file: TFRecords of Event, the version first. Consecutive scalars of one step share an event.
+// An event file: TFRecords of Event messages, first the file version at Unix time `begin_s`. Consecutive
+// scalars of one step share an event.
 std::string TensorBoardFile(const std::vector<Scalar>& scalars, double begin_s);
 
 // CRC-32C (Castagnoli) of `bytes`, as TFRecord masks it.

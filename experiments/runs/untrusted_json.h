@@ -16,7 +16,7 @@ std::string DumpUntrusted(const UntrustedJson& json);
 
 // `otherwise` if `json` is not an object or has no such number.
 double NumberAt(const UntrustedJson& json, const char* key, double otherwise);
-// Empty if `json` is not an object or has no such text.
+// Empty if `json` is not an object or has no such string.
 std::string TextAt(const UntrustedJson& json, const char* key);
 
 }  // namespace psring

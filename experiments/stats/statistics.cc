@@ -29,7 +29,7 @@ double StandardError(const std::vector<double>& values) {
   return std::sqrt(squares / (count - 1) / count);
 }
 
-// Two-sided, for a mean of 0.
+// Of Student's t test that the mean is 0, two-sided.
 double PValue(const std::vector<double>& values) {
   if (values.size() < 2) return 1;
   const double mean = Mean(values), error = StandardError(values);

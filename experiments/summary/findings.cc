@@ -69,13 +69,13 @@ std::string PairText(const PairedComparison& pair, bool shown, int rounds, Langu
 // The largest share of computing in a step that counts as limited by the network.
 constexpr double kMostComputing = 0.5;
 
-// Whether a shaped link takes most of the step, so that oversubscribed cores do not matter.
+// Whether a shaped link limits the step, so that oversubscribed cores do not matter.
 bool NetworkDecides(const SummaryRow* none, const SummaryRow& row) {
   return none != nullptr && none->link.bits_per_s > 0 &&
          none->mean.step_ms <= kMostComputing * row.mean.step_ms;
 }
 
-// The same for all strategies with `workers` workers.
+// Whether this holds for all strategies with `workers` workers.
 bool NetworkDecides(const std::vector<SummaryRow>& rows, int workers) {
   const SummaryRow* none = Find(rows, "none", workers);
   return std::all_of(rows.begin(), rows.end(), [&](const SummaryRow& row) {
@@ -315,7 +315,7 @@ void AddTransports(const std::vector<SummaryRow>& rows, Sentences& findings) {
   findings.Add(kWiresDiffer, findings.Joined(parts, kSemicolon));
 }
 
-// The largest cost of recording.
+// States the largest cost of recording.
 void AddRecording(const std::vector<SummaryRow>& rows, Sentences& findings) {
   const SummaryRow* most = nullptr;
   const auto share = [](const SummaryRow& row) { return *row.mean.probe_ms / row.mean.step_ms; };

@@ -20,8 +20,8 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
 std::vector<std::string> WaitingFindings(const std::vector<SummaryRow>& rows,
                                          Language language = Language::kEnglish);
 
-// Where theory for the actual buckets of synchronous servers differs by more than 5% from the law for large
-// gradients, which other findings state; with the reason. Part of Findings.
+// The synchronous servers for which theory with the actual buckets differs by more than 5% from the law for
+// large gradients, which other findings state; and the reason. Part of Findings.
 std::vector<std::string> BucketFindings(const std::vector<SummaryRow>& rows,
                                         const std::optional<Wires>& wires,
                                         Language language = Language::kEnglish);

@@ -37,7 +37,7 @@ double WallSeconds(const RunRecords& records) {
   return end > begin ? 1e-9 * static_cast<double>(end - begin) : 0;
 }
 
-// For independent workers: the time in which some have finished and others not does not count.
+// Samples/s of independent workers: excludes the time in which some have finished and others have not.
 double SumOfSpeeds(const RunRecords& records) {
   double sum = 0;
   for (const auto& steps : records.steps) {
@@ -244,7 +244,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
       tx += static_cast<double>(step.payload_tx_bytes);
       rx += static_cast<double>(step.payload_rx_bytes);
     }
-    // With backup workers, one may be late in every measured step.
+    // With backup workers, a worker may be late, and skip, every measured step.
     if (steps == 0 && !configuration.strategy.number_below_workers && configuration.training.resume.empty()) {
       return absl::DataLossError(
           absl::StrCat(configuration.name(), ": rank ", rank, " has no measured steps"));

@@ -51,13 +51,13 @@ struct RunFigures {
   double wall_s = 0;    // from the start of the first measured step to the end of the last, over all workers
   double samples_per_s = 0;
   double step_ms = 0, compute_ms = 0, comm_busy_ms = 0, exposed_comm_ms = 0;  // means over ranks and steps
-  std::optional<double> wait_ms;                                              // of strategies that wait
+  std::optional<double> wait_ms;  // of strategies whose workers wait
   // Means over ranks and steps; empty: unknown, as in records of earlier versions.
   std::optional<double> computed_ms;  // from a step's start until its gradient was complete
   std::optional<double> update_ms, run_delay_ms, probe_ms;  // as in RankResult
   double waited_ms = 0;                                     // per step, by the strategy's waiting rule
   std::vector<double> bucket_ready_ms;                      // by bucket, from the step's start
-  double late_ms = 0;  // the slowest rank's first bucket after the mean of all ranks', per step
+  double late_ms = 0;  // per step: how much later than the mean the slowest rank's first bucket is ready
   std::optional<NetworkFigures> network;
   std::vector<double> every_step_ms;
   double payload_tx_bytes = 0, payload_rx_bytes = 0;
@@ -81,7 +81,7 @@ struct RunFigures {
   std::string incidents;  // lost workers and restarted servers; usually empty
 };
 
-// Time of the first point with at least `target`.
+// Training time, in s, of the first point with at least `target`; empty: there is none.
 std::optional<double> TimeToTarget(const std::vector<CurvePoint>& curve, double target);
 
 // DataLoss: a rank has no measured steps. InvalidArgument: --resume left nothing to train.

@@ -18,7 +18,7 @@ std::vector<std::string> RateFindings(const std::vector<SummaryRow>& rows, Langu
   std::vector<std::string> best, highest, lowest;
   for (const SummaryRow& row : rows) {
     const Configuration& configuration = row.configuration;
-    // Without an accuracy the row has the rate of another one.
+    // Without an accuracy, the row uses the rate picked for another worker count.
     if (configuration.tried_lrs.empty() || !row.test_accuracy) continue;
     const auto [least, most] =
         std::minmax_element(configuration.tried_lrs.begin(), configuration.tried_lrs.end());

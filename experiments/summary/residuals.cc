@@ -214,7 +214,7 @@ absl::StatusOr<RowPrediction> PredictRow(const SummaryRow& row, const SummaryRow
     result.compute_from = absl::StrCat("the recording of ", workload.name);
   } else {
     const SummaryRow& pace = none != nullptr ? *none : row;
-    // Measured in the row itself, lateness is part of its waiting.
+    // If computing is measured in the row itself, its waiting already includes lateness.
     if (none != nullptr && !options.delays.any()) options.late_s = 1e-3 * pace.mean.late_ms;
     if (!pace.mean.computed_ms || pace.mean.bucket_ready_ms.size() != row.sample.bucket_elements.size()) {
       return NotSimulated("the time of computing was not measured");

@@ -5,10 +5,10 @@
 //   waiting      for the last peer to be ready, *derived* from the ranks' records, which share one clock
 //   update       the workers' optimizer, *measured*
 //   congestion   retransmissions, *derived* from TCP's counters (RetransmissionMs)
-//   scheduling   runnable threads that waited for a processor, *derived* from schedstat
+//   scheduling   time that runnable threads waited for a processor, *derived* from schedstat
 //   unexplained  the rest; below 0, the prediction is too slow
-// Congestion and scheduling are upper bounds, because not every delay is waited for. They explain, in this
-// order, at most what is left of a positive residual.
+// Congestion and scheduling are upper bounds, because not every such delay lengthens the step. In this order,
+// they explain at most the rest of a positive residual.
 #pragma once
 
 #include <optional>

@@ -98,7 +98,7 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   return mean;
 }
 
-// Intervals over rounds of the figures in charts. None of them is negative.
+// Intervals over rounds of the figures in charts. They begin at 0 or above, as the figures do.
 std::vector<FigureInterval> IntervalsOf(const std::vector<RunFigures>& rounds) {
   std::vector<FigureInterval> intervals;
   const auto add = [&](const char* figure, auto value) {
@@ -175,7 +175,7 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     const bool shared = links && runs.configuration.training.ranks_per_process > 1;
     const bool known =
         !shared || (*scheme == Scheme::AllReduce("ring") && runs.configuration.processes() > 1);
-    // The measured wires are TCP's.
+    // `wires` are measured over TCP.
     const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
     if (wires && known && !runs.configuration.simulated() && (over_tcp || row.sample.transport.empty()))
       row.predicted_comm_ms = 1e3 * MeanExchangeSeconds(pattern, bucket_bytes, WiresOf(row, *wires));

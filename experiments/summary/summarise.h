@@ -88,7 +88,7 @@ struct SummaryRow {
   bool valid = true;
   std::string note;
 
-  // Of times and of figures that depend on their order.
+  // The basis of times, and of figures that depend on the order of events.
   Basis TimeBasis() const;
 
   // By round, for paired comparisons.
@@ -103,10 +103,10 @@ struct ConfigurationRuns {
   std::vector<RunFigures> accuracy;  // one per training
 };
 
-// Whether the row's bytes are derived: external libraries do not count them.
+// Whether the row's bytes are derived, because an external library does not count them.
 bool BytesAreDerived(const SummaryRow& row);
 
-// With the update's speed of the row's optimizer: plain SGD accesses as much memory as adding.
+// `wires` with the update time of the row's optimizer: plain SGD accesses as much memory as adding.
 Wires WiresOf(const SummaryRow& row, Wires wires);
 
 // Rows in the order of `runs`. `wires`: from calibration or preflight.

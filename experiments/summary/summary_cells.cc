@@ -53,7 +53,7 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"model", configuration.model.name, given},
       {"parameters", row.sample.parameters, given},
       {"batch_per_worker", int64_t{training.batch}, given},
-      // An asynchronous update is from one worker's batch.
+      // An asynchronous update uses one worker's batch.
       {"global_batch",
        configuration.strategy.synchronous ? one_step * (configuration.workers - spare) : one_step, given},
       {"bucket_mb", training.bucket_mb, given},

@@ -13,7 +13,7 @@ namespace psring {
 // (measured), d (derived) or s (simulated). A legend follows. Empty columns are omitted.
 std::string Table(const std::vector<SummaryRow>& rows, Language language = Language::kEnglish);
 
-// The same in parts, for the page. A cell per row; the mark is "m", "d", "s" or empty.
+// The table's parts, for the page. One cell per row; the mark is "m", "d", "s" or empty.
 struct TableColumn {
   std::string first, second;  // the heading's lines; "wor-" and "kers" are one word
   std::string mark;

@@ -9,11 +9,11 @@
 
 namespace psring {
 
-// Divides all times in `records` by `scale`. Processor time that does not depend on the links, such as
-// adding and copying, was not slowed, so it then counts as 1/`scale` of itself.
+// Divides all times in `records` by `scale`. Processor time for adding and copying was not slowed, so it
+// then counts too little, by a factor of `scale`.
 void DivideTimes(double scale, RunRecords& records);
 
-// The wires that those measured on links `scale` times slower stand for.
+// Converts wires measured on links `scale` times slower to the wires that they represent.
 Wires DivideTimes(double scale, Wires wires);
 
 // What the rows' times mean, part of Findings. Empty without --scale.

@@ -2,7 +2,7 @@
 //
 // A worker's step is *ready* when its gradient is complete. It is *released* when the strategy's rule
 // requires no further waiting: synchronous, when the last worker is ready; bounded staleness K, when the
-// others have pushed step - K; backup workers, when the last admitted worker is ready; asynchronous,
+// last worker is ready with step - K; backup workers, when the last admitted worker is ready; asynchronous,
 // immediately. The rest of the exchange is the time of servers and links.
 #pragma once
 
@@ -25,13 +25,13 @@ std::vector<std::vector<StepWait>> WaitsOf(const StrategyInfo& strategy, const R
 int64_t ReadyNs(const StepRecord& step);
 int64_t EndNs(const StepRecord& step);
 
-// If `records.ranks` is empty, without staleness.
+// By rank; without staleness if `records.ranks` is empty.
 std::vector<WorkerFigures> WorkerFiguresOf(const StrategyInfo& strategy, const RunRecords& records);
 
 // Means over several launches, by worker.
 std::vector<WorkerFigures> MeanWorkers(const std::vector<RunFigures>& runs);
 
-// Each worker's mean staleness without waiting, from the workers' rates: sum over j != i of rate_j / rate_i.
+// Worker i's mean staleness if no worker waits, from the workers' rates: sum over j != i of rate_j / rate_i.
 std::vector<double> StalenessOfRates(const std::vector<double>& rates);
 
 }  // namespace psring

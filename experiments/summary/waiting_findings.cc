@@ -17,7 +17,7 @@ bool WaitsForAll(const SummaryRow& row) {
          row.configuration.strategy.number == 0;
 }
 
-// The range of a figure over workers: "2 to 4", or "9".
+// The range of `values`: "2 to 4", or "9".
 std::string Range(std::vector<double> values, Language language) {
   std::sort(values.begin(), values.end());
   const auto text = [](double value) { return absl::StrFormat("%.0f", value); };

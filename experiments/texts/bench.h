@@ -7,7 +7,7 @@ namespace psring {
 
 inline constexpr Phrase kBenchOn = {"# psring bench $0 ($1) on $2 $3, $4",
                                     "# psring bench $0（$1），$2 核，$4"};
-// Of --average: over the ranks.
+// By value of --average.
 inline constexpr Phrase kAverages[] = {{"rank 0's", "rank 0 的"},
                                        {"the mean of the ranks'", "各 rank 的平均"},
                                        {"the fastest rank's", "最快 rank 的"},

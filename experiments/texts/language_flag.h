@@ -10,7 +10,7 @@ class Option;
 
 namespace psring {
 
-// Sets `language` to "en" or "zh".
+// Adds --lang, which sets `language` to "en" or "zh". Its help text is `what`.
 CLI::Option* AddLanguageFlag(CLI::App& verb, std::string& language, const std::string& what);
 
 }  // namespace psring

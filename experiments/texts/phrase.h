@@ -13,7 +13,7 @@ namespace psring {
 
 enum class Language { kEnglish, kChinese };
 
-// Of "en" or "zh", the values that --lang accepts.
+// Parses "en" or "zh", the values that --lang accepts.
 inline Language LanguageOf(const std::string& text) {
   return text == "zh" ? Language::kChinese : Language::kEnglish;
 }

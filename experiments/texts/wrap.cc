@@ -30,7 +30,7 @@ bool IsClosingPunctuation(const std::string& character) {
   return absl::StrContains("，。；：、）”？！", character);
 }
 
-// Text that is not broken.
+// Text without a possible line break.
 struct Piece {
   std::string text;
   bool space_before = false;

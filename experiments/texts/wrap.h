@@ -8,13 +8,13 @@ namespace psring {
 // Terminal columns that `text` (UTF-8) takes: two for each Chinese character, else one.
 size_t TextColumns(const std::string& text);
 
-// `text` filled up with spaces to `columns`.
+// Pads `text` with spaces to `columns`.
 std::string PadRight(const std::string& text, size_t columns);  // text on the left
 std::string PadLeft(const std::string& text, size_t columns);   // text on the right
 
 // Breaks `text` at spaces and between Chinese characters into lines of at most `width` columns. The first
-// line begins with `prefix`, the others with as many spaces. Ends with a newline. A word longer than a line
-// gets a line of its own.
+// line begins with `prefix`, the others with as many spaces. Ends with a newline. A word longer than
+// `width` is not broken.
 std::string Wrap(const std::string& text, const std::string& prefix, size_t width = 110);
 
 }  // namespace psring

@@ -32,7 +32,7 @@ struct LinkOptions {
 // InvalidArgument if --shaping contradicts the other flags.
 absl::Status CheckLink(const LinkOptions& options);
 
-// Bits/s; "none" is 0, "1gbit" see ParseBitRate.
+// Bits/s, of "1gbit" (see ParseBitRate); 0 for "none".
 absl::StatusOr<double> ParseLink(const std::string& text);
 // Seconds, of "0.5ms", "100us", "0"; at most 10 s. Values other than 0 need a unit.
 absl::StatusOr<double> ParseLatency(const std::string& text);
@@ -47,7 +47,7 @@ struct LinkReport {
   Shaping shaping = Shaping::kNone;
   double bits_per_s = 0;  // 0: unshaped
   double latency_s = 0;   // requested
-  double scale = 1;       // of a nominal report (Nominal): the links as built are this many times slower
+  double scale = 1;       // of a report by Nominal: the links as built are this many times slower
   int64_t burst_bytes = 0;
   std::string congestion_control;
   bool in_turn = false;  // senders that share a link are served round robin, not in order of arrival
@@ -60,7 +60,8 @@ struct LinkReport {
   double mbps() const { return bits_per_s / 1e6; }
 };
 
-// The rate and latency that links built `scale` times slower stand for. Measurements stay as they are.
+// Converts links built `scale` times slower to the rate and latency that they represent (--scale).
+// Measurements stay unchanged.
 LinkReport Nominal(LinkReport built, double scale);
 
 // A link whose payload is below this share of its rate is limited by this host, not by its rate. Of a full

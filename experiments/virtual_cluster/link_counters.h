@@ -9,7 +9,7 @@
 
 namespace psring {
 
-// Since the node's network was created.
+// Counts since the node's network was created.
 struct NodeCounters {
   int64_t retransmitted_segments = 0;  // TCP, all connections of the node
   int64_t timeouts = 0;                // TCP retransmission time-outs
@@ -28,8 +28,9 @@ absl::StatusOr<int64_t> QueueDropsOf(const std::string& text, const std::string&
 std::vector<NodeCounters> Difference(const std::vector<NodeCounters>& after,
                                      const std::vector<NodeCounters>& before);
 
-// Milliseconds that the node with most retransmissions spends on them: full segments at the link's rate, and
-// Linux's minimum of 200 ms per time-out. *Derived*, an upper bound: not every retransmission delays a step.
+// Milliseconds that retransmissions take on the node where they take longest: full segments at the link's
+// rate, and Linux's minimum of 200 ms per time-out. *Derived*, an upper bound: not every retransmission
+// delays a step.
 double RetransmissionMs(const std::vector<NodeCounters>& nodes, double bits_per_s);
 
 }  // namespace psring

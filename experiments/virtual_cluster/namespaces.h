@@ -35,7 +35,7 @@ class Namespaces {
   ChildNetwork switch_network() const { return {user_.get(), switch_.get()}; }
   static std::string Address(int node);
   static std::string SwitchAddress();
-  // TCP's: cubic, or reno if the kernel does not let a namespace choose cubic.
+  // TCP congestion control: cubic, or reno if the kernel does not let a namespace choose cubic.
   const std::string& congestion_control() const { return congestion_control_; }
   // By node, since its creation. Takes some milliseconds per node.
   absl::StatusOr<std::vector<NodeCounters>> Counters(const Interrupt& interrupt) const;

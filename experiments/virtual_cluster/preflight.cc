@@ -19,7 +19,7 @@ constexpr double kSuggestedRates[] = {100e9, 50e9,  25e9,  10e9, 5e9,  2.5e9, 1e
                                       500e6, 250e6, 100e6, 50e6, 25e6, 10e6};
 constexpr double kSuggestedScales[] = {2, 5, 10, 20, 50, 100, 200, 500, 1000};
 
-// As --link takes it.
+// The rate as a value of --link.
 std::string FlagText(double rate) {
   return rate >= 1e9 ? absl::StrFormat("%ggbit", rate / 1e9) : absl::StrFormat("%gmbit", rate / 1e6);
 }

@@ -22,15 +22,15 @@ struct CarriedCluster {
 // All in bits/s. Pure.
 double RateWithHeadroom(double capacity, double most);
 
-// What a user can do after a refusal: a lower rate, fewer workers, a slower run (--scale) or a prediction.
-// Links without a limit have `capacity`, those of the refused rates carried `carried`, the most that the
-// suggested rate can be. Both in bits/s. Without a rate in `asked` there is nothing to scale. Pure.
+// What a user can do if this host cannot carry the links `asked`: a lower rate, fewer workers, a slower run
+// (--scale; only if `asked` has a rate) or a prediction. `capacity`: of links without a limit. `carried`: by
+// the links that fell short, which limits the suggested rate. Both in bits/s. Pure.
 std::string LinkAdvice(const LinkOptions& asked, double capacity, double carried, int nodes);
 
 // A cluster of `nodes` with links of `asked.bits_per_s` / `asked.scale`. With `may_lower`, the rate is the
 // fastest of kDefaultRates, up to the requested one, that this host carries with headroom while every node
-// sends. Takes 2 s, or up to 10 s if rates fall short. FailedPrecondition: the host carries no such rate; the
-// message states what it carries and what to do.
+// sends. Takes about 4 s, and at least as long again for each rate that falls short. FailedPrecondition: the
+// host carries no such rate; the message states what it carries and what to do.
 absl::StatusOr<CarriedCluster> BuildCarriedCluster(const LinkOptions& asked, bool may_lower, Shaping shaping,
                                                    int nodes, const Interrupt& interrupt);
 

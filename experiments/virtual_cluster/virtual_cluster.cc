@@ -24,7 +24,7 @@ constexpr int kTries = 3;           // other programs may disturb a measurement
 
 // Duration of the preflight's phases, in s.
 constexpr double kWarmup = 0.06;      // at least: TCP's windows open and token buckets empty
-constexpr double kWarmupBytes = 6e6;  // windows open with the bytes carried, so slow links take longer
+constexpr double kWarmupBytes = 6e6;  // windows grow per byte carried, so slow links take longer
 constexpr double kMostWarmup = 0.5;
 constexpr double kMeasured = 0.2;
 constexpr double kRingMeasured = 0.4;
@@ -124,7 +124,8 @@ absl::StatusOr<std::vector<double>> VirtualCluster::Rates(const std::vector<std:
   return rates;
 }
 
-// Bits/s of the best of up to kTries, until one reaches kLeastShare of the rate.
+// The highest of up to kTries measurements, in bits/s; stops at the first that reaches kLeastShare of the
+// rate.
 absl::StatusOr<double> VirtualCluster::BestRate(
     const std::vector<std::pair<int, int>>& pairs, double warmup, double seconds,
     const std::function<double(const std::vector<double>&)>& figure) const {
@@ -171,7 +172,7 @@ absl::StatusOr<Wires> VirtualCluster::Measure(double capacity) {
   for (int node = 1; node < nodes_; ++node) incast.push_back({node, 0});
   PSRING_ASSIGN_OR_RETURN(SocketPair connection, Connect(0, 1));
   PSRING_ASSIGN_OR_RETURN(wires.latency_s, MeasureLatency(std::move(connection), 0.1));
-  if (namespaces_ != nullptr) wires.latency_s += report_.latency_s;  // which processes add
+  if (namespaces_ != nullptr) wires.latency_s += report_.latency_s;  // the processes add it, not the links
   const double each = std::clamp(kAllLinksApart / nodes_, 0.05, kMeasured);
   const auto slowest = [](const std::vector<double>& rates) {
     return *std::min_element(rates.begin(), rates.end());
@@ -195,7 +196,7 @@ std::vector<NodeCounters> VirtualCluster::Counters(const Interrupt& interrupt) c
   return namespaces_->Counters(interrupt).value_or(std::vector<NodeCounters>());
 }
 
-// Without namespaces each node has its own loopback address, by which processes recognise ranks of their
+// Without namespaces each node has its own loopback address, by which processes recognize ranks of their
 // node.
 std::string VirtualCluster::Address(int node) const {
   if (namespaces_ != nullptr) return Namespaces::Address(node);

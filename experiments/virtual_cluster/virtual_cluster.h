@@ -20,7 +20,8 @@
 
 namespace psring {
 
-// The node of a server: rank 0's, its worker's, or one of its own after the workers' nodes. Pure.
+// The node of a server: rank 0's, a worker's (colocated), or its own after the workers' nodes (dedicated).
+// Pure.
 int NodeOfServer(const Configuration& configuration, int server);
 int NodesOf(const Configuration& configuration);
 
@@ -56,7 +57,7 @@ class VirtualCluster {
   std::string Address(int node) const;
   // The interface that carries all traffic of a node and no other; empty: none.
   std::string interface() const { return namespaces_ != nullptr ? "eth0" : ""; }
-  // Makes `child`, not yet started, run on `node`.
+  // Configures `child`, which has not started, to run on `node`.
   void Place(int node, ChildSpec& child) const;
   // Starts a rendezvous store at the switch, which all nodes reach; sets `host` to its address.
   absl::StatusOr<std::unique_ptr<RendezvousServer>> HostStore(std::string& host) const;
