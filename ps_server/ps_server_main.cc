@@ -35,7 +35,7 @@ namespace {
 
 volatile std::sig_atomic_t ending_signal = 0;
 
-// A signal often goes to the entire job; then its workers still need the weights for their checkpoint.
+// A signal often goes to all processes of the job; workers then still need the weights for their checkpoints.
 constexpr absl::Duration kPatienceWithWorkers = absl::Seconds(5);
 
 struct Flags {
@@ -156,7 +156,7 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
     std::fflush(stdout);
   }
 
-  // From here on a signal ends the job in order; before, it ends the process.
+  // From here on, a signal ends the job, after a checkpoint if possible; before, it ends the process at once.
   if (!IgnoresSignal(SIGINT)) std::signal(SIGINT, [](int signal) { ending_signal = signal; });
   std::signal(SIGTERM, [](int signal) { ending_signal = signal; });
   std::optional<absl::Status> outcome;

@@ -1,12 +1,11 @@
-// One worker that pushes and pulls without training: measures rounds of the parameter server. psring bench
-// --collective ps_push_pull starts one for each worker, and a ps_server. By hand, with a ps_server --workers
-// 2 of the same rendezvous:
+// One worker that pushes and pulls without training: measures rounds of the parameter server. `psring bench
+// --collective ps_push_pull` starts one for each worker, and a ps_server. Manually, with a running `ps_server
+// --workers 2` of the same rendezvous:
 //
 //   ps_worker --rendezvous tcp://127.0.0.1:29500 --rank 0 --world_size 2 --bytes 4K,25M
 //
 // A round is a push of a gradient and the pull of the resulting weights (plain SGD, synchronous); every size
-// is a bucket. Its bandwidth is the payload of one direction divided by the time of the round, as algbw and
-// busbw.
+// is a bucket. Both algbw and busbw are the payload of one direction divided by the time of the round.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -220,7 +219,7 @@ class Worker {
     return *outcome;
   }
 
-  // After `steps_` rounds every weight is -steps x workers x Base(i) / samples, to the bit.
+  // After `steps_` rounds every weight is exactly -steps x workers x Base(i) / samples.
   int64_t Wrong(const Bucket& bucket) const {
     const float factor = -static_cast<float>(steps_ * workers_) / static_cast<float>(AllSamples(workers_));
     int64_t wrong = 0;
@@ -289,7 +288,7 @@ class Worker {
     return std::max<int64_t>(1, kTurnNs / slowest);
   }
 
-  // The lower bound: without shared memory a raw round, with it one pass through memory.
+  // The lower bound: with shared memory one pass through memory, otherwise a raw round.
   RoundLimit LimitKind() const {
     return client_->status().payload == "shm" ? RoundLimit::kFused : RoundLimit::kRaw;
   }

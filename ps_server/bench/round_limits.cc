@@ -45,8 +45,8 @@ struct Request {
   uint64_t bytes = 0;  // of the gradient, which follows (kRaw)
 };
 
-// Answers each request. Without a reason it succeeded, and the weights follow (kRaw); otherwise the text of
-// the reason follows, and the connection ends.
+// Answers each request. reason_bytes 0: success, and the weights follow (kRaw). Otherwise the error text
+// follows, and the connection ends.
 struct Answer {
   uint32_t reason_bytes = 0;
 };

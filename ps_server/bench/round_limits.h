@@ -3,14 +3,13 @@
 //
 //   raw     the same round over plain TCP: every worker sends its gradient, the server adds each as it
 //           arrives, updates the weights (plain SGD) and sends them to all. No messages, no framework.
-//   fused   only the memory work: the server adds all gradients, updates the weights and writes them for
-//   every
-//           worker in one pass, on as many threads as the real one keeps busy (at most 2).
+//   fused   only the memory accesses: the server adds all gradients, updates the weights and writes them for
+//           every worker in one pass, on as many threads as the real server keeps busy (at most 2).
 //
-// A connection joins as a worker with 16 bytes, and sends 16 bytes for each round, before its gradient. The
-// first request of a round sets its kind and size; a worker that asks for another, or for more than the
-// server has memory for, gets the reason and is disconnected. A worker number is in use while its connection
-// lasts.
+// A connection joins as a worker with a request of 16 bytes, and sends such a request for each round, before
+// its gradient. The first request of a round sets its kind and size. A worker that requests another kind or
+// size, or more than the server has memory for, gets an error text and is disconnected. A worker number is in
+// use while its connection lasts.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +31,7 @@ const char* Name(RoundLimit kind);  // "raw", "fused"
 // The server's side; a thread per connection.
 class RoundLimitServer {
  public:
-  // `timeout`: of a worker's wait for another in a round, and of the server's for a worker's next bytes.
+  // `timeout`: how long a worker may wait for another in a round, and the server for a worker's next bytes.
   static absl::StatusOr<std::unique_ptr<RoundLimitServer>> Start(const std::string& host, int workers,
                                                                  absl::Duration timeout);
   virtual ~RoundLimitServer() = default;
@@ -45,9 +44,9 @@ class RoundLimitClient {
   static absl::StatusOr<RoundLimitClient> Connect(const std::string& address, int worker,
                                                   absl::Duration timeout);
 
-  // One round. kRaw: `weights` becomes minus the sum of the mean gradients of all rounds of this size since a
-  // worker connected. kFused: neither is used; the server works in its own memory. Both have the same count
-  // above 0; float32.
+  // One round. kRaw: `weights` becomes minus the sum of the mean gradients of all rounds of this size since
+  // the last worker connected. kFused: uses neither; the server works in its own memory. Both are float32 and
+  // have the same count, above 0.
   absl::Status Run(RoundLimit kind, ConstSpan gradient, Span weights);
 
  private:

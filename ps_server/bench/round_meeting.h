@@ -22,7 +22,7 @@ struct RoundCall {
 };
 
 // A worker has at most one thread between Join and Leave. So when all workers have met in stage 0, no thread
-// is in an earlier round any more. Thread-safe.
+// is still in an earlier round. Thread-safe.
 class RoundMeeting {
  public:
   RoundMeeting(int workers, absl::Duration timeout)
@@ -34,9 +34,10 @@ class RoundMeeting {
   void Leave(int worker);
 
   // For a worker that has joined: waits until all workers have called it, and returns the result of `last`,
-  // which the last one's thread runs before any returns. InvalidArgument: the others wait for another
-  // request, and continue to. DeadlineExceeded: a worker is missing after the timeout. Unavailable: a worker
-  // has left the round, or this one's connection has ended, which `has_gone`, called on any thread, reports.
+  // which the last worker's thread runs before any call returns. InvalidArgument: the others wait with
+  // another request, and continue to wait. DeadlineExceeded: a worker is missing after the timeout.
+  // Unavailable: a worker has left the round, or this worker's connection has ended (`has_gone`, called on
+  // any thread).
   absl::Status Wait(int worker, const RoundCall& call, const std::function<bool()>& has_gone,
                     const std::function<absl::Status()>& last);
 

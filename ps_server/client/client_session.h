@@ -38,11 +38,11 @@ class ClientSession {
   // What the client has to send next.
   enum class ToSend { kNothing, kGradient, kAnnouncement };
 
-  // Adds an exchange. If it is not possible, or the session has failed, nothing is to be sent, and
-  // EndExchanges is due. With backup workers the last bucket of a step asks for its announcement.
+  // Adds an exchange. If it is not possible, or the session has failed, returns kNothing, and the caller must
+  // call EndExchanges. With backup workers, kAnnouncement after the last bucket of a step.
   ToSend Add(const Exchange& exchange, PsClient::Done done);
 
-  // The message with which an exchange is sent now. Nothing if the exchange has ended, is being sent already,
+  // The message with which to send an exchange now. nullopt if the exchange has ended, is being sent already,
   // or its server is lost (TakeToSend returns it after reconnecting).
   std::optional<message::Gradient> BeginSending(const Exchange& exchange);
 
@@ -78,13 +78,13 @@ class ClientSession {
   void Fail(const absl::Status& why);
   // As if the server had answered the question.
   void TakeAsAnswered(Question question);
-  // Ends the exchanges that end without an answer: all of them if the session has failed.
+  // Runs `done` for exchanges that end without an answer: all of them if the session has failed.
   void EndExchanges();
 
   // Waits for the server's answer: OK, or the failure. `whom` completes the error "waited ... for". After an
   // error no weights are written any more.
   absl::Status Await(Question question, absl::Time deadline, const std::string& whom);
-  // An earlier answer does not count for the next Await.
+  // Call before asking: the next Await then ignores earlier answers.
   void ExpectAnswer();
 
  private:

@@ -1,4 +1,4 @@
-// The client without a wire: passes the worker's memory to the server, in the same chunks.
+// The client in the server's process: passes the worker's memory to the server, in the same chunks.
 
 #include <deque>
 #include <thread>
@@ -16,12 +16,12 @@
 namespace psring {
 namespace {
 
-// The client's thread does these in order. The server adds to it from other workers' threads without waiting:
-// all ranks may be threads of one process.
+// Events that the client's thread handles in order. The server adds some from other workers' threads, without
+// waiting: all ranks may be threads of one process.
 class Inbox : public ReplySink {
  public:
   struct Poke {};
-  struct GoOn {};  // the server can take what it has not taken
+  struct GoOn {};  // the server can take the message for which Receive returned kNotYet
   struct Stop {};
   using Event = std::variant<Exchange, message::ToServer, Reply, absl::Status, Poke, GoOn, Stop>;
 
@@ -135,7 +135,7 @@ class DirectClient : public OneServerClient {
   struct Outgoing {
     message::ToServer message;
     ConstSpan data;
-    uint64_t offset = 0;  // of what is not sent yet
+    uint64_t offset = 0;  // of the first byte that is not sent yet
   };
 
   void Loop() {
@@ -154,7 +154,7 @@ class DirectClient : public OneServerClient {
         for (const Exchange& admitted : session_.TakeToSend()) SendGradient(admitted);
       } else if (auto* why = std::get_if<absl::Status>(&event)) {
         session_.Fail(*why);
-        // To the others this worker is lost. If the server itself has failed, it ignores this.
+        // The other workers lose this one. If the server itself has failed, it ignores this.
         server_.Disconnected(worker_, inbox_.get(), std::string(why->message()));
       } else if (std::holds_alternative<Inbox::GoOn>(event)) {
         held_up_ = false;
@@ -172,7 +172,7 @@ class DirectClient : public OneServerClient {
     if (message.has_value()) outgoing_.push_back({*message, exchange.gradient});
   }
 
-  // Does not wait: replies are read meanwhile, because the server may need the memory that they use.
+  // Returns if the server has no memory: the thread then reads replies, whose memory the server may need.
   void SendWhatIsTaken() {
     while (!outgoing_.empty()) {
       auto& [message, data, offset] = outgoing_.front();
@@ -191,7 +191,7 @@ class DirectClient : public OneServerClient {
   ClientSession session_;
   std::optional<Lane> lane_;
   int worker_ = -1;
-  std::deque<Outgoing> outgoing_;  // only the thread's, once it runs
+  std::deque<Outgoing> outgoing_;  // once the thread runs, used only by it
   bool held_up_ = false;
   std::thread thread_;
 };

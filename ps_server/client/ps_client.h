@@ -1,5 +1,5 @@
-// A worker's interface to its parameter servers: pushes a bucket's gradient and gets the weights that it led
-// to. One exchange at a time per bucket; many buckets in flight.
+// A worker's interface to its parameter servers: pushes a bucket's gradient and gets the updated weights.
+// Each bucket has at most one exchange in flight; many buckets may.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class ParameterServer;
 struct Exchange {
   int bucket = 0;
   int64_t step = 0;
-  int64_t samples = 0;   // in the gradient, which is their sum
+  int64_t samples = 0;   // in the gradient, which is summed over them
   ConstSpan gradient;    // of the job's wire type; must not change until `done` has run
   Span weights;          // written before `done` runs
   bool dropped = false;  // by another server's verdict: nothing is sent, but weights are received
@@ -98,8 +98,8 @@ class PsClient {
 
   // Waits until all workers have called it with this number (0: before the first step; 1: before the measured
   // steps; 2: after the last step), or have left or are lost. Does not wait at 0 and 1 if the job has passed
-  // them before. A step: the server went back to it, and so must this worker, after a Fetch. No exchange may
-  // be in flight.
+  // them before. Returns a step if the server went back to it; this worker must then do the same, after a
+  // Fetch. No exchange may be in flight.
   virtual absl::StatusOr<std::optional<int64_t>> Barrier(int number, absl::Time deadline) = 0;
 
   // Reads the server's weights (`slot` 0) or a slot of the optimizer (from 1, OptimizerSlots). `resumes`: the
@@ -117,7 +117,7 @@ class PsClient {
     return Read({.values = weights, .resumes = true}, deadline).status();
   }
 
-  // Ends this worker's part in the job, so that its end is not a loss. No exchange may be in flight.
+  // Leaves the job, so that the end of this process is not a loss. No exchange may be in flight.
   virtual absl::Status Leave(absl::Time deadline) = 0;
 
   virtual void Abort(absl::Status why) = 0;
@@ -153,13 +153,13 @@ struct GrpcClientOptions {
 std::unique_ptr<OneServerClient> MakeGrpcPsClient(const std::string& address,
                                                   Payload payload = Payload::kAuto);
 std::unique_ptr<OneServerClient> MakeGrpcPsClient(const std::string& address, GrpcClientOptions options);
-// Calls `server`, which must outlive the client, without a wire: for tests and for threads of one process.
+// Calls `server`, which must outlive the client, directly: for tests and for threads of one process.
 std::unique_ptr<OneServerClient> MakeDirectPsClient(ParameterServer& server);
 
 // One client of several servers, each with a slice of every bucket (sharding.h). An exchange goes to all
 // servers at once; `done` runs when the last has answered, on that client's thread. Each server keeps its own
 // versions and staleness: a result has the lowest version, the highest staleness, and the staleness of each
-// server. Errors name the server; the first one ends the conversation with all.
+// server. Errors name the server; the first one ends the sessions with all.
 //
 // The servers do not know each other. Each worker relays what one server decides for all: which gradients are
 // in a step (backup workers), the norm of the whole gradient, the step to which a synchronous job goes back.

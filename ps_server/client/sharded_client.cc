@@ -1,4 +1,4 @@
-// The client of several servers: cuts exchanges into slices and combines the answers.
+// The client of several servers: divides exchanges into slices and combines the answers.
 #include "ps_server/client/sharded_client.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ absl::Status ShardedClient::Start(int worker, const ServerJob& job, const Worker
     servers_[server]->SetListener(
         [this, server](const message::ToWorker& message) { OnMessage(server, message); });
   }
-  // Servers that reach the GPU and others that do not would need the weights in different places.
+  // Not the GPU's: servers with and without access to it would write weights to different places.
   const SharedSpan gradients{memory.shared_gradients.span, memory.shared_gradients.fd};
   const SharedSpan weights{memory.shared_weights.span, memory.shared_weights.fd};
   PSRING_RETURN_IF_ERROR(OnEach([&](int server) -> absl::Status {
@@ -51,7 +51,7 @@ absl::Status ShardedClient::Start(int worker, const ServerJob& job, const Worker
     std::vector<float> part(static_cast<size_t>(shard.parameters));
     std::vector<std::vector<float>> slots(worker == 0 ? memory.slots.size() : 0, part);
     if (worker == 0) Gather(server, shard, memory.weights, part);
-    // Each server gets all of the shared memory: a slice has an offset of its own in it.
+    // Each server gets all of the shared memory; each slice has its own offset in it.
     WorkerBuffers of_server{
         .weights = {part.data(), part.size()}, .shared_gradients = gradients, .shared_weights = weights};
     for (size_t i = 0; i < slots.size(); ++i) {
@@ -59,7 +59,7 @@ absl::Status ShardedClient::Start(int worker, const ServerJob& job, const Worker
       of_server.slots.emplace_back(slots[i].data(), slots[i].size());
     }
     PSRING_RETURN_IF_ERROR(servers_[server]->Start(worker, shard, of_server, deadline));
-    // Worker 0's are its own, unless the job had begun before.
+    // On worker 0 these are its own weights, unless the job had begun before.
     Scatter(server, shard, part, memory.weights);
     return absl::OkStatus();
   }));
@@ -102,7 +102,7 @@ absl::StatusOr<std::optional<int64_t>> ShardedClient::Barrier(int number, absl::
     return absl::OkStatus();
   }));
   MutexLock lock(mutex_);
-  while (back && !goes_back_ && failure_.ok()) changed_.Wait(mutex_);  // its Welcome is on its way
+  while (back && !goes_back_ && failure_.ok()) changed_.Wait(mutex_);  // for the listener's Welcome
   if (!goes_back_) return std::nullopt;
   PSRING_RETURN_IF_ERROR(AwaitAgreement(deadline));
   return common_.step();
@@ -234,7 +234,7 @@ void ShardedClient::Fail(const absl::Status& why) {
   }
   for (const auto& server : servers_) server->Abort(why);
   for (int server = 1; server < count(); ++server) {
-    for (const Part& part : held[server]) Send(server, part);  // ends with the failure
+    for (const Part& part : held[server]) Send(server, part);  // its `done` gets the failure
   }
   for (const std::shared_ptr<Joint>& joint : abandoned) GoBack(joint);
 }

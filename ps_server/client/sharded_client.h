@@ -71,7 +71,7 @@ class ShardedClient : public PsClient {
   absl::Status Named(int server, const absl::Status& status) const;
   absl::Status failure();
 
-  // Calls `call(server)` for all at once; the first error in time ends the others.
+  // Calls `call(server)` for all servers concurrently; the first error aborts the others.
   template <typename Call>
   absl::Status OnEach(const Call& call) {
     std::vector<std::thread> threads;
@@ -98,31 +98,31 @@ class ShardedClient : public PsClient {
   // On a thread of the server's client.
   void Arrived(int server, const Part& part, absl::StatusOr<ExchangeResult> result);
   HeldParts TakeHeldLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The first failure is kept. Ends the conversation with every server, and what was held for a verdict.
+  // The first failure is kept. Ends the session with every server, and exchanges held for a verdict.
   void Fail(const absl::Status& why);
 
   // sharded_client_relay.cc. Messages of one server relayed to the others, on the thread of that server's
   // client.
   void OnMessage(int server, const message::ToWorker& message);
-  // Adds up the servers' parts, in their order, and sends each the total. If another worker was faster, a
-  // part may arrive after the step's weights, even among those of the next step.
+  // Adds up the servers' parts, in the order of servers, and sends each server the total. If another worker
+  // was faster, a part may arrive after the step's weights, even among those of the next step.
   void OnNormPart(int server, const message::NormPart& part);
   // Sends the other servers the first one's verdict on a step, once, and then what was held for it.
   void Relay(const message::Announcement& verdict);
   // A server begins: for the first time, after a restart, or after a Rewind. Or this worker has reconnected.
   void OnWelcome(int server, const message::Welcome& welcome);
 
-  // The step with which this worker begins, and begins again.
+  // Determines the step with which this worker begins, at the start and after going back.
   absl::Status AgreeOnStart(Span weights, absl::Time deadline);
   void OnBegin(int server, const message::Welcome& welcome);
-  // What to send to which servers, so that all begin at one step.
+  // The Rewind to send, and its servers, so that all begin at one step.
   struct RewindCall {
     std::vector<int> servers;
     message::Rewind message;
   };
   RewindCall RewindsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendRewinds(const RewindCall& call);
-  // The exchange's gradient is in no update; its worker's next step is known when all servers agree.
+  // Ends an exchange whose gradient is in no update, once all servers agree on the worker's next step.
   void GoBack(const std::shared_ptr<Joint>& joint);
   absl::Status AwaitAgreement(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -1,4 +1,4 @@
-// What a worker relays between its servers: what one decides for all, and the step with which all begin, also
+// What a worker relays between its servers: decisions of one for all, and the step at which all begin, also
 // after one of them has restarted (common_step.h).
 #include <algorithm>
 #include <utility>

@@ -150,7 +150,7 @@ class BackupMachine : public BackupBucket {
   }
 
   Decision OnComplete(int64_t version, int complete) override {
-    // The admission does not know the whole gradients of workers that were lost since; they count too.
+    // The admission does not know of complete pushes by workers that were lost since; they count too.
     complete += lost_pushes_;
     if (version != version_ || complete < pushed_count_) {
       return Refuse(absl::InternalError(
@@ -253,7 +253,7 @@ class BackupMachine : public BackupBucket {
   std::vector<bool> left_;
   std::vector<int64_t> reads_;  // the version a dropped worker waits for
   int pushed_count_ = 0;
-  int lost_pushes_ = 0;          // whole pushes of workers lost before `complete_` was known
+  int lost_pushes_ = 0;          // complete pushes of workers lost before `complete_` was known
   std::optional<int> complete_;  // number of workers in step `version_`, once known
 };
 

@@ -33,10 +33,10 @@ class Admission {
  public:
   Admission(int workers, int backup);
 
-  // `worker`'s gradient of `step` is whole. Refused unless `step` is its next one.
+  // `worker`'s gradient of `step` is complete. Refused unless `step` is its next one.
   absl::StatusOr<Verdict> OnAnnounce(int worker, int64_t step);
 
-  // Nobody waits for the worker any more: a step is complete with those that remain, at most N - B of them.
+  // Nobody waits for the worker any more: a step needs the workers that remain, at most N - B of them.
   // `complete` above 0: the open step is complete with this many workers; its number is `version`.
   absl::StatusOr<Verdict> OnLeave(int worker);
 
@@ -72,8 +72,8 @@ class Admission {
   int64_t dropped_ = 0;
 };
 
-// A bucket's machine: one update for the pushes of the workers that the Admission admitted. These workers,
-// and the dropped ones that wait, read the version that it made.
+// A bucket's state machine: one update for the pushes of the workers that the Admission admitted. These
+// workers, and the dropped ones that wait, read the resulting version.
 class BackupBucket : public Consistency, public SummedPushes {
  public:
   // From the job's Admission, in the order of its decisions.

@@ -22,7 +22,7 @@ struct WaitingRule {
   Kind kind = Kind::kSynchronous;
   int number = 0;  // K or B
 
-  // Each push makes an update by itself.
+  // Each push is one update.
   bool each_alone() const { return kind == Kind::kAsynchronous || kind == Kind::kBoundedStaleness; }
 };
 // "ssp:0" is synchronous. InvalidArgument: an unknown name, a number that is missing, negative or too large,
@@ -44,7 +44,7 @@ class Consistency {
     std::vector<int> workers;
     int64_t step = 0;
   };
-  // What a checkpoint contains. Synchronous machines are saved only when no push waits to be applied.
+  // Part of a checkpoint. Save synchronous machines only when no push waits to be applied.
   struct State {
     int64_t version = 0;
     std::vector<int64_t> next_step;  // by worker; only machines that apply each push by itself
@@ -60,15 +60,15 @@ class Consistency {
   // The whole gradient of `worker`'s `step` has arrived. Refused unless MayPush is OK.
   virtual Decision OnPush(int worker, int64_t step) = 0;
 
-  // Whether `step` is the worker's newest push and is whole. If it arrives again, its answer was lost.
+  // Whether `step` is the worker's newest push and is complete. If it arrives again, its answer was lost.
   virtual bool IsRepeat(int worker, int64_t step) const = 0;
   // A repeat: nothing is applied; its worker reads, or continues to wait.
   virtual Decision OnRepeat(int worker, int64_t step) = 0;
 
-  // The worker has used up its data. Updates are made of the pushes of those that remain. Refused while a
+  // The worker has used up its data. Updates consist of the pushes of the remaining workers. Refused while a
   // push of the worker is unanswered.
   virtual Decision OnLeave(int worker) = 0;
-  // The worker is lost, at any moment: nobody waits for it, and it reads nothing. A whole push of it counts;
+  // The worker is lost, at any moment: nobody waits for it, and it reads nothing. Its complete push counts;
   // if part of a push is in a sum, call OnReset (SummedPushes) first.
   virtual Decision OnLost(int worker) = 0;
   // A worker that has left or is lost joins again. JoinsAt: the first step that it can take part in. Call
@@ -91,17 +91,17 @@ class Consistency {
 class SummedPushes {
  public:
   virtual ~SummedPushes() = default;
-  // Pushes that are not applied yet are discarded, every worker's; their workers send them again.
+  // Discards the pushes of all workers that are not applied yet; the workers send them again.
   virtual void OnReset() = 0;
 };
 
-// After Restore: the worker continues with `step`, later than its next one, because the updates between were
-// lost with the server. Returns how many; 0 for a machine that does not apply each push by itself.
+// After Restore: the worker continues with `step`, later than its next one, because the updates in between
+// were lost with the server. Returns their number; 0 for a machine that does not apply each push by itself.
 int64_t SkipTo(Consistency& consistency, int worker, int64_t step);
 
-// One update per push of every worker; all read the version that it made.
+// One update per push of every worker; all read the resulting version.
 std::unique_ptr<Consistency> MakeSynchronous(int workers);
-// Each push makes one update when it arrives; its worker reads the version that this push created.
+// Each push makes one update when it arrives; its worker reads the resulting version.
 std::unique_ptr<Consistency> MakeAsynchronous(int workers);
 // Each push makes one update when it arrives. Its worker may compute clock c when every worker has pushed
 // step c - `staleness` - 1: no clock leads the slowest by more than `staleness` (at least 1), and the weights

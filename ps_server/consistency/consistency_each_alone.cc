@@ -117,7 +117,7 @@ class EachAlone : public Consistency {
 
   const int staleness_;  // -1: not bounded
   std::vector<int64_t> next_step_;
-  std::vector<bool> waits_;  // its push is applied, its pull not answered yet
+  std::vector<bool> waits_;  // its push is applied but not answered yet
   std::vector<bool> left_;   // or lost
 };
 

@@ -4,8 +4,8 @@
 // Bucket data are sent as *chunks* of kChunkBytes (pieces.h), in order; the last one may be shorter, and a
 // bucket without elements is one empty chunk.
 //
-// *incarnation*: identifies one life of a server, from its start or restart to its end; never 0. *epoch*:
-// counts the common beginnings of several servers (consistency/common_step.h).
+// *incarnation*: identifies one run of a server, from its start or restart to its end; never 0. *epoch*:
+// counts how often several servers have begun at a common step (consistency/common_step.h).
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct SharedPlaces {
   bool operator==(const SharedPlaces&) const = default;
 };
 
-// A chunk of a push; with `shared`, all of it or a chunk. A push for another incarnation is ignored.
+// A chunk of a push; with `shared`, a chunk or the entire push. Ignored if it is for another incarnation.
 struct Gradient {
   int bucket = 0;
   uint64_t offset = 0;
@@ -50,7 +50,7 @@ struct Gradient {
   bool operator==(const Gradient&) const = default;
 };
 
-// Backup workers. To the server that decides: the gradient of `step` is whole. To the others: its verdict.
+// Backup workers. To the server that decides: the gradient of `step` is complete. To the others: its verdict.
 // `dropped`: the worker continues with `version`. `complete` above 0: the step (if `step` is -1, step
 // `version`) is complete with this many workers' gradients.
 struct Announcement {
@@ -120,7 +120,7 @@ struct WeightsPlace {
   bool operator==(const WeightsPlace&) const = default;
 };
 
-// A chunk of the weights that a push led to.
+// A chunk of the weights after the push's update.
 struct Answer {
   int bucket = 0;
   uint64_t offset = 0;

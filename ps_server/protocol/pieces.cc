@@ -62,8 +62,8 @@ void ForEachRun(Pieces pieces, const Take& take) {
   PSRING_CHECK(carried == 0);
 }
 
-// 16-bit elements may be split between pieces and unaligned: they are gathered in blocks that fit into the
-// first-level cache, and `take(values, count)` gets them as floats.
+// 16-bit elements may be split between pieces and unaligned: they are gathered in blocks that fit into the L1
+// cache, and `take(values, count)` gets them as floats.
 template <typename Take>
 void Decode(DType type, Pieces pieces, const Take& take) {
   constexpr size_t kBlock = 4096;
@@ -89,8 +89,8 @@ void Decode(DType type, Pieces pieces, const Take& take) {
   if (filled > 0) flush();
 }
 
-// Floats that are checked before they are taken. Added: together with the sum, half of a first-level cache.
-// Copied: what fits into a second-level one; memcpy of that length does not read its destination.
+// Floats per block that is checked before it is taken. Added: together with the sum, half of an L1 cache.
+// Copied: fits into an L2 cache; memcpy of that length does not read its destination.
 constexpr size_t kAddedBlock = 2048;
 constexpr size_t kCopiedBlock = 16384;
 

@@ -27,7 +27,7 @@ inline size_t TotalBytes(Pieces pieces) {
   return total;
 }
 
-// `to` has room for all bytes of `pieces`. A piece that is already in its place is not copied.
+// `to` has at least TotalBytes(pieces) bytes. A piece that is already in its place is not copied.
 void CopyPieces(Pieces pieces, std::byte* to);
 
 enum class Finite { kAny, kRequired };
@@ -35,7 +35,7 @@ enum class Finite { kAny, kRequired };
 // to[i] = (Set) or += (Add) the i-th element of the joined pieces, which contain whole elements of `type`.
 // kRequired: returns the index of the first element that is NaN or infinite, if there is one; it and later
 // elements are not taken, and some of the earlier ones are. The check needs no extra pass over memory: each
-// block is checked and then taken while it is in the first-level cache.
+// block is checked and then taken while it is in the L1 cache.
 std::optional<size_t> SetPieces(DType type, Pieces pieces, float* to, Finite finite = Finite::kAny);
 std::optional<size_t> AddPieces(DType type, Pieces pieces, float* to, Finite finite = Finite::kAny);
 

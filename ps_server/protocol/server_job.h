@@ -17,7 +17,7 @@ struct ServerJob {
   int workers = 1;
   std::string consistency = "sync";  // sync, async, ssp:K, backup:B (consistency.h)
   bool deterministic = false;  // sync: add in worker order, so that the sum's bits do not depend on arrival
-  bool serial = false;         // no weights leave before the whole gradient of the step is there (modes.md)
+  bool serial = false;         // no weights leave before the step's whole gradient has arrived (modes.md)
   int server = 0;              // which of how many servers this one is (sharding.h)
   int servers = 1;
   // Synchronous modes, above 0: the norm to which the mean gradient over all parameters is clipped. No bucket

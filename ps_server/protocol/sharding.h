@@ -1,9 +1,9 @@
 // How the parameters are divided among several servers: every bucket is cut into one slice per server. A
-// worker pushes to and pulls from all of them at once, and each server has an equal share of every bucket,
+// worker pushes to and pulls from all servers at once, and each server has an equal share of every bucket,
 // whatever the layers' sizes. Pure.
 //
-// *whole*: the job as the workers see it; *shard*: the job that one server serves: the server's slice of each
-// bucket, numbered from 0 without gaps.
+// *whole*: the job as the workers see it. *shard*: the job of one server, with its slice of each bucket; the
+// parameters are numbered from 0 without gaps.
 #pragma once
 
 #include <cstddef>

@@ -7,8 +7,8 @@
 
 namespace psring {
 
-// Updates in host memory: a worker that shares memory gets the weights there as they are computed. To others
-// they are sent in parts, unless they are sent from a copy (parameter_shard.h) or held back.
+// Updates in host memory: a worker that shares memory gets the weights there as they are computed. Other
+// workers get them in parts, unless they are sent from a copy (parameter_shard.h) or held back.
 absl::StatusOr<BucketRounds::BegunAnswers> BucketRounds::BeginAnswers(int bucket,
                                                                       const std::vector<int>& readers) {
   BegunAnswers begun;

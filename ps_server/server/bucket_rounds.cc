@@ -240,7 +240,7 @@ absl::Status BucketRounds::OnJoin(int worker, bool again, Replies& replies) {
   }
   for (int i = 0; i < bucket_count(); ++i) {
     const Consistency& consistency = *buckets_[i].consistency;
-    // It may be admitted again to the step whose sum contains an earlier push of it.
+    // It may be admitted again to a step whose sum already contains its earlier push.
     if (admission_.has_value() && consistency.JoinsAt(worker) > step) ResetBucket(i, replies);
     step = std::max(step, consistency.JoinsAt(worker));
   }
@@ -374,8 +374,8 @@ absl::Status BucketRounds::ApplyReduced(double sum_of_squares, Lane& lane, Repli
   return absl::OkStatus();
 }
 
-// Part of a gradient is in the sum and cannot be taken out: the sum is emptied, and all workers whose
-// gradients were in it send them again. They keep them until they are answered.
+// Part of a gradient is in the sum and cannot be removed: the sum is emptied, and all workers whose gradients
+// were in it send them again. Workers keep their gradients until they are answered.
 void BucketRounds::ResetBucket(int bucket, Replies& replies) {
   BucketState& state = buckets_[bucket];
   const uint64_t resets = shard_.Reset(bucket);
@@ -384,7 +384,7 @@ void BucketRounds::ResetBucket(int bucket, Replies& replies) {
   for (int worker = 0; worker < job_.workers; ++worker) {
     Pending& pending = state.pending[worker];
     if (pending.state == Pending::State::kPushed && pending.joins) {
-      pending = {.state = Pending::State::kJoining};  // sends nothing again, and waits as before
+      pending = {.state = Pending::State::kJoining};  // does not send again, and waits as before
     } else if (pending.state == Pending::State::kPushed) {
       pending = {};
       MutexLock lock(workers_[worker].mutex);

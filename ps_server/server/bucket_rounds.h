@@ -38,13 +38,13 @@ class BucketRounds {
                                                               Arrivals* arrivals);
 
   // Whether a push may begin, or is a repeat that only needs its answer. `lost_updates`: the worker's pushes
-  // that were lost with a server before.
+  // that were lost in a restart of the server.
   struct Begun {
     bool repeated = false;
     int64_t lost_updates = 0;
   };
   absl::StatusOr<Begun> MayBegin(int worker, const message::Gradient& chunk);
-  // The worker's push of the bucket is complete; unless the bucket was reset meanwhile, it is whole now.
+  // The worker's push of the bucket has arrived entirely. It counts unless the bucket was reset meanwhile.
   absl::Status OnPush(int worker, int bucket, Lane& lane, Replies& replies);
   // The worker's whole push was repeated.
   absl::Status OnRepeat(int worker, int bucket, Lane& lane, Replies& replies);
@@ -58,13 +58,13 @@ class BucketRounds {
   // The verdict's `complete` above 0: without this worker step `version` is complete.
   absl::StatusOr<Verdict> OnLeave(int worker, Lane& lane, Replies& replies);
   absl::Status OnLost(int worker, Lane& lane, Replies& replies);
-  // A lost worker joins again, at one step in all buckets. It waits for buckets that are not there yet; then
-  // its Welcome is in the replies.
+  // A lost worker joins again, at one step in all buckets. When all buckets have reached that step, its
+  // Welcome is in the replies of this call or of a later one.
   absl::Status OnJoin(int worker, bool again, Replies& replies);
   // Clipping: the total of all servers, from any worker.
   absl::Status OnNormTotal(const message::NormTotal& total, Lane& lane, Replies& replies);
 
-  // The workers that others wait for, and what for: "workers 1, 2 to push bucket 0 of step 1".
+  // The workers that others wait for. `what`: "workers 1, 2 to push bucket 0 of step 1".
   struct Missing {
     std::vector<int> workers;
     std::string what;
@@ -78,7 +78,7 @@ class BucketRounds {
   // workers.
   absl::Status Restore(const Checkpoint& checkpoint);
   void BeginAt(int64_t step, int64_t samples, int beyond);
-  // The buckets' part of a checkpoint. Nothing if they are at different versions at the moment.
+  // The buckets' part of a checkpoint; nullopt if they are at different versions at the moment.
   absl::StatusOr<std::optional<Checkpoint>> Save();
 
  private:
@@ -102,7 +102,7 @@ class BucketRounds {
     std::vector<int64_t> received_version ABSL_GUARDED_BY(mutex);  // by worker
     std::vector<bool> may_skip ABSL_GUARDED_BY(mutex);  // by worker: its first push after a restore
   };
-  // An update, whose answers begin to leave while it is computed.
+  // An update. Parts of its answers may be sent while it is computed.
   struct Update {
     std::vector<int> pushed;
     int64_t samples = 0;

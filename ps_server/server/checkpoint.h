@@ -1,5 +1,5 @@
-// What a server needs to continue after a restart: weights, optimizer state, versions, samples, and what it
-// takes to apply each push exactly once. checkpoint_file.h stores it.
+// What a server needs to continue after a restart: weights, optimizer state, versions, samples, and the state
+// with which it applies each push exactly once. checkpoint_file.h stores it.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class CheckpointStore {
   virtual ~CheckpointStore() = default;
   // When this returns, the checkpoint is durable. Keeps at least one older one.
   virtual absl::Status Save(const Checkpoint& checkpoint) = 0;
-  // The newest one that is intact and not after step `until`; deletes those that are. Nothing: there is none.
+  // The newest intact one that is not after step `until`, or nullopt; deletes those after `until`.
   virtual absl::StatusOr<std::optional<Checkpoint>> Load(int64_t until = INT64_MAX) = 0;
   // Deletes all: the job has ended OK.
   virtual void Clear() = 0;

@@ -17,15 +17,15 @@
 namespace psring {
 
 // Thread-safe. Synchronous modes: a checkpoint is due at a version that all buckets have reached and none has
-// passed. The last bucket to reach it finds out, and its replies are delayed until the copy is made: without
-// them no worker makes the next step. Modes in which each push is an update: every bucket is copied in turn.
+// passed. The replies of the last bucket to reach it are delayed until the copy is made: without them no
+// worker makes the next step. Modes in which each push is an update: every bucket is copied in turn.
 class Checkpointing {
  public:
   // `store`, which outlives this; null: no checkpoints. `every`: steps; 0: only when asked. `on_error` runs
   // on the writer's thread.
   Checkpointing(CheckpointStore* store, int64_t every, std::function<void(const absl::Status&)> on_error);
 
-  ~Checkpointing();  // after everything is written
+  ~Checkpointing();  // waits until everything is written
 
   bool enabled() const { return store_ != nullptr; }
   // Before the first NoteVersion.
@@ -35,11 +35,11 @@ class Checkpointing {
   // Whether a checkpoint is due, once.
   bool TakeDue() { return due_ && due_.exchange(false); }
 
-  // A checkpoint is due as soon as one is possible. AwaitWritten: false if none was by `deadline`.
+  // Requests a checkpoint as soon as one is possible. AwaitWritten: false if none was written by `deadline`.
   void Ask() { asked_ = true; }
   bool AwaitWritten(absl::Time deadline);
 
-  // Writes it in the background; waits for the one before.
+  // Writes it in the background, after waiting for the previous write.
   void Write(Checkpoint checkpoint);
   // Waits until everything is written.
   void Flush();
@@ -60,7 +60,7 @@ class Checkpointing {
   int64_t version_ ABSL_GUARDED_BY(mutex_) = -1;
   size_t reached_ ABSL_GUARDED_BY(mutex_) = 0;  // buckets that have reached version_
   std::optional<Checkpoint> next_ ABSL_GUARDED_BY(mutex_);
-  int writes_ ABSL_GUARDED_BY(mutex_) = 0;  // calls of Write that wait
+  int writes_ ABSL_GUARDED_BY(mutex_) = 0;  // calls of Write that are waiting
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread writer_;  // last: it uses the above

@@ -26,12 +26,12 @@ class Clipping {
   explicit Clipping(size_t buckets) : held_(buckets) {}
 
   void Hold(int bucket, Update update);
-  // Workers that read the version after the held update too. False: no update of the bucket is held.
+  // More workers that read the version after the held update. False: no update of the bucket is held.
   bool AddReaders(int bucket, const std::vector<int>& readers);
   bool Holds(int bucket) const;
 
-  // The step whose updates are now held for all buckets, once. The sum is added in the order of buckets,
-  // whatever the order of arrival.
+  // The step for which the updates of all buckets are held; returned once. The sum is added in the order of
+  // buckets, whatever the order of arrival.
   struct Step {
     int64_t step = 0;
     double sum_of_squares = 0;

@@ -29,7 +29,7 @@ class Inbox : public ReplySink {
       weights_[bucket] = std::move(reply.weights);
       ++received_;
     } else if (const auto* chunk = std::get_if<message::Weights>(&reply.message);
-               chunk != nullptr && fetching_) {  // not the initial weights, which all have already
+               chunk != nullptr && fetching_) {  // ignores the initial weights, which all workers have
       weights_[static_cast<size_t>(chunk->bucket)] = std::move(reply.weights);
     }
   }

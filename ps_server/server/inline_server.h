@@ -1,4 +1,4 @@
-// The live parameter server driven by one thread, without a wire and a clock: answers are available when a
+// The live parameter server driven by one thread, without a network or a clock: answers are available when a
 // call returns, so the order of calls determines everything.
 #pragma once
 
@@ -36,7 +36,7 @@ class InlineServer {
   virtual absl::StatusOr<bool> Announce(int worker, int64_t step) = 0;
   // The exchanges completed since the last call, by worker.
   virtual std::vector<Answer> TakeAnswers() = 0;
-  // The weights of `worker`'s last answer; once.
+  // The weights of `worker`'s last answer. Call once per answer.
   virtual void CopyWeights(int worker, Span to) = 0;
 
   // The server's current weights. Not between an answer to worker 0 and its CopyWeights.

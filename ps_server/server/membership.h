@@ -19,7 +19,7 @@ struct Joining {
   ServerJob job;
   uint64_t session = 0;  // of one process's client; 0: it never joins again
   bool again = false;    // it has had a Welcome before, and its stream has broken since
-  int64_t epoch = 0;     // the newest of this server's that the worker knows (common_step.h)
+  int64_t epoch = 0;     // the newest epoch of this server that the worker knows (common_step.h)
 };
 
 // "worker 1" or "workers 1, 2".
@@ -36,10 +36,10 @@ class Membership {
     uint64_t session = 0;
     bool again = false;
     int64_t epoch = 0;
-    int64_t gone_ns = 0;      // since when its stream is broken; 0: it is not
-    int64_t patience_ns = 0;  // how long it may be
-    std::string why;          // its stream is broken
-    int barrier = -1;         // at which it waits
+    int64_t gone_ns = 0;      // when its stream broke; 0: it is not broken
+    int64_t patience_ns = 0;  // how long it may stay broken
+    std::string why;          // the reason for the broken stream
+    int barrier = -1;         // at which it waits; -1: none
   };
 
   explicit Membership(int workers) : members_(static_cast<size_t>(workers)) {}
@@ -48,7 +48,7 @@ class Membership {
 
   // What a Join means. kAnsweredAgain: the worker has left, and the answer to its Leave was lost.
   enum class Entry { kFirst, kResumes, kReturns, kAnsweredAgain };
-  // Cancelled: the worker is being given up and may try again. AlreadyExists: the number is taken.
+  // Cancelled: the worker is about to be lost; it may try again. AlreadyExists: the number is in use.
   absl::StatusOr<Entry> EntryOf(const Joining& joining, bool started) const;
   void Join(const Joining& joining);
   void Resume(int worker) { at(worker).gone_ns = 0; }
@@ -59,7 +59,7 @@ class Membership {
   bool Expel(int worker, int64_t now_ns, const std::string& why);
   // A restarted server: the worker has `patience_ns` to find it. `lost`: it was lost before.
   void AwaitReturn(int worker, bool lost, int64_t now_ns, int64_t patience_ns);
-  // Whether the worker is gone and still in the job, so that it may be lost.
+  // Whether the worker's stream is broken and it is still in the job, so that it may be lost.
   bool IsGone(int worker) const;
   void Lose(int worker);
 

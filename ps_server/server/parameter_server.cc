@@ -125,7 +125,7 @@ void ParameterServer::ReleaseBarriers() {
     MutexLock lock(mutex_);
     released = members_.ReleaseBarriers();
   }
-  // A worker may leave at once. If the server dies then, its restart must not wait for that worker.
+  // A worker may leave at once. If the server dies after that, its restart must not wait for that worker.
   if (released.last && checkpointing_.enabled()) {
     TakeCheckpoint(/*finished=*/true);
     checkpointing_.Flush();
@@ -135,8 +135,8 @@ void ParameterServer::ReleaseBarriers() {
   }
 }
 
-// Every worker that knows of another server's restart sends a Rewind. The first counts: then all streams end,
-// and the next incarnation ignores the others because it is in their epoch.
+// Every worker that knows of another server's restart sends a Rewind. The first one ends all streams; the
+// next incarnation ignores the others because it is already in their epoch.
 absl::Status ParameterServer::OnRewind(int worker, const message::Rewind& rewind) {
   if (!started_ || rewind.epoch <= epoch_) return absl::OkStatus();
   if (!checkpointing_.enabled() || rule_.each_alone() || rewind.step < 0) {

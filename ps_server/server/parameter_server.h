@@ -1,14 +1,14 @@
-// One job's parameter server without the wire. It is composed of
+// One job's parameter server, without the network. It is composed of
 //
 //   Membership     who is in the job, and who is waited for at a barrier
 //   BucketRounds   who waits for whom in a bucket, its updates, and the answers to them (with Clipping)
 //   Checkpointing  when checkpoints are taken and written
 //   WorkerStream   each worker's stream and pushes
 //
-// Threads: a watchdog, with checkpoints a writer, and if pushes are staged one that tells waiting workers
+// Threads: a watchdog; with checkpoints, a writer; if pushes are staged, one that notifies waiting workers
 // when there is memory. Calls for different workers run concurrently; the call that completes an update
 // computes it, with the Lane of its thread. A call waits only for locks, held for the time to add a chunk or
-// update a bucket, and for a checkpoint that is due while the one before is still being written.
+// update a bucket, and for a checkpoint that is due while the previous one is still being written.
 //
 // Locks are taken in this order: a worker's `receive`, mutex_ or those of BucketRounds, a worker's `mutex`,
 // stats_mutex_.
@@ -66,7 +66,7 @@ class ParameterServer {
   ~ParameterServer();
 
   // Before any Join: continues from a checkpoint. Synchronous workers go back to its step. `epoch`: from a
-  // Rewind; nothing: the server before has died.
+  // Rewind; nullopt: this process was restarted.
   absl::Status Restore(const Checkpoint& checkpoint, std::optional<int64_t> epoch = std::nullopt);
 
   Device& device() const { return device_; }
@@ -79,9 +79,9 @@ class ParameterServer {
   // the job. A lost worker is admitted again if the others have continued. After an error `sink` is not used.
   absl::Status Join(const Joining& joining, std::shared_ptr<ReplySink> sink);
 
-  // A message of the worker that joined with `sink`; otherwise ignored. A worker that violates the
-  // protocol is lost. kNotYet: do not read from the worker's connection until its sink gets Proceed; then
-  // repeat the message.
+  // Handles a message of the worker that joined with `sink`; ignores it if that has changed. A worker that
+  // violates the protocol is lost. kNotYet: do not read from the worker's connection until its sink gets
+  // Proceed; then repeat the message.
   Receipt Receive(int worker, const ReplySink* sink, const message::ToServer& message,
                   const ReceivedPayload& payload, Lane& lane);
 
@@ -93,11 +93,11 @@ class ParameterServer {
   // Fails the job; the first reason is kept. Any thread.
   void Abort(const absl::Status& why);
 
-  // Has a checkpoint written as soon as possible. False: not by `deadline`.
+  // Requests a checkpoint and waits until it is written. False: not by `deadline`.
   bool CheckpointNow(absl::Time deadline);
 
   // Waits for the end: OK when all workers have left, or are lost and the others have left; the reason if the
-  // job has failed. Nothing: neither by `deadline`.
+  // job has failed; nullopt: neither by `deadline`.
   std::optional<absl::Status> WaitUntilOver(absl::Time deadline);
 
   // If WaitUntilOver returned Cancelled: a worker sent a Rewind to this step. Start another server in that
@@ -183,8 +183,8 @@ class ParameterServer {
   std::unique_ptr<BucketRounds> rounds_;
   std::vector<int64_t> first_step_;  // by worker: a checkpoint's, or 0
   bool restored_ = false;            // this and the next two are written before any Join
-  bool epoch_is_given_ = false;      // else it follows from what the workers know
-  bool was_finished_ = false;        // the checkpoint's workers had only to leave
+  bool epoch_is_given_ = false;      // otherwise it follows from what the workers know
+  bool was_finished_ = false;        // at the checkpoint the workers only had to leave
 
   std::atomic<int64_t> epoch_{0};
   std::atomic<bool> started_{false};  // all have joined, and the weights are complete

@@ -1,5 +1,5 @@
-// How a job begins, and begins again: workers join, their jobs are compared, and when all have joined and
-// worker 0's weights are complete, all start with those.
+// How a job begins, and continues after a restart: workers join, their jobs are compared, and when all have
+// joined and worker 0's weights are complete, all start with these weights.
 
 #include <algorithm>
 #include <utility>
@@ -59,7 +59,7 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
 absl::Status ParameterServer::Enter(const Joining& joining, std::shared_ptr<ReplySink> sink) {
   const int worker = joining.worker;
   absl::Status bad_job;
-  bool had_begun = false;  // before this Join: otherwise it gets its Welcome with the others
+  bool had_begun = false;  // before this Join; otherwise all get their Welcome together
   {
     MutexLock lock(mutex_);
     had_begun = starting_;
@@ -84,7 +84,7 @@ absl::Status ParameterServer::Enter(const Joining& joining, std::shared_ptr<Repl
   return bad_job;
 }
 
-// The stream has broken, and both processes live: they continue where they were.
+// The stream broke, but both processes still run: they continue where they were.
 absl::Status ParameterServer::Resume(int worker, std::shared_ptr<ReplySink> sink) {
   std::shared_ptr<ReplySink> old;
   DropStaged(worker);
@@ -181,7 +181,7 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, std::optiona
   const bool each_alone = rule_.each_alone();
   for (int worker = 0; worker < options_.workers; ++worker) {
     const bool lost = !checkpoint.buckets.empty() && checkpoint.buckets.front().left[worker];
-    // It has lost this server and has to find it again.
+    // The worker lost its connection when the server died, and has to find the restarted one.
     members_.AwaitReturn(worker, lost, MonotonicNanos(), absl::ToInt64Nanoseconds(options_.timeout));
     int64_t pushes = 0;
     for (const Consistency::State& bucket : checkpoint.buckets) {
@@ -239,7 +239,7 @@ absl::Status ParameterServer::CompareJobLocked(int worker, const ServerJob& job)
 }
 
 absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
-  // First: if this job does not fit, another one may follow.
+  // First, because another job may follow if this one does not fit into memory.
   PSRING_ASSIGN_OR_RETURN(shard_, ParameterShard::Create(job, device_,
                                                          {.staging_bytes = options_.staging_bytes,
                                                           .reject_nonfinite = options_.reject_nonfinite}));
@@ -276,10 +276,11 @@ absl::Status ParameterServer::StartOnceComplete() {
     starting_ = true;
     if (restored_ && !epoch_is_given_) epoch_ = std::max<int64_t>(epoch_, members_.NewestEpoch() + 1);
   }
-  // Before any Welcome: a worker that has one may push, and the others begin with the weights before that.
+  // Read before any Welcome: a worker may push once it has one, and the others begin with the weights before
+  // it.
   PSRING_ASSIGN_OR_RETURN(const std::vector<Reply> weights, rounds_->Weights());
   started_ = true;
-  // So that there always is a checkpoint to continue from.
+  // So that there is always a checkpoint to continue from.
   if (checkpointing_.enabled() && !restored_) {
     TakeCheckpoint(/*finished=*/false);
     checkpointing_.Flush();

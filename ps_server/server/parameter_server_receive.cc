@@ -26,8 +26,8 @@ absl::Status CheckChunk(uint64_t offset, uint64_t next_offset, size_t bytes, siz
   return absl::OkStatus();
 }
 
-// Serial and synchronous: holds the answer until there is one to every bucket of its step. As a worker gets
-// one after each bucket's update, all buckets are then updated, so all gradients of the step have arrived.
+// Serial and synchronous: holds the answer until there is one for every bucket of its step. A bucket is
+// answered after its update, so by then all buckets are updated and all gradients of the step have arrived.
 // Returns what may be sent.
 std::vector<Reply> HoldUntilStepIsComplete(WorkerStream& stream, size_t buckets, Reply reply)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(stream.mutex) {
@@ -61,7 +61,7 @@ Receipt ParameterServer::Receive(int worker, const ReplySink* sink, const messag
   absl::StatusOr<Receipt> receipt = Receipt::kTaken;
   {
     MutexLock receive_lock(workers_[worker].receive);
-    // The worker has another stream by now, or is not in the job any more.
+    // The worker has another stream by now, or is no longer in the job.
     if (workers_[worker].Sink().get() != sink) return Receipt::kTaken;
     receipt = Dispatch(worker, message, payload, lane);
   }
@@ -76,7 +76,7 @@ absl::StatusOr<Receipt> ParameterServer::Dispatch(int worker, const message::ToS
     return status.ok() ? absl::StatusOr<Receipt>(Receipt::kTaken) : status;
   };
   if (workers_[worker].left) {
-    // The total of a step's norm may come when the step is complete.
+    // The total of a step's norm may arrive after the step is complete.
     if (std::holds_alternative<message::NormTotal>(message)) return Receipt::kTaken;
     if (std::holds_alternative<message::Leave>(message)) return Receipt::kTaken;
     return absl::FailedPreconditionError(
@@ -165,7 +165,7 @@ absl::StatusOr<Receipt> ParameterServer::OnGradient(int worker, const message::G
     return AtBucket(absl::InvalidArgumentError("a push without the incarnation of the server"), worker,
                     bucket);
   }
-  // For an earlier server, or for a sum that was emptied; the worker is notified of either.
+  // For an earlier incarnation, or for a sum that was emptied; the worker is notified in both cases.
   if (chunk.incarnation != incarnation_ || chunk.resets < shard_->resets(bucket)) return Receipt::kTaken;
 
   const size_t bytes = TotalBytes(payload.pieces);
@@ -283,7 +283,7 @@ absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane)
   return absl::OkStatus();
 }
 
-// The answer was lost, or is not sent yet.
+// The answer was lost, or has not been sent yet.
 absl::StatusOr<Receipt> ParameterServer::OnRepeat(int worker, int bucket, bool in_place, Lane& lane) {
   Push& push = workers_[worker].pushes[static_cast<size_t>(bucket)];
   if (rounds_->IsUnanswered(worker, bucket)) return Receipt::kTaken;

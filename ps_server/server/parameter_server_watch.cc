@@ -47,17 +47,17 @@ void ParameterServer::TurnAway(int worker, const ReplySink* from, const absl::St
   if (sink != nullptr) sink->Abort(why);
 }
 
-// Of several servers, each loses a worker by itself, when its own stream breaks: the push that was in transit
-// may be in one server's update and not in another's. All lose it, because its client then ends the other
-// streams.
+// With several servers, each loses a worker when its own stream to it breaks: the push that was in transit
+// may be in one server's update and not in another's. All servers lose the worker, because its client then
+// ends the other streams.
 bool ParameterServer::ContinuesWithout(int worker) {
   // The first start needs every worker; at a restart one may have died with the server.
   if (!started_ && !restored_) return false;
   if (options_.on_worker_loss == OnWorkerLoss::kStop) return false;
   if (options_.on_worker_loss == OnWorkerLoss::kByMode && !rule_.each_alone()) return false;
-  // A bucket of a step whose norm is not known yet cannot be taken back.
+  // The push of a bucket cannot be undone while the norm of its step is not known.
   if (job_.clip_norm > 0) return false;
-  // Nobody would relay to the others what the first server decides without the worker.
+  // No worker would relay the first server's decision, made without this worker, to the other servers.
   if (options_.servers > 1 && rule_.kind == WaitingRule::Kind::kBackup) return false;
   MutexLock lock(mutex_);
   return members_.OthersRemain(worker);
@@ -215,7 +215,7 @@ BucketRounds::Missing ParameterServer::HoldsMemory() {
   return missing;
 }
 
-// The workers that others wait for; nobody if no one waits.
+// The workers that others wait for; none if no worker waits.
 BucketRounds::Missing ParameterServer::WaitsFor() {
   if (!started_) {
     MutexLock lock(mutex_);
@@ -223,7 +223,7 @@ BucketRounds::Missing ParameterServer::WaitsFor() {
     return {{},
             absent.empty() ? "worker 0's initial weights" : absl::StrCat(WorkersText(absent), " to join")};
   }
-  // First: a worker that others wait for may itself wait for memory.
+  // First, because a worker that others wait for may itself wait for memory.
   if (BucketRounds::Missing missing = HoldsMemory(); !missing.what.empty()) return missing;
   if (BucketRounds::Missing missing = rounds_->WaitsFor(); !missing.what.empty()) return missing;
   MutexLock lock(mutex_);

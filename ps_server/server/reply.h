@@ -38,25 +38,25 @@ class ReplySink {
  public:
   virtual ~ReplySink() = default;
   virtual void Deliver(Reply reply) = 0;
-  // The message that Receive did not take may be repeated. May come before that call has returned.
+  // Repeat the message for which Receive returns kNotYet. May be called before Receive returns.
   virtual void Proceed() = 0;
   // Whether a reply may come in parts, the first of them while the others are still being computed.
   virtual bool TakesParts() const { return false; }
-  // Keeps the memory readable that contains gradients with ReceivedPayload::stays, until their exchange is
-  // answered; null: they have to be read at once.
+  // Keeps the memory of gradients with ReceivedPayload::stays readable until their exchange is answered.
+  // Null: read them before the call returns.
   virtual std::shared_ptr<const void> Memory() const { return nullptr; }
   // Where the weights (`bytes`) that answer the exchange of `bucket` may be written directly; null: nowhere.
   // Called before Deliver.
   struct Place {
     std::byte* data = nullptr;
-    bool on_gpu = false;  // memory of a GPU that the server's reaches
+    bool on_gpu = false;  // memory of a GPU, accessible to the server's GPU
   };
   virtual Place PlaceOf(int bucket, size_t bytes) {
     (void)bucket, (void)bytes;
     return {};
   }
-  // The worker is not in the job any more, or the job has failed; nothing is delivered afterwards. At most
-  // once.
+  // The worker is no longer in the job, or the job has failed. Called at most once; nothing is delivered
+  // afterwards.
   virtual void Abort(const absl::Status& why) = 0;
 };
 

@@ -1,4 +1,4 @@
-// A server's state of one worker: its stream, and its pushes as far as they have arrived.
+// A server's state of one worker: its stream, and what has arrived of its pushes.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct WorkerStream {
   // Serial: answers that wait for the rest of their step, one per bucket (modes.md).
   std::vector<Reply> held ABSL_GUARDED_BY(mutex);
   int64_t steps_answered ABSL_GUARDED_BY(mutex) = 0;  // serial, synchronous: answers to earlier steps pass
-  size_t buckets_to_read ABSL_GUARDED_BY(mutex) = 0;  // joining again: before it may begin
+  size_t buckets_to_read ABSL_GUARDED_BY(mutex) = 0;  // joining again: buckets still missing
   int64_t joins_at ABSL_GUARDED_BY(mutex) = 0;
   bool joins_again ABSL_GUARDED_BY(mutex) = false;
 

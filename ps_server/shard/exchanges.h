@@ -20,15 +20,13 @@ struct ShardOptions {
 
 // How gradients become an update:
 //   kSum         synchronous. Chunks are added to one sum as they arrive, in any order of workers. The first
-//   one is
-//                copied, so the sum is never cleared.
-//   kSumInOrder  synchronous and deterministic. Each push is staged whole; Apply adds them in worker order,
-//                ((g0 + g1) + g2) + ..., as one process does that accumulates micro-batches.
-//   kEachAlone   asynchronous, bounded staleness. Each push is staged whole and applied by itself; its memory
-//   is then
-//                used for the weights of the answer.
-// A whole gradient in memory shared with its worker stays there, and the update reads it in the same pass as
-// it writes the weights (kSum: at most four of them; more are added as they arrive).
+//                is copied, so the sum is never cleared.
+//   kSumInOrder  synchronous and deterministic. Each push is staged; Apply adds them in worker order,
+//                ((g0 + g1) + g2) + ..., like one process that accumulates micro-batches.
+//   kEachAlone   asynchronous, bounded staleness. Each push is staged and applied by itself; its memory then
+//                holds the weights of the answer.
+// A whole gradient in memory shared with its worker stays there; the pass that writes the weights reads it
+// (kSum: at most four of them; more are added as they arrive).
 enum class Accumulation { kSum, kSumInOrder, kEachAlone };
 Accumulation AccumulationOf(const ServerJob& job);
 
@@ -41,7 +39,7 @@ struct Snapshot {
 // How a push arrives: by AddChunk, or `whole` by AddWhole.
 struct PushManner {
   bool whole = false;
-  bool on_gpu = false;  // in memory that this shard's GPU reaches
+  bool on_gpu = false;  // in memory that this shard's GPU can access
   bool stays = false;   // whole, and unchanged until the exchange is answered
 };
 

@@ -27,7 +27,7 @@ constexpr absl::Duration kStuck = absl::Minutes(1);
 struct Slot {
   std::byte* host;    // kChunkBytes, pinned
   std::byte* device;  // as many
-  Event done;         // after it the GPU does not use the slot
+  Event done;         // when it completes, the GPU no longer uses the slot
 };
 
 class GpuShardDevice : public ShardDevice {
@@ -98,7 +98,7 @@ class GpuShardDevice : public ShardDevice {
     return absl::OkStatus();
   }
 
-  // The GPU finds whether there is one; then the host looks for the first.
+  // The GPU determines whether there is one; if so, the host looks for the first.
   absl::StatusOr<std::optional<size_t>> FirstNotFinite(ConstSpan values, Lane&) override {
     {
       MutexLock one_at_a_time(results_mutex_);
@@ -139,7 +139,7 @@ class GpuShardDevice : public ShardDevice {
         up_(device.NewStream(StreamKind::kCompute, "shard up")),
         down_(device.NewStream(StreamKind::kCompute, "shard down")) {}
 
-  // Owns the slot that was used the longest time ago.
+  // Takes the least recently used slot, waiting for one if necessary, and returns it when destroyed.
   class SlotLoan {
    public:
     explicit SlotLoan(GpuShardDevice& gpu) : gpu_(gpu) {

@@ -1,4 +1,4 @@
-// Threads that share the parts of an update, which is limited by memory bandwidth that one core does not use.
+// Threads that share the parts of an update: it is limited by memory bandwidth, which one core cannot use up.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ class Helpers {
 
   // Calls work(item, thread) for every item below `count`, starting in ascending order, and returns when all
   // have returned. `thread`: 0 for the caller, 1, 2, ... for helpers; no two calls with the same one run
-  // concurrently. Thread-safe: while another caller has the helpers, the calling thread does all of its work.
+  // concurrently. Thread-safe: while another caller uses the helpers, the calling thread works without them.
   void ForEach(int count, const std::function<void(int item, int thread)>& work);
 
  private:
@@ -32,7 +32,7 @@ class Helpers {
   void Help(int thread);
 
   const int threads_wanted_;
-  std::atomic<bool> taken_{false};    // a caller has the helpers
+  std::atomic<bool> taken_{false};    // a caller uses the helpers
   std::vector<std::thread> threads_;  // created by that caller
   Mutex mutex_;
   CondVar begun_, left_;

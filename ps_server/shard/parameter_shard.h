@@ -1,10 +1,10 @@
 // The parameters of one server, on its device: adds gradients, applies the optimizer and returns weights.
 // Payload that arrives or is sent is in the host's memory; shard_device.h copies it.
 //
-// *Weights that are sent.* With kSum and kSumInOrder they are not copied: nothing writes a bucket's weights
-// before every worker has pushed the next step, which a worker does after it has received these. Otherwise
-// (kEachAlone, backup workers) an update may come while they are sent, so they are sent from a copy. Weights
-// on a GPU are sent from pinned memory: a copy of all weights, or as much as the window.
+// *Weights that are sent.* With kSum and kSumInOrder they are not copied: a bucket's weights change only
+// after every worker has pushed the next step, and a worker pushes it after it has received these weights.
+// Otherwise (kEachAlone, backup workers) an update may happen while they are sent, so they are sent from a
+// copy. Weights on a GPU are sent from pinned memory: as large as all weights, or (copies) as the window.
 #pragma once
 
 #include <atomic>
@@ -48,11 +48,11 @@ class ParameterShard {
   absl::Status SetValues(int slot, int bucket, size_t offset, Pieces payload);
   int slots() const { return static_cast<int>(optimizer_.slots().size()); }
 
-  // One push of a worker: BeginPush, then each chunk by AddChunk (or AddWhole), then Apply, alone or with
-  // others. A push reserves all staging memory that it and its answer will need (no deadlock: payload.md).
-  // One thread at a time for one worker; different workers concurrently, also for the same bucket.
-  // False: the window has no memory now, and `worker` is in the queue for it; nothing has begun. kEachAlone:
-  // not while another push of the worker is partly staged.
+  // One push of a worker: BeginPush, then AddChunk for each chunk (or AddWhole), then Apply, for this push or
+  // for several. A push reserves all staging memory that it and its answer will need (no deadlock:
+  // payload.md). One thread at a time for one worker; different workers concurrently, also for the same
+  // bucket. False: the window has no memory now, and `worker` is in the queue for it; nothing has begun.
+  // kEachAlone: not while another push of the worker is partly staged.
   absl::StatusOr<bool> BeginPush(int worker, int bucket, int64_t step, const PushManner& manner = {});
   // The same for a push whose answer is to be sent again.
   bool BeginRepeat(int worker, int bucket, bool in_place = false);
@@ -81,8 +81,8 @@ class ParameterShard {
   bool is_staged(int worker, int bucket) const;
   StagingPool& staging() const { return *staging_; }
 
-  // The sum of squares of the sum of the complete pushes of `workers`. Before Apply of the same; not
-  // kEachAlone.
+  // The sum of squares of the sum of the complete pushes of `workers`. Call before Apply with the same
+  // workers; not with kEachAlone.
   absl::StatusOr<double> Reduce(int bucket, std::span<const int> workers, Lane& lane);
 
   // Factors of an update's gradient (clipping) and learning rate (staleness).
@@ -96,14 +96,14 @@ class ParameterShard {
   absl::Status Apply(int bucket, std::span<const int> workers, int64_t samples, int64_t version,
                      const Factors& factors, Lane& lane, const Outlets& outlets = {});
 
-  // Frees what is left of the memory of the push that was applied (or repeated) last.
+  // Frees the rest of the memory of the push that was applied (or repeated) last.
   void EndAnswers(int bucket) { buckets_[bucket].spare = {}; }
   // The answers to a repeated push use its memory.
   void UseRepeat(int worker, int bucket);
 
   bool on_host() const { return on_host_; }  // whether Apply supports Outlets
   bool sends_copies() const { return sends_copies_; }
-  // Not while Apply runs on the bucket. `on_gpu`: to memory that this shard's GPU reaches.
+  // Not while Apply runs on the bucket. `on_gpu`: to memory that this shard's GPU can access.
   absl::Status CopyWeightsTo(int bucket, std::byte* to, bool on_gpu, Lane& lane) const;
 
   // The bucket's weights, for workers that have pushed, or whose push is dropped. Not while Apply runs on the
@@ -140,7 +140,7 @@ class ParameterShard {
     // By worker: a gradient that is neither staged nor added, but read in place. kSum: guarded by the first
     // chunk's mutex.
     std::vector<WholeGradient> borrowed;
-    bool reduced = false;     // by Reduce: the pushes are one
+    bool reduced = false;     // Reduce has added the pushes up
     bool handed_out = false;  // host_weights_ contains these weights
   };
   // kEachAlone and serial: answers wait for the whole gradient of a step, so its memory is reserved at once.
@@ -175,7 +175,7 @@ class ParameterShard {
   const Accumulation accumulation_;
   const DType wire_;
   const bool sends_copies_;
-  const bool bounded_;  // an update may answer other workers than the one that pushed
+  const bool bounded_;  // an update may also answer workers other than the one that pushed
   const bool serial_;
   const Finite finite_;
   const LrSchedule schedule_;

@@ -17,7 +17,7 @@ namespace {
 // Gradients that are read together in one pass; more are added as they arrive.
 constexpr ptrdiff_t kMostBorrowed = 4;
 
-constexpr size_t kBlock = 4096;  // floats, whose results fit into a first-level cache
+constexpr size_t kBlock = 4096;  // floats; a block's results fit into an L1 cache
 
 // Adds terms from left to right, one range at a time. For one thread.
 class TermSum {
@@ -96,7 +96,7 @@ bool ParameterShard::Borrow(int worker, int bucket, const WholeGradient& whole, 
   return true;
 }
 
-// One kernel for each run of chunks that contain a gradient already, or do not: usually one.
+// One kernel per run of chunks that all contain a gradient already, or all do not: usually one in total.
 absl::StatusOr<ParameterShard::Added> ParameterShard::AddOnGpu(int worker, int bucket, ConstSpan gradient,
                                                                Lane& lane, uint64_t resets) {
   BucketState& state = buckets_[bucket];
@@ -216,7 +216,7 @@ absl::Status ParameterShard::Apply(int bucket, std::span<const int> workers, int
         on_device_->Compute(lane, [&](Ops& ops, Stream& stream) { step(0, gradient, ops, stream); }));
     outlets.made(bucket_bytes(bucket));
   } else {
-    // One pass through memory: a block is added, applied and copied while it is in the first-level cache.
+    // One pass through memory: a block is added, applied and copied while it is in the L1 cache.
     const auto part = [&](size_t begin, size_t count, Ops& ops, Stream& stream) {
       float sum[kBlock];
       TermSum term_sum(terms);

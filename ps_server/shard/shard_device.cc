@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kPart = kChunkBytes / sizeof(float);
 
-// A few cores use all of the memory bandwidth; one does not.
+// A few cores can use all of the memory bandwidth; one cannot.
 int HelpersWanted() { return std::clamp(static_cast<int>(AllowedCores().size()), 1, 4) - 1; }
 
 class HostShardDevice : public ShardDevice {

@@ -19,7 +19,7 @@
 
 namespace psring {
 
-// Of one thread.
+// The compute resources of one thread.
 struct Lane {
   std::unique_ptr<Ops> ops;
   std::unique_ptr<Stream> stream;  // kCompute

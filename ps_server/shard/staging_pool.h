@@ -28,10 +28,10 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   // Part of the window until its last owner releases it, on any thread.
   using Share = std::shared_ptr<const void>;
 
-  // `bytes`: at most the window. Null: not now; `who` is in the queue, AwaitCall returns it when it may try
-  // again, and no later one gets a share before it.
+  // `bytes`: at most the window. Null: no memory now; `who` is queued, AwaitCall returns it when it may try
+  // again, and nobody behind it in the queue gets a share before it.
   Share Reserve(int who, size_t bytes);
-  // Also beyond the window: for callers that must not wait.
+  // May exceed the window: for callers that must not wait.
   Share ReserveAnyway(size_t bytes);
   void LeaveLine(int who);
 
@@ -39,10 +39,10 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   // are undefined. Allocated memory, idle buffers included, does not exceed the window or what is reserved.
   absl::StatusOr<std::shared_ptr<Buffer>> Take(Share share, size_t bytes);
 
-  // `buffer`, for a reader: until the result is released, `reader` is among the readers().
+  // Returns `buffer` for a reader; until the result is released, `reader` is among the readers().
   std::shared_ptr<const void> Lend(std::shared_ptr<const void> buffer, int reader);
 
-  // Waits until the first in the queue may try again, and returns it once. Nothing after Close.
+  // Waits until the first in the queue may try again, and returns it once. Returns nullopt after Close.
   std::optional<int> AwaitCall();
   void Close();
 

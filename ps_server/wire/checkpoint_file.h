@@ -3,8 +3,9 @@
 // it is complete or does not exist.
 //
 // The newest two are kept; with several servers three. Servers take checkpoints at the same steps, k apart. A
-// server has written one before it hands over the next (checkpointing.h), and no other server makes the step
-// after that before. So if the newest of one is of step n, the others have none after n + 2k, and keep n.
+// server replies at a checkpoint only when the previous one is on disk (checkpointing.h), and until then no
+// worker continues. So if the newest one of a server is of step n, no server has one after n + 2k, and all
+// still have n.
 #pragma once
 
 #include <memory>
@@ -15,7 +16,7 @@
 
 namespace psring {
 
-// Creates the folder if it is missing. Load skips damaged files; DataLoss if all are.
+// Creates the folder if it is missing. Load skips damaged files, and returns DataLoss if all are damaged.
 absl::StatusOr<std::unique_ptr<CheckpointStore>> OpenCheckpointFolder(const std::string& folder, int server,
                                                                       int servers = 1);
 

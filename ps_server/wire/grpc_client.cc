@@ -18,7 +18,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> GrpcClient::Dial(const std::strin
                                                                 absl::Time deadline) const {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxMessageBytes);
-  // Find a server that does not respond. (The server itself reports workers that keep others waiting.)
+  // Detects a server that does not respond. (The server itself reports workers that keep others waiting.)
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
@@ -33,7 +33,7 @@ GrpcClient::~GrpcClient() {
   End(absl::CancelledError("the client was destroyed"));
   {
     MutexLock lock(mutex_);
-    while (!over_) over_changed_.Wait(mutex_);  // cancelled: its operations are coming back
+    while (!over_) over_changed_.Wait(mutex_);  // cancelled, so its operations complete
   }
   queue_.Shutdown();
   thread_.join();
@@ -88,7 +88,7 @@ absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, absl:
   const size_t bytes = static_cast<size_t>(session_.job().parameters) * sizeof(float);
   const bool first = !session_.state().patience.has_value();
   SharedSpan gradients = caller_.shared_gradients, weights = caller_.shared_weights;
-  // The caller was told at the start where its gradients are read.
+  // Start has told the caller where its gradients are read (status().payload).
   if (options_.payload != Payload::kAuto || (!first && !on_gpu_)) gradients.on_gpu.clear();
   PSRING_ASSIGN_OR_RETURN(ClientMemory memory, ClientMemory::Create(gradients, weights, bytes));
   PSRING_ASSIGN_OR_RETURN(HandedOver handed, HandOverMemory(offer, memory, deadline));
@@ -185,7 +185,7 @@ void GrpcClient::SendGradient(const Exchange& exchange) {
     const auto gradient_at = gradients.PlaceOf(exchange.gradient, mirrored);
     const auto weights_at = memory_->weights.PlaceOf(exchange.weights, mirrored);
     PSRING_CHECK(!on_gpu_ || (gradient_at.has_value() && weights_at.has_value()));
-    // Memory that is not shared goes over the wire.
+    // A gradient in memory that is not shared is sent over gRPC.
     if (gradient_at.has_value() && weights_at.has_value()) {
       message->shared = message::SharedPlaces{.gradient_at = *gradient_at, .weights_at = *weights_at};
       staging = gradients.mirror.data() != nullptr ? gradients.data + *gradient_at : nullptr;
@@ -198,7 +198,7 @@ void GrpcClient::SendGradient(const Exchange& exchange) {
 }
 
 absl::Status GrpcClient::Connect(absl::Time deadline) {
-  // A server that was restarted has another address.
+  // A restarted server has another address.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> dialled = absl::UnknownError("");
   do {
     dialled =
@@ -252,7 +252,7 @@ void GrpcClient::Enqueue(Outgoing outgoing) {
 }
 
 bool GrpcClient::EnqueueLocked(Outgoing outgoing) {
-  if (finishing_ || over_ || reconnecting_) return false;  // whoever waits for it is about to be notified
+  if (finishing_ || over_ || reconnecting_) return false;  // the waiting caller is about to be notified
   outgoing_.push_back(std::move(outgoing));
   if (!writing_) WriteLocked();
   return true;

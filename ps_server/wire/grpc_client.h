@@ -26,7 +26,7 @@
 
 namespace psring {
 
-// Counts the slices of the caller's memory that gRPC holds. `done` runs only when there are none left.
+// Counts the slices of the caller's memory that gRPC still uses. `done` runs only when there are none left.
 class Borrowers {
  public:
   // One more, until the last copy of the result is destroyed. `this` outlives it.
@@ -39,7 +39,7 @@ class Borrowers {
       if (--self.count_ == 0) self.none_.NotifyAll();
     });
   }
-  // False: there are some at `deadline`.
+  // False: some are left at `deadline`.
   bool AwaitNone(absl::Time deadline) {
     MutexLock lock(mutex_);
     while (count_ > 0) {
@@ -93,7 +93,7 @@ class GrpcClient : public OneServerClient {
     Bytes data = {};
     std::shared_ptr<const void> keep = nullptr;
     std::byte* staging = nullptr;  // shared memory into which it is copied first; null: it is there already
-    uint64_t offset = 0;           // of what is not sent yet
+    uint64_t offset = 0;           // of the first byte that is not sent yet
   };
 
   // grpc_client.cc: what the caller's threads do.
@@ -105,7 +105,7 @@ class GrpcClient : public OneServerClient {
   void Introduce(const std::string& token);
   absl::Status Ask(Question question, const message::ToServer& message, absl::Time deadline,
                    const std::string& what);
-  // Ends the conversation because of `why`. Any thread.
+  // Ends the session with the error `why`. Any thread.
   void End(const absl::Status& why);
   // Makes the loop end exchanges that were added too late.
   void Poke();
@@ -149,7 +149,7 @@ class GrpcClient : public OneServerClient {
   grpc::CompletionQueue queue_;
   std::thread thread_;
 
-  // Only the loop's.
+  // Used only by the loop.
   grpc::ByteBuffer incoming_;
   Received<message::ToWorker> received_;
   grpc::Status end_;
@@ -162,7 +162,7 @@ class GrpcClient : public OneServerClient {
 
   mutable Mutex mutex_;
   std::string address_ ABSL_GUARDED_BY(mutex_);
-  // Transports the payload. Replaced only by the loop, which therefore reads it without the lock.
+  // The shared memory for payload. After Start only the loop replaces it, so it reads it without the lock.
   std::optional<ClientMemory> memory_;
   absl::Time next_try_ ABSL_GUARDED_BY(mutex_);
   CondVar over_changed_;

@@ -61,7 +61,7 @@ void GrpcClient::Loop() {
 void GrpcClient::OnPoked() {
   {
     MutexLock lock(mutex_);
-    // OnOver does it when nobody borrows the gradients any more.
+    // Otherwise OnOver ends them, when gRPC no longer uses the gradients.
     if (!over_ && !session_.state().failure.ok()) return;
   }
   session_.EndExchanges();

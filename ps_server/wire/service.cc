@@ -41,12 +41,12 @@ class EventLoop : public Connection::Host {
     grpc::ServerBuilder builder;
     builder.RegisterService(&raw_service_);
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    // Finds a worker whose host is gone; and accepts the workers' pings.
+    // Detects a worker whose host is gone, and accepts the workers' pings.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
-    // A client that never opens a stream does not keep a socket: neither before the handshake
+    // A client that never opens a stream does not keep a socket open: neither before the handshake
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000);
     // nor after it (keepalive pings are sent only to clients that have a stream).
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 10000);
@@ -163,7 +163,8 @@ class GrpcService : public Service {
 
   static int UsualThreads() { return std::clamp(static_cast<int>(AllowedCores().size()) / 2, 1, 8); }
 
-  // The loop with the fewest connections; of several, the one with the fewest so far. On the port's thread.
+  // The loop with the fewest connections now; of several, the one with the fewest in total. On the port's
+  // thread.
   EventLoop& NextLoop() {
     const auto next = std::ranges::min_element(
         loops_, {}, [](const Slot& slot) { return std::pair(slot.loop->connections(), slot.sockets); });

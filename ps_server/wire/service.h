@@ -1,4 +1,4 @@
-// The parameter server on a port. It transports messages and decides nothing.
+// The parameter server on a port. It transports messages and makes no decisions.
 //
 // Threads: connections are distributed among `threads` event loops, and one thread does all work of its
 // connections: it reads a chunk, adds or stages it, and if that completes an update, applies the optimizer

@@ -149,7 +149,7 @@ absl::Status Connection::HandleJoin() {
     }
     memory_ = std::make_shared<const WorkerMemory>(*std::move(memory));
   }
-  // Several times the first weights and everything that a worker may ask for at once.
+  // Four times as many as a worker may legitimately have: one per bucket, and a few control messages.
   most_unread_ = 4 * (request.job.buckets.size() + 4);
   PSRING_RETURN_IF_ERROR(server_.Join({.worker = request.worker,
                                        .job = request.job,

@@ -22,7 +22,7 @@ namespace psring {
 // The service of the .proto file, with messages as bytes.
 using RawService = proto::ParameterServer::WithRawMethod_Exchange<proto::ParameterServer::Service>;
 
-// Exists until its last operation has returned from the completion queue and nobody delivers to it any more.
+// Exists until its last operation has returned from the completion queue and nothing is delivered to it.
 class Connection : public ReplySink, public std::enable_shared_from_this<Connection> {
  public:
   // What a completion queue's tag points to.
@@ -99,18 +99,18 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   Tag join_due_{*this, &Connection::OnJoinDue};
   Tag proceed_{*this, &Connection::OnProceed};
 
-  // Touched by the thread that handles a read; there is one read at a time.
+  // Used only by the thread that handles a read; there is one read at a time.
   grpc::ByteBuffer incoming_;
   Received<message::ToServer> received_;
   int worker_ = -1;                             // until it has joined
-  size_t most_unread_ = 0;                      // limit of answers that wait to be written; set before Join
+  size_t most_unread_ = 0;                      // limit of answers waiting to be written; set before Join
   std::shared_ptr<const WorkerMemory> memory_;  // set before Join; null: none in common
 
   Mutex mutex_;
   std::shared_ptr<Connection> self_ ABSL_GUARDED_BY(mutex_);  // while operations are in flight
   int operations_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::deque<Reply> outgoing_ ABSL_GUARDED_BY(mutex_);      // from what is not sent yet
-  std::map<int, uint64_t> places_ ABSL_GUARDED_BY(mutex_);  // of weights, by bucket whose push was shared
+  std::deque<Reply> outgoing_ ABSL_GUARDED_BY(mutex_);      // the first may be sent in part
+  std::map<int, uint64_t> places_ ABSL_GUARDED_BY(mutex_);  // of weights, by bucket, for shared pushes
   grpc::Alarm join_alarm_;                                  // for a peer that connects and sends no Join
   grpc::Alarm write_alarm_ ABSL_GUARDED_BY(mutex_);
   grpc::Alarm held_up_ ABSL_GUARDED_BY(mutex_);

@@ -101,7 +101,7 @@ class Receiver : public PayloadReceiver {
     PSRING_ASSIGN_OR_RETURN(handed.memory.gradients, MapFile(message.files[1], gradients));
     PSRING_ASSIGN_OR_RETURN(handed.memory.weights, MapFile(message.files[2], weights));
     if (words.size() == 5) {
-      // If one cannot be opened (another driver, a GPU out of reach), the host's memory is used.
+      // If one cannot be opened (another driver, no peer access), the host's memory is used.
       absl::StatusOr<Buffer> gpu_gradients = ImportMemory(device_, words[3], gradients);
       absl::StatusOr<Buffer> gpu_weights = ImportMemory(device_, words[4], weights);
       if (gpu_gradients.ok() && gpu_weights.ok()) {

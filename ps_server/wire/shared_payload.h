@@ -3,13 +3,12 @@
 //
 // Handshake: the server listens on a local socket and offers its name and a token over gRPC. The worker
 // connects to it and sends descriptors of its memory and of a page with a token of its own. The server reads
-// that token through its mapping and writes the offered one beside it, where the worker reads it. So both
-// have access to the same memory, whatever the names of their hosts. The worker's Join names the worker's
-// token.
+// that token through its mapping and writes the offered one beside it, where the worker reads it. This proves
+// that both access the same memory, which host names cannot prove. The worker's Join names its token.
 //
 // A worker that computes on a GPU adds handles of its gradients and weights there (CUDA IPC). A server on a
-// GPU opens them if it can, and confirms it. Such a handle is valid only on its host, which the page has
-// proved to be the same.
+// GPU opens them if it can, and confirms it. Such a handle is valid only on one host; the page has proved
+// that worker and server are on the same.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +29,7 @@ namespace psring {
 // A worker's gradients and weights, mapped by the server.
 struct WorkerMemory {
   SharedMemory gradients, weights;
-  // The same on the worker's GPU, if the server's GPU reaches it: then these are used. Otherwise empty.
+  // The same on the worker's GPU, used if the server's GPU can access it; otherwise empty.
   Buffer gradients_on_gpu, weights_on_gpu;
   bool on_gpu() const { return gradients_on_gpu.data() != nullptr; }
 };
@@ -47,15 +46,15 @@ class PayloadReceiver {
   // What a worker needs to connect: printable.
   virtual std::string offer() const = 0;
 
-  // The memory that was sent with `token`, once. Nothing if there is none, or it is older than a minute.
+  // The memory that was sent with `token`, once. nullopt if there is none, or it is older than a minute.
   virtual std::optional<WorkerMemory> Take(const std::string& token) = 0;
 };
 
 // The worker's side: its own shared memory, or mirrors of private memory.
 struct ClientMemory {
   struct Area {
-    SharedMemory mirror;        // if the caller's is private
-    std::byte* data = nullptr;  // of either
+    SharedMemory mirror;        // if the caller's memory is private
+    std::byte* data = nullptr;  // of the caller's memory or the mirror
     size_t bytes = 0;
     int fd = -1;
     // The offset of `span` in the caller's shared memory, if it is there; in a mirror, `mirrored`.

@@ -88,7 +88,7 @@ constexpr std::array<Chunk::Kind, 9> kKinds<message::ToWorker> = {
     Chunk::JOIN,  Chunk::WEIGHTS, Chunk::EXCHANGE, Chunk::ANNOUNCE, Chunk::NORM,
     Chunk::RESET, Chunk::FETCH,   Chunk::BARRIER,  Chunk::LEAVE};
 
-// `visit(number, member)` for each field of a message: members of one name are one field.
+// `visit(number, member)` for each field of a message. Members with the same name are the same field.
 template <typename Message, typename Visit>
 void ForEachField(Message& m, const Visit& visit) {
   if constexpr (requires { m.bucket; }) visit(Chunk::kBucketFieldNumber, m.bucket);
@@ -140,7 +140,7 @@ absl::Status Malformed() {
   return absl::InvalidArgumentError("a message that is not a chunk of a parameter server");
 }
 
-// Bounds all counts at once, so that no sum or product of them overflows. A step of -1 has a meaning.
+// Bounds all counts, so that no sum or product of them overflows. A step of -1 is valid (Announcement).
 absl::Status CheckCounts(const Fields& fields) {
   for (const auto& [name, number] :
        {std::pair("step", Chunk::kStepFieldNumber), std::pair("samples", Chunk::kSamplesFieldNumber),
@@ -197,7 +197,7 @@ grpc::ByteBuffer EncodeMessage(const Message& message, Bytes payload, std::share
   return grpc::ByteBuffer(slices, 2);
 }
 
-// Where the payload begins; nothing unless `slices` are a chunk.
+// Where the payload begins; nullopt unless `slices` are a chunk.
 std::optional<size_t> DecodeFields(const std::vector<grpc::Slice>& slices, Fields& fields) {
   // The fields may be split between slices, so they are read from a copy.
   uint8_t head[kMaxHeaderBytes];

@@ -62,7 +62,7 @@ void EncodeJob(const ServerJob& from, proto::Job& to);
 absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job);
 
 inline constexpr char kExchangeMethod[] = "/psring.proto.ParameterServer/Exchange";
-// Trailing metadata that marks an error of the server, as opposed to one of the gRPC library.
+// Trailing metadata that marks an error from the server, as opposed to one from the gRPC library.
 inline constexpr char kServerSaysKey[] = "psring-server-says";
 // Initial metadata with the server's offer to share memory.
 inline constexpr char kOfferKey[] = "psring-shared-memory";

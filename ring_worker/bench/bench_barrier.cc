@@ -30,7 +30,7 @@ constexpr int kSpins = 4000;  // about 20 us, if there is a core for each rank
 constexpr int kYieldsBetweenLooks = 256;
 constexpr int kLooksBeforeSleep = 64;  // then the wait sleeps
 
-// Identifies the kernel and the PID namespace.
+// Identifies the running kernel and the PID namespace.
 std::string HostIdentity() { return absl::StrCat(BootId(), " ", NamespaceId("pid")); }
 
 absl::Status MapError(int rank, absl::string_view why) {
@@ -75,7 +75,7 @@ absl::StatusOr<SharedBuffers> SharedBuffers::Map(Rendezvous& rendezvous, const s
   return buffers;
 }
 
-// On separate cache lines (and the adjacent ones, which processors prefetch).
+// On its own pair of cache lines, because processors prefetch the adjacent line.
 struct alignas(128) HostBarrier::Slot {
   std::atomic<uint64_t> arrivals;
   std::atomic<uint32_t> gave_up;  // set after `reason`
@@ -143,7 +143,7 @@ absl::Status HostBarrier::Look(absl::Time deadline) const {
     missing.push_back(peer);
     ends.push_back({pid_fds_[static_cast<size_t>(peer)], POLLIN, 0});
   }
-  // A rank that gave its reason is reported before one that has ended: it is closer to the cause.
+  // A rank that gave a reason is reported before one that has ended, because it is closer to the cause.
   for (const int peer : missing) {
     if (slot(peer).gave_up.load(std::memory_order_acquire) == 0) continue;
     return absl::UnavailableError(slot(peer).reason);

@@ -34,9 +34,9 @@ class SharedBuffers {
 // True if all ranks run under one kernel and can access each other's processes.
 absl::StatusOr<bool> OnOneHost(Rendezvous& rendezvous);
 
-// A barrier in shared memory for ranks of one host: one cache line per rank, which only it writes. A waiting
-// rank spins if there is a core for each rank, then yields; long waits sleep. Costs a few tenths of a
-// microsecond between two ranks, negligible for the timed calls.
+// A barrier in shared memory for ranks of one host: one slot per rank, which only that rank writes. A waiting
+// rank spins if there is a core for each rank, then yields; in a long wait it sleeps. Takes a few tenths of a
+// microsecond between two ranks, which is negligible for the timed calls.
 class HostBarrier {
  public:
   static absl::StatusOr<std::unique_ptr<HostBarrier>> Make(Rendezvous& rendezvous, Device& device,
@@ -44,10 +44,10 @@ class HostBarrier {
   ~HostBarrier();
 
   // Returns when every rank has called it as often as this one. Unavailable names a rank that has ended or
-  // given up (and why), DeadlineExceeded those that are late.
+  // given up (with its reason), DeadlineExceeded those that are missing.
   absl::Status Wait();
 
-  // This rank will not come again because of `why`, which the waiting ranks return.
+  // This rank will not call Wait again because of `why`, which the other ranks' Wait then returns.
   void GiveUp(const absl::Status& why);
 
  private:
@@ -56,7 +56,7 @@ class HostBarrier {
   HostBarrier(int rank, int ranks, absl::Duration timeout) : rank_(rank), ranks_(ranks), timeout_(timeout) {}
   Slot& slot(int rank) const;
   bool Arrived(int rank) const;
-  // Called now and then in a long wait: an error if a rank has ended or the deadline has passed.
+  // Called periodically in a long wait: an error if a rank has ended or the deadline has passed.
   absl::Status Look(absl::Time deadline) const;
 
   const int rank_, ranks_;

@@ -16,8 +16,8 @@ namespace psring {
 
 // The kind of memory of a combination's buffers.
 enum class BufferKind : uint8_t {
-  kPrivate,  // the process's own, as malloc gives it: as in other benchmarks
-  kHuge,     // the process's own, on huge pages if the kernel has them: Device::Allocate
+  kPrivate,  // from malloc, as in other benchmarks
+  kHuge,     // private, on huge pages if the kernel provides them: Device::Allocate
   kShared,   // registered with the group, so that peers may read it in place: Device::AllocateShared
 };
 inline constexpr BufferKind kBufferKinds[] = {BufferKind::kPrivate, BufferKind::kHuge, BufferKind::kShared};
@@ -41,7 +41,7 @@ std::string Describe(const Combination& combination);
 // The element count of a call and of a rank's larger buffer, derived from `bytes` as in nccl-tests. Parts of
 // a reduce-scatter or an all-gather are multiples of 16 bytes, so the size may be smaller, down to 0.
 struct CallShape {
-  size_t count = 0;     // per rank if the buffers differ, else of the buffer
+  size_t count = 0;     // of the smaller buffer
   size_t elements = 0;  // of the larger buffer
 };
 CallShape ShapeOf(Collective collective, DType type, size_t bytes, int ranks);

@@ -27,11 +27,11 @@
 namespace psring {
 namespace {
 
-// Added and written out while it is still in the first-level cache.
+// Bytes that are added and written while still in the L1 cache.
 constexpr size_t kBlock = 8 << 10;
-// Sent or received in one go.
+// Most bytes of one send or receive call.
 constexpr size_t kWindow = 256 << 10;
-// Polls this often before a rank sleeps: about the cost of a wake-up.
+// A rank tries this often before it sleeps: about the cost of a wake-up.
 constexpr int kLooks = 200;
 
 absl::Status SocketError(const char* call) {
@@ -89,7 +89,7 @@ const char* Name(LimitKind kind) {
 struct HostLimits::Links {
   FileDescriptor next, before;
 
-  // Every rank listens, tells its address, connects to the next one and accepts the one before.
+  // Every rank listens, publishes its address, connects to the next rank and accepts the previous one.
   static absl::StatusOr<std::unique_ptr<Links>> Connect(Rendezvous& rendezvous, const std::string& name,
                                                         Address address, absl::Duration timeout) {
     const int rank = rendezvous.options().rank, ranks = rendezvous.options().world_size;
@@ -195,7 +195,7 @@ absl::Status HostLimits::RunShared(Collective collective, size_t bytes) {
 absl::Status HostLimits::RunLinks(Links& links, Collective collective, size_t buffer_bytes) {
   const auto bytes =
       static_cast<size_t>(BusFactor(Name(collective), ranks_) * static_cast<double>(buffer_bytes));
-  // Repeatedly around the buffer.
+  // More bytes than the buffer has: starts again at its beginning.
   const auto at = [&](void* buffer, size_t moved) {
     return static_cast<char*>(buffer) + moved % buffer_bytes;
   };

@@ -1,5 +1,5 @@
-// Upper limits of this host: only the work that a collective cannot avoid, measured by the same processes as
-// the collectives, in turn with them.
+// Upper limits of this host: only the work that a collective cannot avoid. The processes that measure the
+// collectives also measure these, in turn with them.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace psring {
 enum class LimitKind {
   kCopy,    // every rank copies one private buffer into another, at the same time
   kShared,  // the minimum of memory accesses if every rank reads and writes every other's buffer
-  kTcp,     // every rank sends to the next and receives from the one before, over loopback TCP
+  kTcp,     // every rank sends to the next rank and receives from the previous one, over loopback TCP
   kUnix,    // the same over unix sockets
 };
 const char* Name(LimitKind kind);  // "copy", "shared", "tcp", "unix"
@@ -30,8 +30,8 @@ const char* Name(LimitKind kind);  // "copy", "shared", "tcp", "unix"
 //   all-gather      copies the other ranks' parts into its own buffer
 //   broadcast       copies the buffer of rank 0 into its own
 // between two barriers. In kTcp and kUnix each link carries BusFactor(collective) x S bytes: what a ring
-// sends over each of its links, without its rounds; out of one private buffer of S bytes and into another,
-// since a collective's values stand in memory too. So bytes x BusFactor / time is a busbw in both.
+// sends over each of its links, without its rounds. Each rank sends from one private buffer of S bytes and
+// receives into another, as a collective does. So S x BusFactor / time is a busbw for all three kinds.
 class HostLimits {
  public:
   // Collective. `copy_*` are this rank's private buffers, `shared` its shared one. All have at least the
@@ -45,7 +45,7 @@ class HostLimits {
   absl::Status Run(LimitKind kind, Collective collective, size_t bytes);
 
  private:
-  struct Links;  // this rank's sockets to the next rank and from the one before
+  struct Links;  // this rank's sockets to the next rank and from the previous one
 
   HostLimits(Rendezvous& rendezvous, HostBarrier& barrier, absl::Duration timeout);
   absl::Status RunShared(Collective collective, size_t bytes);

@@ -1,4 +1,4 @@
-// The output of rank 0: nccl-tests' table for people, JSON lines for psring.
+// The output of rank 0: nccl-tests' table for users, JSON lines for psring.
 #pragma once
 
 #include <cstdio>
@@ -17,14 +17,15 @@ class BenchOutput {
   virtual void Finish() {}
 };
 
-// A table per combination. With one combination rows are printed as they come, with several at the end.
+// A table per combination. With one combination, rows are printed when measured; with several, at the end.
 std::unique_ptr<BenchOutput> MakeTableOutput(const BenchOptions& options, FILE* out);
 
-// A line an event:
+// One line per event:
 //   {"event":"start","ranks":[{"host":..,"pid":..,"device":..}],"groups":[{"backend":..,"algorithm":..,"transport":..}]}
 //   {"event":"row","combination":0,"type":"float32","op":"sum","bytes":..,"count":..,
 //    "out_of_place":{"times_us":[..],"calls_per_turn":..,"wrong":0},"in_place":{..}}
-//   {"event":"limit","kind":"shared","collective":"all_reduce","bytes":..,"times_us":[..],"calls_per_turn":..}
+//   {"event":"limit","kind":"shared","collective":"all_reduce","bytes":..,"times_us":[..],
+//    "calls_per_turn":..,"wrong":-1}
 //   {"event":"progress","done":3,"of":8}
 //   {"event":"done"}
 std::unique_ptr<BenchOutput> MakeJsonOutput(FILE* out);

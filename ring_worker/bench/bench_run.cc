@@ -102,8 +102,8 @@ absl::Status Bench::RunTurn(const BenchCase& item) {
   return setup_.on_gpu() ? Explain(item, setup_.stream().Synchronize()) : absl::OkStatus();
 }
 
-// A rank that has its result may not have sent the others' yet, and MPI moves bytes only inside its calls: so
-// all ranks finish here before they use anything but the group. Not timed.
+// A rank that has its result may still have data to send, and MPI moves bytes only inside its calls. So all
+// ranks finish here before they use anything but the group. Not timed.
 absl::Status Bench::Settle(const BenchCase& item) {
   if (item.is_limit) return absl::OkStatus();
   PSRING_RETURN_IF_ERROR(Explain(item, item.group->Barrier(setup_.stream())));
@@ -137,14 +137,14 @@ absl::Status Bench::TakeTurns(std::vector<BenchCase>& cases) {
   std::vector<size_t> order(cases.size());
   std::iota(order.begin(), order.end(), 0);
   for (int turn = 0; turn < options().turns; ++turn) {
-    // Another order every turn, the same on every rank, so that no case always follows the same other one.
+    // A different order every turn, the same on every rank, so that no case always follows the same one.
     std::minstd_rand random(static_cast<uint32_t>(turn) + 1);
     for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
     const bool last = turn + 1 == options().turns;
     for (const size_t index : order) {
       BenchCase& item = cases[index];
-      // One call that is not timed: caches and sleeping threads are then in the state that this case leaves,
-      // so a figure does not depend on what else is measured.
+      // One call that is not timed: it puts caches and threads into the state that this case leaves, so that
+      // a figure does not depend on what else is measured.
       PSRING_RETURN_IF_ERROR(Explain(item, setup_.Meet()));
       PSRING_RETURN_IF_ERROR(RunOnce(item));
       PSRING_RETURN_IF_ERROR(Settle(item));

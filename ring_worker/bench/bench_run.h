@@ -1,5 +1,5 @@
-// Measures several combinations side by side: one set of processes holds a group for each, and for every size
-// they take turns, so that disturbances of the machine affect all alike.
+// Measures several combinations in the same run: one set of processes holds a group for each, and for every
+// size they take turns, so that disturbances of the machine affect all equally.
 //
 // A *turn* is a few consecutive calls of one combination after a barrier, timed together. Their number is
 // chosen so that a turn lasts at least kTurn: a single call of one microsecond would mostly measure the order
@@ -48,7 +48,7 @@ inline constexpr absl::Duration kTurn = absl::Microseconds(200);
 struct Samples {
   std::vector<double> times_us;  // of one call
   int64_t calls_per_turn = 0;
-  int64_t wrong = -1;  // elements over all ranks: 0, or -1 if not checked; others are errors
+  int64_t wrong = -1;  // wrong elements: 0, or -1 if not checked; others are errors
 };
 
 struct BenchRow {

@@ -11,12 +11,12 @@
 
 namespace psring {
 
-// Collective. Sets each case's calls per turn from `call_ns`, the time of one call on this rank by case. All
-// ranks must make the same number of calls: the slowest rank's time counts.
+// Collective. Sets each case's calls per turn from `call_ns`: by case, the time of one call on this rank. The
+// slowest rank's time decides, so that all ranks make the same number of calls.
 absl::Status ChooseCalls(BenchSetup& setup, const std::vector<int64_t>& call_ns,
                          std::vector<BenchCase>& cases);
 
-// Collective. On rank 0 the samples by case, on other ranks nothing.
+// Collective. Returns the samples by case on rank 0; empty on other ranks.
 absl::StatusOr<std::vector<Samples>> GatherSamples(BenchSetup& setup, const std::vector<BenchCase>& cases);
 
 }  // namespace psring

@@ -25,7 +25,7 @@ void KeepToOwnCore(int rank, int ranks) {
   sched_setaffinity(0, sizeof(own), &own);  // failing to pin is not an error
 }
 
-// Page-aligned, on pages of the default size, as malloc gives it.
+// Page-aligned, on pages of the default size, like memory from malloc.
 absl::StatusOr<Buffer> AllocatePlain(size_t bytes) {
   void* const data = std::aligned_alloc(4096, (bytes / 4096 + 1) * 4096);
   if (data == nullptr) return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes"));
@@ -128,7 +128,7 @@ absl::Status BenchSetup::Open() {
                                              BuffersOf(BufferKind::kPrivate).receive,
                                              BuffersOf(BufferKind::kShared).receive, options_.group.timeout));
   }
-  // After the groups: threads that a backend has started keep their affinity.
+  // After the groups are made, so that threads started by a backend keep their affinity.
   if (one_host && options_.pin) KeepToOwnCore(rank_, ranks_);
   return absl::OkStatus();
 }

@@ -42,7 +42,7 @@ class BenchSetup {
   Stream& stream() const { return *stream_; }
   HostLimits* limits() const { return limits_.get(); }  // null unless the options ask for limits
   ProcessGroup* group(size_t combination) const { return group_of_[combination]; }
-  CallBuffers buffers(BufferKind kind) const;  // null pointers for a kind that is not measured
+  CallBuffers buffers(BufferKind kind) const;  // null pointers if the kind is not measured
 
   // `data` lies in a buffer. On a GPU, FillBuffer and PoisonBuffer write to a host copy and upload it;
   // Download fills that copy and Seen returns it.

@@ -37,7 +37,7 @@ absl::Status Explain(const BenchCase& item, const absl::Status& status);
 
 // Writes the input of the next call and overwrites the output buffer. Not for limits.
 absl::Status PrepareInput(BenchSetup& setup, const BenchCase& item);
-// Compares the output of a call whose input was as PrepareInput leaves it; notes a mismatch in the case.
+// Compares the output of a call after PrepareInput; records a mismatch in the case.
 absl::Status CheckOutput(BenchSetup& setup, BenchCase& item);
 // Collective. DataLoss names the first mismatch of the lowest rank that has one.
 absl::Status RequireRight(BenchSetup& setup, const std::vector<BenchCase>& cases);

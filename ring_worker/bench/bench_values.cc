@@ -9,13 +9,13 @@
 namespace psring {
 namespace {
 
-// Compared this many at a time, so that the converted elements stay in cache.
+// Elements compared at a time, so that the converted ones stay in the cache.
 constexpr size_t kHashBlock = 4096;
 
 }  // namespace
 
-// bfloat16 represents integers up to 256 exactly, and half of 64 ranks may be added first: (3 + 3) * 32 is
-// below.
+// bfloat16 represents integers up to 256 exactly. If the larger half of 64 ranks is added first, the sum is
+// at most (3 + 3) * 32 = 192.
 TestValues::TestValues(DType type, int ranks)
     : type_(type),
       ranks_(ranks),
@@ -85,7 +85,7 @@ Mismatch TestValues::CompareWithPeriod(const std::vector<float>& period, float t
     for (size_t i = 0; i < count; ++i) {
       const float wanted = period[at];
       if (++at == period.size()) at = 0;
-      // Also true of a NaN.
+      // Negated so that NaN is a mismatch.
       if (!(std::fabs(block[i] - wanted) <= tolerance * wanted)) {
         if (mismatch.wrong++ == 0) {
           mismatch.first = begin + i;
@@ -99,7 +99,7 @@ Mismatch TestValues::CompareWithPeriod(const std::vector<float>& period, float t
 }
 
 Mismatch TestValues::Compare(int rank, size_t first, ConstSpan data) const {
-  // Exact for any sign: with a tolerance of 0 only equal values pass.
+  // With a tolerance of 0 only equal values pass, also if `wanted` is negative.
   std::vector<float> period = PeriodOf(rank);
   return CompareWithPeriod(period, 0, first, data);
 }

@@ -1,5 +1,5 @@
 // The values that a benchmark sends, and the expected results. The values are integers so small that every
-// partial sum is exact in every type, in any order of addition; so results must be equal. Pure.
+// partial sum is exact in every type, in any order of addition, so results must be equal. Pure.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace psring {
 // The wrong elements of a result.
 struct Mismatch {
   size_t wrong = 0;  // elements
-  size_t first = 0;  // the first of them
+  size_t first = 0;  // index of the first one
   float got = 0, wanted = 0;
 };
 

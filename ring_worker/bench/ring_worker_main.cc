@@ -1,5 +1,5 @@
-// One rank of a group without training: runs collectives, checks them, and on rank 0 prints a table. psring
-// bench starts one for each rank; by hand:
+// One rank of a group without training: runs collectives, checks them, and on rank 0 prints a table. `psring
+// bench` starts one for each rank; manually:
 //
 //   ring_worker --rendezvous tcp://127.0.0.1:29500 --rank 0 --world_size 2 --bytes 4K,4M
 

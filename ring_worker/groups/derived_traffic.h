@@ -1,6 +1,5 @@
-// Payload of one call of a library that does not report it: derived from what a bandwidth-optimal algorithm
-// sends, averaged over the ranks. The surplus of other algorithms (recursive doubling sends lg N M) is not
-// counted.
+// Payload in bytes of one call of a library that does not report it: *derived* from what a bandwidth-optimal
+// algorithm sends, averaged over the ranks. Other algorithms may send more (recursive doubling: lg N M).
 #pragma once
 
 #include "ring_worker/groups/process_group.h"

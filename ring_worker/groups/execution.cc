@@ -15,7 +15,7 @@ size_t Execution::FirstOf(int chunk) const {
   return ChunkBounds(memory_.count, program_->chunks, chunk).first;
 }
 
-// The address of a chunk to read: `fresh` while nothing has been received into it.
+// The address at which to read a chunk. `fresh`: nothing has been received into it yet.
 const std::byte* Execution::Read(int chunk, bool fresh) const {
   if (!fresh || whole_) return Write(chunk);
   if (memory_.collective == Collective::kAllGather) return memory_.in;
@@ -50,8 +50,8 @@ absl::Status Execution::Run(const Program& program, bool whole, uint32_t call, c
 
   const int64_t rounds = static_cast<int64_t>(program.rounds.size()), slabs = slabs_, depth = pace.depth;
   for (int64_t wave = 0; wave < slabs + (rounds - 1) * depth; ++wave) {
-    // Older slabs first. All ranks use the same order, so the earliest unfinished transfer of all can always
-    // complete: there is no deadlock.
+    // Older slabs first. All ranks use the same order, so the earliest unfinished transfer of all ranks can
+    // always complete: there is no deadlock.
     const int64_t first = std::max<int64_t>(0, (wave - slabs + depth) / depth);
     for (int64_t round = std::min(rounds - 1, wave / depth); round >= first; --round) {
       if (program.rounds[round].empty()) continue;
@@ -65,7 +65,7 @@ absl::Status Execution::Run(const Program& program, bool whole, uint32_t call, c
   return absl::OkStatus();
 }
 
-// A short buffer is copied once to the memory in which the call works.
+// Copies a short buffer to the memory that the call works in.
 void Execution::CopyWhole() const {
   const size_t bytes = memory_.count * SizeOf(memory_.type);
   switch (memory_.collective) {

@@ -16,7 +16,7 @@
 
 namespace psring {
 
-// The chunks of one call in memory: chunk c of `count` elements in total.
+// The memory of one call: all chunks together have `count` elements.
 struct CallMemory {
   Collective collective = Collective::kAllReduce;
   size_t count = 0;
@@ -41,7 +41,7 @@ class Execution {
   // See ProcessGroup. A round begins with this rank's first segment and ends with its last.
   void NoteRounds(std::vector<RoundTime>* rounds) { rounds_ = rounds; }
 
-  // Runs one call. Errors are the transport's.
+  // Runs one call on the calling thread. Errors are the transport's.
   absl::Status Run(const Program& program, bool whole, uint32_t call, const CallMemory& memory,
                    const Pace& pace);
 
@@ -65,7 +65,7 @@ class Execution {
 
   Transport& transport_;
   DeviceWork& device_;
-  // Of the call that runs:
+  // Of the current call:
   const Program* program_ = nullptr;
   bool whole_ = false;
   uint32_t call_ = 0;

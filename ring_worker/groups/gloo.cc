@@ -1,6 +1,5 @@
-// Gloo's collectives over TCP, its newer ones, which are functions of a context. They do not include
-// reduce-scatter (the older class of that name supports neither deadlines nor unequal counts), so it is not
-// offered.
+// Gloo's collectives over TCP: the newer ones, which are functions of a context. They do not include
+// reduce-scatter, so it is not offered (the older class supports neither deadlines nor unequal counts).
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
@@ -44,8 +43,8 @@ absl::Status Caught(const std::string& what, const Work& work) {
   }
 }
 
-// Stores gloo's keys and values in our rendezvous, whose waits have their own deadlines and name the missing
-// rank.
+// Stores gloo's keys and values in our rendezvous, whose waits have deadlines and whose errors name the
+// missing rank.
 class RendezvousStore final : public gloo::rendezvous::Store {
  public:
   RendezvousStore(Rendezvous& rendezvous, std::string prefix)
@@ -88,7 +87,7 @@ ReduceFunction FunctionOf(ReduceOp op, DType type) {
            : op == ReduceOp::kMax ? static_cast<Loop>(gloo::max<float>)
                                   : static_cast<Loop>(gloo::sum<float>);
   }
-  // A 2-byte type and a function: gloo's float16 rounds the same but adds one element at a time, and gloo has
+  // 16 bits: our function. Gloo's float16 gives the same result but adds one element at a time, and gloo has
   // no bfloat16.
   if (op == ReduceOp::kMean) op = ReduceOp::kSum;
   return [op, type](void* to, const void* a, const void* b, size_t count) {
@@ -170,7 +169,7 @@ class GlooGroup final : public ProcessGroup {
                                                     ", within ", absl::FormatDuration(timeout_)),
                                        work);
     if (status.ok()) return status;
-    PSRING_RETURN_IF_ERROR(Aborted());  // the cause, if the caught error is its consequence
+    PSRING_RETURN_IF_ERROR(Aborted());  // the original error, if it caused this one
     Abort(status);                      // so that the peers do not wait for their deadlines
     return status;
   }
@@ -264,8 +263,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGlooGroup(Rendezvous& rendezvo
   const int rank = rendezvous.options().rank;
   const int size = rendezvous.options().world_size;
   const std::string algorithm = options.algorithm.empty() ? "ring" : options.algorithm;
-  // Names the ranks that are missing, before gloo waits for them; and agrees on keys that no earlier group of
-  // this store has used.
+  // Fails with the names of missing ranks before gloo waits for them, and agrees on keys that no earlier
+  // group of this store has used.
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> tokens,
                           rendezvous.Exchange("gloo group", RandomToken(8)));
   RendezvousStore store(rendezvous, absl::StrCat("gloo/", tokens[0], "/"));

@@ -7,9 +7,9 @@
 
 namespace psring {
 
-// Shuts down every connected TCP socket of this process one of whose addresses is in `published`: the values
-// that gloo's ranks exchanged, which contain their listening addresses in binary form. Returns the number of
-// sockets.
+// Shuts down every connected TCP socket of this process whose local or peer address is in `published`: the
+// values that gloo's ranks exchanged, which contain their listening addresses in binary form. Returns the
+// number of sockets.
 int EndConnections(const std::vector<std::string>& published);
 
 }  // namespace psring

@@ -1,4 +1,4 @@
-// The factories behind MakeProcessGroup, one backend per file. Missing libraries are replaced by *_absent.cc.
+// The factories that MakeProcessGroup calls, one backend per file; *_absent.cc replaces missing libraries.
 #pragma once
 
 #include <memory>

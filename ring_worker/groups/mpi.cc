@@ -25,8 +25,8 @@ std::vector<std::string> Algorithms(Collective collective) {
                                               : std::vector<std::string>{"default"};
 }
 
-// MPI has no 16-bit types: they are two bytes and a function. `in` belongs to the lower rank, so the order is
-// in, then inout.
+// MPI has no 16-bit floats, so they are sent as integers and combined by this function. `in` belongs to the
+// lower rank, so the order is in, then inout.
 template <ReduceOp op, DType type>
 void Combine(void* in, void* inout, int* count, MPI_Datatype*) {
   const void* sources[] = {in, inout};
@@ -183,8 +183,8 @@ class MpiGroup final : public ProcessGroup {
     return code;
   }
 
-  // MPI_IN_PLACE would leave the result at the beginning of the buffer. Here it may belong at this rank's
-  // part of the input, which MPI does not allow as an output; so it goes through a separate buffer.
+  // MPI_IN_PLACE would write the result to the beginning of the buffer. Here the output may be this rank's
+  // part of the input, which MPI does not allow; so the result is first written to a separate buffer.
   int ReduceScatterBlock(const CollectiveCall& call) {
     const Reduction reduction = ReductionOf(call.in.type, call.op);
     const bool aside = Overlap(call.in.data, call.in.bytes(), call.out.data, call.out.bytes());

@@ -32,7 +32,7 @@ struct OfMpich {
 constexpr OfMpich kOfMpich[] = {{"rabenseifner", "reduce_scatter_allgather"},
                                 {"recursive-doubling", "recursive_doubling"}};
 
-// An integer variable of the tools interface, which stays initialised while this exists.
+// An integer variable of the tools interface. Its handle is never freed.
 class Variable {
  public:
   static absl::StatusOr<Variable> Find(const char* name) {
@@ -62,7 +62,7 @@ class Variable {
                    : absl::UnimplementedError(absl::StrCat("this MPI does not let ", name_, " be set"));
   }
 
-  // The number of a value in the list of MPICH's description, "auto - Internal ... nb - Force ...".
+  // The index of a value in MPICH's description, "auto - Internal ... nb - Force ...".
   absl::StatusOr<int> NumberOf(const std::string& value) const {
     const size_t at = description_.find(value + " ");
     if (at == std::string::npos) {

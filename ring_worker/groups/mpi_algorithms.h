@@ -18,7 +18,7 @@ std::vector<std::string> MpiAllReduceAlgorithms();
 class MpiAlgorithm {
  public:
   enum class During { kMaking, kCalls };
-  // No effect if this MPI does not read the variables at that moment, or for "default".
+  // No effect for "default", or if this MPI does not read the variables at that time.
   MpiAlgorithm(const std::string& algorithm, During when);
   ~MpiAlgorithm();
   MpiAlgorithm(const MpiAlgorithm&) = delete;

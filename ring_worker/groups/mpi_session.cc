@@ -24,7 +24,7 @@ namespace psring {
 namespace {
 
 constexpr absl::Duration kLook = absl::Milliseconds(100);
-// MPI_Finalize waits for every rank, and a rank may still be evaluating.
+// MPI_Finalize waits for every rank, and one may still be evaluating the model.
 constexpr absl::Duration kFinalizeTimeout = absl::Minutes(10);
 constexpr unsigned kAbortSeconds = 5;
 constexpr int kLeaveMs = 5000;
@@ -53,9 +53,9 @@ void TakeLeaveOfMpiexec() {
   if (poll(&answered, 1, kLeaveMs) > 0) (void)!read(fd, answer, sizeof answer);
 }
 
-// Replaces MPI_Finalize for MPICH. MPICH 4.0 over UCX 1.13 closes its connections there, and a rank with
-// closed connections makes no progress for one that still waits for its last acknowledgement: over TCP one
-// launch in thirty never ended.
+// Replaces MPI_Finalize for MPICH. In MPI_Finalize, MPICH 4.0 over UCX 1.13 closes the connections of a rank,
+// which then does not answer peers that still wait for a last acknowledgement: over TCP one launch in thirty
+// never ended.
 int PartInPeace() {
   const int code = MPI_Barrier(MPI_COMM_WORLD);
   int there = 0;
@@ -199,7 +199,7 @@ void MpiSession::Watch() {
 }
 
 // MPI moves bytes only inside its calls. A rank that has its result and continues computing may not have sent
-// all of a peer's part, which would then wait until our next call, or forever if there is none.
+// everything to a peer, which would then wait until this rank's next call, or forever if there is none.
 void MpiSession::MakeProgress() {
   if (!calls_.TryLock()) return;  // a call is in progress, and must be watched
   int finalized = 0, there = 0;
@@ -213,7 +213,7 @@ void MpiSession::EndJob(const std::string& why) {
   broken_ = true;
   std::fprintf(stderr, "%s; the job ends\n", why.c_str());
   std::fflush(nullptr);
-  // MPI_Abort contacts mpirun; if that hangs as well, the kernel ends this process, and mpirun the rest.
+  // MPI_Abort contacts mpirun; if that hangs too, SIGALRM ends this process, and mpirun ends the others.
   signal(SIGALRM, SIG_DFL);
   sigset_t alarms;
   sigemptyset(&alarms);
@@ -226,8 +226,8 @@ void MpiSession::EndJob(const std::string& why) {
   _exit(1);
 }
 
-// A rank that ends with an error skips MPI_Finalize, where it would wait for ranks that wait for it. mpirun
-// notices its end and ends the others.
+// A rank that ends with an error skips MPI_Finalize, in which it would wait for ranks that wait for it.
+// mpirun then ends the other ranks.
 void MpiSession::Finish(int exit_code) {
   if (broken_ || (exit_code != 0 && size_ > 1)) return;
   if (IsMpich()) {

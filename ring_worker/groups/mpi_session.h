@@ -1,6 +1,6 @@
-// The only MPI of a process: initialised by the first group, finalised when the process ends. MPI calls
-// cannot be cancelled, so a call beyond its deadline ends the entire job by MPI_Abort, after a line that
-// names what it waited for. Used only by mpi.cc.
+// A process's only use of MPI: initialised by the first group, finalised when the process ends. MPI calls
+// cannot be cancelled, so a call beyond its deadline prints what it waited for and ends the entire job with
+// MPI_Abort. Used by mpi.cc and mpi_algorithms.cc.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace psring {
 
-// What a rank waits for; formatted only for the error.
+// What a rank waits for. Formatted only in case of an error.
 struct MpiWait {
   const char* what = "";
   size_t count = 0;
@@ -38,7 +38,7 @@ class MpiSession {
   // Prints the reason on stderr and ends every process of the job.
   [[noreturn]] void EndJob(const std::string& why);
 
-  // The transport that mpirun was told to use: "shm", "tcp" or "auto".
+  // The transport that mpirun is configured to use: "shm", "tcp" or "auto".
   static std::string TransportOfJob();
   static bool IsOpenMpi();
   static bool IsMpich();

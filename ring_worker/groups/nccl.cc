@@ -2,8 +2,8 @@
 // overlap with backward and no thread waits before the step's end; nccl_communicator.h explains how failures
 // are detected.
 //
-// Host memory, which the host benchmark uses, goes through device buffers of the group, and info().transport
-// says so.
+// Host memory, which the host benchmark uses, is copied through device buffers of the group; info().transport
+// then contains "staged".
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -76,7 +76,7 @@ class StagingBuffer {
 
 class NcclGroup final : public ProcessGroup {
  public:
-  // What Split makes a part of this group with.
+  // What Split needs to make a part of this group.
   struct Parts {
     NcclLibrary nccl;
     absl::Duration timeout;
@@ -115,7 +115,7 @@ class NcclGroup final : public ProcessGroup {
     return absl::OkStatus();
   }
 
-  // One launch for all of them: an NCCL group.
+  // One launch for all calls: an NCCL group.
   absl::Status EnqueueTogether(const std::vector<CollectiveCall>& calls, Stream& stream) override {
     CudaStream* const on_gpu = CudaStream::From(stream);
     if (on_gpu == nullptr || calls.size() < 2) return ProcessGroup::EnqueueTogether(calls, stream);
@@ -126,7 +126,7 @@ class NcclGroup final : public ProcessGroup {
     return absl::OkStatus();
   }
 
-  // A byte from every rank.
+  // An all-reduce of one byte.
   absl::Status EnqueueBarrier(Stream& stream) override {
     stream.Run([this]() -> absl::Status {
       PSRING_RETURN_IF_ERROR(Prepare());
@@ -166,7 +166,7 @@ class NcclGroup final : public ProcessGroup {
         cudaMemcpyAsync(staged_in_.data(), call.in.data, call.in.bytes(), cudaMemcpyDefault, stream_)));
     PSRING_RETURN_IF_ERROR(Start(call, staged_in_.data(), staged_out_.data(), stream_));
     PSRING_RETURN_IF_ERROR(communicator_->Wait());
-    // Deferred: a copy to pageable memory would block in the driver until the collective is done.
+    // Only now: a copy to pageable memory would block in the driver until the collective is done.
     return CudaStatus("cudaMemcpy",
                       cudaMemcpy(call.out.data, staged_out_.data(), call.out.bytes(), cudaMemcpyDefault));
   }
@@ -238,7 +238,7 @@ class NcclGroup final : public ProcessGroup {
     return absl::OkStatus();
   }
 
-  // One event after each replay tells when all of its collectives are done.
+  // One event after each replay marks the end of all its collectives.
   void NoteRecorded(const std::string& what, const Traffic& traffic,
                     const std::shared_ptr<CudaRecording>& recording) {
     if (recorded_in_.lock() != recording) {
@@ -284,8 +284,8 @@ absl::StatusOr<std::string> GpuName(int gpu) {
   return absl::BytesToHexString({properties.uuid.bytes, sizeof(properties.uuid.bytes)});
 }
 
-// Whether two ranks share a GPU. They then pose to NCCL as separate hosts, by a name that is per process: so
-// they must be separate processes.
+// Whether two ranks share a GPU. They then appear to NCCL as separate hosts, by an environment variable of
+// the process, so they must be separate processes.
 absl::StatusOr<bool> SharesGpu(Rendezvous& rendezvous, const std::string& name) {
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> cards,
                           rendezvous.Exchange("nccl gpus", absl::StrCat(name, " ", ThisProcess())));

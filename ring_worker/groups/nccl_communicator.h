@@ -40,11 +40,10 @@ class NcclCommunicator final : public CudaWatch {
   using Call = std::function<ncclResult_t(const NcclLibrary&, ncclComm_t)>;
   // `call` enqueues a collective on `stream`; returns when NCCL has accepted it, long before it is done.
   absl::Status Start(const std::string& what, cudaStream_t stream, const Call& call);
-  // The same while `stream` is recorded: nothing is in progress before a replay, each of which must be
-  // followed by Launched. Graphs that contain it must be destroyed before the communicator, whose destructor
-  // waits for them.
+  // The same while `stream` is recorded: the collective runs at each replay, which Launched must follow.
+  // Graphs that contain it must be destroyed before the communicator, whose destructor waits for them.
   absl::Status Record(const std::string& what, const Call& call);
-  // Notes that what was started on `stream` so far is in progress as `what`.
+  // Watches the work that was enqueued on `stream` so far; errors name it `what`.
   absl::Status Launched(const std::string& what, cudaStream_t stream);
   // Waits until everything that was started is done.
   absl::Status Wait();

@@ -12,12 +12,12 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 struct NcclWishes {
   bool ring = false;        // use the ring algorithm regardless of the tuner
   bool sockets = false;     // only TCP, as with other backends
-  bool loopback = false;    // all ranks are on this host, and its other interfaces must not be used
-  bool shares_gpu = false;  // several ranks share a GPU, which NCCL rejects if it notices
+  bool loopback = false;    // all ranks are on this host; do not use its other interfaces
+  bool shares_gpu = false;  // several ranks share a GPU, which NCCL rejects within a host
   int rank = 0;
 };
 
-// Pure. Ranks that share a GPU pose as separate hosts, so NCCL uses sockets between them.
+// Pure. Ranks that share a GPU appear as separate hosts, so NCCL uses sockets between them.
 Variables NcclVariables(const NcclWishes& wishes);
 
 // Sets the variables while it exists, and restores them after the last instance. Threads may create

@@ -1,5 +1,4 @@
-// NCCL's functions, from the library that is loaded when a group of GPUs is created: see
-// common/base/dynamic_library.h.
+// NCCL's functions. The library is loaded when a group of GPUs is created (common/base/dynamic_library.h).
 #pragma once
 
 #include <nccl.h>
@@ -35,8 +34,8 @@ struct NcclLibrary {
   absl::Status ToStatus(const std::string& what, ncclResult_t result) const;
 };
 
-// FailedPrecondition: not found (where it was searched for, and how to install it), or older than the version
-// of this build (both versions).
+// FailedPrecondition: not found (names the places searched, and how to install it), or older than the version
+// of this build (names both).
 absl::StatusOr<NcclLibrary> LoadNccl();
 
 }  // namespace psring

@@ -22,7 +22,7 @@ bool Contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Equal for processes that can share memory and a network: those of one running kernel and network namespace.
+// Equal for processes that can share memory and a network: those of one kernel and network namespace.
 std::string ThisHost() { return absl::StrCat(HostName(), " ", BootId(), " ", NamespaceId("net")); }
 
 absl::StatusOr<BackendRow> FindBackend(const std::string& name) {

@@ -1,7 +1,7 @@
 // Collectives over a fixed set of ranks; every rank makes the same calls in the same order.
 //
-// A call returns when it is enqueued: work put on `stream` afterwards sees the result. Errors surface at the
-// stream's Synchronize or at an event recorded after the call, and name the peer if it is known.
+// A call returns when it is enqueued: later work on `stream` sees the result. The stream's Synchronize, or an
+// event recorded after the call, returns errors, which name the peer if it is known.
 #pragma once
 
 #include <memory>
@@ -34,11 +34,11 @@ struct GroupInfo {
   int local_size = 1;
   bool on_gpu = false;       // accepts memory of its rank's GPU; otherwise only host memory
   bool joins_calls = false;  // AllReduceTogether is faster than the separate calls
-  // Calls on a GPU's compute stream may be recorded (recorded_work.h), by all ranks or by none; ranks replay
-  // together, and recordings must be destroyed before the group. If several ranks are threads of a process,
-  // launching a recording may wait for another's, so recording must not be used.
+  // Calls on a GPU's compute stream may be recorded (recorded_work.h), by all ranks or by none. Ranks replay
+  // together, and recordings must be destroyed before the group. Not if several ranks are threads of one
+  // process: launching one rank's recording may wait for another's.
   bool recordable = false;
-  std::string through_host = {};  // why it is not on_gpu although it was given a GPU
+  std::string through_host = {};  // why on_gpu is false although it was given a GPU
 };
 
 // For Split: takes part without joining any of the groups.
@@ -73,8 +73,7 @@ class ProcessGroup {
   // `in` and `out` have the same count and type; they are the same memory or do not overlap. Counts are in
   // elements; InvalidArgument if they do not match.
   absl::Status AllReduce(ConstSpan in, Span out, ReduceOp op, Stream& stream);
-  // In place, each like AllReduce, in this order; backends that can start them together do so, unless the
-  // caller enqueues other work between them.
+  // In-place AllReduce calls, in this order. Backends that support it start them together (joins_calls).
   absl::Status AllReduceTogether(const std::vector<Span>& data, ReduceOp op, Stream& stream);
   // `in` holds size() times as many elements as `out`; this rank gets the rank()-th part of the sum. `out`
   // may be that part of `in`; then the rest of `in` keeps its values.
@@ -83,7 +82,7 @@ class ProcessGroup {
   // rank's part of `out`.
   absl::Status AllGather(ConstSpan in, Span out, Stream& stream);
   absl::Status Broadcast(Span data, int root, Stream& stream);
-  // Every rank waits for every other.
+  // Work on `stream` after this waits until every rank has reached its Barrier.
   absl::Status Barrier(Stream& stream);
 
   // Ranks that pass the same `color` form a new group, ordered by `key` and then by their order in this
@@ -93,8 +92,8 @@ class ProcessGroup {
   // FailedPrecondition: the group was made without a rendezvous.
   absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key);
 
-  // Lets peers of this host read `buffer` in place, if the transport can and the buffer is shared memory
-  // (Device::AllocateShared); otherwise it has no effect, and the memory is copied. Not collective.
+  // Lets peers of this host read `buffer` in place, if the transport supports it and the buffer is shared
+  // memory (Device::AllocateShared); otherwise it has no effect, and the memory is copied. Not collective.
   // Unregister the buffer before freeing it, while no call on any rank uses it; peers unmap it when the group
   // ends.
   virtual absl::Status Register(const Buffer& buffer);
@@ -137,9 +136,9 @@ std::vector<int> RanksOfPart(const std::vector<int>& colors, const std::vector<i
 struct GroupOptions {
   std::string backend = "native";
   std::string algorithm;  // empty: the backend's default ("ring"; others choose themselves)
-  // native: auto (between GPUs that reach each other cuda_ipc; else shm on one host, tcp between hosts), shm,
-  // tcp, cuda_ipc; mpi: auto, shm, tcp (chosen when mpirun starts the job); gloo: tcp; nccl: auto (as it
-  // chooses), tcp
+  // native: auto (cuda_ipc between GPUs that can access each other; otherwise shm on one host, tcp between
+  // hosts), shm, tcp, cuda_ipc; mpi: auto, shm, tcp (chosen when mpirun starts the job); gloo: auto, tcp
+  // (both are TCP); nccl: auto (NCCL chooses), tcp
   std::string transport = "auto";
   std::string bind_host = "127.0.0.1";         // an address of this machine that the other ranks can reach
   absl::Duration timeout = absl::Seconds(60);  // of a call without progress
@@ -156,8 +155,8 @@ struct GroupOptions {
 };
 
 // Collective with the same options. Waits for all ranks, at most as long as the rendezvous does, which must
-// outlive the group's parts. NotFound: no such backend, or not in this build (says what to install);
-// InvalidArgument: an algorithm or transport that the backend does not have (lists those it has).
+// outlive the group's parts. NotFound: no such backend, or not in this build (names what to install);
+// InvalidArgument: an algorithm or transport that the backend lacks (lists those it has).
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeProcessGroup(Rendezvous& rendezvous,
                                                                const GroupOptions& options);
 

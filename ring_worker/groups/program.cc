@@ -27,8 +27,8 @@ void AddReceive(const Transfer& t, int rank, RoundSteps& round) {
   gather->sources.push_back(t.peer);
 }
 
-// For each peer in the order of chunks; peers in turn, in the order of the schedule, which spreads the first
-// sends over all peers.
+// Orders the sends to each peer by chunk, and takes the peers in turn, in the order of the schedule, which
+// spreads the first sends over all peers.
 std::vector<SendStep> InTurns(std::vector<SendStep> sends) {
   std::map<int, std::vector<SendStep>> by_peer;
   std::vector<int> peers;  // in the schedule's order
@@ -65,7 +65,7 @@ RoundSteps StepsOf(const std::vector<Transfer>& transfers, int rank, bool whole)
       }
     }
   }
-  // The same order on both sides: a range of chunks is sent between two ranks at most once per round.
+  // This order is the same on both sides, since two ranks send each other a range at most once per round.
   const auto by_chunk = [](const auto& a, const auto& b) { return a.first_chunk < b.first_chunk; };
   std::stable_sort(round.gathers.begin(), round.gathers.end(), by_chunk);
   round.sends = InTurns(std::move(round.sends));

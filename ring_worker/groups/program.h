@@ -25,8 +25,8 @@ struct GatherStep {
 struct RoundSteps {
   std::vector<SendStep> sends;
   std::vector<GatherStep> gathers;
-  // The last earlier round that touches memory which this one writes, or writes memory which this one reads;
-  // -1: none. A round may start when that one is done.
+  // The last earlier round that this one depends on, because one of them writes memory that the other reads
+  // or writes; -1: none. This round may start when that one is done.
   int after = -1;
 
   bool empty() const { return sends.empty() && gathers.empty(); }

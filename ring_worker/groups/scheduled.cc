@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kGpuTransport[] = "cuda_ipc";
 
-// Up to this size a call moves whole transfers; cutting them would only increase their number.
+// Up to this many bytes a call does not cut transfers, which would only increase their number.
 constexpr size_t kWholeBytes = 64 << 10;
 
 // Collectives that an algorithm does not offer use another one.
@@ -73,7 +73,7 @@ class ScheduledGroup final : public ProcessGroup {
     return absl::OkStatus();
   }
 
-  // An all-reduce of zero elements: every rank receives from every other.
+  // An all-reduce of zero elements: every rank then depends on every other.
   absl::Status EnqueueBarrier(Stream& stream) override {
     return Enqueue({Collective::kAllReduce, ConstSpan(), Span()}, stream);
   }
@@ -81,7 +81,7 @@ class ScheduledGroup final : public ProcessGroup {
   absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous* part, int, int) override {
     if (part == nullptr) return nullptr;
     GroupOptions options = asked_;
-    options.ranks_per_node = 0;  // refers to the numbers of the whole; a part's nodes are its hosts
+    options.ranks_per_node = 0;  // refers to this group's ranks; a part's nodes are its hosts
     return MakeNativeGroup(*part, options);
   }
 
@@ -140,7 +140,7 @@ class ScheduledGroup final : public ProcessGroup {
     return &prepared_.back();
   }
 
-  // Kept, because mapping memory for every call would cost more than the call.
+  // Kept for later calls, because mapping memory would take longer than the call.
   absl::StatusOr<std::byte*> Scratch(size_t bytes) {
     const size_t present = scratch_.empty() ? 0 : scratch_.back().bytes();
     if (scratch_.empty() || present < bytes) {
@@ -182,7 +182,7 @@ BackendRow NativeBackend() {
 
 namespace {
 
-// A transport between GPUs if all ranks reach each other's; otherwise null, and `why_not` is set.
+// A transport between GPUs if all ranks can access each other's; otherwise null, and `why_not` is set.
 absl::StatusOr<std::unique_ptr<Transport>> BetweenGpus(Rendezvous& rendezvous, const GroupOptions& options,
                                                        std::string& why_not) {
   PSRING_ASSIGN_OR_RETURN(GpuReach reach, FindGpuReach(rendezvous, options.gpu, ThisProcess()));
@@ -202,7 +202,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendez
                                                               const GroupOptions& options) {
   const bool must = options.transport == kGpuTransport;
   std::string note;
-  // Collective, also for ranks without a GPU: the others must learn it. Only TCP supports a link with a rate.
+  // Collective, also for ranks without a GPU, so that the others know. Only TCP supports a limited rate.
   if (must || (options.transport == "auto" && options.shaper == nullptr)) {
     std::string why_not;
     PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Transport> between_gpus,
@@ -237,7 +237,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr
                                                    " takes at most ", info.traits.max_segment_bytes));
   }
   const int ranks_per_node = used.ranks_per_node > 0 ? used.ranks_per_node : info.ranks_per_node;
-  // An unsupported algorithm is an error now, not in the first call.
+  // Reports an unsupported algorithm now, not in the first call.
   PSRING_RETURN_IF_ERROR(MakeSchedule(used.algorithm, Collective::kAllReduce,
                                       {.ranks = info.size, .ranks_per_node = ranks_per_node},
                                       SchedulesOf(used))

@@ -6,13 +6,13 @@
 
 namespace psring {
 
-// What one exchange needs: seconds = messages a + link_bytes/B + added_bytes g.
+// What one exchange needs. Its time in seconds is messages a + link_bytes/B + added_bytes g.
 struct CommTerms {
   double messages = 0;             // one after another
   double link_bytes = 0;           // through the busiest link in one direction
   double medium_bytes = 0;         // of all ranks together, if they share one medium
   double added_bytes = 0;          // one after another on the busiest rank
-  bool adds_while_moving = false;  // the larger of moving and adding counts instead of both
+  bool adds_while_moving = false;  // its time contains the larger of moving and adding, not both
 };
 
 struct ScheduleCost {
@@ -24,7 +24,7 @@ struct ScheduleCost {
              *note_chinese = "";  // where the rounds cost something else than the symbols, and why
 };
 
-// Sent by each rank on average if no byte is sent twice.
+// Bytes of an all-reduce that each rank sends on average if no byte is sent twice.
 inline double LeastPayload(double ranks, double bytes) { return 2 * (ranks - 1) / ranks * bytes; }
 
 }  // namespace psring

@@ -3,7 +3,7 @@
 namespace psring {
 namespace {
 
-// Every rank owns the chunk of its number, like a sharded parameter server with a shard beside each worker
+// Rank r owns chunk r, like a sharded parameter server with a shard beside each worker
 // (BytePS, Jiang et al. 2020). Scatter: each rank sends every owner its chunk, and the owner adds the others'
 // values to its own in rank order. Gather: each owner sends its chunk to every rank.
 //

@@ -11,11 +11,11 @@ namespace {
 // of the buffer (chunk 0 and chunk 1). No rank has children in both trees, so each rank sends at most 2 M,
 // and on average as much as in a ring.
 //
-// A tree is built on *positions* 1 to m in order: odd positions are leaves, and a position is the higher in
-// the tree the larger its power of two. The second tree is the first over mirrored positions if m is even,
-// and shifted by one if m is odd, so that interior positions of one are leaves of the other. Rounds follow
-// the levels, of which there are L = floor(lg m) + 1 below the root, in both trees at once: up, where each
-// rank adds its children's sums to its own value, the lower position's first, then down.
+// A tree is built on *positions* 1 to m in order: odd positions are leaves, and the larger the power of two
+// that divides a position, the higher it is in the tree. The second tree is the first over mirrored positions
+// if m is even, and shifted by one if m is odd, so that interior positions of one are leaves of the other.
+// Rounds follow the levels, of which there are L = floor(lg m) + 1 below the root, in both trees at once: up,
+// where each rank adds its children's sums to its own value, the lower position's first, then down.
 //
 //   all-reduce  up and down: 2L rounds, at most 2 M sent, 2(N-1)/N M on average; the root of both trees is
 //              rank 0

@@ -13,11 +13,10 @@ namespace {
 // from then on. The P remaining ranks have *places* 0 to P-1, in rank order. Halve, k rounds: partners whose
 // places differ in one bit, the highest first, exchange and add halves of their current range; place p ends
 // with the sum in block p. Double: the same rounds in reverse, and each partner sends its complete range.
-// Unfold: odd ranks send their neighbours the result. In every addition both partners hold one of the same
-// two operands, and each block is added at one place only, so all ranks have the same bits.
+// Unfold: odd ranks send their neighbours the result. The final sum of each block is formed at one place only
+// and then copied, so all ranks have the same bits.
 //
-//   all-reduce      2k rounds, 2(P-1)/P M sent; if N is not a power of two: 2 rounds and M more for folded
-// ranks
+//   all-reduce      2k rounds, 2(P-1)/P M sent; if N > P: 2 rounds more, and M more sent by folded ranks
 //   reduce-scatter  fold, halve, unfold: k rounds, (N-1)/N M sent if N = P
 //   all-gather      fold, double, unfold: k rounds, (N-1)/N M sent if N = P
 // All-reduce has P equal chunks. The others have N, of which a place that represents two ranks holds two.

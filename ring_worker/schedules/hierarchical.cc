@@ -5,8 +5,8 @@ namespace {
 
 // For nodes with fast links inside and slow links between them: G ranks on each of n nodes, N = n G. Each
 // rank of a node owns a shard, adds it up over the node's ranks in their order (its own value first),
-// all-reduces it by a ring with the ranks of the same number on the other nodes, and sends it to the node's
-// ranks. So each rank of a node carries 1/G of the traffic between nodes, all at once.
+// all-reduces it in a ring with the ranks that have the same local number on other nodes, and sends it to the
+// node's ranks. So each rank of a node carries 1/G of the traffic between nodes, all concurrently.
 //
 //   all-reduce  2 + 2(n-1) rounds; sent within the node 2(G-1)/G M, to other nodes 2(n-1)/n M/G
 //

@@ -5,8 +5,8 @@ namespace {
 
 // Everything in one round: for messages so small that only the number of rounds matters.
 //
-//   all-reduce      every rank sends to every other: (N-1) M sent. Each forms the whole sum itself, from rank
-//                  0's value to the last's, so that all have the same bits. The only schedule in which a rank
+//   all-reduce      every rank sends to every other: (N-1) M sent. Each forms the whole sum itself, in rank
+//                  order, so that all have the same bits. The only schedule in which a rank
 //                  receives into a chunk that it sends.
 //   reduce-scatter  each rank's chunk goes to its owner: (N-1)/N M sent
 //   all-gather      every rank sends its chunk to every other: (N-1)/N M sent

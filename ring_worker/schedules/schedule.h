@@ -16,7 +16,7 @@
 
 namespace psring {
 
-// The purpose of a schedule: the contents of every rank's chunks before and after it.
+// The contents of every rank's chunks before and after a schedule.
 //   all-reduce      each rank its own values -> the sum over all ranks, everywhere with the same bits
 //   reduce-scatter  each rank its own values -> rank r holds the sum in chunk r; its other chunks are
 //                   unspecified. chunks() == ranks()
@@ -89,8 +89,8 @@ struct ScheduleRow {
   const char* summary;
   // Null if the algorithm does not offer the collective.
   std::unique_ptr<Schedule> (*make)(Collective collective, const ScheduleShape& shape);
-  // Of an all-reduce; terms are for at least two ranks. Null: no closed form, so theory leaves the schedule
-  // out.
+  // Of an all-reduce; terms are for at least two ranks. Null: no closed form, so theory omits the
+  // schedule.
   ScheduleCost (*cost)(int ranks, double bytes) = nullptr;
   const char* summary_chinese = "";
   bool uses_nodes = false;  // who sends to whom depends on ranks_per_node
@@ -101,7 +101,7 @@ using ScheduleTable = std::vector<ScheduleRow>;
 // tests read this table; functions with a `rows` parameter accept another one.
 const ScheduleTable& ScheduleRows();
 std::vector<std::string> AlgorithmsFor(Collective collective, const ScheduleTable& rows = ScheduleRows());
-// Null if there is none of this name.
+// Null if no algorithm has this name.
 const ScheduleRow* FindSchedule(const std::string& algorithm, const ScheduleTable& rows = ScheduleRows());
 
 // NotFound: an unknown name; lists the known ones. InvalidArgument: the algorithm does not offer the

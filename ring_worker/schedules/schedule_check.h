@@ -9,9 +9,9 @@ namespace psring {
 // OK if, for all ranks and rounds, `schedule` keeps the contract of Schedule::Round and implements
 // `collective`:
 //
-//   * every transfer names a peer and chunks that exist; from itself a rank only adds;
+//   * every transfer names a peer and chunks that exist; only a kReceiveAdd may name the rank itself;
 //   * the k-th send from one rank to another matches the k-th receive there in the same round, with the same
-//    chunks, and no rank finishes before its peers have finished with it: there is no deadlock;
+//    chunks, and no rank ends while a peer still needs it: there is no deadlock;
 //   * receives into one chunk in one round name the same chunks, and a kReceive is the first of them;
 //   * unless copies_sends(), no rank receives into a chunk in the round in which it sends it: nothing is
 //    overwritten that a peer has not read yet;

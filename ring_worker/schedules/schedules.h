@@ -1,4 +1,4 @@
-// The factories behind the rows of schedule.cc, one algorithm per file. Null: the collective is not offered.
+// The factories that schedule.cc lists, one algorithm per file. Null: the collective is not offered.
 //
 // Notation in the comments of these files: N ranks, a buffer of M bytes; "sent" is per rank.
 #pragma once

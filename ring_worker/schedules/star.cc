@@ -45,7 +45,7 @@ class Star final : public EvenSchedule {
     transfers.push_back({action, peer, one ? leaf : 0, one ? 1 : chunks()});
   }
 
-  // What `leaf` receives from it.
+  // What `leaf` receives from the centre, from either side's view.
   void HandOut(int leaf, Action action, int peer, std::vector<Transfer>& transfers) const {
     if (collective_ == Collective::kAllGather) return PushAllBut(leaf, chunks(), action, peer, transfers);
     transfers.push_back({action, peer, collective_ == Collective::kReduceScatter ? leaf : 0, 1});

@@ -1,5 +1,5 @@
-// The only message on a control connection: "I am done", or "I gave up, because ...". A control connection
-// that ends without it belongs to a process that died.
+// The only message on a control connection: its rank is done, or has failed, with the reason. If a connection
+// ends without this message, the peer's process has died.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct FinalMessage {
 };
 static_assert(sizeof(FinalMessage) == 1024);
 
-// Fits into an empty socket buffer; errors are ignored, because the peer is gone then. From any thread.
+// Does not block: the message fits into an empty socket buffer. Ignores errors: the peer is gone. Any thread.
 void SendFinalMessage(int fd, absl::StatusCode code, const std::string& message);
 
 // One peer's control connection. One thread at a time.
@@ -29,11 +29,11 @@ class ControlConnection {
       : rank_(rank), peer_(peer), socket_(std::move(socket)) {}
 
   int fd() const { return socket_.get(); }
-  bool left() const { return left_; }        // its message says that it is done
+  bool left() const { return left_; }        // it is done or has given up
   bool gave_up() const { return gave_up_; }  // the error of Receive is the peer's reason
 
-  // Reads what has arrived, without waiting. The peer's reason if it gave up, Unavailable if it died, OK if
-  // it is done or has sent nothing yet.
+  // Reads what has arrived, without waiting. Returns the peer's reason if it gave up, Unavailable if it died,
+  // DataLoss for an invalid message, OK if it is done or has sent nothing yet.
   absl::Status Receive();
 
  private:

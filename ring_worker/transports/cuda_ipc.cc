@@ -21,12 +21,12 @@
 namespace psring {
 namespace {
 
-// A round's overhead is some microseconds, in which a link of 300 GB/s moves 1 to 3 MiB. Estimated, not
+// The overhead of a round is a few microseconds, in which a link of 300 GB/s moves 1 to 3 MiB. Estimated, not
 // measured.
 constexpr size_t kSegmentBytes = 4 << 20;
 constexpr int kDepth = 2;
-// Loans whose memory is not needed for writing stay open up to this number. The peers' acknowledgements must
-// fit between the hosts: those, and those of the segments in flight.
+// At most this many loans stay open while their memory is not needed for writing. The slots between the hosts
+// must hold the peers' acknowledgements of these and of the segments in flight.
 constexpr size_t kLeftOpen = 4;
 static_assert(kLeftOpen + 2 * kDepth + 1 < SharedArena::kSlots);
 
@@ -68,12 +68,12 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     return absl::OkStatus();
   }
 
-  // Peers may be about to wait for an event of this rank, and have its memory open.
+  // Waits for the peers, which may still use this rank's events and memory.
   ~CudaIpcTransport() override {
     (void)Select();
     peers_.clear();
     if (!watch_->failure().ok()) {
-      events_.Abandon();  // it is unknown when the peers are done
+      events_.Abandon();  // peers may still use them
     } else if (size_ > 1) {
       AwaitPeers();
     }
@@ -156,7 +156,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     if (!sources_.empty()) {
       PSRING_ASSIGN_OR_RETURN(returned_, Now());
       for (const int source : sources_) returns_->Send(source, tag, AsWords(returned_), /*copy=*/true);
-      // They fit, so this does not block; but it frees the tag for TakeBack's receives.
+      // They fit into slots, so this does not block; it frees the tag for TakeBack's receives.
       PSRING_RETURN_IF_ERROR(returns_->Wait(tag, timeout));
     }
     while (open_.size() > kLeftOpen && open_.front().awaited) {
@@ -196,7 +196,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
   // Memory lent under one tag and not taken back.
   struct OpenLoans {
     Tag tag;
-    bool awaited = false;  // Wait has returned, or is about to
+    bool awaited = false;  // Wait was called for the tag
     std::vector<int> peers;
     std::vector<Range> ranges;
     std::vector<size_t> blocks;  // of ours, with copies
@@ -229,7 +229,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
   }
   absl::Status State() const { return failed_.ok() ? watch_->failure() : failed_; }
 
-  // Calls run in one order, on whatever streams they are enqueued.
+  // Calls run in the order in which they were enqueued, even on different streams.
   absl::Status Begin(cudaStream_t queue) {
     PSRING_RETURN_IF_ERROR(State());
     if (queue_ != nullptr && queue != queue_) {
@@ -325,8 +325,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
                                                              " lends it: ", result.status().message()));
   }
 
-  // When this returns the stream may write there: peers to which it was lent have read it by then, in stream
-  // order.
+  // After this the stream may write to the memory: it first waits until peers that borrowed it have read it.
   absl::Status MayWrite(const void* to, size_t bytes, absl::Duration timeout) {
     const auto* const first = static_cast<const std::byte*>(to);
     size_t back = 0;
@@ -342,7 +341,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     return absl::OkStatus();
   }
 
-  // The oldest loans: each of their readers sends the event of its last read.
+  // Ends the oldest loans: each of their readers sends the event of its last read.
   absl::Status TakeBack(absl::Duration timeout) {
     const OpenLoans& oldest = open_.front();
     moments_.resize(oldest.peers.size());
@@ -361,7 +360,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     return absl::OkStatus();
   }
 
-  // Returns when all ranks are done, within a limit.
+  // Returns when all ranks are done, or after kPeersTimeout.
   void AwaitPeers() {
     CallInfo last;
     last.number = call_.number + 1;
@@ -390,14 +389,14 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
   std::vector<std::unique_ptr<BorrowedGpu>> peers_;
   std::vector<Block> blocks_;
   const std::shared_ptr<CudaCallWatch> watch_;
-  cudaEvent_t behind_ = nullptr;  // the last call
+  cudaEvent_t behind_ = nullptr;  // recorded after the last call
 
   // Of the current call:
   CallInfo call_;
   cudaStream_t queue_ = nullptr;
   bool marked_ = false;  // nothing was enqueued since mark_
   Moment mark_ = {}, returned_ = {};
-  absl::Status failed_;  // of functions that return nothing
+  absl::Status failed_;  // of functions that return void
   Fifo<OpenLoans> open_;
   Fifo<Receiving> receiving_;
   std::vector<int> sources_;        // of the awaited tag

@@ -3,15 +3,15 @@
 // it is accessed directly (peer access).
 //
 // *Control flow.* The hosts exchange where the values are and when they are ready: a sender records an event
-// after its work in its stream, and sends the receiver the values' place and the event, over a host
-// transport. The receiver makes its stream wait for that event, adds, records an event of its own, and sends
-// it to the sender, whose stream waits for it before the memory is written again. Hosts wait for each other's
+// after its work in its stream, and sends the receiver the values' address and the event, over a host
+// transport. The receiver makes its stream wait for that event, adds, records its own event, and sends it to
+// the sender, whose stream waits for it before the memory is written again. Hosts wait for each other's
 // messages on the thread that enqueues, with the transport's deadlines and error messages; no host waits for
 // a GPU.
 //
 // *Why events, and not flags in memory that a kernel or the stream polls.* A stream waits for an event only
-// after the event was recorded, so work that is waited for was always enqueued before the wait. However GPUs
-// and hardware queues are shared, and whichever rank gives up, all enqueued work ends. A polling kernel would
+// after the event was recorded, so the awaited work was always enqueued before the wait. So all enqueued work
+// ends, however GPUs and hardware queues are shared, and even if a rank gives up. A polling kernel would
 // occupy a processor that its peer on the same GPU may need, a polling stream the hardware queue that its
 // peer's stream may share, and both would need a release when a rank gives up. NVIDIA's sample of CUDA IPC
 // works the same way. The price is a few microseconds of host time per round, which concurrent segments hide.
@@ -32,7 +32,7 @@
 
 namespace psring {
 
-// How the ranks of a group access each other's GPUs. Equal on every rank except for `same_process`.
+// Whether the ranks of a group can access each other's GPUs. Equal on every rank except for `same_process`.
 struct GpuReach {
   std::string why_not;             // why they cannot; empty: they can
   bool some_apart = false;         // two ranks are in different processes

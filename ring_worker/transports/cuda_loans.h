@@ -1,4 +1,4 @@
-// A GPU's memory and events as other ranks of the host access them.
+// A GPU's memory and events, as accessed by other ranks of the host.
 //
 // *region*: memory from cudaMalloc that peers may read. *moment*: a CUDA event recorded in a stream. A rank
 // of another process opens their IPC handles; one of the same process uses the addresses, since a handle
@@ -19,14 +19,14 @@ namespace psring {
 
 // Both are sent as bytes between processes of one host and build.
 struct Moment {
-  uint64_t address;  // cudaEvent_t, in its own process
+  uint64_t address;  // cudaEvent_t, in the process that created it
   uint32_t event;    // its number
   uint32_t unused;
   char handle[sizeof(cudaIpcEventHandle_t)];
 };
 struct Loan {
   uint64_t offset;          // of the memory in the region
-  uint64_t address, bytes;  // of the region, in its own process
+  uint64_t address, bytes;  // of the region, in the lender's process
   uint32_t region;          // its number; numbers are reused,
   uint32_t generation;      // and this counts the uses
   char handle[sizeof(cudaIpcMemHandle_t)];
@@ -59,8 +59,8 @@ class LentRegions {
   std::vector<Region> regions_;
 };
 
-// Events that are reused in turn. A later moment of an event implies the earlier one, because all are
-// recorded in one order.
+// Events that are reused cyclically. When a later moment of an event has come, so has the earlier one,
+// because all are recorded in one order.
 class LentEvents {
  public:
   ~LentEvents();
@@ -69,7 +69,7 @@ class LentEvents {
   // Marks the current end of `stream`.
   absl::StatusOr<Moment> Record(cudaStream_t stream);
   const std::vector<Moment>& all() const { return events_; }
-  // Leaves the events to the end of the process.
+  // Leaks the events: peers may still use them.
   void Abandon() { events_.clear(); }
 
  private:

@@ -1,4 +1,4 @@
-// Which ranks reach which GPUs: tested with every peer before anything depends on it.
+// Which ranks can access which GPUs. Tested with every peer when a group is made.
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
@@ -50,7 +50,7 @@ absl::StatusOr<Card> Parse(int rank, const std::string& text) {
   return card;
 }
 
-// Failing to create handles is no error if all ranks are threads.
+// Failing to create handles is not an error if all ranks are threads of one process.
 struct Probe {
   Buffer memory;
   LentEvents events;
@@ -149,7 +149,7 @@ absl::StatusOr<GpuReach> FindGpuReach(Rendezvous& rendezvous, int gpu, const std
   } else if (texts.size() > static_cast<size_t>(gpu::kMaxTerms)) {
     reach.why_not = absl::StrCat("there are more than ", gpu::kMaxTerms, " ranks");
   }
-  if (units.empty()) return reach;  // no rank had anything to test
+  if (units.empty()) return reach;  // no rank has a GPU
   // When this returns all ranks have tested, and the offered memory may be freed.
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all, rendezvous.Exchange("gpu reached", why));
   for (const std::string& one : all) {

@@ -1,4 +1,4 @@
-// What a collective does in its own rank's memory, apart from transfers: on the host, or on a GPU.
+// The local work of a collective, on the host or on a GPU: copies and scaling in the rank's own memory.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// A queue that keeps its memory: once it has had its maximum size, it allocates no more, neither for itself
-// nor for what its elements own.
+// A queue that reuses its memory and that of its elements: it allocates only to exceed its largest size so
+// far.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ class Fifo {
   T& back() { return (*this)[size() - 1]; }
   const T& back() const { return (*this)[size() - 1]; }
 
-  // Elements removed so far: the element at i is the (popped() + i)-th that was pushed.
+  // Number of elements removed so far: the element at i is the (popped() + i)-th that was pushed, from 0.
   size_t popped() const { return begin_; }
 
  private:

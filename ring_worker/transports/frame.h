@@ -1,4 +1,4 @@
-// The header of every payload, which tells the receiver whether it is the expected one.
+// The header of every payload, by which the receiver checks that it is the expected one.
 #pragma once
 
 #include <cstddef>

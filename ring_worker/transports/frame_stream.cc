@@ -90,7 +90,7 @@ void FrameStream::TakePayload(std::vector<std::byte>& window, size_t bytes) {
     in.received += bytes;
     return;
   }
-  // The carried bytes precede those that were read after their place.
+  // Read() left space for the carried bytes before the new ones.
   std::memcpy(window.data(), carry_, carried_);
   const size_t there = carried_ + bytes;
   const size_t whole = there - there % SizeOf(in.to.type);

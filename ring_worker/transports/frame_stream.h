@@ -83,7 +83,7 @@ class FrameStream {
   bool writable_ = true;
 };
 
-// Read, then added while it is still in the second-level cache.
+// Payload to add is read in windows of this size and added while still in the L2 cache.
 inline constexpr size_t kWindowBytes = 128 << 10;
 
 }  // namespace psring

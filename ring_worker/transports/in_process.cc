@@ -50,7 +50,7 @@ class InProcessTransport final : public Transport {
   ~InProcessTransport() override {
     MutexLock lock(exchange_->mutex);
     self().left = true;
-    // Other ranks must not read this rank's memory any more. Copies can still be read.
+    // From now on other ranks must not read this rank's memory; they may still read copies.
     for (Exchange::Rank& rank : exchange_->ranks) {
       std::erase_if(rank.inbox[rank_], [](const PostedSend& send) { return send.copy == nullptr; });
     }

@@ -62,7 +62,7 @@ absl::Status MeshTransport::Connect(std::vector<PeerConnections> connections, co
   }
   polled_.reserve(1 + size() * (1 + options.sockets_per_peer));
   terms_.reserve(size() + 1);
-  // Ranks that are reached over TCP may be on this host too.
+  // Counts all ranks: those connected over TCP may be on this host too.
   crowded_ = size() > static_cast<int>(AllowedCores().size());
   return absl::OkStatus();
 }
@@ -176,7 +176,7 @@ void MeshTransport::Abort(absl::Status why) {
   if (!failure_.ok()) return;
   failure_ = std::move(why);
   aborted_.store(true, std::memory_order_release);
-  // A reason that came from another rank is passed on unchanged.
+  // A peer's reason is relayed unchanged.
   NotifyPeers(failure_.code(), relayed_ ? std::string(failure_.message())
                                         : absl::StrCat("rank ", rank_, " gave up: ", failure_.message()));
   if (arena_) arena_->Ring();

@@ -60,7 +60,7 @@ class MeshBuilder {
           "\"", host, "\" is not an address that other ranks can reach; choose one of this machine"));
     }
     PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host));
-    // Known only in this host and network namespace: a rank that can connect to it can share memory with us.
+    // Exists only in this host and network namespace: a rank that can connect to it can share memory with us.
     const std::string unix_name = absl::StrCat("psring-", RandomToken(sizeof(Token)));
     UnixSocket unix_listener;
     if (options_.transport != "tcp") {
@@ -97,7 +97,7 @@ class MeshBuilder {
           "rank ", peer, " wants transport ", fields[4], " with ", sockets, " sockets a peer, rank ", rank_,
           " ", options_.transport, " with ", options_.sockets_per_peer));
     }
-    // Connects to lower ranks at once; their backlog accepts the connection even before they call accept.
+    // Connects to lower ranks immediately; their listen backlog holds the connection until they accept it.
     if (peer >= rank_) return absl::OkStatus();
     PeerConnections& mine = peers_[peer];
     if (options_.transport == "shm" || (options_.transport == "auto" && OnOneNode(peer))) {

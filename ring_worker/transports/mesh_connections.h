@@ -11,8 +11,8 @@
 
 namespace psring {
 
-// The connections to one peer. Control is separate from data so that errors overtake payload: see
-// mesh_transport.h.
+// The connections to one peer. Control is separate from data so that errors do not wait for payload (see
+// mesh_transport.h).
 struct PeerConnections {
   FileDescriptor control;
   // Either a Unix socket, which passes descriptors, if memory can be shared,

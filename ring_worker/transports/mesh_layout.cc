@@ -80,8 +80,8 @@ absl::StatusOr<MeshLayout> AgreeOnLayout(Rendezvous& rendezvous,
 }
 
 TransportTraits TraitsOf(const MeshLayout& layout) {
-  // Received values are sent on, or read by a peer, while they are in the second-level cache: one segment
-  // between them, if no link between hosts must be kept busy. Several cost a fifth to a third more time.
+  // Received values are forwarded, or read by a peer, while they are in the L2 cache. So `depth` is
+  // 1, unless a link between hosts must be kept busy; larger depths take a fifth to a third longer.
   if (layout.all_share) {
     // Ranks that share a core share its cache as well.
     return {.segment_bytes = layout.some_crowded ? kSlotBytes / 2 : kSlotBytes,

@@ -1,4 +1,4 @@
-// The placement of a mesh's ranks, as all of them see it, and what follows for the size of segments.
+// The placement of a mesh's ranks, on which all agree, and the segment size that follows from it.
 #pragma once
 
 #include <span>
@@ -23,8 +23,8 @@ struct MeshLayout {
 // The mesh from one rank's point of view.
 struct MeshView {
   int sharing = 1;       // ranks with which it shares memory, including itself
-  bool in_line = true;   // they have consecutive numbers, and could be one of several nodes of this size
-  bool crowded = false;  // they are more than the cores that it may use
+  bool in_line = true;   // their ranks are consecutive, and fit into nodes of this size
+  bool crowded = false;  // they are more than the cores of this process
   bool near = true;      // none of its connections that carry payload leaves the host
   bool operator==(const MeshView&) const = default;
 };

@@ -47,7 +47,7 @@ absl::Status MeshTransport::Progress(uint64_t number, const Tag& tag, absl::Dura
     if (waited_since == 0) waited_since = now;
     if (idle_since == 0) idle_since = now;
     if (now - idle_since < kSpinNs) {
-      // Spinning is cheaper than sleeping; on crowded cores, other threads go first.
+      // Spinning is cheaper than sleeping; with fewer cores than ranks, it yields to other threads.
       if (crowded_) sched_yield();
       if (shared_peers_ < size() - 1) PSRING_RETURN_IF_ERROR(Poll(absl::ZeroDuration()));
       continue;
@@ -61,7 +61,7 @@ absl::Status MeshTransport::Progress(uint64_t number, const Tag& tag, absl::Dura
 
 absl::StatusOr<bool> MeshTransport::Turn() {
   bool moved = false;
-  // Sends first, since peers wait for them; both directions in turn, so that neither starves.
+  // Sends before receives, because peers wait for them; both in each turn, so that neither starves.
   for (int rank = 0; rank < size(); ++rank) {
     Peer& peer = peers_[rank];
     if (peer.shared != nullptr) moved |= TurnShared(peer);
@@ -194,7 +194,7 @@ absl::Status MeshTransport::SleepUntilNews(absl::Duration left, uint64_t number)
     }
   }
   if (shared_peers_ > 0) {
-    // From now on peers with news ring the bell; one more turn finds what came before.
+    // From now on peers ring the bell; one more turn processes what arrived before.
     arena_->bell().store(static_cast<uint32_t>(sockets ? Sleep::kInPoll : Sleep::kOnFutex));
     absl::StatusOr<bool> moved = Turn();
     if (!moved.ok() || *moved || Done(number) || aborted_.load(std::memory_order_acquire)) {

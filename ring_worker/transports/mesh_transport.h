@@ -1,13 +1,13 @@
 // The mesh (MakeMeshTransport): a rank's peers and its transfers in progress. Used only by mesh*.cc.
 //
 // Every rank is connected with every other. *Control* connections carry at most one final message each, and
-// are polled whenever a rank sleeps, so that an error does not queue after payload that nobody reads. Payload
-// goes through shared memory between ranks of one host (shared_link.h), else over TCP (frame_stream.h).
+// are polled whenever a rank sleeps, so that an error is not queued after payload that nobody reads. Payload
+// uses shared memory between ranks of one host (shared_link.h), otherwise TCP (frame_stream.h).
 //
 // There are no threads: bytes move inside Send and Wait, on the caller's thread. If nothing can move, it
-// spins briefly, then sleeps: on a futex (its bell) if it waits only for ranks of this host, else in poll(),
-// which the bell ends too. Frames of one peer arrive in the order in which receives are started; a sum's
-// terms are added in the order listed, independent of their arrival.
+// spins briefly, then sleeps: on a futex (its bell) if it waits only for ranks of this host, otherwise in
+// poll(), which the bell also ends. Frames of one peer arrive in the order in which receives are started; a
+// sum's terms are added in the order listed, independent of their arrival.
 #pragma once
 
 #include <poll.h>
@@ -64,7 +64,7 @@ class MeshTransport final : public Transport {
   // A receive: sources are applied from left to right.
   struct Gather {
     FrameHeader expected;
-    uint64_t transfers = 0;  // the number of its Transfers
+    uint64_t transfers = 0;  // number of its Transfers in transfers_
     Span to;
     ReduceOp op = ReduceOp::kSum;
     const std::byte* own = nullptr;
@@ -75,7 +75,7 @@ class MeshTransport final : public Transport {
     std::vector<std::byte> own_copy;
   };
 
-  // A frame for which there is no space yet, or that the peer reads in place.
+  // A frame for which there is no space yet. UnreadFrame: one that the peer reads in place.
   struct WaitingFrame {
     FrameHeader header;
     const std::byte* payload = nullptr;
@@ -156,14 +156,14 @@ class MeshTransport final : public Transport {
   absl::Status Write(int rank, FrameStream& stream);
   absl::Status Read(int rank, FrameStream& stream);
 
-  // mesh_progress.cc, too: waiting, and naming the peer at fault.
+  // mesh_progress.cc: waiting, and errors that name the peer.
   absl::Status Progress(uint64_t number, const Tag& tag, absl::Duration timeout);
-  // Until something may be able to move, a control message arrives, or `left` is over.
+  // Sleeps until something may be able to move, a control message arrives, or `left` is over.
   absl::Status SleepUntilNews(absl::Duration left, uint64_t number);
   absl::Status Poll(absl::Duration longest);
   absl::Status ReceiveControl(int rank);
-  // An error if a peer of this host has left whose frame or read is still needed. What it sent before is
-  // still in its memory, which this rank maps.
+  // An error if a peer of this host has left, and this rank still needs its frame or its read. What it sent
+  // before is still in its memory, which this rank maps.
   absl::Status CheckDepartures();
   absl::Status HasLeft(int rank) const;
   absl::Status TooLate(uint64_t number, const Tag& tag, absl::Duration waited) const;
@@ -176,7 +176,7 @@ class MeshTransport final : public Transport {
   std::optional<SharedArena> arena_;  // declared before peers_, which use it
   std::vector<Peer> peers_;           // by rank; this rank's own entry is unused
   int shared_peers_ = 0;
-  bool crowded_ = false;  // more ranks on this host than cores
+  bool crowded_ = false;  // more ranks than cores of this process
   uint64_t naps_ = 0;
 
   FrameHeader header_;  // of the current call

@@ -80,9 +80,9 @@ SharedArena::Channel& SharedArena::channel(int peer) {
 }
 
 void SharedArena::Ring() {
-  // A rank that goes to sleep stores to the bell first and then checks for frames; the sender stores the
-  // frame first and then checks the bell. All four are sequentially consistent, so at least one sees the
-  // other.
+  // A rank that goes to sleep first stores to the bell and then checks for frames; the sender first stores
+  // the frame and then checks the bell. All four are sequentially consistent, so at least one sees the
+  // other's store.
   std::atomic<uint32_t>& bell = header().bell;
   if (bell.load() == static_cast<uint32_t>(Sleep::kAwake)) return;
   const uint32_t was = bell.exchange(static_cast<uint32_t>(Sleep::kAwake));
@@ -90,7 +90,7 @@ void SharedArena::Ring() {
   if (was == static_cast<uint32_t>(Sleep::kInPoll)) {
     const uint64_t one = 1;
     (void)!write(wake_fd_, &one,
-                 sizeof one);  // fails only if the counter is full; then the owner is awake already
+                 sizeof one);  // fails only if the counter is full; then the owner wakes anyway
   }
 }
 
@@ -224,7 +224,7 @@ void SharedLink::Unregister(const Buffer& buffer) {
   std::erase_if(regions_, [&](const Region& region) { return region.data == buffer.data(); });
 }
 
-// The peer sent the region before it used it, so the message is there.
+// The peer sent the region before a frame that names it, so the message has arrived.
 absl::Status SharedLink::TakeRegions(int32_t wanted) {
   absl::StatusOr<Offered> offered = Take(socket_, 1, absl::Now() + kHandOverPatience);
   if (!offered.ok()) {

@@ -25,17 +25,17 @@ namespace psring {
 
 inline constexpr size_t kSlotBytes = 128 << 10;
 
-// Smaller payloads are copied into a slot even if they could be read in place, so that the sender need not
-// wait for the receiver.
+// Bytes. Smaller payloads are copied into a slot even if they could be read in place, so that the sender does
+// not wait for the receiver.
 inline constexpr size_t kInPlaceBytes = 16 << 10;
 
-// How a rank waits, and so how it is woken.
+// How a rank waits, which determines how to wake it.
 enum class Sleep : uint32_t { kAwake, kOnFutex, kInPoll };
 
 // The memory that one rank shares with the ranks of its host.
 class SharedArena {
  public:
-  // This rank's own. `wake_fd` is an eventfd that ends its poll().
+  // This rank's own. `wake_fd`: an eventfd that ends its poll().
   static absl::StatusOr<SharedArena> Create(int ranks, int wake_fd);
   // A peer's, received from its Offer over `socket`.
   static absl::StatusOr<SharedArena> Adopt(int ranks, const UnixSocket& socket, absl::Time deadline);
@@ -59,7 +59,7 @@ class SharedArena {
   };
   static_assert(sizeof(Entry) == 48);
   static constexpr size_t kEntries = 64;
-  // Twice the segments in flight of a group, the most by which a peer can lag.
+  // Twice the segments in flight of a group, which is the most that a peer can lag behind.
   static constexpr size_t kSlots = 12;
 
   struct Channel {

@@ -36,7 +36,7 @@ struct Tag {
 
 std::string ToString(const Tag& tag);  // "call 3, round 0, segment 12"
 
-// What all ranks must agree on. It travels with every transfer, so that ranks whose calls differ get an error
+// What all ranks must agree on. It is sent with every transfer, so that ranks whose calls differ get an error
 // that names both calls instead of waiting for each other.
 struct CallInfo {
   uint32_t number = 0;  // Tag::call of its transfers
@@ -58,7 +58,7 @@ struct TransportTraits {
   int depth;                 // segments in flight before the first one is awaited
 };
 
-// What does not change while a transport exists.
+// Constant properties of a transport.
 struct TransportInfo {
   std::string name;  // "shm", "tcp", "shm+tcp", "in_process", "cuda_ipc"
   int rank = 0;
@@ -76,7 +76,7 @@ class Transport {
 
   const TransportInfo& info() const { return info_; }
 
-  // The transfers that follow belong to `call`. All transfers of earlier calls must be complete.
+  // Later transfers belong to `call`. All transfers of earlier calls must be complete.
   virtual void BeginCall(const CallInfo& call) = 0;
 
   // Start a transfer and return. The memory must not change until Wait(tag) has returned; with `copy`, until
@@ -132,8 +132,8 @@ struct MeshOptions {
   std::string bind_host = "127.0.0.1";  // an address of this machine that the other ranks can reach
   int sockets_per_peer = 1;             // TCP connections that carry payload
   int socket_buffer_bytes = 0;          // 0: the kernel chooses and adapts
-  // Above 0 and with auto: only ranks r with equal r / ranks_per_node share memory, as if each such set had a
-  // host of its own.
+  // Above 0 and with auto: only ranks r with equal r / ranks_per_node share memory, as if each such set were
+  // on its own host.
   int ranks_per_node = 0;
   LinkShaper* shaper =
       nullptr;  // limits the rate of payload over TCP; null: no limit. Outlives the transport
