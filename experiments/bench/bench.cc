@@ -38,7 +38,7 @@ std::string UtcText(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S", time, absl::UTCTimeZone());
 }
 
-// As nccl-tests: the first of FILE, FILE.0, FILE.1, ... that does not exist. It is created empty now, so that
+// Like nccl-tests, takes the first of FILE, FILE.0, FILE.1, ... that does not exist. Creates it now, so that
 // an unwritable path fails before anything is measured.
 absl::StatusOr<std::string> ReserveFile(const std::string& wanted) {
   std::string path = wanted;
@@ -56,7 +56,7 @@ absl::StatusOr<std::string> ReserveFile(const std::string& wanted) {
   }
 }
 
-// The files of the results.
+// The result files.
 class Outputs {
  public:
   static absl::StatusOr<Outputs> Make(const BenchFlags& flags) {
@@ -73,7 +73,7 @@ class Outputs {
     return kept;
   }
 
-  // Deletes the reserved JSON file after a failure; logs stay.
+  // Deletes the reserved JSON file after a failure, but keeps the logs.
   void Discard() const {
     if (!json_.empty()) unlink(json_.c_str());
   }

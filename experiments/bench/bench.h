@@ -1,5 +1,5 @@
-// psring bench: collectives of every backend, compared with each other and with the machine's limits. Its
-// flags are nccl-tests' where those exist, with their letters and meanings.
+// psring bench: compares the collectives of all backends with each other and with the machine's limits. Flags
+// that nccl-tests has, too, have the same letters and meanings.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ struct BenchFlags {
   std::vector<std::string> command_line;
 };
 
-// The flags as parsed; `flags` holds those that are used as they are.
+// The flags as parsed. `flags` holds those that need no conversion.
 struct RawBenchFlags {
   BenchFlags flags;
   std::string min_bytes, max_bytes, step_bytes, step_factor, sizes;
@@ -38,12 +38,12 @@ struct RawBenchFlags {
 
 CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw);
 
-// InvalidArgument in one line.
+// InvalidArgument, with a message of one line.
 absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
                                            const std::vector<std::string>& command_line);
 
-// Returns the exit code: 0, 2 for bad input (nothing is started then), 1 for a failure (no figure is printed
-// then).
+// Returns the exit code: 0; 2 for bad input, before anything is started; 1 for a failure, without printing
+// figures.
 int RunBench(const BenchFlags& flags, const Interrupt& interrupt, Display& display);
 
 }  // namespace psring

@@ -1,4 +1,4 @@
-// The collectives that can be measured, from `ring_worker --describe`; psring keeps no list of its own. Pure.
+// The collectives that can be measured, from `ring_worker --describe`. psring keeps no list of its own. Pure.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ struct BackendInfo {
   std::string name, summary;
   bool available = false;
   std::string missing;                                         // if not available: what to install
-  std::map<std::string, std::vector<std::string>> algorithms;  // by collective; absent: not offered
+  std::map<std::string, std::vector<std::string>> algorithms;  // by collective; no entry if not offered
   std::vector<std::string> transports;
 
   const std::vector<std::string>& AlgorithmsFor(const std::string& collective) const;

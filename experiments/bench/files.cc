@@ -22,9 +22,9 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr int kJsonVersion = 3;  // of nccl-tests' layout
+constexpr int kJsonVersion = 3;  // of the layout of nccl-tests
 
-// The variables that may affect results; nccl-tests writes the entire environment, including secrets.
+// Only variables that may affect results. (nccl-tests writes the entire environment, including secrets.)
 OrderedJson RelevantEnvironment() {
   OrderedJson list = OrderedJson::array();
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -35,7 +35,7 @@ OrderedJson RelevantEnvironment() {
   return list;
 }
 
-// nccl-tests writes booleans as text.
+// As in nccl-tests, booleans are strings.
 const char* Truth(bool value) { return value ? "true" : "false"; }
 
 OrderedJson OrNull(double value, bool there) { return there ? OrderedJson(value) : OrderedJson(nullptr); }
@@ -90,7 +90,7 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
   }
   config["warmup_iters"] = request.warmup;
   config["iterations"] = plan.iterations * plan.rounds;
-  config["aggregated_iterations"] = request.aggregated;  // 0: calls_per_iteration says how many
+  config["aggregated_iterations"] = request.aggregated;  // 0: see calls_per_iteration
   config["validation"] = request.checks;
   config["graph"] = 0;
   config["blocking_collectives"] = Truth(true);
@@ -224,7 +224,7 @@ std::string BenchCsv(const BenchRequest& request, const BenchResult& result, con
 }
 
 std::string BenchManifest(const BenchRequest& request, const BenchPlan& plan, const BenchRun& run) {
-  // Machine and versions as in every run's manifest.
+  // Machine and versions as in the manifest of every run.
   OrderedJson json = OrderedJson::parse(ManifestJson({.run_id = run.run_id,
                                                       .verb = "bench",
                                                       .command_line = run.command_line,

@@ -1,4 +1,5 @@
-// The files of a benchmark: nccl-tests' JSON, a CSV with a row per combination and size, the manifest. Pure.
+// The files of a benchmark: JSON as in nccl-tests, a CSV with a row per combination and size, and the
+// manifest. Pure.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@
 
 namespace psring {
 
-// A run without its figures.
+// A run's properties, without figures.
 struct BenchRun {
   std::string run_id;
   std::vector<std::string> command_line;
@@ -21,8 +22,8 @@ struct BenchRun {
   double wall_s = 0;  // 0: not finished
 };
 
-// nccl-tests' -J, version 3 of its layout, with extra fields. One file has all combinations, whereas
-// nccl-tests writes a file for each.
+// Version 3 of the layout of nccl-tests' -J, with extra fields. One file has all combinations; nccl-tests
+// writes one file for each.
 std::string BenchJson(const BenchRequest& request, const BenchResult& result, const BenchRun& run);
 
 std::string BenchCsv(const BenchRequest& request, const BenchResult& result, const BenchRun& run);

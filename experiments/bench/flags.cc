@@ -60,7 +60,7 @@ absl::StatusOr<SizeSweep> UnderstandSizes(const RawBenchFlags& raw) {
   if (!raw.max_bytes.empty()) {
     PSRING_ASSIGN_OR_RETURN(sweep.most, ParseByteSize(raw.max_bytes));
   }
-  // With only one end given, the other follows if necessary.
+  // If only one end is given, the other one is adjusted if necessary.
   if (raw.max_bytes.empty()) sweep.most = std::max(sweep.most, sweep.least);
   if (raw.min_bytes.empty()) sweep.least = std::min(sweep.least, sweep.most);
   if (!raw.step_bytes.empty()) {

@@ -11,7 +11,7 @@
 namespace psring {
 namespace {
 
-// The workers' names; empty: no limit.
+// The workers' name of the limit; empty if there is none.
 std::string LimitKindOf(const BenchCombination& combination, const std::string& transport) {
   if (transport == "shm") return combination.push_pull() ? "fused" : "shared";
   if (transport == "tcp") return combination.push_pull() ? "raw" : "tcp";

@@ -1,12 +1,11 @@
-// The limit of a collective: the least work that it needs, measured by the same processes in alternation with
-// it (--limits of ring_worker and ps_worker). Pure.
+// The limit of a collective: the minimum work for its result, measured by the same processes alternately with
+// the collective (--limits of ring_worker and ps_worker). Pure.
 //
 //   over shared memory  every rank adds its part of all ranks' buffers in place and writes the sum to all of
-//                       them, between two barriers (other collectives: the copies that they need). Nothing is
+//                       them, between two barriers (other collectives: only the necessary copies). Nothing is
 //                       copied twice, so this is the minimum.
-//   over TCP            every rank sends as many bytes to the next rank as in a ring, at once: the ring
-//   without
-//                       rounds and additions. L bytes/s over all N links are a busbw of L / N.
+//   over TCP            every rank sends as many bytes to the next rank as in a ring, all at once: the ring
+//                       without rounds and additions. L bytes/s over all N links are a busbw of L / N.
 //   parameter server    over TCP, *raw*: the same round over plain sockets, without messages or framework;
 //                       over shared memory, *fused*: adding all gradients, updating the weights and writing
 //                       them for every worker in one pass.
@@ -24,7 +23,7 @@
 
 namespace psring {
 
-// Every measurement of the limits of a run.
+// All measured limits of a run.
 class MeasuredLimits {
  public:
   void Add(int workers, const std::string& kind, const std::string& collective, uint64_t bytes,
@@ -32,12 +31,12 @@ class MeasuredLimits {
 
   bool empty() const { return times_us_.empty(); }
 
-  // 10^9 bytes/s, comparable with the collective's busbw; none if not measured or with one worker.
-  // `transport`: the one that was used.
+  // In 10^9 bytes/s, comparable with the collective's busbw. nullopt if not measured, or with one worker.
+  // `transport`: the one that the collective used.
   std::optional<double> BusBandwidth(const BenchCombination& combination, const std::string& transport,
                                      uint64_t bytes) const;
 
-  // A table with a line per size. Each line begins with #.
+  // A table with a line per size; every line begins with #.
   std::string Text(int workers, Language language = Language::kEnglish) const;
 
  private:

@@ -13,7 +13,7 @@ namespace psring {
 namespace {
 
 constexpr size_t kMostSizes = 1000;
-constexpr char kBetweenGpus[] = "cuda_ipc";  // native's transport there, and only there
+constexpr char kBetweenGpus[] = "cuda_ipc";  // native's transport on GPUs, and only there
 const char* const kNativeFirst[] = {"ring", "direct", "one-shot"};
 
 template <typename List, typename Item>
@@ -29,7 +29,7 @@ absl::Status Unknown(const std::string& what, const std::string& name,
                                                        : absl::StrCat("did you mean '", near, "'?")));
 }
 
-// In the same order, without duplicates.
+// `list` without duplicates, in the same order.
 template <typename T>
 std::vector<T> Once(const std::vector<T>& list) {
   std::vector<T> once;
@@ -39,7 +39,7 @@ std::vector<T> Once(const std::vector<T>& list) {
   return once;
 }
 
-// The name in the table; `-` and `_` are equal.
+// The entry of `table` that equals `name`; `-` and `_` are equal.
 std::optional<std::string> Find(const std::vector<std::string>& table, const std::string& name) {
   for (const std::string& known : table) {
     if (CanonicalWord(known) == CanonicalWord(name)) return known;
@@ -79,7 +79,7 @@ class Planner {
     return backend.AlgorithmsFor(collective).empty() ? std::vector<std::string>() : TransportsHere(backend);
   }
 
-  // The transports for the host's or the GPUs' memory, whichever is measured.
+  // The transports for the memory that is measured: the host's or the GPUs'.
   std::vector<std::string> TransportsHere(const BackendInfo& backend) const {
     std::vector<std::string> list = backend.transports;
     if (backend.name != "native") return list;
@@ -134,7 +134,7 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // Without the parameter server's.
+  // Without kPushPull.
   std::vector<std::string> Collectives() const {
     std::vector<std::string> list = Once(request_.collectives);
     std::erase(list, kPushPull);
@@ -166,7 +166,7 @@ class Planner {
         return absl::InvalidArgumentError(absl::StrCat("--device cuda is for native and nccl; ", backend.name,
                                                        " works in the host's memory"));
       }
-      // Needs a GPU; by default the host is measured.
+      // nccl needs a GPU; by default, host memory is measured.
       if (!named && !on_gpus() && backend.name == "nccl") continue;
       if (backend.name == "mpi" && !mpirun_.ok()) {
         if (named) return mpirun_;
@@ -178,7 +178,7 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // Each name must be offered by one of the backends for one of the collectives.
+  // Each name must be offered by at least one backend for at least one collective.
   absl::Status RequireOffered(const std::string& what, const std::vector<std::string>& names,
                               Offered offered) const {
     const std::vector<std::string> collectives = Collectives();
@@ -205,7 +205,7 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // Those of `names` that one backend offers; the others are noted.
+  // The `names` that a backend offers; adds a note for each of the others.
   std::vector<std::string> Offer(const std::string& what, const std::vector<std::string>& names,
                                  const std::vector<std::string>& offered, const std::string& whose) {
     std::vector<std::string> list;
@@ -272,7 +272,7 @@ class Planner {
         }
       }
       if (Contains(request_.collectives, kPushPull)) {
-        // Over shm the buffers are shared from the start, as the trainer's are.
+        // Over shm, buffers are shared from the start, as in the trainer.
         for (const char* transport : {"shm", "tcp"}) {
           if (!request_.transports.empty() && !Contains(request_.transports, transport)) continue;
           const bool shm = transport == std::string("shm");
@@ -294,8 +294,8 @@ class Planner {
                                                           : plan_.notes.front());
   }
 
-  // mpirun fixes MPI's transport for a job, so each transport has a launch. Other combinations join the
-  // launch with their transport, or the first. The parameter server has its own processes.
+  // mpirun fixes MPI's transport for a job, so each MPI transport has its own launch. Other combinations join
+  // the launch with their transport, or the first one. The parameter server has its own processes.
   void PlanLaunches(int workers) {
     std::vector<std::string> mpi_transports;
     for (const BenchCombination& combination : plan_.combinations) {
@@ -310,7 +310,7 @@ class Planner {
     }
     const size_t groups = std::max<size_t>(launches.size(), 1);
     if (launches.empty()) launches.push_back({.workers = workers});
-    std::vector<BenchLaunch> push_pulls;  // a server each
+    std::vector<BenchLaunch> push_pulls;  // one parameter server combination each
     std::vector<size_t> nccl_sockets;
     for (size_t i = 0; i < plan_.combinations.size(); ++i) {
       const BenchCombination& combination = plan_.combinations[i];
@@ -334,7 +334,7 @@ class Planner {
       launches[where].combinations.push_back(i);
     }
     for (BenchLaunch& launch : launches) launch.limits = request_.limits;
-    // A launch may measure only limits.
+    // A launch without combinations may still measure limits.
     std::erase_if(launches, [&](const BenchLaunch& launch) {
       return launch.combinations.empty() && (!launch.limits || !push_pulls.empty());
     });
@@ -417,7 +417,7 @@ uint64_t BenchMemoryBytes(const BenchPlan& plan) {
     if (launch.kind == BenchLaunchKind::kPushPull) {
       // Weights and gradients at each worker and at the server; every size is a bucket.
       bytes = (2 * workers + 2) * all_sizes;
-      // A second set of weights each, and the server's buffers for fused rounds.
+      // A second set of weights per worker, and the server's buffers for fused rounds.
       if (launch.limits) bytes += workers * all_sizes + (2 * workers + 3) * std::ranges::max(plan.sizes);
     } else {
       std::set<std::string> kinds;

@@ -1,4 +1,4 @@
-// From the flags of bench to combinations, sizes and launches. Pure.
+// Turns the flags of bench into combinations, sizes and launches. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@ inline constexpr int kMostBenchWorkers = 64;
 inline constexpr int kMostBenchServers = 64;
 inline constexpr char kPushPull[] = "ps_push_pull";  // a round of the parameter server
 
-// nccl-tests' -b, -e, -i, -f. Both steps 0: kDefaultFactor.
+// -b, -e, -i and -f of nccl-tests. Both steps 0: kDefaultFactor.
 struct SizeSweep {
   uint64_t least = 4 << 10, most = 16 << 20;
   uint64_t step_bytes = 0;
   uint64_t step_factor = 0;
-  std::vector<uint64_t> list;  // not empty: these, in this order, instead of the above
+  std::vector<uint64_t> list;  // if not empty: these sizes, in this order
 };
 inline constexpr uint64_t kDefaultFactor = 16;
 
-// From `least` by the factor or the step up to `most`. InvalidArgument: `least` above `most`, both steps, a
-// factor of 1, more than 1000 sizes, a size twice.
+// The sizes from `least` up to `most`, by the factor or the step. InvalidArgument: `least` above `most`, both
+// steps given, a factor of 1, more than 1000 sizes, or a size twice.
 absl::StatusOr<std::vector<uint64_t>> SizesOf(const SizeSweep& sweep);
 
 struct BenchRequest {
-  // Empty: chosen by MakeBenchPlan (see there).
+  // Empty: the defaults of MakeBenchPlan.
   std::vector<std::string> backends, algorithms, transports, buffers;
   std::vector<std::string> collectives = {"all_reduce"};
   std::vector<int> workers = {2};
@@ -40,17 +40,17 @@ struct BenchRequest {
   int iterations = 20, aggregated = 0, warmup = 5, checks = 1, average = 3;
   int rounds = 0;  // 0: 1 if there is one launch, else 3
   bool limits = false;
-  std::string device = "cpu";                    // or cuda: a GPU's memory
-  int gpus = 0;                                  // of this machine
-  bool oversubscribe = false;                    // ranks may share one
-  bool pin = true;                               // ranks to cores of their own, if there are enough
+  std::string device = "cpu";                    // or "cuda": GPU memory
+  int gpus = 0;                                  // number in this machine
+  bool oversubscribe = false;                    // ranks may share a GPU
+  bool pin = true;                               // each rank to its own core, if there are enough
   std::string segment, sockets, ranks_per_node;  // as given; empty: the worker's default
   double timeout_s = 60;
 };
 
-// One table: what is measured with how many workers.
+// What one table of the output measures.
 struct BenchCombination {
-  std::string collective, backend, algorithm, transport, buffers;  // algorithm empty: the backend's default
+  std::string collective, backend, algorithm, transport, buffers;  // empty algorithm: the backend's default
   int workers = 2;
   int servers = 1;  // push_pull
 
@@ -60,10 +60,10 @@ struct BenchCombination {
 
 enum class BenchLaunchKind { kPlain, kMpirun, kPushPull };
 
-// Processes that are started together, with a group for each of their combinations.
+// Processes that are started together. They form a process group per combination.
 struct BenchLaunch {
   BenchLaunchKind kind = BenchLaunchKind::kPlain;
-  std::string mpi_transport;  // kMpirun: MPI's transport, fixed for the job
+  std::string mpi_transport;  // with kMpirun: MPI's transport, fixed for the job
   int workers = 2;
   std::vector<size_t> combinations;  // indices; empty if only limits are measured
   bool limits = false;
@@ -79,18 +79,17 @@ struct BenchPlan {
   std::vector<std::string> notes;
 };
 
-// Defaults: every backend of this build except nccl, which needs GPUs; native's algorithms ring, direct and
-// one-shot, the others' own choice; every transport except auto; private buffers, and for native over shared
-// memory also shared ones. On GPUs: native over cuda_ipc with registered buffers, and nccl if this build has
-// it.
+// Defaults: all backends of this build except nccl, which needs GPUs; for native the algorithms ring, direct
+// and one-shot, for the others their own choice; all transports except auto; private buffers, and for native
+// over shared memory also shared ones. On GPUs: native over cuda_ipc with registered buffers, and nccl if
+// this build has it. Backends without a requested algorithm or transport are omitted with a note.
 //
-// InvalidArgument or NotFound in one line: an unknown name, a named backend that is not in this build (or
-// `mpirun` is not OK), an algorithm or transport that no backend offers. If only some backends offer it, the
-// others are omitted with a note.
+// InvalidArgument or NotFound, with a message of one line: an unknown name, a named backend that is not in
+// this build, mpi if `mpirun` is not OK, or an algorithm or transport that no backend offers.
 absl::StatusOr<BenchPlan> MakeBenchPlan(const BenchRequest& options, const BenchCatalog& catalog,
                                         const absl::Status& mpirun);
 
-// Memory of all processes of the largest launch, without the transports' staging buffers.
+// Bytes of the buffers of all processes of the largest launch, without the transports' staging buffers.
 uint64_t BenchMemoryBytes(const BenchPlan& plan);
 
 // An estimate, pessimistic on slow machines.

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Adds another round's samples.
+// Adds the samples of another round.
 void Add(const Json& json, SampleFigures& figures) {
   if (!json.is_object()) return;
   for (const Json& time : json.value("times_us", Json::array())) {

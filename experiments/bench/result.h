@@ -1,4 +1,4 @@
-// The workers' measurements, collected over rounds: the figures of the tables. Pure.
+// Collects the workers' measurements over rounds and computes the tables' figures. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,28 @@
 
 namespace psring {
 
-// All samples of one placement, in us a call.
+// All samples of one placement, in us per call.
 struct SampleFigures {
   std::vector<double> times_us;
   int64_t calls_per_turn = 0;
   int64_t wrong = -1;
 
   double Median() const, Mean() const, Least() const, Most() const, StandardDeviation() const;
-  // nccl-tests' nearest rank: the smallest sample that is at least as large as `percent` of all.
+  // The percentile as in nccl-tests (nearest rank): the smallest sample with `percent` of all at or below it.
   double NearestRank(int percent) const;
 };
 
 struct BenchCell {
-  std::string type, op;  // as the workers name them
+  std::string type, op;  // the workers' names
   uint64_t bytes = 0, count = 0;
-  SampleFigures out_of_place, in_place;  // a parameter server's round has only the first
+  SampleFigures out_of_place, in_place;  // a parameter server's round has only out_of_place
 };
 
 struct BenchTable {
   BenchCombination combination;
   std::string algorithm, transport;  // as reported by the group
   std::vector<BenchCell> cells;
-  std::vector<double> foreign_cpu_pct;  // of each launch
+  std::vector<double> foreign_cpu_pct;  // CPU use by other programs, of each launch
 };
 
 struct BenchRank {
@@ -51,8 +51,8 @@ class BenchResult {
  public:
   explicit BenchResult(const BenchPlan& plan);
 
-  // A line that a worker of `launch` printed. False: not a line of the benchmark. Invalid lines
-  // count as missing.
+  // Adds a line printed by a worker of `launch`. Returns false if it is not a line of the benchmark. Invalid
+  // lines count as missing.
   bool Note(const BenchLaunch& launch, const std::string& line);
   void NoteForeignCpu(const BenchLaunch& launch, double percent);
 
@@ -63,10 +63,10 @@ class BenchResult {
   const std::vector<BenchTable>& tables() const { return tables_; }
   const MeasuredLimits& limits() const { return limits_; }
   const std::map<int, std::vector<BenchRank>>& ranks() const { return ranks_; }  // by number of workers
-  size_t done() const { return done_; }  // of `of`, of the current launch
+  size_t done() const { return done_; }  // of of() in the current launch
   size_t of() const { return of_; }
 
-  // The row that is printed and written.
+  // The row for the text output and the files.
   CollectiveRow RowOf(const BenchTable& table, const BenchCell& cell, int root) const;
 
  private:

@@ -42,7 +42,7 @@ Words WorkerFlags(const BenchRequest& request, const BenchPlan& plan, const Benc
   }
   Append(flags, {absl::StrCat("--datatype=", absl::StrJoin(request.types, ",")),
                  absl::StrCat("--op=", absl::StrJoin(request.ops, ",")),
-                 // The root of a broadcast was checked against the number of workers.
+                 // MakeBenchPlan has checked the root of broadcasts; other collectives ignore it.
                  absl::StrCat("--root=", request.root < launch.workers ? request.root : 0)});
   if (!request.segment.empty()) flags.push_back(absl::StrCat("--debug.segment=", request.segment));
   if (!request.sockets.empty()) flags.push_back(absl::StrCat("--debug.sockets=", request.sockets));
@@ -73,7 +73,7 @@ absl::StatusOr<std::vector<ChildSpec>> Children(const BenchRequest& request, con
   Append(command, WorkerFlags(request, plan, launch));
   std::vector<ChildSpec> children;
   if (launch.kind == BenchLaunchKind::kMpirun) {
-    // mpirun's environment numbers the ranks.
+    // Ranks come from mpirun's environment.
     PSRING_ASSIGN_OR_RETURN(const MpirunCommand mpirun,
                             FindMpirun({.ranks = launch.workers, .transport = launch.mpi_transport}));
     ChildSpec& child = children.emplace_back();
@@ -136,8 +136,8 @@ std::string OneLineOf(const std::string& report) {
   const std::string first = lines.front().substr(0, lines.front().find("; its last lines:"));
   if (absl::StrContains(first, " was killed by ")) return first;
   const std::string launch = first.substr(0, first.find(": "));
-  // In order of preference: mpirun's report of a signal; an MPI rank that ends the job; a program's last
-  // message, without its name.
+  // In order of preference: mpirun's report of a signal; an MPI rank that ended the job; a program's message,
+  // without the program's name.
   for (const auto& [mark, cut] :
        {std::pair(" exited on signal ", false), std::pair("; the job ends", false),
         std::pair("ring_worker: ", true), std::pair("ps_worker: ", true), std::pair("ps_server: ", true)}) {

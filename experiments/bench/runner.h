@@ -12,7 +12,7 @@
 
 namespace psring {
 
-// In the folder of this program.
+// Paths of the programs in this program's folder.
 struct BenchBinaries {
   std::string ring_worker, ps_worker, ps_server;
   std::vector<std::string> all() const { return {ring_worker, ps_worker, ps_server}; }
@@ -21,14 +21,14 @@ absl::StatusOr<BenchBinaries> FindBenchBinaries();
 
 absl::StatusOr<BenchCatalog> AskRingWorker(const BenchBinaries& binaries, const Interrupt& interrupt);
 
-// Logs go to `folder`. Errors are one line and name the rank, and the combination if known. `expected_s` sets
-// the deadline, which is much later.
+// Runs one launch and adds its measurements to `result`. Logs go to `folder`. Error messages have one line
+// and name the rank, and the combination if known. The deadline is more than 10 times `expected_s` (seconds).
 absl::Status LaunchBench(const BenchRequest& request, const BenchPlan& plan, const BenchLaunch& launch,
                          const BenchBinaries& binaries, const std::string& folder, double expected_s,
                          const Interrupt& interrupt, const std::string& label, Display& display,
                          BenchResult& result);
 
-// The line of a launcher's report about a failed child that states the cause. Pure.
+// The line that states the cause in a launcher's report about a failed child. Pure.
 std::string OneLineOf(const std::string& report);
 
 }  // namespace psring

@@ -22,7 +22,7 @@ std::string StepText(const SizeSweep& sweep) {
   return absl::StrFormat("%d(factor)", sweep.step_factor > 0 ? sweep.step_factor : kDefaultFactor);
 }
 
-// "native ring, shm, shared buffers": the title of a table.
+// The title of a table: "native ring, shm, shared buffers".
 std::string ShortName(const BenchTable& table) {
   const BenchCombination& combination = table.combination;
   return absl::StrCat(combination.backend, table.algorithm.empty() ? "" : " ", table.algorithm, ", ",
@@ -60,7 +60,7 @@ std::string TableText(const BenchRequest& request, const BenchResult& result, co
   return text + CollectiveTableFooter(0, values > 0 ? busbw / values : 0);
 }
 
-// All combinations of a collective and a number of workers, a line each, busbw out of place by size.
+// A line of busbw (out of place) by size for each combination with this collective and number of workers.
 std::string SummaryText(const BenchRequest& request, const BenchResult& result, const std::string& collective,
                         int workers, Language language) {
   std::vector<const BenchTable*> tables;

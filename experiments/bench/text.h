@@ -1,4 +1,4 @@
-// The text output of a benchmark: nccl-tests' tables; lines that are not data begin with #. Pure.
+// The text output of a benchmark: tables as in nccl-tests. Lines that are not data begin with #. Pure.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace psring {
 std::string BenchHeadText(const BenchRequest& request, const BenchPlan& plan, const Machine& machine,
                           double expected_s, Language language = Language::kEnglish);
 
-// After the run: ranks, a table for each combination, the limits, and the busbw of all combinations.
+// After the run: ranks, a table per combination, the limits, and the busbw of all combinations.
 std::string BenchTablesText(const BenchRequest& request, const BenchResult& result,
                             Language language = Language::kEnglish);
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What psring's strategies learn: test accuracy on Fashion-MNIST after equal samples, over several seeds.
+"""Measures each strategy's test accuracy on Fashion-MNIST after equal numbers of samples, over several seeds.
 
     ./run build && experiments/benchmarks/accuracy.py [--only mlp|async|cnn]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bfloat16 against float32 on a CPU: training speed and accuracy.
+"""Compares bfloat16 with float32 on a CPU: training speed and accuracy.
 
     ./run build && experiments/benchmarks/bfloat16.py [--rounds 5] [--seeds 3] [--models cnn,mlp]
 

@@ -3,8 +3,8 @@
 
     experiments/benchmarks/collectives.py [--iters 20] [--rounds 3] [--out FILE]
 
-Three runs of `psring bench`: shared memory, TCP, and kinds of buffers. Combinations are measured in rounds and take turns
-call by call, so that disturbances affect all alike. Run it on a quiet machine; the result states the load by other programs.
+Runs `psring bench` three times: shared memory, TCP, and kinds of buffers. Combinations are measured in rounds and alternate
+call by call, so that disturbances affect all equally. Run it on a quiet machine; the result states the load by other programs.
 """
 import pathlib
 import tempfile
@@ -49,7 +49,7 @@ def table(rows, sizes):
     by_name = {}
     for row in rows:
         by_name.setdefault(name(row), {})[row["size"]] = row
-    small = [size for size in sizes if size <= 1 << 18]  # whose time is also of interest
+    small = [size for size in sizes if size <= 1 << 18]  # the table also lists their time
 
     def cells(figure, of_name, of_sizes):
         return [figure(of_name[size]) if size in of_name else "" for size in of_sizes]
@@ -94,7 +94,7 @@ def main():
             runs.run([args.psring, "bench", *flags, "--out", out], capture_output=False, timeout=None)
             text += section(title, runs.read_json(out, "bench.json")["results"], runs.read_json(out, "manifest.json"),
                             " ".join(["psring bench", *flags]))
-        args.out.write_text(text)  # so far
+        args.out.write_text(text)  # the sections so far
     print(f"wrote {args.out}")
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the main charts of a run folder with matplotlib, for scripts and papers (the run's page has them too).
+"""Draws the main charts of a run folder with matplotlib, for scripts and papers. The run's page has the same charts.
 
     experiments/benchmarks/plot_run.py runs/latest [--out charts] [--format svg|pdf|png]
 

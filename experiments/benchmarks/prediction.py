@@ -4,15 +4,15 @@
     experiments/benchmarks/prediction.py [--psring build/release/bin/psring] [--cases 10mb,vgg16] [--realtime]
                                          [--out experiments/results/prediction.md]
 
-`psring compare --predict` runs and simulates every case (a model, a link, a number of workers); this script collects the
-rows. Cases: exchanges of 1, 10 and 100 MB at 1 Gbit/s with 2 to 5 workers (ring, star, direct, halving-doubling, one and
-two dedicated servers); ResNet-50 at 1 Gbit/s and 200 Mbit/s and VGG-16 at 1 Gbit/s (recorded layer times; ring, and a
-server on rank 0). All ranks begin every step together. Measured steps are means. The first steps do not count, because
-TCP's connections take a few seconds to reach the links' rate.
+For each case (a model, a link, a number of workers), `psring compare --predict` measures and simulates the steps. Cases:
+exchanges of 1, 10 and 100 MB at 1 Gbit/s with 2 to 5 workers (ring, star, direct, halving-doubling, one and two dedicated
+servers); ResNet-50 at 1 Gbit/s and 200 Mbit/s and VGG-16 at 1 Gbit/s (recorded layer times; ring, and a server on rank 0).
+All ranks begin every step together. Measured steps are means. The first steps are not counted, because TCP takes a few
+seconds to reach the links' rate.
 
-All cases take about 15 minutes on a quiet machine. With --realtime, rows count although other programs used more than a
-quarter of the processors; they are marked ~. The verdict is the last line. Exit code 1 if the median error is not below 5%,
-a row's error is not below 12%, or a run is not valid. Requires network namespaces (./run doctor).
+All cases take about 15 minutes on a quiet machine. With --realtime, rows are valid even if other programs used more than a
+quarter of the processors; these rows are marked ~. The verdict is the last line. Exit code 1 if the median error is not below
+5%, a row's error is not below 12%, or a run is not valid. Requires network namespaces (./run doctor).
 """
 import collections
 import pathlib
@@ -133,7 +133,7 @@ def main():
         rows += fresh
         text, problems, verdict = report(rows)
         verdict = f"**{'Not held' if problems else 'Held'}**: {verdict}." + "".join(f"\n* {one}" for one in problems)
-        if options.out:  # with the cases so far
+        if options.out:  # updated after each case
             pathlib.Path(options.out).write_text(HEAD + " ".join(sys.argv) + f"\n\n{text}\n\n{verdict}\n")
     print(f"{text}\n\n{verdict}")
     sys.exit(1 if problems else 0)

@@ -2,7 +2,7 @@
 """PyTorch's part of the training benchmark: the same networks, batch and optimizer, one thread per process.
 
 Prints one JSON line: {"samples_per_s": ..., "loss": ..., "torch": version}. --workers above 1 uses DistributedDataParallel
-over gloo, one process per worker. With --device cuda, one process trains on a GPU that holds all data. --precision has
+over gloo, one process per worker. With --device cuda, one process trains on a GPU, with all data in its memory. --precision has
 psring's meaning: float32 without tf32, tf32 in products and convolutions, or bfloat16 by autocast. Without files in
 --data_dir, the images are random. Started by training.py; requires PyTorch.
 """
@@ -14,7 +14,7 @@ import os
 import sys
 import time
 
-# OpenBLAS starts threads regardless of torch.set_num_threads.
+# torch.set_num_threads does not limit the threads of OpenBLAS.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -47,7 +47,7 @@ def train(rank, args, port):
     if args.workers > 1:
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=args.workers)
     torch.manual_seed(args.seed)
-    # By default convolutions use tf32.
+    # PyTorch's default for convolutions is tf32.
     torch.set_float32_matmul_precision("high" if args.precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = args.precision == "tf32"
     in_precision = contextlib.nullcontext

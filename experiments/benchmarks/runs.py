@@ -1,4 +1,4 @@
-"""Shared by the benchmark scripts: run psring, interleave measurements, format tables, write result files."""
+"""Functions for the benchmark scripts: run psring, interleave measurements, format tables, write result files."""
 import argparse
 import csv
 import datetime
@@ -20,7 +20,7 @@ def flags(doc):
 
 
 def run(command, **options):
-    """Returns the command's output; exits with it if the command fails."""
+    """Returns the command's stdout. If the command fails, exits with its output."""
     command = [str(part) for part in command]
     done = subprocess.run(command, **{"capture_output": True, "text": True, "timeout": 3600, **options})
     if done.returncode:
@@ -42,7 +42,7 @@ def read_json(folder, name):
 
 
 def train(arguments):
-    """Runs `psring train`; returns its row of summary.csv."""
+    """Runs `psring train` and returns its row of summary.csv."""
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "run")
         train_into(out, arguments)
@@ -50,7 +50,7 @@ def train(arguments):
 
 
 def accuracies(arguments, seeds, label):
-    """The test accuracy of one training per seed, from 1."""
+    """Trains once per seed, 1 to `seeds`, and returns the test accuracies."""
     values = []
     for seed in range(1, seeds + 1):
         values.append(float(train([*arguments, "--schedule", "linear", "--seed", seed])["test_accuracy"]))
@@ -59,7 +59,7 @@ def accuracies(arguments, seeds, label):
 
 
 def write_workload(path, megabytes, tensors):
-    """A workload whose computing takes 2 ms, so that a step is one exchange."""
+    """Writes a workload that computes for only 2 ms, so that a step is nearly one exchange. 1 MB is 10^6 bytes."""
     rows = "".join(f"t{i},{megabytes * 1_000_000 // tensors},0\n" for i in range(tensors))
     path.write_text(f"# batch: 1\n# device: none\n# forward_ms: 1\n# backward_ms: 1\nname,bytes,ready_ms\n{rows}")
 
@@ -80,7 +80,7 @@ def cpu_ticks():
 
 
 def interleave(contenders, rounds, label):
-    """Runs every contender once per round, so that disturbances affect all alike. The first round is not counted.
+    """Runs every contender once per round, so that disturbances affect all equally. The first round is a warm-up.
 
     contenders: {name: function that returns samples/s}. Returns ({name: values}, a sentence about other processes)."""
     results = {name: [] for name in contenders}
@@ -107,7 +107,7 @@ def spread(values, form=",.0f", center=statistics.median):
 
 
 def table(head, rows):
-    """The lines of a Markdown table. head: its columns, separated by |."""
+    """Returns the lines of a Markdown table. head: its column names, separated by |."""
     return [f"| {head} |", "|" + "---|" * (head.count("|") + 1),
             *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)]
 
@@ -120,7 +120,7 @@ def write_result(name, lines):
 
 
 def virtual_cluster_flags(doc):
-    """The flags of scripts that measure on a virtual cluster."""
+    """Returns a parser with the flags of scripts that measure on a virtual cluster."""
     parser = flags(doc)
     parser.add_argument("--psring", default=PSRING)
     parser.add_argument("--realtime", action="store_true", help="run before all other processes (chrt --rr), as root")
@@ -133,6 +133,6 @@ def psring_command(options):
 
 
 def why_not_valid(valid, note, ignore_others):
-    """Empty if the run is valid. ignore_others: it ran before all other processes, so their load does not count."""
+    """Returns the reasons, or "" if the run is valid. ignore_others: it had priority, so other programs' load is no reason."""
     reasons = [part for part in note.split("; ") if not (ignore_others and part.startswith("other programs used"))]
     return "" if valid else "; ".join(reasons)

@@ -4,13 +4,14 @@
     experiments/benchmarks/theory_check.py [--psring build/release/bin/psring] [--cases "serial;rank0, 5"] [--link 100mbit]
                                            [--realtime] [--align_steps] [--out experiments/results/theory_check.md]
 
-The workload has equal buckets, 3 MB in all, and computes for 2 ms, so a step is one exchange; the last case replays ResNet-50
-at 1 Gbit/s. `psring compare --predict` runs, derives and simulates every row. Exchange: communication less waiting for other
-workers, against theory; step: against the simulator. Workers begin their steps as they come, or together with --align_steps.
+The workload has equal buckets, 3 MB in total, and computes for 2 ms, so a step is one exchange; the last case replays
+ResNet-50 at 1 Gbit/s. `psring compare --predict` measures, derives and simulates every row. The script compares the exchange
+(communication minus waiting for other workers) with theory, and the step with the simulator. Workers begin their steps
+independently, or, with --align_steps, together.
 
-At 100 Mbit/s two cores are enough for four workers and two servers. With --realtime, rows count although other programs used
-the processors; they are marked ~. Exit code 1 if a row is more than 5% from theory or from the simulator, or a run is not
-valid. Requires network namespaces (./run doctor).
+At 100 Mbit/s, two cores are enough for four workers and two servers. With --realtime, rows are valid even if other programs
+used the processors; these rows are marked ~. Exit code 1 if a row differs by more than 5% from theory or from the simulator,
+or a run is not valid. Requires network namespaces (./run doctor).
 """
 import collections
 import pathlib
@@ -24,7 +25,7 @@ MEGABYTES = 3
 MOST_FOREIGN_PCT = 25
 MOST_TRIES = 3
 
-Case = collections.namedtuple("Case", "schedule placement buckets workers servers")  # the last two: compare's lists, or ""
+Case = collections.namedtuple("Case", "schedule placement buckets workers servers")  # servers: "" is compare's default
 CASES = [
     Case("pipelined", "rank0", 1, "2,4", "1"),
     Case("pipelined", "rank0", 2, "2,4", "1"),
@@ -122,7 +123,7 @@ def main():
             print(f"  not valid: {why}", file=sys.stderr)
         rows += fresh
         text, problems = report(rows)
-        if options.out:  # with the cases so far
+        if options.out:  # updated after each case
             command = " ".join([f"experiments/benchmarks/{pathlib.Path(sys.argv[0]).name}", *sys.argv[1:]])
             pathlib.Path(options.out).write_text(f"{HEAD}{command}\n\n{runs.measured_on()}.\n\n{text}\n")
     print(text)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training speed of psring and PyTorch in samples/s: one process, and two that reduce over shared memory and over TCP.
+"""Compares the training speed of psring and PyTorch in samples/s: one process, and two with shared memory and with TCP.
 
     ./run build && experiments/benchmarks/training.py [--rounds 5] [--models mlp,cnn]
 
@@ -48,7 +48,7 @@ def contenders(python, model):
 
 
 def torch_version(python):
-    """Empty if `python` has no torch."""
+    """Returns PyTorch's version, or "" if `python` has no torch."""
     if not python:
         return ""
     probe = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)

@@ -3,8 +3,8 @@
 
     ./run build && experiments/benchmarks/virtual_clock.py [--workers 2,3] [--repeats 8] [--epochs 0.5] [--only ps-async]
 
-Every strategy trains live once per seed, with one straggler. Each training is then simulated with the times that its own
-steps took (--clock virtual --like). The means of samples/s and of staleness must agree within 5%, and the simulated mean of
+Every strategy trains live once per seed, with one straggler. Each training is then simulated with the measured times of its
+own steps (--clock virtual --like). The means of samples/s and of staleness must agree within 5%, and the simulated mean of
 test accuracy must lie within the range of the live seeds (which may be narrow by chance for fewer than eight). Prints the
 tables and writes experiments/results/virtual_clock.md (without --only). Exit code 1 if a strategy does not agree. Takes
 about 10 minutes on two cores; other programs slow it down but do not distort it, because their effect is part of the times.
@@ -29,7 +29,7 @@ def figures(run):
 
 
 def pair(strategy, workers, args, seed):
-    """The figures of one training, live and simulated."""
+    """Trains live and simulated, and returns the figures of both."""
     flags = ["--strategy", strategy, "--workers", workers, "--model", args.model, "--epochs", args.epochs, "--schedule",
              "linear", "--seed", seed]
     with tempfile.TemporaryDirectory() as folder:
@@ -41,11 +41,11 @@ def pair(strategy, workers, args, seed):
 
 
 def compare(strategy, workers, args):
-    """A row of the table, whether the strategy agrees, and the share of other programs."""
+    """Returns a row of the table, whether the strategy agrees, and the highest CPU use by other programs in percent."""
     live, virtual = zip(*(pair(strategy, workers, args, seed) for seed in range(1, args.repeats + 1)))
 
     def means(name, form):
-        """Live, simulated, and both as text; empty if the strategy has no such figure."""
+        """Returns live, simulated, and both as text: 0 and "" if the strategy has no such figure."""
         if live[0][name] is None:
             return 0, 0, "", ""
         values = [statistics.mean(one[name] for one in trainings) for trainings in (live, virtual)]
@@ -77,7 +77,7 @@ def main():
              "each live training (*simulated* in time, accuracy *measured*). Written by experiments/benchmarks/virtual_clock.py."]
     failed = []
     for workers in map(int, args.workers.split(",")):
-        # A backup worker leaves only one of two to train.
+        # With two workers, a backup worker would leave only one.
         strategies = [one for one in STRATEGIES if args.only in (None, one) and (workers > 2 or one != "ps-backup:1")]
         if not strategies:
             continue

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Compares ring and parameter server on a virtual cluster of 1 Gbit/s links with the formulas.
+"""Compares measured exchanges by ring and parameter server on a virtual cluster of 1 Gbit/s links with the formulas.
 
     experiments/benchmarks/virtual_cluster.py [--psring build/release/bin/psring] [--steps 5] [--realtime] [--out results.md]
 
-The workload has 33 MB of gradients and computes for 2 ms, and all ranks begin every step together, so a step is one
-exchange: from the first rank's begin to the last rank's end, the median over steps and --repeats. Times are *measured*;
-formulas are *derived* from the link rate that psring measures before each run, minus one burst of the shaper at full speed
-per phase (experiments/virtual_cluster.md). Requires network namespaces (./run doctor). Run it on a quiet machine, or with
---realtime; the load by other programs then does not invalidate a run. Exit code 1 if a figure is outside its tolerance or
-a run is not valid.
+The workload has 33 MB of gradients and computes for 2 ms, and all ranks begin every step together, so a step is one exchange.
+Its time is from the first rank's start to the last rank's end, the median over steps and --repeats. Times are *measured*;
+formulas are *derived* from the link rate that psring measures before each run, minus one burst of the shaper at full speed per
+phase (experiments/virtual_cluster.md). Requires network namespaces (./run doctor). Run it on a quiet machine, or with
+--realtime; the load by other programs then does not invalidate a run. Exit code 1 if a figure is outside its tolerance or a run
+is not valid.
 """
 import collections
 import json
@@ -20,11 +20,11 @@ import tempfile
 import runs
 
 MEGABYTES, TENSORS = 33, 33
-WARMUP_STEPS = 5  # until TCP's connections carry the links' rate
+WARMUP_STEPS = 5  # until TCP reaches the links' rate
 
 # name: flags of the strategy, formula in units of M/B for N workers, phases with a burst
 SERVER = ["--strategy", "ps-sync", "--ps_schedule"]
-# Replies begin when a bucket is complete, so buckets are small.
+# Small buckets, because weights leave when their bucket is complete.
 PIPELINED = [*SERVER, "pipelined", "--bucket_mb", "1", "--server_placement"]
 CASES = {
     "ring": (["--strategy", "ring"], lambda n: 2 * (n - 1) / n, 1),
@@ -92,7 +92,7 @@ def main():
         seconds = measured[name, workers] = statistics.median(s for one in of_case for s in one.exchanges_s)
         rate = statistics.median(one.bytes_per_s for one in of_case)
         formula = (factor(workers) * MEGABYTES * 1e6 - phases * of_case[0].burst) / rate
-        if "pipelined" in name:  # the last bucket is returned after all have been pushed
+        if "pipelined" in name:  # the last pull follows all pushes
             formula += factor(workers) * MEGABYTES * 1e6 / TENSORS / rate
         wire = statistics.median(one.wire_over_payload for one in of_case)
         off = seconds / formula - 1

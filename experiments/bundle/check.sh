@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs all tests and, with GPUs, all kinds of training on them, and writes the results to one folder. Returns 0 if
-# nothing failed.
+# Runs all tests and, if there are GPUs, trainings and benchmarks on them: check.sh [FOLDER]. Writes the results to one
+# folder. Exits with 0 if no step failed.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${1:-$PWD/results-$(hostname)-$(date -u +%Y%m%dT%H%M%SZ)}
@@ -17,7 +17,7 @@ export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
 
 log() { echo "$*" | tee -a "$out/summary.txt"; }
 
-# step NAME SECONDS COMMAND...: writes its output to NAME.log.
+# step NAME SECONDS COMMAND...: runs a command with a time limit; its output is in NAME.log.
 step() {
   local name=$1 seconds=$2 status
   shift 2
@@ -45,7 +45,7 @@ train() { # NAME FLAGS...
   [[ $* == *--workload* ]] && data=
   step "train-$1" 900 "$here/bin/psring" train $data --out "$out/$1" "${@:2}"
 }
-# compare_speed OURS THEIRS [GOAL]: samples/s of a training compared with PyTorch, in the summary.
+# compare_speed OURS THEIRS [GOAL]: adds the ratio of samples/s of a training and of PyTorch to the summary.
 compare_speed() {
   python3 - "$out" "$1" "$2" "${3:-}" <<'END' 2>/dev/null | tee -a "$out/summary.txt"
 import csv, json, sys
@@ -59,7 +59,7 @@ print(f"speed    {ours} {mine:,.0f} samples/s, {theirs} {peer:,.0f}: {mine / pee
 END
   return 0
 }
-# goal WHAT VALUE LEAST: reports whether a figure reaches its goal. Missing it is not a failure.
+# goal WHAT VALUE LEAST: reports whether VALUE is at least LEAST. A missed goal is not a failure.
 goal() {
   awk -v what="$1" -v value="$2" -v least="$3" 'BEGIN {
     verdict = (value + 0 >= least + 0) ? "met" : "MISSED"
@@ -71,7 +71,7 @@ column() {
   python3 -c 'import csv, sys
 print(next(csv.DictReader(open(sys.argv[1])))[sys.argv[2]])' "$out/$1/summary.csv" "$2" 2>/dev/null || echo 0
 }
-# agree OURS THEIRS: compares the weights of two trainings' last checkpoints: relative L2 difference at most 1e-4.
+# agree OURS THEIRS: fails unless the weights of the last checkpoints differ by at most 1e-4 (relative L2 norm).
 agree() {
   local output
   if ! command -v python3 >/dev/null; then
@@ -98,7 +98,7 @@ END
     failed=1
   fi
 }
-# Trains 20 steps of SGD and writes a checkpoint.
+# Trains 20 steps with SGD and writes a checkpoint.
 steps_of() { # NAME FLAGS...
   train "$1" "${@:2}" --model mlp --optimizer sgd --steps 20 --warmup_steps 1 --checkpoint_dir "$out/checkpoints/$1"
 }
@@ -139,14 +139,14 @@ if ((gpus > 0)); then
       compare_speed "wide-graph-$precision" "pytorch-wide-$precision" 1
     fi
   done
-  # At least two ranks, which share a GPU if there is only one (functional, not a measurement).
+  # At least two ranks. They share a GPU if there is only one: a functional test, not a measurement.
   workers=$((gpus > 1 ? gpus : 2))
   share=$( ((gpus > 1)) || echo --oversubscribe)
   for strategy in ring nccl star ps-sync ps-async ps-ssp:1 ps-backup:1; do
     train "$strategy-$workers" --device cuda --strategy $strategy --workers $workers $share --model mlp --steps 200 \
       --warmup_steps 10 --check_replicas
   done
-  # Whole steps as graphs, NCCL's all-reduces in them.
+  # Whole steps as CUDA graphs, including the all-reduces.
   for strategy in ring nccl; do
     train "$strategy-graph-$workers" --device cuda --strategy $strategy --workers $workers $share --model mlp --steps 200 \
       --warmup_steps 10 --check_replicas --cuda_graph
@@ -167,7 +167,7 @@ if ((gpus > 0)); then
     --algorithm ring,direct,one-shot,halving-doubling,double-binary-tree -b 4K -e 64M -f 16 --out "$out/bench-algorithms"
   step bench-nccl-tcp 600 "$here/bin/psring" bench --device cuda --workers $workers $share --backend nccl --transport tcp \
     -b 4K -e 16M -f 16 --out "$out/bench-nccl-tcp"
-  # A round of 98 MiB with the server on GPU 0: out of the worker's GPU memory (auto), through pinned memory, over gRPC.
+  # A round of 98 MiB with the server on GPU 0: by CUDA IPC from the worker's memory (auto), pinned memory (shm), gRPC (tcp).
   for transport in auto shm tcp; do
     train "round-$transport" --device cuda --strategy ps-sync --workers 1 --workload resnet50 --align_steps \
       --transport $transport --steps 30 --warmup_steps 3
@@ -175,7 +175,7 @@ if ((gpus > 0)); then
   goal "speed-up of a server's round by CUDA IPC over pinned memory" \
     "$(awk -v ipc="$(column round-auto comm_busy_ms)" -v pinned="$(column round-shm comm_busy_ms)" \
       'BEGIN {print (ipc > 0) ? pinned / ipc : 0}')" 5
-  # Synchronous strategies compared with single, which accumulates as many micro-batches.
+  # Synchronous strategies must agree with single, which accumulates as many micro-batches.
   for ranks in 1 2 4; do
     steps_of "single-as-$ranks" --device cuda --strategy single --micro_batches $ranks
     for strategy in ring star ps-sync; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packs a build of the preset `bundle` into a relocatable archive: make.sh BUILD ARCHIVE. Programs find their libraries
-# in ../lib by a relative path. The machine provides glibc and, for GPUs, the driver, cuBLASLt and NCCL.
+# in ../lib by a relative path. The target machine provides glibc and, for GPUs, the driver, cuBLASLt, cuDNN and NCCL.
 set -euo pipefail
 build=$(cd "$1" && pwd) archive=$2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -12,7 +12,7 @@ mkdir -p "$stage/$name"/{bin,lib,tests}
 for program in psring trainer ps_server ring_worker ps_worker op_bandwidth; do
   cp "$build/bin/$program" "$stage/$name/bin/"
 done
-# Tests that contain the build folder's path need programs or sources there, so they are left out.
+# Leaves out tests that contain the build folder's path: they need programs or sources there.
 for test in "$build"/bin/*_test; do
   grep -qF "${build%/build/*}" "$test" || cp "$test" "$stage/$name/tests/"
 done

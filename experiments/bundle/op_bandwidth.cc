@@ -1,5 +1,5 @@
 // Measures the memory bandwidth of element-wise ops relative to a copy on the same device:
-// op_bandwidth [DEVICE [MIB]]. Bytes are those that an op must read and write.
+// op_bandwidth [DEVICE [MIB of a buffer]]. Counts the bytes that an op must read and write.
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -20,11 +20,11 @@ namespace psring {
 namespace {
 
 constexpr int kRounds = 21;
-constexpr int kCalls = 10;  // of one op in a row
+constexpr int kCalls = 10;  // per case and round
 
 struct Case {
   const char* name;
-  int passes;  // over a buffer: read or written
+  int passes;  // number of times that a buffer is read or written
   std::function<void()> work;
   std::vector<double> seconds = {};
 };
@@ -49,7 +49,7 @@ absl::Status Run(const std::string& spec, size_t bytes) {
                              {"adam", 7, [&] {
                                 ops->Apply(adam, a, b, {c, d}, *stream);
                               }}};
-  for (int round = -1; round < kRounds; ++round) {  // the first is not counted
+  for (int round = -1; round < kRounds; ++round) {  // round -1 is a warm-up
     for (Case& one : cases) {
       int64_t begin = 0, end = 0;
       stream->Stamp(begin);

@@ -28,7 +28,7 @@ namespace {
 struct Examination {
   std::string what;  // "GPUs"
   bool found = false;
-  std::string detail;  // what was found, or why not
+  std::string detail;  // what was found, or why nothing was
   std::string fix;     // if not found: the command to type
   bool required = false;
 };
@@ -65,7 +65,7 @@ Examination ExaminePackages(const Interrupt& interrupt, Language language) {
   const std::vector<std::string> needed = absl::StrSplit(PSRING_DEBIAN_PACKAGES, ' ');
   std::vector<std::string> command = {"/usr/bin/dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"};
   command.insert(command.end(), needed.begin(), needed.end());
-  // dpkg-query fails if it does not know one of the packages, but lists the others: its exit code is ignored.
+  // If dpkg-query does not know a package, it lists the others and fails, so its exit code is ignored.
   command.insert(command.begin(), {"/bin/sh", "-c", "\"$@\" 2>/dev/null; true", "sh"});
   const std::string installed = RunForOutput(command, absl::Seconds(20), interrupt).value_or("");
   if (installed.empty()) {
@@ -119,7 +119,7 @@ Examination ExamineConvolutions(Language language) {
           .fix = In(language, kBuiltWithCudnn ? kCudnnFix : kCudnnBuildFix)};
 }
 
-// Libraries with collectives. The next `./run` builds with what is installed by then.
+// Libraries with collectives. The next `./run` rebuilds with the libraries that are installed then.
 Examination BuiltWith(const std::string& what, const std::string& backend, bool found, const Phrase& fix,
                       Language language) {
   return {.what = what,
@@ -138,7 +138,7 @@ Examination ExamineMpi(Language language) {
   return result;
 }
 
-// The virtual cluster needs them.
+// Network namespaces, which the virtual cluster needs.
 Examination ExamineNamespaces(const Interrupt& interrupt, Language language) {
   const std::string why = WhyNoNamespaces(interrupt);
   return {.what = In(language, kNamespaces),

@@ -1,4 +1,4 @@
-// psring doctor: what this machine has, with a fix for each problem.
+// psring doctor: lists what this machine has, with a fix for each problem.
 #pragma once
 
 #include "experiments/processes/interrupt.h"
@@ -6,8 +6,8 @@
 
 namespace psring {
 
-// Prints a line for each part: "yes", "no" or "NO" (required), with the fix below a no. Returns 0 unless
-// something required is missing.
+// Prints a line per component: "yes", "no" (optional) or "NO" (required), and below a no its fix. Returns the
+// exit code: 1 if a required component is missing or the examination failed, else 0.
 int RunDoctor(const Interrupt& interrupt, Language language);
 
 }  // namespace psring

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kWidestTable = 110;
 
-// A number of chunks as a part of the buffer: "0.75 M".
+// `chunks` as a share of the buffer of M bytes: "0.75 M".
 std::string Part(int64_t chunks, const Schedule& schedule) {
   return absl::StrFormat("%.4g M", static_cast<double>(chunks) / schedule.chunks());
 }
@@ -78,7 +78,7 @@ class Explanation {
     return In(goals.at(collective_), flags_.shape.root);
   }
 
-  // "0+1", "0..3" for neighbours, "all", "-" for nothing.
+  // "0+1", "0..3" for consecutive ranks, "all", "-" for none.
   std::string HoldingText(uint64_t holding) const {
     const int ranks = schedule_.ranks();
     if (holding == 0) return "-";
@@ -98,7 +98,7 @@ class Explanation {
     return absl::StrJoin(parts, "+");
   }
 
-  // A hop: what the receiver gets, and what its chunk contains after the round.
+  // Describes a hop: the data received, and the content of the receiver's chunk after the round.
   std::string HopText(const Hop& hop, const Playback& after) const {
     std::vector<std::string> sums;
     for (int chunk = hop.first_chunk; chunk < hop.first_chunk + hop.chunk_count; ++chunk) {
@@ -136,7 +136,7 @@ class Explanation {
     return text;
   }
 
-  // "each 0.25 M (1.049 MB)", or by rank where they differ.
+  // "each 0.25 M (1.049 MB)", or a list by rank if they differ.
   std::string PerRank(const std::vector<int64_t>& chunks) const {
     if (std::ranges::min(chunks) == std::ranges::max(chunks)) {
       return In(kEach, Part(chunks.front(), schedule_), BytesText(chunks.front(), schedule_, flags_.bytes));

@@ -1,4 +1,4 @@
-// psring explain: the rounds of a schedule in words, computed from the Schedule that the workers run.
+// psring explain: describes the rounds of the Schedule that the workers run, in sentences.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ struct ExplainFlags {
   std::string algorithm;
   std::string collective = "all_reduce";
   ScheduleShape shape{.ranks = 4};
-  int64_t bytes = 4 << 20;  // of the buffer
+  int64_t bytes = 4 << 20;  // size of the buffer
   Language language = Language::kEnglish;
 };
 
-// Lines of at most 110 characters. Pure. Errors: those of MakeSchedule and ParseCollective; InvalidArgument
-// above kMostPlayed ranks.
+// Returns lines of at most 110 characters. Pure. Errors: those of MakeSchedule and ParseCollective;
+// InvalidArgument above kMostPlayed ranks.
 absl::StatusOr<std::string> Explain(const ExplainFlags& flags, const ScheduleTable& rows = ScheduleRows());
 
 // The glossary of psring's texts.

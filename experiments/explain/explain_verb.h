@@ -1,4 +1,4 @@
-// psring explain: its flags, and the text on stdout.
+// psring explain: parses the flags and prints the text.
 #pragma once
 
 #include <string>

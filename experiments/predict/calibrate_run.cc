@@ -106,7 +106,7 @@ class Calibration {
     return flags;
   }
 
-  // A step of `none` with as many workers, or else the row's own.
+  // The step time of `none` with as many workers, else the row's compute_s.
   double ComputeOf(const RunStep& step) const {
     for (const RunStep& other : inputs_.steps) {
       if (other.strategy == "none" && other.workers == step.workers) return other.step_s;

@@ -1,5 +1,5 @@
-// psring predict --calibrate: fits the model to measured steps of a user's run, and checks it on the largest
-// number of workers, which is withheld from the fit. Pure.
+// psring predict --calibrate: fits the model to the measured steps of a run. The largest number of workers is
+// withheld from the fit, to check it. Pure.
 #pragma once
 
 #include <optional>
@@ -26,16 +26,15 @@ absl::StatusOr<std::vector<RunStep>> ParseRunSteps(const std::string& csv);
 
 struct CalibrateInputs {
   std::vector<RunStep> steps;
-  std::optional<Workload> workload;  // without it, gradients are ready evenly over backward, 2/3 of computing
-  Cluster cluster;                   // its rate: 0 if the run's rows say it
-  PredictOptions options;            // of the flags; buckets and placement are the rows'
-  std::vector<std::string> fitted;   // at most two; empty: by family
-  // The strategies by name.
+  std::optional<Workload> workload;  // default: gradients ready evenly over backward, 2/3 of computing
+  Cluster cluster;                   // link rate 0: taken from the run's rows
+  PredictOptions options;            // from the flags; buckets and placement come from the rows
+  std::vector<std::string> fitted;   // constants, at most two; empty: those of the family
   std::vector<StrategyInfo> strategies;
 };
 
-// The table, the errors of the withheld rows, and the flags that hold the constants. InvalidArgument: no
-// strategy was run with two numbers of workers above 1.
+// The table with the errors of the withheld rows, and the flags that set the constants. InvalidArgument: no
+// strategy was run with two numbers of workers above 1, or the link rate is missing.
 absl::StatusOr<std::string> CalibrationText(const CalibrateInputs& inputs);
 
 }  // namespace psring

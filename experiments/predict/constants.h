@@ -1,4 +1,4 @@
-// The constants of the model that can be fitted to measured steps. One registry. Pure.
+// The registry of the model's constants that can be fitted to measured steps. Pure.
 #pragma once
 
 #include <map>
@@ -14,14 +14,14 @@ using Constants = std::map<std::string, double>;  // by name
 
 struct ConstantInfo {
   const char* name;
-  // Fits start there; the prior is log-normal with this standard deviation of the logarithm, so that a
-  // constant that the rows do not determine stays at its start.
+  // Fits start at `start` and stay within `least` to `most`. The prior is log-normal around `start` with
+  // standard deviation `spread` of the logarithm, so a constant that the rows do not determine stays there.
   double start, least, most, spread;
   const char* meaning;
   void (*apply)(double value, Cluster& cluster, PredictOptions& options);
 };
 const std::vector<ConstantInfo>& ConstantInfos();
-const ConstantInfo& ConstantInfoOf(const std::string& name);  // it exists
+const ConstantInfo& ConstantInfoOf(const std::string& name);  // CHECKs that it exists
 
 void Apply(const Constants& constants, Cluster& cluster, PredictOptions& options);
 

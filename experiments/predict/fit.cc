@@ -61,7 +61,7 @@ class Search {
     return constants;
   }
 
-  // Nothing: outside the constants' limits.
+  // nullopt: outside the constants' limits.
   absl::StatusOr<std::optional<double>> Error(const Place& place) {
     if (const auto at = known_.find(place); at != known_.end()) return at->second;
     const Constants constants = At(place);

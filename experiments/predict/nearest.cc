@@ -11,10 +11,10 @@
 namespace psring {
 namespace {
 
-// In order of age. Devices that are not listed (CPUs, unnamed GPUs) count as unknown.
+// Oldest first. Other devices (CPUs, unnamed GPUs) are unknown.
 constexpr const char* kGenerations[] = {"K80", "Titan X", "P100", "V100", "A100", "H100"};
 constexpr double kUnknownGeneration = 1;
-constexpr double kSameRate = 2.5;  // rates within this factor are alike
+constexpr double kSameRate = 2.5;  // rates within this factor count as equal
 
 int GenerationOf(const std::string& device) {
   for (size_t i = 0; i < std::size(kGenerations); ++i) {
@@ -35,7 +35,7 @@ double Distance(const Situation& situation, const PublishedSystem& system) {
   distance += 0.5 * std::abs(std::log2(RateOf(situation.cluster) / RateOf(system.cluster)));
   const double machines = ShapeOf(situation.cluster, situation.point.workers).nodes;
   distance += 0.25 * std::max(0.0, std::log2(machines / MachinesOf(system)));
-  // How gradients are sent decides more than the rate.
+  // How gradients are sent matters more than the rate.
   const bool whole_machines = situation.cluster.gpus_per_node == 1 || situation.options.local_aggregation;
   if (system.servers) {
     if (situation.options.pipelined != system.options.pipelined) distance += 2;

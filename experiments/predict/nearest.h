@@ -1,4 +1,4 @@
-// Which calibrated system a prediction is nearest to, and in what it differs. Pure.
+// The calibrated system nearest to a prediction, and their differences. Pure.
 #pragma once
 
 #include <string>
@@ -17,18 +17,18 @@ struct Situation {
   Cluster cluster;
 };
 
-// RDMA's messages take less than 10 us, software included; TCP's do not.
+// True for latencies below 10 us, software included. TCP is slower.
 bool LooksLikeRdma(const Cluster& cluster);
 
 // The system of the same family (servers or a ring) with the fewest differences in GPU generation, network,
 // rate and number of machines.
 const PublishedSystem& NearestSystem(const Situation& situation);
 
-// Whether GPU generation, network and rate are the system's, so that its constants apply; the number of
+// True if the GPU generation, network and rate are the system's, so its constants apply. The number of
 // machines and how gradients are sent may differ.
 bool SameEnvironment(const Situation& situation, const PublishedSystem& system);
 
-// In what the situation lies outside the system's calibration; empty: it lies inside.
+// One phrase per property outside the system's calibration; empty if the situation is within it.
 std::vector<std::string> Differences(const Situation& situation, const PublishedSystem& system,
                                      Language language);
 

@@ -60,7 +60,7 @@ RawPredictFlags Beyond(const ExperimentFlags& flags, bool workers_given, const s
   return raw;
 }
 
-// The last launch of `single`.
+// The workload of the last launch of `single`.
 absl::StatusOr<Workload> RecordedIn(const std::string& folder, const ExperimentFlags& flags) {
   PSRING_ASSIGN_OR_RETURN(const std::vector<LaunchNote> launches, ListLaunches(folder));
   const auto single = std::find_if(launches.rbegin(), launches.rend(),
@@ -91,7 +91,7 @@ absl::StatusOr<Workload> WorkloadOf(const RunRecords& records, const Configurati
   PSRING_CHECK(records.ranks.size() == 1 && records.steps.size() == 1);
   const DdpFigures& ddp = records.ranks[0].ddp;
   const std::vector<int64_t>& bytes = ddp.has_rebuilt_buckets ? ddp.rebuilt_bucket_bytes : ddp.bucket_bytes;
-  // Backward ends with its last bucket.
+  // Times relative to the last bucket, which ends backward.
   std::vector<double> before_end_ms(bytes.size());
   int steps = 0;
   for (const StepRecord& step : records.steps[0]) {
@@ -108,7 +108,7 @@ absl::StatusOr<Workload> WorkloadOf(const RunRecords& records, const Configurati
                     .batch = configuration.training.batch,
                     .forward_ms = ddp.forward_ms,
                     .backward_ms = ddp.backward_ms};
-  double ready_ms = 0;  // in order
+  double ready_ms = 0;  // never decreases
   for (size_t i = 0; i < bytes.size(); ++i) {
     ready_ms = std::max(ready_ms, ddp.backward_ms - before_end_ms[i] / steps);
     workload.tensors.push_back({.name = absl::StrCat("bucket", i), .bytes = bytes[i], .ready_ms = ready_ms});

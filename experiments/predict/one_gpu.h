@@ -13,16 +13,16 @@
 
 namespace psring {
 
-// The workload of the one process in `records`: each bucket is a tensor, ready at its mean time over the
-// measured steps. NotFound: there are no measured steps. Pure.
+// The workload of the single process in `records`: each bucket is a tensor, ready at its mean time over the
+// measured steps. NotFound: no measured steps. Pure.
 absl::StatusOr<Workload> WorkloadOf(const RunRecords& records, const Configuration& configuration);
 
 // In the format of common/workloads/workload.h.
 std::string WorkloadCsv(const Workload& workload);
 
-// Measures `single` and `none` with one worker, writes `single`'s layers to workload.csv in the run folder,
-// and predicts the other strategies of `flags` for its worker counts above 1 (without --workers: 2, 4 and 8)
-// into the subfolder `predicted`. Returns the exit code.
+// Measures `single` and `none` with one worker, writes the layers of `single` to workload.csv in the run
+// folder, and predicts the other strategies of `flags` for its worker counts above 1 (default: 2, 4 and 8).
+// Predictions go to the subfolder `predicted`. Returns the exit code.
 int CompareOnOneGpu(const ExperimentFlags& flags, bool workers_given, const Interrupt& interrupt,
                     Display& display);
 

@@ -28,7 +28,7 @@
 namespace psring {
 namespace {
 
-// The trainer's strategies, and all-reduces that are not strategies, by the name of their algorithm.
+// Finds a strategy of the trainer, or an all-reduce algorithm without a strategy, by name.
 absl::StatusOr<StrategyInfo> Find(const Catalog& catalog, const std::string& name) {
   absl::StatusOr<StrategyInfo> strategy = FindStrategy(catalog, name);
   if (strategy.ok()) {
@@ -53,7 +53,7 @@ class PredictionRun {
     report_.servers_per_node = flags_.servers_per_node;
   }
 
-  // Instead of Run: fits the model to a measured run.
+  // Fits the model to a measured run. Called instead of Run.
   absl::Status Calibrate() {
     PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
     PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt_));
@@ -146,7 +146,7 @@ class PredictionRun {
     for (const int workers : flags_.workers) {
       for (const StrategyInfo& strategy : strategies) {
         if (strategy.single_process && workers > 1) continue;
-        if (flags_.workload.compute_ms() == 0 && !strategy.communicates()) continue;  // nothing is left
+        if (flags_.workload.compute_ms() == 0 && !strategy.communicates()) continue;  // nothing to simulate
         if (!strategy.uses_servers) {
           cases.push_back({.strategy = strategy, .workers = workers});
           continue;
@@ -167,7 +167,7 @@ class PredictionRun {
     return interrupt_.Check();
   }
 
-  // The case with the constants of the system that is used for it, if any.
+  // A case with the constants of the published system used for it, if any.
   struct Calibrated {
     Situation situation;
     const PublishedSystem* nearest;
@@ -224,7 +224,7 @@ class PredictionRun {
     return Predictor(flags_.workload, calibrated.options).Predict(point, calibrated.cluster);
   }
 
-  // More servers are never slower, so bisection finds the fewest.
+  // Assumes that more servers are never slower; bisection finds the fewest.
   absl::Status MatchServers(const std::vector<StrategyInfo>& strategies) {
     const auto first = [&](const auto& is) { return std::find_if(strategies.begin(), strategies.end(), is); };
     const auto all_reduce = first([](const StrategyInfo& s) { return s.uses_group; });

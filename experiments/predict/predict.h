@@ -1,4 +1,4 @@
-// psring predict: simulates what a step would cost on other machines and networks.
+// psring predict: simulates training steps on other machines and networks.
 #pragma once
 
 #include <optional>
@@ -35,20 +35,20 @@ struct RawPredictFlags {
 
 struct PredictFlags {
   Workload workload;
-  std::vector<std::string> strategies;  // names, not looked up yet
+  std::vector<std::string> strategies;  // names, not yet checked
   std::vector<int> servers, workers;    // ascending, distinct
-  bool servers_per_node = false;        // `servers` is empty: as many as there are machines with workers
+  bool servers_per_node = false;        // as many servers as machines with workers; `servers` is empty
   bool published = false;               // check the published systems instead
   Cluster cluster;
   PredictOptions options;
   std::string profile;  // of a measured machine; empty: none
   bool rdma = false;
-  std::string system = "auto";  // whose constants are used: auto, none, or a PublishedSystem's name
-  std::set<std::string> given;  // constants that flags set: no system's are used for them
+  std::string system = "auto";  // source of the constants: auto, none, or a PublishedSystem's name
+  std::set<std::string> given;  // constants set by flags, which override those of a system
   std::string calibrate;        // a run's folder or its summary.csv; empty: predict
   bool workload_given = false;
-  std::vector<std::string> fitted;  // with calibrate; empty: by family
-  std::vector<std::string> files;   // that the flags name
+  std::vector<std::string> fitted;  // with calibrate; empty: those of the family
+  std::vector<std::string> files;   // input files among the flags
   std::string out;
   Language language = Language::kEnglish;
   std::vector<std::string> command_line;
@@ -56,7 +56,7 @@ struct PredictFlags {
 
 CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw);
 
-// InvalidArgument or NotFound in one line.
+// InvalidArgument or NotFound, with a message of one line.
 absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
                                                const std::vector<std::string>& command_line);
 

@@ -10,7 +10,7 @@
 namespace psring {
 namespace {
 
-// By row of RowsOf: the last of each model.
+// By row of RowsOf: true for the last row of each model.
 std::vector<bool> Withheld(const PublishedSystem& system) {
   std::vector<bool> withheld;
   for (const PublishedModel& model : system.models) {

@@ -1,5 +1,5 @@
 // Checks the calibrated model against the published systems: constants are fitted without the largest run of
-// each model, which is then predicted (leave-one-out would hide extrapolation). Pure.
+// each model, which is then predicted. (Leave-one-out would not test extrapolation.) Pure.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ struct CheckedSystem {
 
 absl::StatusOr<CheckedSystem> CheckSystem(const PublishedSystem& system);
 
-// The factor that contains `share` of the withheld rows' errors, up or down.
+// The factor, at least 1, within which `share` (0 to 1) of the withheld rows are predicted, up or down.
 double FactorOf(const std::vector<CheckedSystem>& systems, double share);
 
 // The tables of experiments/results/published_runs.md.

@@ -1,5 +1,5 @@
-// Published training systems that the model's constants are calibrated on. One registry: the calibration, its
-// validation, `--system` and the tests read it. Pure.
+// The registry of published training systems to which the model's constants are calibrated. The calibration,
+// its validation, `--system` and the tests read it. Pure.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ struct PublishedRow {
   double published;  // samples/s of all GPUs, or seconds of a step
 };
 
-// The first row sets the computing time: a step on one machine includes what its GPUs exchange with each
-// other.
+// The first row, on one machine, sets the computing time; it includes the exchange between that machine's
+// GPUs.
 struct PublishedModel {
   const char* workload;
   int batch;  // per GPU
@@ -30,14 +30,14 @@ struct PublishedSystem {
   const char* source;
   const char* gpu;      // generation
   const char* network;  // "TCP" or "RDMA"
-  bool servers;         // else a ring
+  bool servers;         // false: a ring all-reduce
   bool seconds;         // `published` is the time of a step
   Cluster cluster;
   PredictOptions options;  // buckets, placement, schedule, local aggregation
   double partition_mb = 0;
   bool after_backward = false;  // nothing overlaps with backward
   std::vector<PublishedModel> models;
-  std::vector<std::string> fitted;  // at most two
+  std::vector<std::string> fitted;  // names of constants, at most two
   Constants constants;              // fitted over all rows
   const char* remark;
 };
@@ -46,14 +46,14 @@ const std::vector<PublishedSystem>& PublishedSystems();
 // NotFound lists the systems.
 absl::StatusOr<const PublishedSystem*> FindSystem(const std::string& name);
 
-// The rows to fit or to check: all but the first of each model. `size` is the number of GPUs.
+// The rows to fit or check: all but the first of each model. `size` is the number of GPUs.
 absl::StatusOr<std::vector<FitRow>> RowsOf(const PublishedSystem& system);
 
 int MostGpus(const PublishedSystem& system);
 
 // The calibrated range: at least 90% of the withheld rows are within this factor of their prediction, up or
-// down. Over all rows 1.08 suffices, but which constants the first systems have was chosen with their
-// withheld rows known; for those of the systems that were added afterwards 1.17 is needed.
+// down. For all systems together 1.08 suffices. But the constants to fit were chosen when the withheld rows
+// of the first systems were known; the systems added afterwards need 1.17.
 inline constexpr double kCalibratedFactor = 1.2;
 
 }  // namespace psring

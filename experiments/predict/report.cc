@@ -77,7 +77,7 @@ void AddCalibration(const PredictReport& report, Sentences& text) {
   }
 }
 
-// What synchrony costs if computing varies, and what a workload or a cluster may lack.
+// The cost of synchrony if computing varies, and omissions of the workload or cluster.
 void AddRemarks(const PredictReport& report, Sentences& text) {
   double slowest = 1;
   bool servers = false;
@@ -175,7 +175,7 @@ std::string Milliseconds(double seconds) {
   return absl::StrFormat(seconds < 10 ? "%.1f" : "%.0f", 1e3 * seconds);
 }
 
-// What limits a step, in words.
+// The limit of a step, in `language`.
 std::string LimitText(const Prediction& prediction, Language language) {
   std::string text = prediction.limit;
   for (const Phrase& phrase : kLimits) {
@@ -289,7 +289,7 @@ std::optional<PredictionVerdict> VerdictOf(const PredictReport& report) {
   const PredictedRow &winner = *verdict.winner, &next = *verdict.next;
   verdict.factor = winner.expected().samples_per_s / next.expected().samples_per_s;
   verdict.extrapolated = winner.extrapolated() || next.extrapolated();
-  // Independent errors of two predictions add up as their squares do.
+  // Independent errors: their variances (of the logarithm) add.
   const double both = std::pow(kCalibratedFactor, std::sqrt(2.0));
   verdict.interval = {verdict.factor / both, verdict.factor * both};
   if (verdict.extrapolated) {

@@ -1,4 +1,4 @@
-// The results of a prediction: rows, the table and conclusions. Pure.
+// The results of a prediction: rows, table and conclusions. Pure.
 #pragma once
 
 #include <optional>
@@ -14,12 +14,12 @@
 
 namespace psring {
 
-// 90% of withheld published runs are within kCalibratedFactor of their prediction, up or down. Outside of
-// what a system was calibrated on, the network's effective rate and latency are uncertain, too: such a case
-// is also predicted for each of these networks, and its range spans the results.
+// 90% of the withheld published runs are within kCalibratedFactor of their prediction, up or down. Outside a
+// system's calibration, the network's effective rate and latency are uncertain, too. Such a case is predicted
+// for each of these networks, and its range spans the results.
 struct NetworkGuess {
   const char* name;
-  double rate, latency;  // factors
+  double rate, latency;  // factors of the cluster's
 };
 inline constexpr NetworkGuess kNetworkGuesses[] = {
     {"as described", 1, 1}, {"slower", 0.9, 2}, {"faster", 1.1, 0.5}};
@@ -30,8 +30,8 @@ struct PredictedRow {
   std::vector<Prediction> guesses;  // in the order of kNetworkGuesses
   double single_samples_per_s = 0;  // of one worker
   Situation situation;
-  const PublishedSystem* nearest = nullptr;  // calibrated system; null: none is used
-  Constants used;                            // of it
+  const PublishedSystem* nearest = nullptr;  // calibrated system; null if none is used
+  Constants used;                            // those of `nearest`
 
   const Prediction& expected() const { return guesses.front(); }
   Interval samples_per_s() const;
@@ -42,12 +42,11 @@ struct PredictedRow {
 
 // Conclusions from further simulations.
 struct PredictFindings {
-  // By number of workers: the fewest servers with which ps-sync is no slower than the first all-reduce; 0: as
-  // many servers as workers do not suffice.
+  // (workers, servers): the fewest servers with which the first synchronous server strategy is no slower than
+  // `matched_strategy`, the first all-reduce, within 0.5%. 0: even one server per worker is slower.
   std::string matched_strategy;
   std::vector<std::pair<int, int>> servers_to_match;
-  // One exchange with the most workers, without computing: sizes in bytes, ascending, and the fastest
-  // strategy.
+  // (bytes, case): the fastest strategy for one exchange with the most workers, without computing. Ascending.
   std::vector<std::pair<double, PredictCase>> fastest_by_size;
 };
 
@@ -67,12 +66,12 @@ struct PredictionVerdict {
   const PredictedRow* next = nullptr;
   double factor = 1;
   Interval interval;
-  bool extrapolated = false;  // at least one of them: a winner is named only if their ranges do not overlap
+  bool extrapolated = false;  // of either: a winner is then named only if the ranges do not overlap
   bool shown = false;         // the interval excludes 1
 };
 std::optional<PredictionVerdict> VerdictOf(const PredictReport& report);
 
-// The columns of the summary (summarise.h), basis simulated.
+// The row's summary columns (summarise.h), with basis "simulated".
 std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow& row);
 
 // The case, the table, the findings, and the verdict.

@@ -46,7 +46,7 @@ struct Events {
   std::map<double, Arrow> arrows;  // by id
 };
 
-// Servers are rank -1 here.
+// The rank of a row of the trace: -1 for the servers.
 double RankOf(double row) { return row == kServersRow ? -1 : row; }
 
 void NoteSpan(const Json& event, Events& events) {
@@ -93,7 +93,7 @@ struct Step {
   double number = -1, begin_us = 0, end_us = 0;
 };
 
-// Rank 0's step of median length, among `among` if it is not empty.
+// Rank 0's step of median duration, of those in `among` if it is not empty.
 Step MedianStep(const std::vector<Span>& spans, const std::set<double>& among) {
   std::map<double, Step> found;
   for (const Span& span : spans) {
@@ -112,15 +112,15 @@ Step MedianStep(const std::vector<Span>& spans, const std::set<double>& among) {
 
 double RoundedMs(double us) { return std::round(us * 10) / 1e4; }
 
-// The end of each round of `step` on all ranks, summed over buckets, each counted from the last rank's start.
-// Empty if a rank's bucket is missing or buckets differ in rounds.
+// The end of each round of `step` on the last rank, from the last rank's start, summed over buckets. Empty if
+// a rank's bucket is missing or buckets differ in their number of rounds.
 std::optional<std::vector<double>> RoundEndsUs(const std::vector<Span>& spans,
                                                const std::vector<Round>& rounds, double step,
                                                double workers) {
   struct Bucket {
     double last_begin = 0;
     std::set<double> ranks;
-    std::map<double, double> ends;  // by round, the last rank's
+    std::map<double, double> ends;  // by round: on the last rank
   };
   std::map<double, Bucket> buckets;
   for (const Span& span : spans) {
@@ -164,7 +164,7 @@ Json LaunchJson(const TracedLaunch& launch, const Events& events) {
       arrowed.insert(arrow.step);
   }
   std::vector<Round> rounds;
-  std::set<double> shown;  // steps of which most is known
+  std::set<double> shown;  // steps with the most data
   for (const Round& round : events.rounds) {
     if (round.begin_us < launch.span.begin_us - 1 || round.end_us > launch.span.end_us() + 1) continue;
     rounds.push_back(round);

@@ -1,4 +1,4 @@
-// The long files of a run, reduced to what the page shows, as JSON. The files are untrusted. Pure.
+// Reduces the long, untrusted files of a run to the JSON that the page needs. Pure.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,8 @@
 namespace psring {
 
 // From the text of steps.jsonl: {most_points, loss: [{strategy, workers, part, repeat,
-// points:
-// [[samples of all workers, seconds, loss]]}]}: the loss of rank 0, averaged over neighbours to at most
-// most_points per curve. Malformed lines are skipped.
+// points: [[samples of all workers, seconds, loss]]}]}. The loss is rank 0's; neighbouring steps are averaged
+// to at most most_points per curve. Malformed lines are skipped.
 std::string DigestSteps(const std::string& text);
 
 // From the text of trace.json: {most_spans, launches: [{name, algorithm, workers, ms,

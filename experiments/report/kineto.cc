@@ -17,14 +17,14 @@ namespace {
 using Json = UntrustedJson;
 
 constexpr int kComputing = 7, kFirstLane = 20;  // streams
-constexpr int kLanes = 1000;                    // of a kind, in trace.json
+constexpr int kLanes = 1000;                    // per kind of span in trace.json
 
 struct ProfiledLaunch {
   std::string name;
   double begin = 0, end = 0;
 };
 
-// Waiting and rounds are other views of the same time.
+// Waiting and rounds are excluded: they overlap these spans.
 bool IsWork(const std::string& name) {
   return name == "forward" || name == "backward" || name == "optimizer" || name == "communication";
 }
@@ -51,7 +51,7 @@ class RankTrace {
   }
 
   std::string Text(int rank, size_t ranks) const {
-    // The tool searches for this exact text, including the spaces.
+    // HolisticTraceAnalysis searches for this exact text, including the spaces.
     return absl::StrCat("{\"schemaVersion\": 1,\n\"distributedInfo\": {\"rank\": ", rank,
                         ", \"world_size\": ", ranks, "},\n\"traceEvents\": ", DumpUntrusted(events_), "}\n");
   }

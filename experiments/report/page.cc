@@ -9,7 +9,7 @@
 namespace psring {
 namespace {
 
-// Numbers of workers that the stepper offers: some common ones and those of the runs.
+// Worker counts that the stepper offers: common ones and those of the runs.
 std::vector<int> StepperRanks(const std::vector<RunData>& runs) {
   std::vector<int> ranks = {2, 3, 4, 8};
   for (const RunData& run : runs) ranks.insert(ranks.end(), run.workers.begin(), run.workers.end());
@@ -32,7 +32,7 @@ std::string ReportPage(const std::vector<RunData>& runs, Language language) {
       absl::StrJoin(runs, ",", [](std::string* out, const RunData& run) { out->append(run.json); }),
       "],\"schedules\":", SchedulesJson(StepperRanks(runs)), ",\"theory\":", TheoryJson(),
       ",\"waiting\":", StalenessJson(), ",\"glossary\":", GlossaryJson(), "}");
-  // One pass: inserted text is not expanded again.
+  // StrReplaceAll makes one pass: placeholders in inserted text are not expanded.
   return absl::StrReplaceAll(kPageHtml, {{"{{css}}", kPageCss},
                                          {"{{data}}", ForScriptElement(data)},
                                          {"{{d3_notice}}", kD3Notice},

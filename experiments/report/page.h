@@ -1,4 +1,4 @@
-// The report: one self-contained HTML file, made of the files in page/ and D3, which CMake embeds.
+// The report: one self-contained HTML file, made from page/ and D3, which CMake embeds in the program.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace psring {
 
-// `language`: in which the page opens. Pure and deterministic.
+// `language`: the language that the page shows first. Pure and deterministic.
 std::string ReportPage(const std::vector<RunData>& runs, Language language);
 
 // `json` with <, >, & and JavaScript's two line separators as \u escapes, so that it cannot end a script

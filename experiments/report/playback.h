@@ -1,7 +1,6 @@
-// Plays a schedule on sets of ranks instead of numbers, one round at a time, for `psring explain` and the
-// report. Pure.
+// Runs a schedule symbolically, one round at a time, for `psring explain` and the report. Pure.
 //
-// *holding*: the ranks whose values a chunk of a rank contains.
+// *holding*: the set of ranks whose values a rank's chunk contains.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +10,20 @@
 
 namespace psring {
 
-inline constexpr int kMostPlayed = 64;  // ranks: a holding is a bit a rank
+inline constexpr int kMostPlayed = 64;  // ranks: a holding has one bit per rank
 
 // A transfer between two ranks.
 struct Hop {
   int from, to, first_chunk, chunk_count;
-  bool adds;  // else it replaces
+  bool adds;  // false: replaces
   bool operator==(const Hop&) const = default;
 };
 
 // Traffic of the rounds so far, in chunks.
 struct PlayedTraffic {
   std::vector<int64_t> sent, received;       // by rank
-  int64_t rounds = 0;                        // in which anything moved: messages one after the other
-  int64_t busiest_link = 0, most_added = 0;  // of each round the busiest rank's, summed over the rounds
+  int64_t rounds = 0;                        // rounds with transfers, i.e. messages in sequence
+  int64_t busiest_link = 0, most_added = 0;  // sum over rounds of the busiest rank's
 };
 
 class Playback {
@@ -32,19 +31,19 @@ class Playback {
   // `schedule` must outlive this, have at most kMostPlayed ranks, and pass CheckSchedule.
   Playback(const Schedule& schedule, Collective collective, int root = 0);
 
-  int rounds() const { return rounds_; }  // of the rank that has most
+  int rounds() const { return rounds_; }  // maximum over ranks
   int next_round() const { return next_; }
   bool done() const { return next_ == rounds_; }
 
   // Plays the next round and returns its hops by receiver. Requires !done().
   std::vector<Hop> Step();
 
-  // Bit r: contains rank r's values.
+  // Bit r is set if the chunk contains rank r's values.
   uint64_t Holding(int rank, int chunk) const { return holdings_[rank][chunk]; }
   uint64_t Everyone() const;
   const PlayedTraffic& traffic() const { return traffic_; }
 
-  // Whether every chunk of every rank has the collective's result.
+  // True if every rank has the collective's result.
   bool Fulfilled() const;
 
  private:

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Writes DIR/<launch>/rank-<n>.json; with several runs DIR/<run>/<launch>/rank-<n>.json.
+// Writes DIR/<launch>/rank-<n>.json, or DIR/<run>/<launch>/rank-<n>.json if there are several runs.
 absl::Status WriteKinetoTraces(const std::vector<std::string>& runs, const std::string& folder,
                                Display& display) {
   for (const std::string& run : runs) {

@@ -1,4 +1,4 @@
-// psring report: creates the page of existing runs.
+// psring report: writes the page of one or more existing runs.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw);
 // Returns the exit code. Folders that are not runs are reported on stderr and skipped.
 int RunReport(const RawReportFlags& raw, Display& display);
 
-// Writes FOLDER/report.html at the end of a run; it opens in `language`.
+// Writes FOLDER/report.html at the end of a run. `language`: the language that the page shows first.
 absl::Status WriteRunReport(const std::string& folder, Language language);
 
 }  // namespace psring

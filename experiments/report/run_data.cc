@@ -29,7 +29,7 @@ class Reader {
  public:
   explicit Reader(fs::path folder) : folder_(std::move(folder)) {}
 
-  // Empty if it cannot be read; listed if `expected` or if it exists.
+  // Empty if the file cannot be read; it is then listed, unless it is absent and not `expected`.
   std::string Text(const char* name, bool expected) {
     const absl::StatusOr<std::string> text = TextOf(folder_ / name);
     if (!text.ok() && (expected || !absl::IsNotFound(text.status())))
@@ -45,7 +45,7 @@ class Reader {
     return ReadFile(path.string());
   }
 
-  // Likewise null.
+  // Likewise, but null.
   Json JsonOf(const char* name, bool expected) {
     const std::string text = Text(name, expected);
     if (text.empty()) return nullptr;
@@ -70,7 +70,7 @@ bool Exists(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-// The valid numbers of workers in the rows.
+// The valid worker counts in the rows.
 std::vector<int> WorkersOf(const Json& summary) {
   std::vector<int> workers;
   if (!summary.is_array()) return workers;
@@ -82,7 +82,7 @@ std::vector<int> WorkersOf(const Json& summary) {
   return workers;
 }
 
-// Whether the page can show it; see TableJson.
+// True if `json` has the structure of TableJson.
 bool IsTable(const Json& json) {
   const auto is_row = [](const Json& row) {
     return row.is_array() && row.size() >= 2 && std::ranges::all_of(row, &Json::is_string);
@@ -151,7 +151,7 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text) {
   json["manifest"] = reader.JsonOf("manifest.json", !Exists(folder / "predict.txt"));
   const bool predicted = Exists(folder / "predict.txt");
   const bool bench = TextAt(json["manifest"], "verb") == "bench" || Exists(folder / "bench.csv");
-  const bool ran = !bench && !predicted;  // processes that trained
+  const bool ran = !bench && !predicted;  // true if processes trained
   json["summary"] = reader.JsonOf("summary.json", !bench);
   if (!json["summary"].is_array()) {
     if (!json["summary"].is_null())

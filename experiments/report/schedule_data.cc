@@ -57,7 +57,7 @@ constexpr Spread kSpreads[] = {{"even", 0.02, 0}, {"uneven", 0.4, 0}, {"straggle
 constexpr int kWorkers[] = {2, 4, 8, 16};
 constexpr const char* kRules[] = {"sync", "ssp:1", "ssp:2", "ssp:4", "ssp:8", "async"};
 
-// A network and a server that take almost no time.
+// A network and servers with almost no delay.
 Cluster Instant() {
   return {.link_bytes_per_s = 1e15,
           .fraction = 1,

@@ -1,5 +1,5 @@
-// The page's data that does not depend on runs, as JSON: the rounds of the schedules, the terms of the cost
-// models, the effect of bounded staleness, and the glossary. Pure.
+// The page's data that does not depend on a run, as JSON: rounds of the schedules, terms of the cost models,
+// effect of bounded staleness, and the glossary. Pure.
 #pragma once
 
 #include <string>
@@ -19,20 +19,20 @@ std::string SchedulesJson(const std::vector<int>& ranks, const ScheduleTable& ro
 // {workers: [1, 2, ...], servers: [1, 2, ...],
 //  schemes: {name: [[messages, link, medium, added] by workers]},
 //  server: {place: {serial | pipelined: [by servers [by workers]]}}}
-// for a gradient of one byte: seconds = messages a + max(link M/B, medium M/B2) + added M g. For pipelined
-// servers the larger of moving and adding counts instead of both.
+// for a gradient of one byte: seconds = messages a + max(link M/B, medium M/B2) + added M g, where B2 is the
+// rate of the medium. For pipelined servers, the larger of moving and adding replaces their sum.
 std::string TheoryJson(const ScheduleTable& rows = ScheduleRows());
 
-// Progress against staleness, simulated with the servers' own waiting rules:
+// Progress and staleness, simulated with the servers' own waiting rules:
 // {workers: [2, ...], rules: ["sync", "ssp:1", ..., "async"], spreads: [name, ...],
 //  progress: [by workers [by spread [by rule]]], staleness, staleness_max: the same}
-// of workers whose step computes for one second on average and whose exchange is free. progress: steps/s of a
+// Workers compute for one second per step on average, and exchanges take no time. progress: steps/s of a
 // worker, mean over workers; staleness: mean over all pushes, in updates; staleness_max: the maximum.
-// spreads: computing varies by 2% ("even") or 40% ("uneven"; lognormal, per step); "straggler" is even with
-// one worker at half speed.
+// spreads: the computing time varies by 2% ("even") or 40% ("uneven"; coefficient of variation, lognormal,
+// per step); "straggler" is "even" with one worker at half speed.
 std::string StalenessJson();
 
-// [[word, [English, Chinese]]]: the words of `psring explain words`.
+// [[term, [English, Chinese]]]: the glossary of `psring explain words`.
 std::string GlossaryJson();
 
 }  // namespace psring

@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<std::string>> BinariesOf(const std::string& verb) {
   return binaries.all();
 }
 
-// Data and files that changed since the run, one line each.
+// One line for each input file, and for the training data, that has changed since the run.
 absl::StatusOr<std::vector<std::string>> ChangedInputs(const RecordedRun& run, const Interrupt& interrupt) {
   std::vector<std::string> changed;
   for (const FileMark& input : run.provenance.inputs) {
@@ -79,7 +79,7 @@ absl::Status DoAgain(const RawRerunFlags& raw, const Interrupt& interrupt, Displ
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> binaries, BinariesOf(run.verb));
   PSRING_ASSIGN_OR_RETURN(const Provenance here, DescribeProvenance(binaries, {}));
   std::error_code error;
-  // "latest" is a link that the new run changes.
+  // Resolves "latest", a link that the new run changes.
   const Rerun rerun = MakeRerun(run, fs::canonical(raw.run, error).string(), raw.out);
   display.Say(absl::StrCat("again:     psring ", ShellText(rerun.arguments)));
   for (const std::string& words : rerun.left_out) {

@@ -19,8 +19,8 @@ struct RawRerunFlags {
 
 CLI::App* AddRerun(CLI::App& app, RawRerunFlags& raw);
 
-// Prints the command line and the differences, then replaces this process with that run; on success it does
-// not return. Otherwise prints one line and returns the exit code.
+// Prints the command line and the differences, then replaces this process with the run, and so does not
+// return. On errors, and with dry_run, returns the exit code; an error prints one line.
 int RunRerun(const RawRerunFlags& raw, const Interrupt& interrupt, Display& display);
 
 }  // namespace psring

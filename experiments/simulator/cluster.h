@@ -1,7 +1,7 @@
 // The description of a network to simulate. Pure.
 //
-// *node*: a machine with GPUs, one worker each; *card*: one of its links to the other nodes, full duplex.
-// Rank r is on node r / gpus_per_node. Rates are bytes/s in one direction.
+// *node*: a machine with GPUs, one worker per GPU; *card*: one of its network interfaces, full duplex. Rank r
+// is on node r / gpus_per_node. Rates are bytes/s in one direction.
 #pragma once
 
 #include <string>
@@ -12,28 +12,28 @@
 namespace psring {
 
 struct Cluster {
-  std::string name;  // a preset's, a file's path, or empty
+  std::string name;  // of a preset, or a file's path, or empty
   int gpus_per_node = 1;
   double link_bytes_per_s = 0;  // of one card; 0: not given yet
   int cards_per_node = 1;
-  double intra_bytes_per_s = 0;  // from one GPU to the others of its node; required if gpus_per_node > 1
-  double fraction = 0.9;         // share of the links' rates that a program gets: headers, protocol, host
+  double intra_bytes_per_s = 0;  // between one GPU and the rest of its node; required if gpus_per_node > 1
+  double fraction = 0.9;         // share of the links' rates left after headers, protocol and host costs
   double latency_s = 25e-6;      // of a message between nodes, including software
   double intra_latency_s = 5e-6;
   double oversubscription = 1;    // sum of the cards' rates over the rate of the fabric between nodes
-  int rings = 1;                  // parallel rings, each with its part of the buffer; each can use a card
-  double add_s_per_byte = 1e-12;  // a worker that adds received bytes. V100: 83.9 MB in 85 us
-  double server_add_s_per_byte = 0.1e-9;     // a server that adds a gradient: one core, or a GPU
+  int rings = 1;                  // parallel rings, each for a part of the buffer; each can use another card
+  double add_s_per_byte = 1e-12;  // a worker adds received bytes. V100: 83.9 MB in 85 us
+  double server_add_s_per_byte = 0.1e-9;     // a server adds a gradient: one core, or a GPU
   double server_update_s_per_byte = 0.1e-9;  // its optimizer, once per update
-  // A server's host for each byte that a worker pushes or pulls (receive, copy, send): unlike the update, it
-  // is not shared by the workers.
+  // A server's host receives, copies and sends: per byte and worker, for pushes and for pulls. (The update is
+  // once for all workers.)
   double server_worker_s_per_byte = 0;
   double worker_update_s_per_byte = 0;  // a worker's optimizer, for each bucket after its all-reduce
-  double socket_bytes = 0;  // buffered by a connection between nodes, so that neither end waits for the other
-  double connection_bytes_per_s = 0;      // most of one TCP connection between nodes; 0: no cap
+  double socket_bytes = 0;  // buffer of a connection between nodes: up to it, neither end waits for the other
+  double connection_bytes_per_s = 0;      // limit of one TCP connection between nodes; 0: none
   double sender_loss = 0, node_loss = 0;  // simulator/contention.h
-  double barrier_s = 0;    // one round of the barrier that ends a synchronous step; 0: there is none
-  double burst_bytes = 0;  // that a card passes at full speed after a pause: a shaper's token bucket
+  double barrier_s = 0;    // one round of the barrier that ends a synchronous step; 0: no barrier
+  double burst_bytes = 0;  // a card passes them at full speed after a pause (a shaper's token bucket)
 
   bool operator==(const Cluster&) const = default;
 };
@@ -54,13 +54,14 @@ const std::vector<ClusterPreset>& ClusterPresets();
 absl::StatusOr<Cluster> LoadCluster(const std::string& name_or_path);
 absl::StatusOr<Cluster> ClusterFromJson(const std::string& name, const std::string& text);
 
-// InvalidArgument in one line: no link, no intra with several GPUs per node, values out of range.
+// InvalidArgument: no link rate, no intra rate with several GPUs per node, or a value out of range.
 absl::Status CheckCluster(const Cluster& cluster);
-// Likewise: workers that do not fill the nodes. Fewer workers than GPUs per node share one node; more must be
-// a multiple.
+// InvalidArgument: the workers do not fill the nodes. Up to gpus_per_node workers share one node; more must
+// be a multiple of gpus_per_node.
 absl::Status CheckWorkers(const Cluster& cluster, int workers);
 
-// A card's bytes/s during a burst: the rate between two processes of one host.
+// A card's bytes/s during a burst: 1e9, the rate between two processes of one host, and at least twice the
+// card's own rate.
 double FullSpeed(const Cluster& cluster);
 
 // The placement of `workers`.

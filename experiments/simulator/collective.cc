@@ -69,10 +69,10 @@ class CollectiveSimulation {
   };
   struct Rank {
     int64_t wave = 0;
-    int next_round = -1;                            // of the wave, going down
+    int next_round = -1;                            // of the wave, in descending order
     std::deque<Op> in_flight;                       // in the order started
-    int64_t popped = 0;                             // ops that have left in_flight from the front
-    std::map<std::pair<int, int>, int64_t> number;  // (slab, index) under way -> number of the op
+    int64_t popped = 0;                             // ops removed from the front of in_flight
+    std::map<std::pair<int, int>, int64_t> number;  // (slab, index) in progress -> number of the op
     double adding_s = 0, adds_until = 0;
     double done_at = 0;  // end of its last part so far
   };
@@ -81,25 +81,25 @@ class CollectiveSimulation {
     int from = -1, to = -1;                    // classes
     int connection = -1;                       // known once the sender has started the round
     double bytes = 0;                          // of each
-    int received = 0;                          // number that a rank receives
+    int received = 0;                          // messages that each rank receives
     int64_t sender_op = -1, receiver_op = -1;  // -1: that side has not started the round
     bool started = false;
-    bool taken = false;    // by the sender's socket
+    bool taken = false;    // copied to the sender's socket
     bool arrived = false;  // before its receive started
     bool adds = false;
   };
   struct Timer {
     double time;
     int what;
-    int64_t op;  // -1: a message has arrived; else a part of op of rank `what` is done
+    int64_t op;  // -1: message `what` has arrived; else a part of this op of class `what` is done
     bool operator>(const Timer& other) const {
       return std::tie(time, op, what) > std::tie(other.time, other.op, other.what);
     }
   };
   struct Connection : PlannedConnection {
     int kind = -1;               // of flow; -1: not known yet
-    std::deque<int> queue = {};  // of messages; the first is under way, or waits for its receiver
-    double ahead = 0;            // bytes started before their receive
+    std::deque<int> queue = {};  // of messages; the first is being sent or waits for its receiver
+    double ahead = 0;            // bytes sent before their receive started
     double unsent = 0;           // bytes queued, including those in flight
   };
   // Identifies a message at both ends: pair of classes, length, round, slab.
@@ -115,7 +115,7 @@ class CollectiveSimulation {
                                                         : FluidNetwork::kUnlimited;
     fabric_ = network_.AddResource(fabric);
     for (size_t c = 0; c < ranks_.size(); ++c) {
-      // Ranks of one kind of node share its cards.
+      // The ranks of a node share its cards; equal nodes share one entry.
       const int node = plan_.classes.first[c] / shape_.ranks_per_node;
       const auto [at, fresh] =
           cards_.emplace(plan_.classes.of[static_cast<size_t>(node * shape_.ranks_per_node)], Ports());
@@ -164,7 +164,7 @@ class CollectiveSimulation {
     return group.chunks * chunk_bytes_ / static_cast<double>(plan_.slabs);
   }
 
-  // Starts what the rank may start now.
+  // Starts all ops that the rank may start now.
   void Continue(int c) {
     Rank& rank = ranks_[static_cast<size_t>(c)];
     const std::vector<RoundMessages>& rounds_of = plan_.rounds[static_cast<size_t>(c)];
@@ -191,7 +191,7 @@ class CollectiveSimulation {
       }
       const int index = static_cast<int>(at - rounds_of.begin());
       const int slab = static_cast<int>(rank.wave - int64_t{round} * depth);
-      // As in Execution::Start: a window, and the slab's previous round.
+      // As in Execution::Start: at most 2 * depth in flight, and after the slab's previous round.
       if (rank.in_flight.size() >= static_cast<size_t>(2 * depth)) return;
       if (index > 0 && rank.number.contains({slab, index - 1})) return;
       StartOp(c, rank, index, slab);
@@ -298,7 +298,7 @@ class CollectiveSimulation {
       return;
     }
     const Message it = messages_[static_cast<size_t>(message)];
-    // One thread adds, in the order of arrival.
+    // One thread adds, in order of arrival.
     Rank& rank = ranks_[static_cast<size_t>(it.to)];
     double done = network_.now();
     if (it.adds) {
@@ -317,7 +317,7 @@ class CollectiveSimulation {
     if (--op.open > 0) return;
     op.done = true;
     rank.done_at = network_.now();
-    // What waits for this slab may continue before older slabs are done.
+    // Later rounds of this slab may start before older slabs are done.
     rank.number.erase({op.slab, op.index});
     touched_.insert(c);
   }

@@ -72,7 +72,7 @@ class Planner {
       schedule_.Round(own, round, list);
       std::map<std::tuple<int, bool, int>, MessageGroup> sends, receives;
       for (const Transfer& transfer : list) {
-        if (transfer.peer == own) continue;  // its own values: nothing moves
+        if (transfer.peer == own) continue;  // local copy: no network
         const int peer = plan_.classes.of[static_cast<size_t>(transfer.peer)];
         const bool same = transfer.peer / shape_.ranks_per_node == own / shape_.ranks_per_node;
         const bool send = transfer.action == Action::kSend;

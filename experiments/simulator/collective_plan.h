@@ -20,17 +20,17 @@ namespace psring {
 struct RankClasses {
   std::vector<int> of;     // by rank
   std::vector<int> first;  // by class: its lowest rank, which represents it
-  std::vector<int> size;   // by class: number of ranks; also of nodes, since a place of a node is one rank
+  std::vector<int> size;   // by class: number of ranks, and of their nodes (one rank each)
 };
 
-// The messages of one round between a rank of this class and ranks of class `peer` that have one length.
+// Messages of equal length in one round, between a rank of this class and ranks of class `peer`.
 struct MessageGroup {
   int peer;
   bool same_node;
-  int chunks;
-  int first_peer;  // the lowest of the ranks
+  int chunks;      // of each message
+  int first_peer;  // the lowest of these ranks
   int messages = 0;
-  int pair = 0;         // number of (from, to, same_node)
+  int pair = 0;         // index of (from, to, same_node)
   int connection = -1;  // of a send
   bool adds = false;    // of a receive
 };
@@ -40,11 +40,11 @@ struct RoundMessages {
   std::vector<MessageGroup> sends, receives;
 };
 
-// Messages from one rank to the same peers, one after the other.
+// One rank's messages to the same peers, sent in order.
 struct PlannedConnection {
   int from, to;  // classes
   bool same_node;
-  int messages;  // alike, to as many peers
+  int messages;  // sent at a time: one equal message to each of the peers
 };
 
 struct CollectivePlan {
@@ -55,7 +55,7 @@ struct CollectivePlan {
   int64_t slabs = 1;  // pieces that a chunk is cut into
 };
 
-// `wanted_slabs` is lowered to bound the work. ResourceExhausted: the schedule is too large.
+// Uses fewer than `wanted_slabs` if needed to limit the work. ResourceExhausted: the schedule is too large.
 absl::StatusOr<CollectivePlan> PlanCollective(const Schedule& schedule, const Shape& shape,
                                               int64_t wanted_slabs);
 

@@ -14,7 +14,7 @@
 namespace psring {
 namespace {
 
-constexpr double kLeastDraw = 0.01;  // a normal draw below it is taken as this
+constexpr double kLeastDraw = 0.01;  // minimum of a normal draw
 constexpr double kMostCv = 2;
 
 double NormalBelow(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }

@@ -1,6 +1,6 @@
-// How much a step's computing time varies between machines and steps, and what synchrony costs because of it:
-// a synchronous step waits for the slowest of N machines, whose expected time is the maximum of N draws, not
-// their mean. Without waiting, a worker's steps cost the mean. Pure.
+// How a step's computing time varies between machines and steps, and what this costs synchronous steps: they
+// wait for the slowest of N machines, so their expected computing time is that of the maximum of N draws.
+// Without waiting, a worker's steps take the mean. Pure.
 //
 // Sources: order statistics (David & Nagaraja 2003, 2.1: E max = integral of x d F(x)^N); its effect on
 // synchronous SGD: Chen et al. 2016, "Revisiting Distributed Synchronous SGD".
@@ -24,9 +24,9 @@ struct ComputeVariation {
 };
 
 // "none", "normal:CV", "lognormal:CV", or the path of a file with one measured time per line (any unit).
-// InvalidArgument says what is wrong.
+// InvalidArgument: anything else.
 absl::StatusOr<ComputeVariation> ParseComputeVariation(const std::string& text);
-// From measured times. InvalidArgument: fewer than 2, or one that is not above 0.
+// From measured times. InvalidArgument: fewer than 2 times, or a time that is not positive.
 absl::StatusOr<ComputeVariation> VariationOfSamples(std::vector<double> times);
 
 // The expected maximum of `count` independent draws, in multiples of the mean; at least 1.

@@ -9,10 +9,10 @@
 namespace psring {
 namespace {
 
-// Ends and limits that differ by less are equal: the difference is rounding.
+// Relative difference below which ends and limits count as equal (rounding).
 constexpr double kSame = 1e-9;
 constexpr size_t kMostKnown = 4096, kLargestKnown = 64;
-// A bucket reopens with at least one frame; smaller amounts are rounding.
+// Bytes of one frame: a bucket reopens only with at least that many.
 constexpr double kLeastTokens = 1514;
 
 }  // namespace
@@ -64,7 +64,7 @@ void FluidNetwork::UseTokens(double seconds) {
     const double rate = capacity_[static_cast<size_t>(bucket.resource)];
     bucket.burst.tokens =
         std::clamp(bucket.burst.tokens + (rate - bucket.used) * seconds, 0.0, bucket.burst.bytes);
-    // Run out: the rates change.
+    // Empty: the rates change.
     if (bucket.open && bucket.burst.tokens <= kSame * bucket.burst.bytes) shared_ = false;
   }
 }
@@ -93,7 +93,7 @@ void FluidNetwork::AdvanceTo(double time, std::vector<int64_t>& ended) {
   for (size_t i = 0; i < flows_.size(); ++i) {
     Flow flow = flows_[i];
     const double rate = kinds_[static_cast<size_t>(flow.kind)].rate;
-    // Late short flows: the time left can be below the resolution of the clock.
+    // The remaining time of a short flow can be below the resolution of a large `now_`.
     const bool ends = std::isinf(rate) || before_time + flow.left / rate <= time;
     flow.left -= std::isinf(rate) ? 0 : rate * seconds;
     if (ends || flow.left <= kSame * flow.bytes) {
@@ -167,7 +167,7 @@ void FluidNetwork::Fill(const std::vector<int>& kinds) {
     for (const Use& use : of.uses) load_[static_cast<size_t>(use.resource)] += of.flows * use.load;
   }
   while (!growing.empty()) {
-    // The rate at which the first of them stops growing.
+    // The lowest rate at which one of them stops growing.
     double rate = kUnlimited;
     for (const int kind : growing) {
       const Kind& of = kinds_[static_cast<size_t>(kind)];
@@ -199,7 +199,7 @@ void FluidNetwork::Fill(const std::vector<int>& kinds) {
         load_[r] -= of.flows * use.load;
       }
     }
-    // The remainder of a load that is gone is rounding.
+    // Rounding must not leave the resource of a growing flow without load.
     for (const int kind : growing) {
       for (const Use& use : kinds_[static_cast<size_t>(kind)].uses) {
         double& load = load_[static_cast<size_t>(use.resource)];

@@ -1,14 +1,14 @@
 // Bytes as a fluid: flows share links by max-min fairness. Pure and deterministic.
 //
-// *resource*: has a capacity: one direction of a link, a fabric, a processor that adds. *kind*: flows that
-// load the same resources in the same way and therefore have one rate. A flow can load a resource with part
-// of its bytes (it is spread over several servers) or with a multiple (it represents several flows of equal
+// *resource*: anything with a capacity, such as one direction of a link, a fabric, or a processor that adds.
+// *kind*: flows that load the same resources in the same way and therefore have equal rates. A flow can load
+// a resource with part of its bytes (spread over several servers) or a multiple (it represents several
 // ranks).
 //
 // Rates are those of progressive filling (Bertsekas & Gallager, Data Networks, 1992, 6.5.2): all rates grow
-// equally until a resource is full or a flow has reached its own limit; those are fixed, the others grow
-// further. Rates change only when flows start or end. Simultaneous starts and ends take effect together, so
-// results do not depend on the order of calls at equal times.
+// equally until a resource is full or a flow has reached its own limit; the rates of the flows concerned are
+// then fixed, and the others continue to grow. Rates change only when flows start or end. Simultaneous starts
+// and ends take effect together, so results do not depend on the order of calls at equal times.
 //
 // *burst*: bytes that a resource passes at *full speed* after a pause, like a shaper's token bucket. Tokens
 // refill at the resource's rate while its load is lower; rates also change when the tokens run out.
@@ -32,26 +32,26 @@ class FluidNetwork {
   };
 
   struct Burst {
-    double bytes = 0;   // most tokens; 0: no burst
+    double bytes = 0;   // maximum of tokens; 0: no burst
     double tokens = 0;  // at the start
     double full_bytes_per_s = kUnlimited;
   };
 
-  // Both return a number, counted from 0. A resource can be unlimited.
+  // Return the index of the resource or kind, from 0. A resource can be kUnlimited.
   int AddResource(double bytes_per_s) { return AddResource(bytes_per_s, Burst()); }
   int AddResource(double bytes_per_s, const Burst& burst);
   int AddKind(std::vector<Use> uses, double most_bytes_per_s = kUnlimited);
 
-  // AdvanceTo returns `token` when the flow has ended. A flow without a limit or without bytes ends at once.
+  // AdvanceTo returns `token` when the flow has ended. A flow of 0 bytes or unlimited rate ends at once.
   void Start(int kind, double bytes, int64_t token);
 
   double now() const { return now_; }
-  // When the next flow or burst ends if nothing starts before; kUnlimited without flows.
+  // The time when the next flow or burst ends if no flow starts before; kUnlimited without flows.
   double NextEnd();
   // Advances to `time`, at most NextEnd(), and appends the tokens of ended flows in ascending order.
   void AdvanceTo(double time, std::vector<int64_t>& ended);
 
-  // Seconds that the resource was busy, converted to full capacity.
+  // Seconds at full capacity that correspond to the resource's use so far.
   double BusySeconds(int resource) const { return busy_[static_cast<size_t>(resource)]; }
 
  private:
@@ -72,7 +72,7 @@ class FluidNetwork {
     int resource;
     Burst burst;
     bool open = true;  // its resource runs at full speed
-    double used = 0;   // bytes/s, as rates are
+    double used = 0;   // bytes/s at the current rates
   };
 
   void OpenBuckets();
@@ -91,7 +91,7 @@ class FluidNetwork {
   double now_ = 0;
   bool shared_ = true;  // rates are up to date
   double next_end_ = kUnlimited;
-  // Rates of some sets of flows: in a collective the same sets recur.
+  // Cache: rates by set of flows. A collective repeats the same sets.
   std::map<std::vector<int>, std::vector<double>> known_;
   std::vector<double> free_, load_;  // scratch of Fill
 };

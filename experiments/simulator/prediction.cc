@@ -17,9 +17,9 @@
 namespace psring {
 namespace {
 
-constexpr int kDrawnSteps = 200;  // of jitter, for synchronous strategies
+constexpr int kDrawnSteps = 200;  // synchronous strategies with jitter
 
-// Too many workers to simulate one by one: stragglers of one factor are simulated as a group, and count as
+// If there are too many workers to simulate one by one: stragglers with one common factor become a group of
 // the first workers.
 void GroupStragglers(ServerRun& run) {
   if (!run.delays.jitter.is_zero()) return;
@@ -36,13 +36,13 @@ void GroupStragglers(ServerRun& run) {
   run.delays.slowness.clear();
 }
 
-// What is busy for most of the communication time.
+// Sets the limit: the resource that is busy for most of the communication time.
 void NameLimit(const std::vector<std::pair<const char*, double>>& parts, Prediction& prediction) {
   const auto most = std::max_element(parts.begin(), parts.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   prediction.limit = most->first;
   prediction.limit_part = most->second;
-  // If nothing is busy for half of the time, latency dominates.
+  // If none is busy for half of the time, latency dominates.
   if (most->second < 0.5) {
     prediction.limit = "latency";
     prediction.limit_part = 1 - most->second;
@@ -89,7 +89,7 @@ absl::StatusOr<Predictor::Cost> Predictor::CollectiveCost(const std::string& alg
   StrategyInfo strategy{.uses_group = true, .algorithm = algorithm};
   const std::optional<Scheme> scheme = SchemeOf(strategy);
   if (!scheme) return time.status();
-  // A link for each rank: its part of the node's cards.
+  // One link per rank: its share of the node's cards.
   const double link = cluster.link_bytes_per_s * cluster.fraction *
                       std::min(1.0, double(cluster.cards_per_node) / shape.ranks_per_node);
   const double seconds = psring::ExchangeSeconds(
@@ -98,8 +98,8 @@ absl::StatusOr<Predictor::Cost> Predictor::CollectiveCost(const std::string& alg
   return Cost{seconds, seconds, seconds, 0, 0, 0, true};
 }
 
-// In order, without late ranks: if buckets wait for buckets, the burst refills only during the update between
-// them.
+// By bucket, without late ranks. If a bucket waits for the previous one, the burst refills only during the
+// update between them.
 absl::StatusOr<std::vector<Predictor::Cost>> Predictor::BucketCosts(const PredictCase& point,
                                                                     const Cluster& cluster) const {
   const double all = cluster.burst_bytes * cluster.cards_per_node;
@@ -129,7 +129,7 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
   Prediction prediction{
       .tx_bytes = 2 * (n - 1) / n * bytes, .rx_bytes = 2 * (n - 1) / n * bytes, .method = "simulated"};
   PSRING_ASSIGN_OR_RETURN(const std::vector<Cost> of_buckets, BucketCosts(point, cluster));
-  std::vector<double> costs;  // including the updates after them
+  std::vector<double> costs;  // including the update after each bucket
   Cost sum{};
   double update = 0;  // after the last bucket: its own, or all of them when clipping
   for (size_t b = 0; b < of_buckets.size(); ++b) {
@@ -219,7 +219,7 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& all, const Clus
       .pushed_part = options_.wire_part,
       .clips = options_.clips,
       .delays = options_.delays,
-      // Exactly equal workers would collide at the server in every step, which real ones do not.
+      // Identical workers would collide at the server in every step; real ones do not.
       .jitter = drawn && options_.delays.jitter.is_zero() && !options_.variation.any() ? 0.02 : 0,
       .variation = drawn ? options_.variation : ComputeVariation(),
       .seed = options_.seed,
@@ -303,7 +303,7 @@ absl::StatusOr<double> Predictor::ExchangeSeconds(const PredictCase& all, const 
     return cost.seconds;
   }
   const auto [point, cluster, each] = ViewOf(all, network);
-  // In pieces, as the servers' clients send.
+  // In pieces, as the client of the servers sends.
   constexpr double kPiece = 1 << 20;
   const size_t pieces = static_cast<size_t>(std::clamp(std::ceil(bytes / kPiece), 1.0, 64.0));
   PSRING_ASSIGN_OR_RETURN(

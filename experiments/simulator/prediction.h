@@ -1,8 +1,8 @@
 // Simulated steps of a strategy for a workload on a cluster. Pure.
 //
-// All-reduces: buckets are exchanged one after another, each for the time of its collective on the cluster
-// (simulator/collective.h) and not before the slowest rank's gradient is ready; each is followed by its
-// update. Servers: simulator/servers.h.
+// All-reduces: buckets are exchanged one after another. An exchange starts when the slowest rank's gradient
+// is ready, takes the time of its collective on the cluster (simulator/collective.h), and is followed by the
+// bucket's update. Servers: simulator/servers.h.
 #pragma once
 
 #include <map>
@@ -23,17 +23,17 @@ struct PredictOptions {
   BucketSizes buckets;
   ServerPlace place = ServerPlace::kRank0;
   bool pipelined = true;
-  bool align_steps = false;  // all workers start every step together, and a step ends with the worker's part
-  double late_s = 0;         // collectives: measured delay of the slowest worker's gradient against the mean
+  bool align_steps = false;  // all workers start each step together; a step ends when the worker is done
+  double late_s = 0;         // collectives: measured delay of the slowest worker's gradient after the mean
   uint64_t seed = 1;
-  double wire_part = 1;            // bytes sent over those in float32
+  double wire_part = 1;            // bytes sent, relative to float32
   bool clips = false;              // all updates wait for the norm of the whole gradient
   bool local_aggregation = false;  // servers: the workers of a machine push one sum (local_aggregation.h)
-  // Of the computing time, between machines: synchronous steps wait for the slowest.
+  // Of the computing time between machines; synchronous steps wait for the slowest.
   ComputeVariation variation;
-  Delays delays;  // delays of a live run, of `steps` steps from `first_step`
+  Delays delays;  // those of a live run in `steps` steps from `first_step`
   int64_t first_step = 0;
-  int steps = 0;  // 0: enough
+  int steps = 0;  // 0: chosen by the simulator
 };
 
 // One case to predict.
@@ -43,23 +43,23 @@ struct PredictCase {
   int servers = 0;  // 0: the strategy has none
 };
 
-// Times in s, of one worker's mean step.
+// Times in seconds, for one worker's mean step.
 struct Prediction {
   double step = 0, compute = 0, exposed = 0, busy = 0, wait = 0;
-  double update = 0;                               // of the workers' own updates, exposed or not
+  double update = 0;                               // of the worker's own optimizer, exposed or not
   double samples_per_s = 0;                        // sum over workers
-  double staleness_mean = -1, staleness_max = -1;  // below 0: none
-  double dropped_share = 0;                        // spare workers: share of all steps
+  double staleness_mean = -1, staleness_max = -1;  // in updates; below 0: unknown or none
+  double dropped_share = 0;                        // spare workers: dropped steps / all steps
   double tx_bytes = 0, rx_bytes = 0,
          server_bytes = 0;  // payload per step: of a worker on average, of all servers together
   double slowest =
-      1;  // computing time of the slowest machine that a synchronous step waits for, over the mean
+      1;  // expected computing time of the slowest machine in a synchronous step, relative to the mean
   std::string limit;      // what limits the step: "computing", "links between nodes", ...
-  double limit_part = 0;  // the share of the communication time in which it is busy
+  double limit_part = 0;  // the share of the communication time during which `limit` is busy
   std::string method;     // "simulated", or "theory" if the schedule is too large to simulate
 };
 
-// Machines that communicate: of the workers, and of dedicated servers.
+// The number of machines with workers or dedicated servers.
 int CommunicatingNodes(const PredictCase& point, const Cluster& cluster, ServerPlace place);
 
 // InvalidArgument: the simulator does not support the strategy.
@@ -75,7 +75,7 @@ class Predictor {
 
   absl::StatusOr<Prediction> Predict(const PredictCase& point, const Cluster& cluster);
 
-  // Seconds of one exchange of `bytes` in one piece, without computation.
+  // Seconds of one exchange of `bytes`, without computation.
   absl::StatusOr<double> ExchangeSeconds(const PredictCase& point, const Cluster& cluster,
                                          double bytes) const;
 
@@ -85,13 +85,13 @@ class Predictor {
     double card, intra, fabric, adding;
     bool theory;
   };
-  // `tokens`: bytes of the burst left at the start.
+  // `tokens`: bytes of the burst available at the start.
   absl::StatusOr<Cost> CollectiveCost(const std::string& algorithm, int workers, const Cluster& cluster,
                                       double bytes, double tokens) const;
   absl::StatusOr<std::vector<Cost>> BucketCosts(const PredictCase& point, const Cluster& cluster) const;
   absl::StatusOr<Prediction> AllReduce(const PredictCase& point, const Cluster& cluster) const;
   absl::StatusOr<Prediction> Servers(const PredictCase& point, const Cluster& cluster) const;
-  // Workers as the servers see them: with local aggregation, a machine is one of them.
+  // The workers from the servers' perspective: with local aggregation, each machine is one worker.
   struct ServerView {
     PredictCase point;
     Cluster cluster;

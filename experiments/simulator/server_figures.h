@@ -1,4 +1,4 @@
-// From the events of a server simulation to the figures of ServerTime. Pure.
+// Computes ServerTime from the events of a server simulation. Pure.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace psring {
 
-// Sums over what was measured. A worker's step counts with the number of workers that it represents.
+// Sums since Begin(). A worker's step has the weight of the workers that it represents.
 class ServerFigures {
  public:
   void Begin(double now) { began_ = last_ = now; }
@@ -25,8 +25,8 @@ class ServerFigures {
     pushes_ += workers;
   }
 
-  // `staleness_known`: even the slowest workers have taken enough steps. `processor_busy_s`: in jobs that the
-  // network does not carry.
+  // `staleness_known`: the slowest workers, too, have taken enough steps. `processor_busy_s`: jobs outside
+  // the network simulation.
   ServerTime Result(const ServerRun& run, const ServerLayout& layout, const FluidNetwork& network,
                     double processor_busy_s, bool staleness_known) const;
 

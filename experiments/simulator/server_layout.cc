@@ -12,7 +12,7 @@
 namespace psring {
 namespace {
 
-// Nodes with the same counts are alike.
+// Nodes with the same counts act alike.
 struct NodeKind {
   int workers = 0, slow = 0, servers = 0;
   auto operator<=>(const NodeKind&) const = default;
@@ -90,7 +90,7 @@ class LayoutBuilder {
         network_.AddResource(add > 0 && !each_alone_ ? run_.servers / add : FluidNetwork::kUnlimited);
     const double host = cluster_.server_worker_s_per_byte;
     layout_.host = network_.AddResource(host > 0 ? run_.servers / host : FluidNetwork::kUnlimited);
-    // The cards of all nodes of one kind together.
+    // One resource for the cards of all nodes of a kind.
     for (const auto& [kind, of_kind] : count_) {
       const NodePorts ports = AddPorts(kind, of_kind);
       ports_[kind] = ports;
@@ -99,7 +99,7 @@ class LayoutBuilder {
     }
   }
 
-  // Other nodes that send into one node's cards: workers to its servers, servers to its workers.
+  // The number of other nodes that send to one node: workers to its servers, servers to its workers.
   int Senders(const NodeKind& kind) const {
     const int workers = kind.servers > 0 ? worker_nodes_ - (kind.workers > 0) : 0;
     const int servers = kind.workers > 0 ? server_nodes_ - (kind.servers > 0) : 0;
@@ -139,7 +139,7 @@ class LayoutBuilder {
     }
   }
 
-  // Each worker of a node as a group.
+  // Each worker of the node is a group.
   void AddNode(const NodeKind& kind, double weight) {
     const NodePorts node = AddPorts(kind, 1);
     for (int place = 0; place < kind.workers; ++place) {
@@ -165,7 +165,7 @@ class LayoutBuilder {
     use(pull, node.in, w * (1 - here));
     use(push, layout_.fabric, all * (1 - here));
     use(pull, layout_.fabric, all * (1 - here));
-    use(push, layout_.processor, all / run_.pushed_part);  // whose capacity is in float32
+    use(push, layout_.processor, all / run_.pushed_part);  // capacity in float32 bytes
     use(push, layout_.host, all);
     use(pull, layout_.host, all);
     for (const auto& [other, of_kind] : count_) {
@@ -181,7 +181,7 @@ class LayoutBuilder {
     // One worker fills at most one card.
     const double fastest = cluster_.burst_bytes > 0 ? FullSpeed(cluster_) : card_;
     double most = here < 1 ? fastest / (1 - here) : FluidNetwork::kUnlimited;
-    // It has a connection to each server, with an equal share of the bytes.
+    // A worker has one connection per server, with an equal share of the bytes.
     if (here < 1 && cluster_.connection_bytes_per_s > 0)
       most = std::min(most, cluster_.connection_bytes_per_s * s);
     const int push_kind = network_.AddKind(std::move(push), most);

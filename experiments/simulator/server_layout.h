@@ -1,4 +1,4 @@
-// Which workers a server simulation simulates, and which network resources each of them uses. Pure.
+// The workers that are simulated with parameter servers, and the network resources of each. Pure.
 #pragma once
 
 #include <vector>
@@ -13,13 +13,13 @@ namespace psring {
 
 enum class Simulated {
   kGroups,  // one group for all workers that act alike
-  kSample,  // single workers, at most ServerRun::most_alone if each push is an update by itself
+  kSample,  // single workers, about ServerRun::most_alone if each push is an update by itself
   kEach,    // every worker, in the order of their numbers
 };
 
 // Workers first_worker to first_worker + workers - 1 act alike.
 struct GroupLayout {
-  double weight = 1;  // number of workers that one of these represents
+  double weight = 1;  // workers that each of these represents
   int first_worker = 0, workers = 1;
   bool slow = false;
   int push_kind = 0, pull_kind = 0;  // kinds of flow in the network
@@ -28,12 +28,12 @@ struct GroupLayout {
 struct ServerLayout {
   std::vector<GroupLayout> groups;
   int simulated_workers = 0;
-  int fabric = 0, processor = 0, host = 0;      // resources; host: of the servers, per pushed or pulled byte
+  int fabric = 0, processor = 0, host = 0;      // resources; host: of the servers, per byte moved
   std::vector<int> server_ports, worker_ports;  // resources, in pairs: out, in
 };
 
-// InvalidArgument: clipping where each push is an update, no servers, more colocated servers or slow workers
-// than workers.
+// InvalidArgument: clipping although each push is an update, no servers, or more colocated servers or slow
+// workers than workers.
 absl::Status CheckServers(const ServerRun& run, const WaitingRule& rule);
 
 // Adds the resources and kinds of flow to `network`. `each_alone`: each push is an update by itself.

@@ -23,7 +23,7 @@
 namespace psring {
 namespace {
 
-// Equal on every machine; the distributions of <random> are not.
+// Unlike the distributions of <random>, gives the same values with every standard library.
 class RandomDurations {
  public:
   explicit RandomDurations(uint64_t seed) : generator_(seed) {}
@@ -47,7 +47,7 @@ class RandomDurations {
   SplitMix64 generator_;
 };
 
-// What can happen next to a bucket of a group, or to the group (bucket 0).
+// An event of a bucket of a group, or of the whole group (bucket 0).
 enum class What { kReady, kComputed, kAnnounced, kAdmitted, kArrived, kNormKnown, kServed, kAnswered };
 
 struct Event {
@@ -78,10 +78,10 @@ struct WorkerGroup : GroupLayout {
   double waited = 0;               // bounded staleness
   std::vector<double> own_served;  // by bucket: when its push was an update
   double busy_since = 0, busy = 0;
-  double usable_at = 0;  // the weights that arrived last
+  double usable_at = 0;  // when the last arrived weights are usable
   int64_t finished = 0;
-  int under_way = 0;                 // buckets
-  std::vector<double> read_version;  // by bucket: updates that its weights hold
+  int under_way = 0;                 // buckets pushed but not yet answered
+  std::vector<double> read_version;  // by bucket: updates in the worker's weights
 };
 
 class ServerSimulation {
@@ -92,7 +92,7 @@ class ServerSimulation {
   }
 
   absl::StatusOr<ServerTime> Run() {
-    // Each worker has its own delays or verdicts, so none can represent another.
+    // Each worker has its own delays or verdicts, so it cannot represent others.
     const bool distinct = admission_ || run_.delays.any();
     one_by_one_ = each_alone_ || distinct || run_.jitter > 0 || run_.variation.any() || run_.exponential ||
                   run_.no_groups;
@@ -141,7 +141,7 @@ class ServerSimulation {
     while (!done_) {
       const double next =
           std::min(network_.NextEnd(), events_.empty() ? FluidNetwork::kUnlimited : events_.top().time);
-      PSRING_CHECK(!std::isinf(next));  // a Consistency that never answers
+      PSRING_CHECK(!std::isinf(next));  // otherwise a Consistency never answers
       ended.clear();
       network_.AdvanceTo(next, ended);
       for (const int64_t token : ended) Moved(token);
@@ -299,7 +299,7 @@ class ServerSimulation {
     }
   }
 
-  // Synchronous: the last push makes the update.
+  // Synchronous: the last push triggers the update.
   void Pushed(int g, int bucket) {
     const WorkerGroup& group = groups_[static_cast<size_t>(g)];
     for (int i = 0; i < group.workers; ++i) {
@@ -312,7 +312,7 @@ class ServerSimulation {
     if (decision.apply_count == 0) return Answer(decision.may_read, bucket);
     to_answer_[static_cast<size_t>(bucket)].push_back(decision.may_read);
     if (!run_.clips) return Update(bucket);
-    // One more pass over the sum, for its squares; the servers exchange their parts through a worker.
+    // One more pass over the sum to add its squares; servers exchange their partial norms through a worker.
     const double reduced = Job(cluster_.server_add_s_per_byte, bucket, 1);
     if (++reduced_ < run_.bucket_bytes.size()) return;
     reduced_ = 0;
@@ -357,8 +357,8 @@ class ServerSimulation {
     ReleaseAnswers(g);
   }
 
-  // Serial: once all buckets of the step are updated; if each push is an update by itself, once the worker's
-  // own gradients of all buckets have arrived.
+  // Serial: after all buckets of the step are updated; if each push is an update by itself, after the
+  // worker's own gradients of all buckets have arrived.
   void ReleaseAnswers(int g) {
     WorkerGroup& group = groups_[static_cast<size_t>(g)];
     const size_t complete = each_alone_ ? static_cast<size_t>(group.arrived) : group.answers_held.size();
@@ -367,8 +367,8 @@ class ServerSimulation {
     group.answers_held.clear();
   }
 
-  // The average worker has taken `steps` steps and the slowest at least two. If some are very much faster
-  // than others (on the servers' host), the slowest hardly count, so waiting for them is bounded.
+  // True after `steps` steps per worker on average, and two of the slowest. If some workers (on the servers'
+  // host) are much faster, the slowest have little influence, so the wait for them is bounded.
   bool Reached(int64_t steps) const {
     if (finished_ < steps * layout_.simulated_workers) return false;
     constexpr int64_t kMost = 20;

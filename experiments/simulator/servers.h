@@ -3,17 +3,17 @@
 //
 // A worker computes; the gradient of bucket b is ready at forward_s + ready_s[b]. It pushes its buckets one
 // after another, 1/S of each to every server, and pulls weights the same way. A synchronous server adds while
-// bytes arrive and updates after the last push; other servers queue each push, add, update and answer. The
-// next step starts when all weights have arrived. Cards, links within nodes and the fabric are shared by
+// bytes arrive and updates after the last push; the other servers queue each push, add, update and answer.
+// The next step starts when all weights have arrived. Cards, links within nodes and the fabric are shared by
 // max-min fairness.
 //
 // Workers that do the same at the same time are one *group*, which is exact. If each push is an update by
-// itself, workers are simulated one by one; above kMostAlone, that many represent all, with their share of
-// everything that is shared.
+// itself, workers are simulated one by one; above kMostAlone, a sample of about that many represents all, and
+// loads the shared resources as all would.
 //
 // With spare workers the job's single Admission decides, as in the live server: a worker announces the end of
-// its backward pass and pushes only if its gradient is admitted; otherwise it reads the newest weights and
-// continues with the step that builds on them.
+// its backward pass and pushes only if its gradient is admitted; otherwise it pulls the newest weights and
+// continues with their step.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ inline constexpr int kMostInStep = 256;
 
 // Deliberate delays: the same times as in a live run (common/base/delays.h).
 struct Delays {
-  std::vector<double> slowness;  // by worker: factor of its computing time; missing: 1
+  std::vector<double> slowness;  // by worker: factor of its computing time; 1 if missing
   TimeDistribution jitter;       // before the computation of a step
   uint64_t seed = 0;
 
@@ -52,21 +52,21 @@ struct ServerRun {
   int servers = 1;
   ServerPlace place = ServerPlace::kRank0;
   bool pipelined = true;     // false: serial, as in ps_server/modes.md
-  bool align_steps = false;  // all workers start a step when the last one has finished the step before
+  bool align_steps = false;  // all workers start a step when the last one has finished the previous step
   double forward_s = 0, backward_s = 0;
   std::vector<double> bucket_bytes, ready_s;  // ready: since backward began
-  double pushed_part = 1;                     // bytes of a pushed gradient over those in float32
+  double pushed_part = 1;                     // bytes of a pushed gradient, relative to float32
   bool clips = false;  // no update before the norm of the whole gradient is known; not with "async", "ssp:K"
   Delays delays;       // at most kMostInStep workers
-  // The first `slow_workers` compute `slowness` times as long.
+  // The computing times of the first `slow_workers` are multiplied by `slowness`.
   int slow_workers = 0;
   double slowness = 1;
   double jitter = 0;  // coefficient of variation of the computing time, lognormal, independent per worker
   ComputeVariation variation;        // of the computing time, drawn for each worker and step
   std::vector<double> after_pull_s;  // by bucket: from the arrival of weights until the worker can use them
   uint64_t seed = 1;
-  int warmup_steps = 0, steps = 0;  // per worker; 0: enough
-  // For tests against queueing theory: the server's time for a push, and computing, are exponential.
+  int warmup_steps = 0, steps = 0;  // per worker; steps 0: both are chosen
+  // For tests against queueing theory: service and computing times are exponentially distributed.
   bool exponential = false;
   bool no_groups = false;  // for tests: each worker is simulated
   int most_alone = kMostAlone;
@@ -74,26 +74,25 @@ struct ServerRun {
 
 struct ServerTime {
   double worker_steps_per_s = 0;  // sum over workers, without dropped steps
-  double dropped_share = 0;       // spare workers: share of all steps
-  // Mean time from the start to the end of a worker's step: workers / worker_steps_per_s, except with
-  // align_steps, where early workers wait between their steps.
+  double dropped_share = 0;       // spare workers: dropped steps / all steps
+  // Mean time from the start to the end of a worker's step. Equals workers / worker_steps_per_s, except with
+  // align_steps, where early workers wait between steps.
   double step_s = 0;
-  double compute_s = 0;  // this and the following: means over workers' steps
+  double compute_s = 0;  // this and the next three: means over workers' steps
   double exposed_s = 0;  // from the end of backward until all weights have arrived
   double busy_s = 0;     // at least one bucket in flight
-  // Synchronous: from the end of backward to the end of the last counted worker's. Bounded staleness: until
-  // the slowest worker has caught up enough.
+  // Synchronous: from the end of backward until it ends on the last counted worker. Bounded staleness: until
+  // the slowest worker is within the bound.
   double wait_s = 0;
   // In updates, over buckets; below 0: unknown, because the slowest workers took too few steps.
   double staleness_mean = -1, staleness_max = -1;
-  // Share of the time that these are busy, at full capacity. Of a card the busier direction; both if pushes
-  // and pulls are serial.
+  // Utilization. Cards: of the busier direction, or the sum of both if pushes and pulls are serial.
   double server_card = 0, worker_card = 0, fabric = 0, server_processor = 0;
   int simulated = 0;  // number of groups simulated
 };
 
-// InvalidArgument: an unknown consistency, invalid counts, or more than kMostInStep workers where each one
-// must be simulated (spare workers, delays, synchronous servers with jitter).
+// InvalidArgument: an unknown consistency, invalid counts, or more than kMostInStep workers if each one must
+// be simulated (spare workers, delays, synchronous servers with jitter).
 absl::StatusOr<ServerTime> SimulateServers(const ServerRun& run, const Cluster& cluster);
 
 }  // namespace psring

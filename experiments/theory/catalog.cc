@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMostNumber = 1'000'000;  // the trainer's
+constexpr int kMostNumber = 1'000'000;  // as in the trainer
 
 absl::Status Unknown(const std::string& what, const std::string& name,
                      const std::vector<std::string>& known) {

@@ -1,5 +1,5 @@
-// The trainer's strategies, models and data, as `trainer --describe` prints them: psring keeps no list, so a
-// new strategy or model appears in every verb.
+// The trainer's strategies, models and data, as `trainer --describe` prints them. psring keeps no list of its
+// own, so a new strategy or model appears in every verb.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,24 @@
 namespace psring {
 
 struct StrategyInfo {
-  std::string name, summary;                      // with its number: "ps-ssp:2"; in the catalog without
-  bool uses_group = false, uses_servers = false;  // what it communicates through
-  std::string backend;                            // whose collectives or server; empty: none
+  std::string name, summary;                      // includes the number ("ps-ssp:2"), except in the catalog
+  bool uses_group = false, uses_servers = false;  // means of communication
+  std::string backend;                            // implements the collectives or the server; empty: none
   std::string algorithm;                          // of the process group, or the server's consistency
   bool synchronous = false;
   bool single_process = false;
   bool replicates = false;    // its one process has a replica for each worker
-  bool shares_steps = false;  // workers take their steps from one common number
+  bool shares_steps = false;  // workers take their steps from one shared total
   bool drops_gradients = false;
   double default_momentum = 0;
-  // The number of "ps-ssp:2". No letter: the strategy takes none.
+  // The number in "ps-ssp:2". Empty letter: the strategy takes none.
   std::string number_letter, number_meaning;
   int number_least = 0;
   bool number_below_workers = false;
   int number = 0;
 
   bool communicates() const { return uses_group || uses_servers; }
-  // Between processes, or between the replicas of one.
+  // Between processes, or between the replicas in one process.
   bool moves_gradients() const { return communicates() || replicates; }
 };
 
@@ -47,14 +47,14 @@ struct Catalog {
 
 absl::StatusOr<Catalog> CatalogFromJson(const std::string& text);
 
-// NotFound names the nearest, or all: "unknown strategy 'rign'; did you mean 'ring'?"
-// InvalidArgument: a number that is missing, too small, too large, or not taken. The returned name and
+// NotFound suggests the closest name, or lists all: "unknown strategy 'rign'; did you mean 'ring'?"
+// InvalidArgument: the number is missing, too small, too large, or not allowed. The returned name and
 // algorithm include the number.
 absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::string& name);
 absl::StatusOr<ModelInfo> FindModel(const Catalog& catalog, const std::string& name);
 absl::Status RequireData(const Catalog& catalog, const std::string& name);
 
-// "ps-ssp" of "ps-ssp:2": the name of the row.
+// "ps-ssp" for "ps-ssp:2": the name in the catalog.
 std::string BaseName(const std::string& strategy);
 
 // True for strategies whose pushes are applied as they arrive.

@@ -27,7 +27,7 @@ CommTerms ServerTerms(const CommPattern& pattern, double bytes) {
       both = std::max(push, pull);
       break;
     case ServerPlace::kColocated:
-      // If S < N, hosts without a server push and pull everything.
+      // If S < N, hosts without a server push and pull all bytes over their link.
       pull = std::max((n - 1) / s, s < n ? 1.0 : 0.0) * bytes;
       push = p * pull;
       both = std::max((std::max(p, 1.0) * (n - 1) + std::min(p, 1.0) * (s - 1)) / s,

@@ -28,8 +28,7 @@ struct Solution {
   std::vector<double> value, deviation;  // by used term
 };
 
-// Least squares with the used columns; rows are scaled by 1 / t, so the right-hand side is 1. Empty if two
-// columns are indistinguishable.
+// Of a symmetric n x n matrix, by Gauss-Jordan elimination. Empty if it is singular.
 std::vector<double> Inverse(std::vector<double> m, size_t n) {
   std::vector<double> inverse(n * n, 0);
   for (size_t i = 0; i < n; ++i) inverse[i * n + i] = 1;
@@ -38,7 +37,7 @@ std::vector<double> Inverse(std::vector<double> m, size_t n) {
     for (size_t r = column + 1; r < n; ++r) {
       if (std::abs(m[r * n + column]) > std::abs(m[pivot * n + column])) pivot = r;
     }
-    // The diagonal is 1, so this measures how different the columns are.
+    // The diagonal of `m` is initially 1, so a small pivot means that two columns are nearly equal.
     if (std::abs(m[pivot * n + column]) < 1e-6) return {};
     for (size_t c = 0; c < n; ++c) {
       std::swap(m[pivot * n + c], m[column * n + c]);
@@ -61,6 +60,8 @@ std::vector<double> Inverse(std::vector<double> m, size_t n) {
   return inverse;
 }
 
+// Least squares with the used columns; rows are scaled by 1 / t, so the right-hand side is 1. Empty if two
+// columns are indistinguishable.
 Solution Solve(const std::vector<Row>& rows, const std::vector<int>& used) {
   const size_t n = used.size();
   std::vector<double> scale(n, 0), normal(n * n, 0), right(n, 0);
@@ -147,7 +148,7 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
     }
     const auto least = std::min_element(solution.value.begin(), solution.value.end());
     if (*least >= 0) break;
-    // If one of adding and moving must go, it is adding.
+    // If adding or moving must be removed, remove adding.
     const auto moving = std::find(used.begin(), used.end(), 1),
                adding = std::find(used.begin(), used.end(), 2);
     const bool moving_is_least = moving - used.begin() == least - solution.value.begin();

@@ -1,5 +1,5 @@
-// The parameters a, B and g of the cost model for a machine, fitted from its benchmark, with intervals. Pure
-// except for LoadMachineProfile.
+// The cost model's parameters a, B and g of a machine, fitted to its benchmark, with intervals. Pure except
+// for LoadMachineProfile.
 #pragma once
 
 #include <string>
@@ -11,20 +11,20 @@
 
 namespace psring {
 
-// A figure and its 95% interval, which can be unbounded (B, if no size was large enough).
+// A parameter and its 95% confidence interval, which can be unbounded (B, if no size was large enough).
 struct Fitted {
   double value = 0;
   Interval interval;
 };
 
 struct MachineProfile {
-  std::string source;          // the benchmark's run
+  std::string source;          // the benchmark's file
   std::string transport;       // "tcp", "shm"
-  bool shared_medium = false;  // all ranks on one host: B is the rate of all of them together
+  bool shared_medium = false;  // all ranks are on one host and share the rate B
   Fitted latency_s, bytes_per_s, add_s_per_byte;
-  double r_squared = 0;  // of the times
+  double r_squared = 0;  // of the fit to the times
   int points = 0;
-  std::vector<std::string> not_told_apart;  // "g": the measurements do not show it, and it is taken as 0
+  std::vector<std::string> not_told_apart;  // parameters that the data do not determine ("g"); set to 0
 
   Wires wires() const;
 };
@@ -35,7 +35,7 @@ struct ProfilePoint {
   double bytes = 0, seconds = 0;
 };
 
-// Least squares of the relative error, over t = messages a + bytes / B + added g (TermsOf). Negative and
+// Least squares of the relative error of t = messages a + bytes / B + added g (TermsOf). Negative and
 // indistinguishable parameters are set to 0. InvalidArgument: fewer than four points, or B is not determined.
 absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& points, bool shared_medium);
 
@@ -47,10 +47,10 @@ absl::StatusOr<std::vector<MachineProfile>> ProfilesOfBench(const std::string& s
 std::string ProfilesJson(const std::vector<MachineProfile>& profiles);
 absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& json);
 
-// Reads a profile, or fits a bench.json; with several transports that of tcp.
+// Reads a profile, or fits one to a bench.json. With several transports: tcp, else the first.
 absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& path);
 
-// In one sentence.
+// The parameters and the quality of the fit, in a few sentences.
 std::string Describe(const MachineProfile& profile);
 
 }  // namespace psring

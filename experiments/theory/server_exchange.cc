@@ -11,22 +11,22 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Seconds that a resource is busy for each byte that every worker pushes, and pulls.
+// Busy seconds of a resource per byte that every worker pushes, and per byte that every worker pulls.
 struct Load {
   double push = 0, pull = 0;
 };
 
-// What limits an exchange: the busiest resources, equal for all workers.
+// The busiest resources of an exchange, the same for all workers.
 struct Limits {
   std::vector<Load> loads;
   double latency_s = 0;
   double serve_s_per_byte = 0;          // between a bucket's arrival and its answer
   double burst_s = 0;                   // a link's burst, in seconds of its rate
   bool shared_links = false;            // pushes and pulls use the same direction of a link
-  bool one_pulls_without_link = false;  // the worker beside all servers
+  bool one_pulls_without_link = false;  // the worker on the host of all servers
 };
 
-// One direction of a link, and the other.
+// Both directions of a link.
 void AddBoth(Limits& limits, const Load& in) {
   limits.loads.push_back(in);
   limits.loads.push_back({in.pull, in.push});
@@ -75,7 +75,7 @@ struct Rates {
   double push = 0, pull = 0;  // bytes/s
 };
 
-// Max-min fairness: both rates grow equally until a resource is full; what uses it stops growing.
+// Max-min fairness: both rates grow equally until a resource is full; the rates that use it stop growing.
 Rates RatesOf(const std::vector<Load>& loads, bool pushing, bool pulling) {
   const double push_used = pushing ? 1 : 0, pull_used = pulling ? 1 : 0;
   const auto largest = [&](double fixed_push, double fixed_pull, double push, double pull) {
@@ -103,9 +103,9 @@ Rates RatesOf(const std::vector<Load>& loads, bool pushing, bool pulling) {
   return rates;
 }
 
-// One direction of all workers.
+// Pushes or pulls of all workers.
 struct Lane {
-  size_t bucket = 0;  // that moves, or is next
+  size_t bucket = 0;  // moving or next
   bool moving = false;
   double left = 0;  // bytes
 };
@@ -125,7 +125,7 @@ class Exchange {
     ExchangeTime time;
     time.last = time.mean = now_ + limits_.latency_s;
     if (limits_.one_pulls_without_link) {
-      // All its buckets are answered when the last one is.
+      // This worker is done when the last bucket is available.
       const double beside = available_.back() + limits_.latency_s;
       time.mean += (beside - time.last) / pattern_.workers;
     }
@@ -160,7 +160,7 @@ class Exchange {
     lane.left = needed <= seconds ? 0 : lane.left - rate * seconds;
   }
 
-  // What a burst lets through at once shortens the transfer.
+  // The bytes of a burst pass at once and shorten the transfer.
   void Begin(Lane& lane, double bytes, bool pull) {
     lane.moving = true;
     const Rates alone = RatesOf(limits_.loads, !pull, pull);
@@ -185,7 +185,7 @@ class Exchange {
     push_.moving = false;
     if (pattern_.pipelined) available_[push_.bucket] = server_free_;
     if (++push_.bucket < bytes_.size() || pattern_.pipelined) return;
-    // Serial: nothing leaves before the last bucket is updated; asynchronous: before it has arrived.
+    // Serial: no weights leave before the last bucket is updated, or, if asynchronous, has arrived.
     const double released = pattern_.scheme == Scheme::kServerSync ? server_free_ : arrived;
     for (size_t b = 0; b < bytes_.size(); ++b) available_[b] = std::max(served_[b], released);
   }

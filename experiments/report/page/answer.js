@@ -1,6 +1,6 @@
 // The answer: findings, table and residuals as psring wrote them into the run folder.
 
-// Sentences that psring wrote, in the page's language; a folder may contain English only.
+// The sentences of psring in the page's language, or in English if the folder has no Chinese.
 function printed(run, key) {
   const chinese = language === 'zh' && run[`${key}_zh`] && run[`${key}_zh`].length;
   return {said: run[chinese ? `${key}_zh` : key] || [], lang: chinese ? 'zh' : 'en'};
@@ -24,10 +24,10 @@ function drawAnswer(parent, run) {
   }
 }
 
-// Notes that are too long for a column are numbered below the table.
+// Longer notes become numbered notes below the table.
 const LONG_NOTE = 64;
 
-// {columns: [{heading, mark}], rows: [[cell]], legend: [sentence]}; the first column names the row, the last is its note.
+// {columns: [{heading, mark}], rows: [[cell]], legend: [sentence]}. The first column is the row's name, the last its note.
 function answerTable({columns, rows, legend}) {
   const notes = make('ol', {class: 'note'});
   const below = (text) => (text.length <= LONG_NOTE ? text
@@ -37,7 +37,7 @@ function answerTable({columns, rows, legend}) {
   return make('div', {}, table, notes.childElementCount ? notes : null, make('p', {class: 'note'}, legend.join(' ')));
 }
 
-// Measured against predicted steps, with the parts of the difference (`compare --predict`).
+// Measured and predicted steps, with the components of the difference (`compare --predict`).
 const RESIDUAL_PARTS = ['computing', 'waiting', 'update', 'congestion', 'scheduling', 'unexplained'];
 
 function drawResiduals(parent, run) {

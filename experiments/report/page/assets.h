@@ -5,8 +5,8 @@ namespace psring {
 
 extern const char* const kPageHtml;
 extern const char* const kPageCss;
-extern const char* const kPageScript;  // all *.js of this folder in their order
-extern const char* const kLiveHtml;    // all of the page that --live serves
+extern const char* const kPageScript;  // all *.js of this folder in the order of CMakeLists.txt
+extern const char* const kLiveHtml;    // the complete page of --live
 extern const char* const kD3;
 extern const char* const kD3Notice;  // its licence
 

@@ -1,13 +1,13 @@
-// The effect of the bucket size in theory: bucket b is ready at r_b, costs c_b, and ends at e_b = max(r_b, e_(b-1)) + c_b;
-// what remains after the backward pass is exposed. Gradients become ready evenly over the backward pass, which is two
-// thirds of the computation; the first bucket is the small one that psring plans.
+// The effect of the bucket size in theory: bucket b is ready at r_b, costs c_b, and ends at e_b = max(r_b, e_(b-1)) + c_b.
+// The time after the backward pass is exposed. Gradients become ready evenly over the backward pass, which is two thirds
+// of the computation. The first bucket is smaller, as in psring.
 
 const FIRST_BUCKET = 1048576;
 
 function exposedSeconds(bucketBytes, cost) {
   const backward = wish.compute * 2 / 3, sizes = [Math.min(FIRST_BUCKET, bucketBytes, wish.gradient)];
   const count = Math.ceil((wish.gradient - sizes[0]) / bucketBytes);
-  // With thousands of equal buckets the sum of their costs is close enough.
+  // With thousands of equal buckets, the sum of their costs is accurate enough.
   if (count > 3000) return Math.max(0, count * cost(bucketBytes) - backward);
   for (let left = wish.gradient - sizes[0]; left > 0.5; left -= bucketBytes) sizes.push(Math.min(left, bucketBytes));
   let ready = 0, end = 0;

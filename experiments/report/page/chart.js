@@ -16,7 +16,7 @@ function figure(parent, spec) {
     make('button', {type: 'button', 'aria-label': `${t('csv')}: ${spec.title}`,
       onclick: () => download(`${spec.id}.csv`, 'text/csv', csvText(spec.rows))}, t('csv'))));
   parent.append(box);
-  // As wide as its container, so that text keeps its size on a phone.
+  // As wide as the container, so text keeps its size on a phone.
   const width = Math.max(280, Math.min(1140, box.clientWidth - 26)), height = spec.height || 300;
   svg.attr('viewBox', `0 0 ${width} ${height}`);
   spec.draw(svg, width, height);
@@ -24,7 +24,7 @@ function figure(parent, spec) {
   return box;
 }
 
-// If every row of the run is simulated, texts say simulated instead of measured.
+// If all rows of the run are simulated, texts say "simulated" instead of "measured".
 let allSimulated = false;
 const asTaken = (text) => (allSimulated ? text.replace(/\(measured/g, '(simulated').replace(/([（；])测量/g, '$1模拟')
     .replace(/ m$/, ' s') : text);
@@ -77,7 +77,7 @@ function mark(group, type, x, y, colour, hollow, title) {
   path.append('title').text(title);
 }
 
-// Points by number of workers, a line through their means, theory dashed.
+// Points by number of workers, a line through their means, and theory as a dashed line.
 // series: [{name, points: [{x, y, low, high, hollow, title, dots: [y]}], theory: [{x, y}]}]
 function linesChart(svg, width, height, series, spec) {
   const everything = [].concat(...series.map((s) => s.points.concat(s.theory || [])));

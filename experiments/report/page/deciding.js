@@ -3,8 +3,8 @@
 // "ps-sync, 2 servers".
 const withServers = ({strategy, servers}) => `${strategy}${servers > 1 ? `, ${servers} ${t('servers_word')}` : ''}`;
 
-// A run's rows as plain objects; malformed ones are skipped. Names include the number of servers, the learning rate and
-// "simulated" if rows differ in them; `plain` is the strategy's name in other files; `pushes`: how many have each staleness.
+// A run's rows as plain objects, without malformed ones. Names include the number of servers, the learning rate and
+// "simulated" if rows differ in them. `plain`: the strategy's name in other files. `pushes`: number of pushes by staleness.
 function rowsOf(run) {
   const rows = (run.summary || []).filter((row) => row && row.figures && isNumber(row.figures.workers)).map((row) => ({
     ...row.figures, plain: row.figures.strategy, basis_of: row.basis || {}, rounds: row.rounds || {},
@@ -24,7 +24,7 @@ const exported = (runs, keep, figures) => runs.flatMap((run) => rowsOf(run).filt
 const crowded = (run, row) => /\boversubscribed\b/.test(row.note || '');
 const communicates = (row) => isNumber(row.comm_busy_ms) && row.workers > 1;
 const moving = (row) => (numberOf(row.comm_busy_ms) === null ? null : numberOf(row.comm_busy_ms) - (numberOf(row.wait_ms) || 0));
-// Of each repeat of the row.
+// Communication times of the row's repeats.
 const repeatedMoving = (run, row) => parseCsv(run.runs_csv).filter((r) => r.strategy === row.plain && +r.workers === row.workers &&
     (!r.servers || +r.servers === row.servers) && r.part !== 'accuracy').map(moving).filter(isNumber);
 const rowName = (row) => `${row.strategy} × ${row.workers}`;
@@ -47,7 +47,7 @@ const spread = (row, ...figures) => Object.assign({}, ...figures.map((figure) =>
   return {[`${figure}_lo95`]: interval.low, [`${figure}_hi95`]: interval.high};
 }));
 
-// Several runs pooled: a point per run, a line through their means.
+// Several runs together: a point per run, a line through their means.
 function pooledPoints(runs, keep, value, more) {
   const all = runs.flatMap((run) => rowsOf(run).filter(keep).map((row) => ({run, row})));
   return unique(all.map(({row}) => row.strategy)).map((name) => {
@@ -105,8 +105,8 @@ function drawEfficiency(parent, runs) {
         {yLabel: t('efficiency_title'), yFormat: d3.format('.0%')})});
 }
 
-// One bar per row. partsOf: [{value, colour, label}]; tickOf: a value to mark;
-// spreadOf: {low, high} around a bar's end, or null.
+// One bar per row. partsOf: [{value, colour, label}]; tickOf: a value to mark; spreadOf: {low, high} of the bar's end, or
+// null.
 function barChart(svg, width, height, rows, {partsOf, tickOf = () => null, spreadOf, xLabel}) {
   const margin = {left: Math.min(width * 0.45, 7 * d3.max(rows, (row) => rowName(row).length) + 12), right: 20, top: 6, bottom: 38};
   const sum = (row) => Math.max(d3.sum(partsOf(row), (p) => p.value), tickOf(row) || 0, (spreadOf(row) || {high: 0}).high);
@@ -156,7 +156,7 @@ function drawSplit(parent, run) {
 function drawBytes(parent, run) {
   const talking = rowsOf(run).filter((row) => row.payload_tx_bytes_per_worker > 0 || row.server_payload_bytes > 0);
   if (!talking.length) return;
-  // The bytes of a worker and of its server are separate bars: they are not parts of a whole.
+  // Bytes of a worker and of a server are separate bars: they do not add up.
   const bars = talking.flatMap((row) => [{...row, what: 'worker'},
     ...(row.server_payload_bytes > 0 ? [{...row, strategy: `${row.strategy}: server`, what: 'server'}] : [])]);
   const value = (bar) => (bar.what === 'worker' ? bar.payload_tx_bytes_per_worker : bar.server_payload_bytes) / 1e6;
@@ -179,7 +179,7 @@ function drawBytes(parent, run) {
       xLabel: 'MB'})});
 }
 
-// The chosen axes of the learning curves.
+// The selected axes of the learning curves.
 const learning = {x: 'samples', y: 'test_accuracy'};
 
 function drawLearning(parent, run, redraw) {

@@ -1,5 +1,5 @@
-// The reader draws the communication time against the number of workers, starting at the first measured point, and then
-// sees the measurement and the theory.
+// The reader draws communication time against number of workers, starting at the first measured point, and is then shown
+// the measurement and the theory.
 
 const guess = {run: null, strategy: null, values: new Map(), revealed: false};  // values: workers -> ms
 
@@ -19,7 +19,7 @@ function guessable(run, theoryData) {
   }).filter((entry) => entry.counts.length > 1 && (entry.measured.length > 1 || entry.theory.length > 1));
 }
 
-// Theory in ms: from the run if it has a row, else the scheme's terms with the run's numbers.
+// Theory in ms: from the run's row if there is one, else the scheme's cost terms with the run's numbers.
 function theoryOf(rows, workers, run, theoryData) {
   const own = rows.find((row) => row.workers === workers && isNumber(row.predicted_comm_ms)), like = rows[0],
       scheme = theoryData.schemes[like.plain];
@@ -33,7 +33,7 @@ function theoryOf(rows, workers, run, theoryData) {
   return ms;
 }
 
-// Growth between two points: the p of N^p.
+// Growth between two points: p in N^p.
 const growth = (a, b) => Math.log(b.y / a.y) / Math.log(b.x / a.x);
 
 function guessVerdict(entry) {
@@ -123,7 +123,7 @@ function drawGuessChart(svg, width, height, entry, top, changed) {
     mark(plot, markOf(entry.name), x(entry.first.x), y(entry.first.y), colour, false,
         `${entry.first.x}: ${brief(entry.first.y)} ms`);
   }
-  // Drawing anywhere on the chart moves the point of the nearest number of workers.
+  // Dragging anywhere on the chart moves the point with the nearest number of workers.
   let drawing = false;
   const node = svg.node(), follow = (event) => {
     const box = node.getBoundingClientRect(), px = (event.clientX - box.left) * width / box.width,

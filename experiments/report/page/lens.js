@@ -1,5 +1,5 @@
-// The updates of an asynchronous server in their order, and the version on which each gradient was computed. From the order
-// of arrivals that the server recorded.
+// The updates of an asynchronous server in order, and the version on which each gradient was computed, from the order of
+// arrivals that the server recorded.
 
 const lensChoice = {launch: null, update: null};
 const LENS_UPDATES = 36;  // shown at a time

@@ -1,4 +1,4 @@
-// Draws the page, and draws it again when the reader chooses another run or language.
+// Draws the page, and redraws it when the reader selects another run or language.
 
 const DATA = JSON.parse(document.getElementById('data').textContent);
 let chosenRun = 0;
@@ -108,7 +108,7 @@ function draw(focus) {
   });
   document.getElementById('notice').textContent = document.getElementById('d3-notice').textContent;
   addEventListener('beforeprint', () => document.querySelectorAll('details.printed').forEach((d) => { d.open = true; }));
-  // Drawings have the width of the window.
+  // Charts have the width of the window.
   let width = innerWidth, waiting = 0;
   addEventListener('resize', () => {
     clearTimeout(waiting);

@@ -1,10 +1,10 @@
-// Whether a ring or servers are faster, by gradient size and number of workers, from the cost models' terms and the
-// sliders; with the run's own comparisons.
+// Whether a ring or servers are faster, by gradient size and number of workers, from the cost terms and the sliders, with
+// the run's own comparisons.
 
 const MAP_SIZES = d3.range(61).map((i) => 1e3 * Math.pow(10, i * 7 / 60));  // 1 kB to 10 GB
-const MAP_EVEN = 1.1;  // closer ratios are even
+const MAP_EVEN = 1.1;  // smaller ratios count as equal
 
-// Which one is ahead, and by how much.
+// Which one is faster, and by how much.
 function fieldOf(ratio) {
   if (ratio < MAP_EVEN && ratio > 1 / MAP_EVEN) return 'even';
   const winner = ratio > 1 ? 'ring' : 'server', lead = Math.max(ratio, 1 / ratio);
@@ -26,7 +26,7 @@ function duelsOf(run, basis = 'measured') {
 
 function drawMap(parent, run, theoryData) {
   const counts = d3.range(2, wish.most + 1), servers = theoryData.servers[wish.servers];
-  // Above 1 the ring is ahead.
+  // Above 1, the ring is faster.
   const ratio = (workers, bytes) => serverSeconds(theoryData, workers, bytes) / ringSeconds(theoryData, workers, bytes);
   const duels = [...duelsOf(run), ...duelsOf(run, 'simulated')].filter((duel) => duel.workers <= wish.most &&
       duel.bytes >= MAP_SIZES[0] && duel.bytes <= MAP_SIZES[60]);

@@ -1,6 +1,6 @@
-// Questions about this run: the reader enters a number, then sees the run's.
+// Questions about this run: the reader enters a number, then sees the run's value.
 
-// [{id, text, unit, value, why}]; only those that the run has data for.
+// [{id, text, unit, value, why}], only questions for which the run has data.
 function questionsOf(run) {
   const rows = rowsOf(run).filter((row) => row.workers > 1), list = [];
   const most = (keep) => rows.filter(keep).sort((a, b) => b.workers - a.workers)[0];

@@ -1,8 +1,8 @@
 // The sliders and their values, shared by the theory's charts and the stepper. psring's cost models give, for a gradient of
 // one byte, the messages, link bytes, medium bytes and added bytes of a scheme (theoryData), and
 //   seconds = messages a + max(link M/B, medium M/B of the medium) + added M g,
-// where servers add during the part of the moving that is a push: all of it if pipelined, else half. For servers this is
-// the law for large gradients, with infinitely many buckets.
+// where servers add while pushes are in flight: the entire transfer if pipelined, else half of it. For servers this is the
+// law for large gradients, with infinitely many buckets.
 
 const SLIDERS = {
   bandwidth: {low: 1e6, high: 1e11, text: (v) => bytesText(v) + '/s'},
@@ -16,7 +16,7 @@ const wish = {};
 
 function runWires(run) {
   const link = (run.manifest && run.manifest.link) || {}, wires = link.wires || link.loopback || {};
-  const asked = rowsOf(run).find((row) => row.link_mbps > 0);  // of a prediction nothing was measured
+  const asked = rowsOf(run).find((row) => row.link_mbps > 0);  // predictions have no measured rate
   const megabytesPerS = wires.mb_per_s || wires.connection_mb_per_s || (asked ? asked.link_mbps / 8 : 0);
   return {
     bandwidth: isNumber(megabytesPerS) && megabytesPerS > 0 ? megabytesPerS * 1e6 : 1.25e9,
@@ -50,7 +50,7 @@ const serverTerms = (theoryData) => theoryData.server[wish.placement][wish.pipel
 
 // One exchange of `bytes` between `workers`.
 const ringSeconds = (theoryData, workers, bytes) => seconds(theoryData.schemes.ring[workers - 1], 0, bytes);
-const serverAdds = () => (wish.pipelined ? 1 : 0.5);  // the part of the moving during which servers add
+const serverAdds = () => (wish.pipelined ? 1 : 0.5);  // the part of the transfer during which servers add
 const serverSeconds = (theoryData, workers, bytes) => seconds(serverTerms(theoryData)[workers - 1], serverAdds(), bytes);
 
 // Seconds by number of workers, from 1.

@@ -1,6 +1,6 @@
 // Plays all-reduces side by side on one clock. The rounds come from psring's schedules. A round takes
-// a + (bytes of its busiest link)/B + (bytes that the busiest rank adds) g, in that order, with a link for every rank; on
-// the run's clock it takes the time in the run's trace.
+// a + (bytes of its busiest link)/B + (bytes that the busiest rank adds) g, in that order, with one link per rank. On the
+// run's clock it takes its time in the run's trace.
 
 // The end of each round of this schedule in the run's trace, in seconds; null if unknown.
 function tracedEnds(run, schedule) {
@@ -9,9 +9,9 @@ function tracedEnds(run, schedule) {
   return launch ? launch.rounds_ms.map((ms) => ms * 1e-3) : null;
 }
 
-// The rounds of a schedule with their times: [{begin, move, add, end, hops, before, after, sent, received, busiest}]; before
-// and after: [rank][chunk] -> how often it contains each rank's values. `traced`: the end of each round, or null; the terms
-// of a round keep their proportions.
+// The rounds of a schedule with their times: [{begin, move, add, end, hops, before, after, sent, received, busiest}]. before,
+// after: [rank][chunk] -> how often it contains each rank's values. `traced`: the end of each round, or null; the terms of
+// a round keep their proportions.
 function score(schedule, traced) {
   const chunk = wish.gradient / schedule.chunks;
   let holdings = d3.range(schedule.ranks).map((rank) => d3.range(schedule.chunks)
@@ -32,7 +32,7 @@ function score(schedule, traced) {
     const scale = traced ? (traced[index] - begin) / computed : 1, end = traced ? traced[index] : begin + computed;
     const move = begin + wish.latency * scale, add = move + link * scale;
     out.forEach((n, rank) => { sent[rank] += n * chunk; received[rank] += taken[rank] * chunk; });
-    const busiest = hops.map(([from, to]) => out[from] === most || taken[to] === most);  // what the round's bytes term is
+    const busiest = hops.map(([from, to]) => out[from] === most || taken[to] === most);  // counted in the bytes term
     rounds.push({begin, move, add, end, hops, busiest, before, after: holdings, sent: sent.slice(),
         received: received.slice()});
     now = end;
@@ -78,7 +78,7 @@ function drawStepper(parent, run, schedules) {
     if (player.time >= end) show(0);
     player.playing = true;
     playButton.textContent = t('pause');
-    const whole = 16000;  // milliseconds of the reader's for the slowest schedule
+    const whole = 16000;  // playing time of the slowest schedule in ms
     let last = null;
     const advance = (stamp) => {
       if (!player.playing) return;
@@ -97,7 +97,7 @@ function drawStepper(parent, run, schedules) {
     const next = forward ? moments.find((m) => m > player.time + gap) : moments.reverse().find((m) => m < player.time - gap);
     show(next === undefined ? (forward ? end : 0) : next);
   }
-  // Panels with thousands of elements are kept while their schedules are.
+  // Keeps the panels, which have thousands of elements, while the schedules are the same.
   function rebuild() {
     stop();
     const before = scores.map((s) => s.schedule);
@@ -126,10 +126,10 @@ function drawStepper(parent, run, schedules) {
   return rebuild;
 }
 
-// One schedule. Returns {replay: sets the times, show: shows a moment}.
+// One schedule. Returns {replay: sets the times, show: shows a point in time}.
 function drawPanel(parent, {schedule}) {
   const ranks = schedule.ranks, chunks = schedule.chunks;
-  let played, rounds;  // given by replay
+  let played, rounds;  // set by replay
   const width = 340, left = 52, top = 20, cellWidth = (width - left - 8) / chunks,
       cellHeight = Math.max(16, Math.min(34, 250 / ranks));
   const height = top + ranks * cellHeight + 6;

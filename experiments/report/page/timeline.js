@@ -4,8 +4,8 @@
 const SERVERS = -1;  // the servers' row
 const LANE = 18;
 
-// Gives each span a lane in its rank's row: computation first, then as many lanes as buckets are in flight at once, then
-// waiting. Returns the number of lanes of each row.
+// Assigns each span a lane in its rank's row: computation, then one lane per concurrent bucket, then waiting. Returns the
+// number of lanes of each row.
 function layLanes(spans) {
   const flies = (span) => span.name === 'communication' || span.name === 'exchange';
   const flights = new Map();  // rank -> when each lane is free again
@@ -60,7 +60,7 @@ function drawTimeline(parent, run, redraw) {
   const launches = ((run.trace && run.trace.launches) || []).filter((l) => l && Array.isArray(l.spans) && l.spans.length);
   if (!launches.length) return parent.append(make('p', {}, t('no_data')));
   const talking = launches.filter((l) => l.spans.some((span) => span[1] === 'communication'));
-  // Starts with the largest all-reduce, if any.
+  // The default is the largest all-reduce, if any.
   const telling = talking.slice().sort((a, b) => !!b.algorithm - !!a.algorithm || (b.workers || 0) - (a.workers || 0))[0];
   const launch = launches.find((l) => l.name === timelineChoice.launch) || telling || launches[0];
   const spans = launch.spans.map(([rank, name, bucket, begin, ms]) => ({rank, name, bucket, begin, ms, end: begin + ms}));

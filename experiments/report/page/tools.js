@@ -1,4 +1,4 @@
-// Numbers, elements, downloads. Texts enter the page as text only: nothing parses markup.
+// Numbers, elements, downloads. Strings are inserted as text only; nothing parses markup.
 
 // An element: make('p', {class: 'note'}, 'text', child, ...).
 function make(tag, attributes, ...children) {
@@ -67,7 +67,7 @@ function secondsText(seconds) {
   return brief(seconds * 1e6) + ' µs';
 }
 
-// A strategy has the same colour and mark in every chart; new ones follow the common ones.
+// A strategy has the same colour and mark in every chart; other strategies follow these.
 const PLACES = ['ring', 'ps-sync', 'ps-async', 'star', 'direct', 'halving-doubling', 'double-binary-tree', 'none'];
 const MARKS = ['circle', 'square', 'triangle-up', 'diamond', 'cross', 'triangle-down'];
 const places = new Map(PLACES.map((name, place) => [name, place]));

@@ -1,5 +1,5 @@
-// Progress against staleness, by how far a worker may lead. Simulated by psring with the servers' own waiting rules; the
-// page only looks it up.
+// Progress and staleness by the allowed lead of a worker. psring simulates them with the servers' own waiting rules; the
+// page only looks them up.
 
 const ruleText = (rule) => (rule === 'sync' ? t('rule_sync') : rule === 'async' ? t('rule_async')
     : t('rule_ssp', rule.replace('ssp:', '')));
@@ -16,7 +16,7 @@ function drawWaiting(parent, run, data) {
     legend: [{label: t('waiting_progress'), colour: 'var(--c0)', block: true},
         {label: t('waiting_staleness'), colour: 'var(--c1)', block: true}],
     draw: (svg, width, height) => {
-      // Side by side, or below each other on narrow screens.
+      // Side by side, or stacked on narrow screens.
       const narrow = width < 440, half = narrow ? height / 2 : height, left = 92;
       const bars = (values, tips, x0, y0, room, colour, title, labels) => {
         const band = d3.scale.ordinal().domain(d3.range(names.length)).rangeRoundBands([y0 + 26, y0 + half - 6], 0.3),

@@ -1,7 +1,7 @@
 // Two explanations with this run's numbers: the cost of one server against a ring, and the trade-off of asynchrony.
 
-// What passes the busiest link in one exchange, by psring's cost models: gradients in pieces of M/of bytes. `returns`: the
-// second half are weights on their way back.
+// The traffic of the busiest link in one exchange by psring's cost models, in pieces of M/of bytes. `returns`: the second
+// half are weights sent back.
 function linksOf(theory, workers) {
   const server = (place, way) => theory.server[place][way][0][workers - 1][1], ring = theory.schemes.ring[workers - 1][1];
   return [{key: 'link_serial', gradients: server('dedicated', 'serial'), of: 1, returns: true},
@@ -12,7 +12,7 @@ function linksOf(theory, workers) {
     .map((link) => ({...link, pieces: Math.round(link.gradients * link.of), times: link.gradients / ring}));
 }
 
-// One block per piece; its length is its time.
+// One block per piece; its length is proportional to its time.
 function drawLinks(parent, run, workers) {
   const links = linksOf(DATA.theory, workers), rowHeight = 44, left = 10, most = d3.max(links, (link) => link.gradients);
   figure(parent, {id: 'links', wide: true, title: t('links_title', workers), height: 8 + rowHeight * links.length,

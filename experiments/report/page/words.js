@@ -1,4 +1,4 @@
-// The glossary, PyTorch's terms, and common claims against this run.
+// The glossary, PyTorch's terms, and common claims compared with this run.
 
 // PyTorch's names and psring's.
 const PYTORCH = [
@@ -11,7 +11,7 @@ const PYTORCH = [
   ['get_ddp_logging_data()', 'ddp.jsonl', 'p_logging'], ['optimizer.step()', 'step', 'p_step'],
 ];
 
-// Common claims, and what this run shows.
+// Common claims, and the result of this run.
 function claimsOf(run) {
   const rows = rowsOf(run), list = (found, value) => found.map((row) => `${rowName(row)} ${value(row)}`).join(', ');
   const rings = rows.filter((row) => row.plain === 'ring' && row.payload_tx_bytes_per_worker > 0);
