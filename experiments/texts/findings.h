@@ -39,7 +39,7 @@ inline constexpr Phrase kServerOfMachinesInTheory = {
     "N(N-$0)/(2(N-1)) 倍（--ps_schedule serial 时再乘 2）：它的链路要承载其他机器上所有 worker "
     "的梯度，而环只经过每条链路一次。"};
 inline constexpr Phrase kNotTheLaw = {
-    "$0 with $1 workers $2 ms until the last worker has its weights, not $3 ms",
+    "$0 with $1 workers: $2 ms until the last worker has its weights, not $3 ms",
     "$1 个 worker 的 $0 到最后一个 worker 得到权重为 $2 毫秒，而非 $3 毫秒"};
 inline constexpr Phrase kFewBuckets = {
     "For the actual buckets, theory predicts longer exchanges than the law for large gradients ($0), because "
@@ -49,8 +49,7 @@ inline constexpr Phrase kFewBuckets = {
     "所以第一次 push 与最后一次 pull 无可重叠。"};
 inline constexpr Phrase kBeyondTheLaw = {
     "For the actual buckets, theory differs from the law for large gradients ($0), because the law leaves "
-    "out "
-    "the server's updates and what links send at full speed after a pause.",
+    "out the server's updates and the bursts that links carry at full speed after a pause.",
     "按实际的分桶，理论与大梯度定律不同（$0）：定律不计服务器的更新，也不计链路在停顿之后全速发送的部分。"};
 inline constexpr Phrase kPairsOnLoopback = {
     "$0. This compares two programs and the processor time that they need on one machine.",

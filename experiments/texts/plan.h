@@ -22,8 +22,9 @@ inline constexpr Phrase kExpectedLine = {"expected:  $0", "预计：     $0"};
 inline constexpr Phrase kTrainingLine = {"training:  $0, $1 on $2, $3, lr $4, expected $5",
                                          "训练：     $0，$1，数据 $2，$3，lr $4，预计 $5"};
 inline constexpr Phrase kNetworkLine = {"network:   $0", "网络：     $0"};
-inline constexpr Phrase kDisturbed = {"other programs used $1% of the processors during $0; it is repeated",
-                                      "$0 运行期间其他程序占用了 $1% 的处理器；将重跑该项"};
+inline constexpr Phrase kDisturbed = {
+    "other programs used $1% of the processors during $0, so psring repeats it",
+    "$0 运行期间其他程序占用了 $1% 的处理器；将重跑该项"};
 inline constexpr Phrase kLiveLine = {"live:      $0/ until the run ends",
                                      "实况：     $0/#zh （运行结束即关闭）"};
 inline constexpr Phrase kLinkText = {"$0 links", "$0 链路"};
@@ -38,9 +39,9 @@ inline constexpr Phrase kReferencesAdded = {"$0 added: speed-up is relative to s
 inline constexpr Phrase kSingleAdded = {"single added: speed-up is relative to it",
                                         "已加入 single：加速比以它为准"};
 inline constexpr Phrase kCrowdedNote = {
-    "$0 workers on $1 $2 take turns (oversubscribed): no speed-up is given for them",
+    "$0 workers share $1 $2 (oversubscribed), so no speed-up is given for them",
     "$0 个 worker 在 $1 个核上轮流运行（超额）：不给出它们的加速比"};
-inline constexpr Phrase kCrowdedTraining = {"$0 workers on $1 $2 take turns (oversubscribed)",
+inline constexpr Phrase kCrowdedTraining = {"$0 workers share $1 $2 (oversubscribed)",
                                             "$0 个 worker 在 $1 个核上轮流运行（超额）"};
 inline constexpr Phrase kOverBudget = {
     "this takes longer than --time_budget: the settings you gave are kept, with at least three rounds",
@@ -63,8 +64,7 @@ inline constexpr Phrase kClippingNote = {
 inline constexpr Phrase kClocksAgree = {"the machines' clocks agree to $0 ms",
                                         "各机器的时钟相差不超过 $0 毫秒"};
 inline constexpr Phrase kClocksApart = {
-    "the machines' clocks agree only to $0 ms, which is not precise enough to tell which rank waited for "
-    "which",
+    "the machines' clocks agree only to $0 ms, which is not precise enough to tell which rank waited",
     "各机器的时钟相差可达 $0 毫秒，不足以判断谁在等谁"};
 inline constexpr Phrase kLayoutNote = {"each process runs $0 workers as threads",
                                        "一个进程带 $0 个 worker，每个 worker 一个线程"};
@@ -88,7 +88,7 @@ inline constexpr Phrase kLaunchAccuracy = {", test accuracy $0", "，测试准�
 inline constexpr Phrase kRoundsCut = {"$0 of $1 rounds: another round would exceed the time budget of $2",
                                       "$1 轮中完成 $0 轮：时间预算 $2 容不下再来一轮"};
 inline constexpr Phrase kTrainingsCut = {
-    "no training of $0 and those after it: the time budget of $1 is too short for another training",
+    "$0 and the trainings after it were not run: the time budget of $1 is too short for another training",
     "自 $0 起的训练未做：时间预算 $1 容不下再一次训练"};
 inline constexpr Phrase kBudgetEnded = {
     "the time budget of $0 ended during a launch; the results are those of the finished rounds and trainings",

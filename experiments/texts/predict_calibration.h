@@ -19,15 +19,16 @@ inline constexpr Phrase kDiffersSpare = {"spare workers", "备用 worker"};
 inline constexpr Phrase kDiffersPlace = {"another --server_placement", "不同的 --server_placement"};
 inline constexpr Phrase kDiffersSchedule = {"another --ps_schedule", "不同的 --ps_schedule"};
 inline constexpr Phrase kDiffersLocal = {"no --local_aggregation", "没有 --local_aggregation"};
-inline constexpr Phrase kDiffersServers = {"$0 server(s) for $1 machines (calibrated with as many as machines)",
+inline constexpr Phrase kDiffersServers = {"$0 server(s) for $1 machines (calibrated with one per machine)",
                                            "$1 台机器 $0 台服务器（按服务器与机器同样多校准）"};
 inline constexpr Phrase kDiffersFabric = {"an oversubscribed fabric", "有收敛的网络"};
 
-inline constexpr Phrase kCalibratedInside = {"$0: calibrated on $1 ($2, $3, up to $4 GPUs), with $5.",
-                                             "$0：按 $1 校准（$2，$3，最多 $4 块 GPU），取 $5。"};
+inline constexpr Phrase kCalibratedInside = {
+    "$0: calibrated on $1 ($2, $3, up to $4 GPUs). Constants used: $5.",
+    "$0：按 $1 校准（$2，$3，最多 $4 块 GPU），取 $5。"};
 inline constexpr Phrase kCalibratedOutside = {
-    "$0: extrapolated. The nearest calibrated system is $1 ($2, $3, up to $4 GPUs); used of it: $5. Outside "
-    "its range: $6.",
+    "$0: extrapolated. The nearest calibrated system is $1 ($2, $3, up to $4 GPUs); constants used: $5. "
+    "Outside its range: $6.",
     "$0：外推。最近的已校准系统为 $1（$2，$3，最多 $4 块 GPU），取其 $5。超出其范围：$6。"};
 inline constexpr Phrase kCalibratedNothing = {"nothing", "无"};
 inline constexpr Phrase kNotCalibrated = {
@@ -42,9 +43,8 @@ inline constexpr Phrase kCpuWorkload = {
     "The layer times were recorded on a CPU ($0). They do not describe a GPU; see --device.",
     "各层时间在 CPU 上记录（$0），不代表 GPU；参见 --device。"};
 inline constexpr Phrase kLocalMissing = {
-    "Each of a machine's $0 GPUs pushes its own gradient. BytePS, MXNet and TensorFlow add them on the "
-    "machine "
-    "first: --local_aggregation.",
+    "Each of a machine's $0 GPUs pushes its own gradient. BytePS, MXNet and TensorFlow add them on "
+    "the machine first: --local_aggregation.",
     "每台机器的 $0 块 GPU 各自推送梯度。BytePS、MXNet 与 TensorFlow 先在机器内相加：--local_aggregation。"};
 inline constexpr Phrase kVerdictOverlaps = {
     "Verdict: none between $0 and $1 with $2 workers: factor $3, simulated; at least one is extrapolated and "

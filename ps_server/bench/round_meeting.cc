@@ -82,7 +82,7 @@ absl::Status RoundMeeting::Wait(int worker, const RoundCall& call, const std::fu
     if (over_) {
       why = absl::CancelledError("the control round: the server ends");
     } else if (absl::Now() >= deadline) {
-      why = absl::DeadlineExceededError("the control round: a worker did not come");
+      why = absl::DeadlineExceededError("the control round: a worker did not arrive in time");
     } else if (waiting_[worker] == nullptr ||
                (!changed_.WaitUntil(mutex_, std::min(deadline, absl::Now() + kMeetEvery)) && has_gone())) {
       why = absl::UnavailableError("the control round: the connection ended");

@@ -26,7 +26,7 @@ absl::StatusOr<Membership::Entry> Membership::EntryOf(const Joining& joining, bo
   if (known.presence == Presence::kLeft && same_session) return Entry::kAnsweredAgain;
   if (known.presence == Presence::kJoined && started && same_session) return Entry::kResumes;
   if (known.presence == Presence::kJoined && known.gone_ns != 0) {
-    return absl::CancelledError(absl::StrCat("worker ", worker, " is being given up; join again"));
+    return absl::CancelledError(absl::StrCat("worker ", worker, " is being removed; join again"));
   }
   return absl::AlreadyExistsError(absl::StrCat("there is a worker ", worker, " already"));
 }

@@ -135,108 +135,117 @@ absl::Status Run(const Flags& flags) {
 
 void AddFlags(CLI::App& app, Flags& flags) {
   BenchOptions& bench = flags.bench;
-  const std::string whom = "Who";
+  const std::string job = "Job";
   app.add_option("--rendezvous", flags.rendezvous, "env://, tcp://host:port or file://path")
-      ->group(whom)
+      ->group(job)
       ->capture_default_str();
-  app.add_option("--rank", flags.rank, "In place of RANK")->group(whom)->check(WholeNumber(0, 1 << 20));
-  app.add_option("--world_size", flags.world_size, "In place of WORLD_SIZE")
-      ->group(whom)
+  app.add_option("--rank", flags.rank, "Instead of the variable RANK")
+      ->group(job)
+      ->check(WholeNumber(0, 1 << 20));
+  app.add_option("--world_size", flags.world_size, "Instead of the variable WORLD_SIZE")
+      ->group(job)
       ->check(WholeNumber(1, 1 << 20));
-  app.add_option("--bind", flags.network.bind, "This machine's address, by which the others reach it")
-      ->group(whom);
-  app.add_option("--interface", flags.network.interface, "The same, by its interface's name")->group(whom);
+  app.add_option("--bind", flags.network.bind, "Address of this machine at which the others reach it")
+      ->group(job);
+  app.add_option("--interface", flags.network.interface, "The address of this network interface")->group(job);
   app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a silent peer")
-      ->group(whom)
+      ->group(job)
       ->check(RealNumber({}))
       ->capture_default_str();
 
-  const std::string what = "What";
+  const std::string calls = "Calls";
   app.add_option("--collective", flags.collective, "all_reduce, reduce_scatter, all_gather or broadcast")
-      ->group(what)
+      ->group(calls)
       ->capture_default_str();
-  app.add_option("--backend", flags.backend, "Whose; --describe lists them")
-      ->group(what)
+  app.add_option("--backend", flags.backend,
+                 "native, gloo, mpi or nccl; --describe lists those of this build")
+      ->group(calls)
       ->capture_default_str();
-  app.add_option("--algorithm", flags.algorithm, "One of the backend's; else its own choice")->group(what);
-  app.add_option("--transport", flags.transport, "One of the backend's")->group(what)->capture_default_str();
+  app.add_option("--algorithm", flags.algorithm, "An algorithm of the backend; else its default")
+      ->group(calls);
+  app.add_option("--transport", flags.transport, "A transport of the backend")
+      ->group(calls)
+      ->capture_default_str();
   app.add_option("--buffers", flags.buffers,
                  "private, huge (pages), or shared: in memory that peers may read in place")
-      ->group(what)
+      ->group(calls)
       ->capture_default_str();
-  app.add_option("--combination", flags.combinations,
-                 "COLLECTIVE/BACKEND/ALGORITHM/TRANSPORT/BUFFERS in place of the five flags above; several, "
-                 "one a flag, take turns call by call")
-      ->group(what);
+  app.add_option(
+         "--combination", flags.combinations,
+         "COLLECTIVE/BACKEND/ALGORITHM/TRANSPORT/BUFFERS instead of the five flags above; repeat it to "
+         "measure several in alternation")
+      ->group(calls);
   app.add_option("--device", bench.device,
-                 "Whose memory: cpu, or cuda: that of a GPU for each rank of a host, in turn")
-      ->group(what)
+                 "Memory of the buffers: cpu, or cuda (the host's GPUs, one per rank in turn)")
+      ->group(calls)
       ->check(OneOf({"cpu", "cuda"}))
       ->capture_default_str();
-  app.add_flag("--oversubscribe", bench.oversubscribe,
-               "Let ranks share a GPU: shows that it works, not how fast")
-      ->group(what);
-  app.add_flag("--limits", bench.limits, "Also this host's upper limits; without combinations: only these")
-      ->group(what);
+  app.add_flag("--oversubscribe", bench.oversubscribe, "Let ranks share a GPU, for functional tests only")
+      ->group(calls);
+  app.add_flag("--limits", bench.limits,
+               "Also measure this host's upper limits; without combinations, only these")
+      ->group(calls);
   app.add_option("-b,--bytes", flags.bytes, "Sizes, with K, M or G")
-      ->group(what)
+      ->group(calls)
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("-d,--datatype", flags.types, "float, bfloat16, half")
-      ->group(what)
+      ->group(calls)
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("-o,--op", flags.ops, "sum, avg, min, max")
-      ->group(what)
+      ->group(calls)
       ->delimiter(',')
       ->capture_default_str();
-  app.add_option("-r,--root", bench.root, "Of a broadcast")
-      ->group(what)
+  app.add_option("-r,--root", bench.root, "Root of a broadcast")
+      ->group(calls)
       ->check(WholeNumber(0, 63))
       ->capture_default_str();
 
-  const std::string how = "How";
+  const std::string measurement = "Measurement";
   app.add_option("-n,--iters", bench.turns, "Timed turns of each size")
-      ->group(how)
+      ->group(measurement)
       ->check(WholeNumber(1, 100'000'000))
       ->capture_default_str();
   app.add_option("-m,--agg_iters", bench.calls_per_turn,
-                 "Calls in a row in a turn; 0: as many as last 200 us")
-      ->group(how)
+                 "Consecutive calls in a turn; 0: as many as take 200 us")
+      ->group(measurement)
       ->check(WholeNumber(0, 1'000'000))
       ->capture_default_str();
   app.add_option("-w,--warmup_iters", bench.warmup_calls, "Untimed calls of each size")
-      ->group(how)
+      ->group(measurement)
       ->check(WholeNumber(0, 1 << 30))
       ->capture_default_str();
   app.add_option("-c,--check", bench.checked_calls, "Checked calls of each size, before the timed ones")
-      ->group(how)
+      ->group(measurement)
       ->check(WholeNumber(0, 1 << 30))
       ->capture_default_str();
-  app.add_option("-a,--average", flags.average, "Of the ranks' times: 0 rank 0's, 1 mean, 2 least, 3 most")
-      ->group(how)
+  app.add_option("-a,--average", flags.average,
+                 "Which of the ranks' times: 0 rank 0's, 1 mean, 2 minimum, 3 maximum")
+      ->group(measurement)
       ->check(WholeNumber(0, 3))
       ->capture_default_str();
-  app.add_flag("--no_pin", flags.no_pin, "Let the kernel move ranks between cores")->group(how);
-  app.add_option("--debug.segment", flags.segment, "Size of a pipelined piece; 0: what suits the transport")
+  app.add_flag("--no_pin", flags.no_pin, "Let the kernel move ranks between cores")->group(measurement);
+  app.add_option("--debug.segment", flags.segment, "Bytes of a pipelined segment; 0: the transport's default")
       ->group(kDebugGroup)
       ->capture_default_str();
-  app.add_option("--debug.sockets", bench.group.sockets_per_peer, "To each peer")
+  app.add_option("--debug.sockets", bench.group.sockets_per_peer, "Sockets to each peer")
       ->group(kDebugGroup)
       ->check(WholeNumber(1, 64))
       ->capture_default_str();
-  app.add_option("--debug.socket_buffer", flags.socket_buffer, "0 lets the kernel choose")
+  app.add_option("--debug.socket_buffer", flags.socket_buffer,
+                 "Bytes of a socket buffer; 0: the kernel's default")
       ->group(kDebugGroup)
       ->capture_default_str();
   app.add_option("--ranks_per_node", bench.group.ranks_per_node,
-                 "Of the hierarchical algorithm; 0: the ranks of a host")
-      ->group(how)
+                 "For the hierarchical algorithm; 0: the ranks of a host")
+      ->group(measurement)
       ->check(WholeNumber(0, 64))
       ->capture_default_str();
   app.add_flag("--json", flags.json, "For psring: JSON lines; also ends with the process that started it")
-      ->group(how);
+      ->group(measurement);
   app.add_flag("--describe", flags.describe, "Print what this build offers as JSON, and do nothing")
-      ->group(how);
+      ->group(measurement);
 }
 
 int Main(int argc, char** argv) {

@@ -100,7 +100,7 @@ class MpiGroup final : public ProcessGroup {
     if (call.collective != Collective::kAllReduce && call.collective != Collective::kBroadcast &&
         std::max(call.in.count, call.out.count) > size_t{INT_MAX}) {
       return absl::InvalidArgumentError(absl::StrCat("mpi ", Name(call.collective), " of more than ", INT_MAX,
-                                                     " elements: MPI counts no further"));
+                                                     " elements: MPI's counts have 32 bits"));
     }
     stream.Run([this, call, number = ++calls_] { return Execute(call, number); });
     return absl::OkStatus();

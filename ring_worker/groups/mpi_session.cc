@@ -141,10 +141,9 @@ absl::Status MpiSession::Start(int rank, int size, absl::Duration timeout) {
     return int{MPI_SUCCESS};
   }));
   if (size_ != size) {
-    return absl::FailedPreconditionError(absl::StrCat(size_ == 1 ? "started without mpirun: " : "", "rank ",
-                                                      rank, " of ", size,
-                                                      " finds itself in an MPI job of size ", size_.load(),
-                                                      "; start all ranks by one `mpirun -n ", size, "`"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        size_ == 1 ? "started without mpirun: " : "", "rank ", rank, " of ", size,
+        " runs in an MPI job of size ", size_.load(), "; start all ranks by one `mpirun -n ", size, "`"));
   }
   if (rank_ != rank) {
     return absl::FailedPreconditionError(

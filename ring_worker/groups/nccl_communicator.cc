@@ -133,7 +133,7 @@ std::string NcclCommunicator::Named(const std::string& what) const {
 absl::Status NcclCommunicator::Late(const std::string& what) const {
   return absl::DeadlineExceededError(
       absl::StrCat(Named(what), " was not done after ", absl::FormatDuration(timeout_),
-                   "; at least one of the other ", size_ - 1, " ranks has not come"));
+                   "; at least one of the other ", size_ - 1, " ranks has not joined it"));
 }
 
 absl::Status NcclCommunicator::AwaitIdle(const std::string& what) {

@@ -51,19 +51,19 @@ absl::StatusOr<Collective> ParseCollective(const std::string& name) {
 
 const ScheduleTable& ScheduleRows() {
   static const auto& rows = *new ScheduleTable{
-      {"ring", "each to the next neighbour: the fewest bytes, for large buffers", MakeRing, RingCost,
+      {"ring", "every rank sends to the next: the fewest bytes, for large buffers", MakeRing, RingCost,
        "先散射归约，再全收集，沿环每次移动 N 分之一"},
-      {"star", "the parameter-server pattern: rank 0 gathers, adds, hands back", MakeStar, StarCost,
+      {"star", "like one parameter server: rank 0 gathers, adds and sends back", MakeStar, StarCost,
        "rank 0 收集、相加、再发回：参数服务器的通信方式"},
-      {"direct", "every rank owns a part, as a sharded parameter server beside the workers", MakeDirect,
+      {"direct", "every rank sums one part, like a parameter server beside every worker", MakeDirect,
        DirectCost, "每个 rank 拥有一片，收集它、相加、再发回"},
       {"one-shot", "every rank reads every other, in one round: for small buffers", MakeOneShot, nullptr,
        "每个 rank 把一切发给所有其他 rank，各自相加"},
-      {"halving-doubling", "halves exchanged and added, then doubled: few rounds and few bytes",
+      {"halving-doubling", "partners exchange halves and add, then double: few rounds and few bytes",
        MakeHalvingDoubling, HalvingDoublingCost, "与距离逐次加倍的伙伴交换逐次减半的部分，再反过来"},
       {"double-binary-tree", "up and down two trees, each for half of the buffer", MakeDoubleBinaryTree,
        DoubleBinaryTreeCost, "两棵互补的二叉树，各管一半"},
-      {"hierarchical", "within the nodes, between them by rings, within the nodes", MakeHierarchical, nullptr,
+      {"hierarchical", "within nodes, then by rings between nodes, then within nodes", MakeHierarchical, nullptr,
        "先在节点内，再在节点之间，再回到节点内", /*uses_nodes=*/true},
   };
   return rows;
@@ -92,8 +92,8 @@ absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const std::string& algori
         absl::StrCat("no schedule for ", shape.ranks, " ranks; it takes at least one"));
   }
   if (shape.ranks_per_node < 1 || shape.ranks % shape.ranks_per_node != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(shape.ranks, " ranks do not stand ", shape.ranks_per_node,
-                                                   " on each node; ranks per node must divide them"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(shape.ranks, " ranks cannot be divided into nodes of ", shape.ranks_per_node));
   }
   if (shape.root < 0 || shape.root >= shape.ranks) {
     return absl::InvalidArgumentError(absl::StrCat("no root ", shape.root, " among ", shape.ranks,

@@ -85,7 +85,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     if (on_gpu == nullptr) {
       stream.Run([this] {
         return absl::InvalidArgumentError(
-            absl::StrCat("rank ", rank_, ": ", info().name, " works on a GPU's streams, and this is none"));
+            absl::StrCat("rank ", rank_, ": ", info().name, " needs a GPU's stream"));
       });
       return;
     }

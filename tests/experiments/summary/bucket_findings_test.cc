@@ -32,7 +32,7 @@ TEST(BucketFindings, NameTheTimesAndTheReasonWhereFewBucketsDifferFromTheLaw) {
   EXPECT_THAT(of(2, "pipelined"),
               ElementsAre(StartsWith(
                   "For the actual buckets, theory predicts longer exchanges than the law for large gradients "
-                  "(ps-sync with 4 workers 450 ms until the last worker has its weights, not 300 ms), "
+                  "(ps-sync with 4 workers: 450 ms until the last worker has its weights, not 300 ms), "
                   "because no weights of a bucket")));
   EXPECT_THAT(of(100, "pipelined"), IsEmpty());
   EXPECT_THAT(of(2, "serial"), IsEmpty());

@@ -227,7 +227,7 @@ class HostileTest : public ServerTest, public ::testing::WithParamInterface<std:
       stranger->SendJoin(kHostile, job_);
       if (stranger->IsWelcome()) return stranger;
       EXPECT_THAT(stranger->End(),
-                  AnyOf(HasSubstr("there is a worker 2 already"), HasSubstr("worker 2 is being given up")));
+                  AnyOf(HasSubstr("there is a worker 2 already"), HasSubstr("worker 2 is being removed")));
       absl::SleepFor(absl::Milliseconds(5));
     }
     ADD_FAILURE() << "worker 2 was never admitted";

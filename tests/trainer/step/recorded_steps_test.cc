@@ -188,7 +188,7 @@ TEST_F(RecordedSteps, DoNotWaitForALostPeer) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
     for (const std::string& said :
          {std::string("step 4: "), absl::StrCat("rank ", survivor), std::string("all_reduce of "),
-          std::string("repeated from a recording"), std::string("of the other 2 ranks has not come")}) {
+          std::string("repeated from a recording"), std::string("of the other 2 ranks has not joined it")}) {
       EXPECT_TRUE(absl::StrContains(status.message(), said)) << status;
     }
     EXPECT_EQ(nccl_.Log(survivor).back(), "abort") << absl::StrJoin(nccl_.Log(survivor), ", ");
