@@ -60,8 +60,8 @@ absl::Status CheckCluster(const Cluster& cluster);
 // be a multiple of gpus_per_node.
 absl::Status CheckWorkers(const Cluster& cluster, int workers);
 
-// A card's bytes/s during a burst: 1e9, the rate between two processes of one host, and at least twice the
-// card's own rate.
+// A card's bytes/s during a burst: the larger of 1e9 (between two processes of one host) and twice the card's
+// effective rate.
 double FullSpeed(const Cluster& cluster);
 
 // The placement of `workers`.
