@@ -17,7 +17,6 @@ struct RunStep {
   int workers = 0, servers = 0;
   double step_s = 0, compute_s = 0, bytes = 0, bucket_mb = 0, link_bytes_per_s = 0;
   int batch = 0;
-  bool pipelined = true;
 };
 
 // From the text of a summary.csv: rows with a measured step. InvalidArgument: a column is missing, or there

@@ -90,8 +90,8 @@ absl::StatusOr<Cluster> UnderstandCluster(const RawPredictFlags& raw) {
   return cluster;
 }
 
-// The constants that flags or a --cluster set.
-std::set<std::string> Given(const RawPredictFlags& raw) {
+// The constants that flags or a --cluster set; `cluster` is the result of both.
+std::set<std::string> Given(const RawPredictFlags& raw, const Cluster& cluster) {
   std::set<std::string> given;
   const auto add = [&](bool set, const char* name) {
     if (set) given.insert(name);
@@ -99,10 +99,10 @@ std::set<std::string> Given(const RawPredictFlags& raw) {
   add(raw.fraction.has_value() || !raw.cluster.empty(), "fraction");
   add(!raw.latency.empty() || !raw.cluster.empty() || !raw.profile.empty(), "latency_us");
   add(raw.compute_varies != "none", "compute_cv");
-  add(raw.sender_loss.has_value(), "sender_loss");
-  add(raw.node_loss.has_value(), "node_loss");
-  add(raw.server_worker_ns.has_value(), "server_worker_ns");
-  add(!raw.barrier.empty(), "barrier_us");
+  add(raw.sender_loss.has_value() || cluster.sender_loss > 0, "sender_loss");
+  add(raw.node_loss.has_value() || cluster.node_loss > 0, "node_loss");
+  add(raw.server_worker_ns.has_value() || cluster.server_worker_s_per_byte > 0, "server_worker_ns");
+  add(!raw.barrier.empty() || cluster.barrier_s > 0, "barrier_us");
   return given;
 }
 
@@ -296,7 +296,7 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   }
   PSRING_ASSIGN_OR_RETURN(flags.cluster, UnderstandCluster(raw));
   flags.rdma = raw.network == "auto" ? LooksLikeRdma(flags.cluster) : raw.network == "rdma";
-  flags.given = Given(raw);
+  flags.given = Given(raw, flags.cluster);
   flags.system = raw.system;
   if (raw.system != "auto" && raw.system != "none") {
     const absl::StatusOr<const PublishedSystem*> system = FindSystem(raw.system);
