@@ -63,8 +63,8 @@ const ScheduleTable& ScheduleRows() {
        MakeHalvingDoubling, HalvingDoublingCost, "与距离逐次加倍的伙伴交换逐次减半的部分，再反过来"},
       {"double-binary-tree", "up and down two trees, each for half of the buffer", MakeDoubleBinaryTree,
        DoubleBinaryTreeCost, "两棵互补的二叉树，各管一半"},
-      {"hierarchical", "within nodes, then by rings between nodes, then within nodes", MakeHierarchical, nullptr,
-       "先在节点内，再在节点之间，再回到节点内", /*uses_nodes=*/true},
+      {"hierarchical", "within nodes, then by rings between nodes, then within nodes", MakeHierarchical,
+       nullptr, "先在节点内，再在节点之间，再回到节点内", /*uses_nodes=*/true},
   };
   return rows;
 }
