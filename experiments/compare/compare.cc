@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -36,31 +37,33 @@ bool MayStartRound(const ExperimentFlags& flags, const Plan& plan, double round_
   return !plan.rounds_fitted || done < kFewestRounds || round_s <= left_s;
 }
 
-void NoteRoundsCut(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment, Display& display) {
-  AddNote(flags,
-          Say(flags.options.language, kRoundsCut, experiment.rounds_done(), plan.rounds,
-              HumanSeconds(flags.options.time_budget_s)),
-          experiment, display);
-}
-
-// Runs rounds until all are done or the time budget is too short for another one.
-absl::Status RunRounds(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment,
+// Runs rounds, each by `run_round`, until all are done or the time budget is too short for another one.
+absl::Status RunRounds(const ExperimentFlags& flags, const Plan& plan,
+                       absl::FunctionRef<absl::Status(int round)> run_round, Experiment& experiment,
                        Display& display) {
   double longest_s = 0;
   while (experiment.rounds_done() < plan.rounds) {
     const int round = experiment.rounds_done();
     if (!MayStartRound(flags, plan, longest_s, experiment)) {
-      NoteRoundsCut(flags, plan, experiment, display);
+      AddNote(flags,
+              Say(flags.options.language, kRoundsCut, round, plan.rounds,
+                  HumanSeconds(flags.options.time_budget_s)),
+              experiment, display);
       return absl::OkStatus();
     }
     const double begin_s = experiment.seconds();
-    for (int index : RoundOrder(static_cast<int>(plan.cost.size()), flags.options.training.seed, round)) {
-      PSRING_RETURN_IF_ERROR(
-          experiment.Run(plan.cost[static_cast<size_t>(index)], "cost", round,
-                         Say(flags.options.language, kRoundLabel, round + 1, plan.rounds)));
-    }
+    PSRING_RETURN_IF_ERROR(run_round(round));
     PSRING_RETURN_IF_ERROR(experiment.EndRound());
     longest_s = std::max(longest_s, experiment.seconds() - begin_s);
+  }
+  return absl::OkStatus();
+}
+
+// One round of the cost part.
+absl::Status RunCostRound(const ExperimentFlags& flags, const Plan& plan, int round, Experiment& experiment) {
+  for (int index : RoundOrder(static_cast<int>(plan.cost.size()), flags.options.training.seed, round)) {
+    PSRING_RETURN_IF_ERROR(experiment.Run(plan.cost[static_cast<size_t>(index)], "cost", round,
+                                          Say(flags.options.language, kRoundLabel, round + 1, plan.rounds)));
   }
   return absl::OkStatus();
 }
@@ -142,23 +145,12 @@ absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Di
 }
 
 // Simulated time: every round trains each configuration once.
-absl::Status RunSimulated(const ExperimentFlags& flags, const Plan& plan, Experiment& experiment,
-                          Display& display) {
-  double longest_s = 0;
-  while (experiment.rounds_done() < plan.rounds) {
-    const int round = experiment.rounds_done();
-    if (!MayStartRound(flags, plan, longest_s, experiment)) {
-      NoteRoundsCut(flags, plan, experiment, display);
-      return absl::OkStatus();
-    }
-    const double begin_s = experiment.seconds();
-    const std::string label =
-        plan.rounds > 1 ? Say(flags.options.language, kSeedLabel, round + flags.options.training.seed) : "";
-    for (const Configuration& configuration : plan.cost) {
-      PSRING_RETURN_IF_ERROR(experiment.Run(configuration, "training", round, label));
-    }
-    PSRING_RETURN_IF_ERROR(experiment.EndRound());
-    longest_s = std::max(longest_s, experiment.seconds() - begin_s);
+absl::Status RunSimulatedRound(const ExperimentFlags& flags, const Plan& plan, int round,
+                               Experiment& experiment) {
+  const std::string label =
+      plan.rounds > 1 ? Say(flags.options.language, kSeedLabel, round + flags.options.training.seed) : "";
+  for (const Configuration& configuration : plan.cost) {
+    PSRING_RETURN_IF_ERROR(experiment.Run(configuration, "training", round, label));
   }
   return absl::OkStatus();
 }
@@ -166,10 +158,14 @@ absl::Status RunSimulated(const ExperimentFlags& flags, const Plan& plan, Experi
 // Runs everything that is planned. On an error, finished rounds and trainings are kept.
 absl::Status RunPlan(const ExperimentFlags& flags, Experiment& experiment, Display& display, Plan& plan) {
   PSRING_RETURN_IF_ERROR(SweepRates(flags, experiment, display, plan));
-  if (plan.simulated) return RunSimulated(flags, plan, experiment, display);
+  const auto run_round = [&](int round) {
+    return plan.simulated ? RunSimulatedRound(flags, plan, round, experiment)
+                          : RunCostRound(flags, plan, round, experiment);
+  };
+  if (plan.simulated) return RunRounds(flags, plan, run_round, experiment, display);
   const double begin_s = experiment.seconds();
   const int begin = experiment.rounds_done();
-  PSRING_RETURN_IF_ERROR(RunRounds(flags, plan, experiment, display));
+  PSRING_RETURN_IF_ERROR(RunRounds(flags, plan, run_round, experiment, display));
   const int rounds = experiment.rounds_done() - begin;
   const double slowness = rounds > 0 ? (experiment.seconds() - begin_s) / (rounds * plan.round_s) : 1;
   ShortenTrainings(flags, slowness, experiment, display, plan);
