@@ -76,11 +76,15 @@ std::vector<RankOutcome> Train(const TrainingOptions& options, int workers, Kept
       worker.stops = [&, n = 0]() mutable {
         ++steps;
         steps.notify_all();
-        // An asynchronous worker that stopped before the first checkpoint would be missing from it.
-        const int64_t of_first_checkpoint = stop_all ? workers * options.checkpoint_every : 0;
-        if (++n == stop_after - 1) {
-          for (int64_t seen; (seen = steps) < of_first_checkpoint;) steps.wait(seen);
-        }
+        ++n;
+        // With stop_all, every worker has a part in the first checkpoint, and the last checkpoint is another
+        // one: the workers wait for the first checkpoint's updates, and then rank 0 waits for the others'
+        // last steps.
+        const auto wait_for_steps = [&](int64_t wanted) {
+          for (int64_t seen; (seen = steps) < wanted;) steps.wait(seen);
+        };
+        if (stop_all && n == stop_after - 4) wait_for_steps(workers * options.checkpoint_every);
+        if (stop_all && n == stop_after - 1 && worker.rank == 0) wait_for_steps(workers * stop_after - 1);
         return n == stop_after;
       };
     }
