@@ -10,7 +10,11 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "psring arrivals 1";
 
+constexpr uint64_t kMostWorkers = 1 << 16;  // an update has at most two bytes
+
 size_t Width(int workers) { return workers > 256 ? 2 : 1; }
+
+bool IsText(const OrderedJson& json, const char* key) { return json.contains(key) && json[key].is_string(); }
 
 }  // namespace
 
@@ -36,11 +40,20 @@ std::string ToBytes(const Arrivals& arrivals) {
 absl::StatusOr<Arrivals> ArrivalsFromBytes(const std::string& bytes) {
   const size_t end = bytes.find('\n');
   const OrderedJson json = OrderedJson::parse(bytes.substr(0, end), nullptr, /*allow_exceptions=*/false);
-  if (end == std::string::npos || !json.is_object() || json.value("format", "") != kFormat ||
+  if (end == std::string::npos || !json.is_object() || !IsText(json, "format") || json["format"] != kFormat ||
       !json.contains("updates") || !json["updates"].is_array()) {
     return absl::InvalidArgumentError(absl::StrCat("this is not a record of arrivals (\"", kFormat, "\")"));
   }
-  Arrivals arrivals{.consistency = json.value("consistency", ""), .workers = json.value("workers", 0)};
+  if (!IsText(json, "consistency")) {
+    return absl::InvalidArgumentError("the record of arrivals has no text \"consistency\"");
+  }
+  const bool has_count = json.contains("workers") && json["workers"].is_number_unsigned();
+  const uint64_t workers = has_count ? json["workers"].get<uint64_t>() : 0;
+  if (workers < 1 || workers > kMostWorkers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the record of arrivals must have 1 to ", kMostWorkers, " \"workers\""));
+  }
+  Arrivals arrivals{.consistency = json["consistency"], .workers = static_cast<int>(workers)};
   const size_t width = Width(arrivals.workers);
   size_t at = end + 1;
   for (const OrderedJson& count : json["updates"]) {

@@ -20,7 +20,8 @@ struct Arrivals {
 
 // Compact: a line of JSON, then one byte per update (two with more than 256 workers), bucket by bucket.
 std::string ToBytes(const Arrivals& arrivals);
-// InvalidArgument: not such a record, truncated, or naming workers that do not exist.
+// InvalidArgument: not such a record, a field of another type, truncated, or naming workers that do not
+// exist.
 absl::StatusOr<Arrivals> ArrivalsFromBytes(const std::string& bytes);
 
 }  // namespace psring

@@ -1,5 +1,7 @@
 #include "common/net/address.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -47,7 +49,9 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& text) {
 }
 
 bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
+  in_addr address{};
+  return host == "localhost" || host == "::1" ||
+         (::inet_pton(AF_INET, host.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
 }
 
 absl::StatusOr<AddressList> ResolveHost(const std::string& host, int port) {

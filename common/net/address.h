@@ -20,7 +20,7 @@ struct HostPort {
 // Parses the output of AddressText. InvalidArgument if malformed.
 absl::StatusOr<HostPort> ParseAddress(const std::string& text);
 
-// By its name only: "localhost", 127.x.x.x, ::1.
+// "localhost", an address 127.x.x.x, or ::1. Other names are not resolved.
 bool IsLoopback(const std::string& host);
 
 // The addresses of `host` for TCP, from getaddrinfo; not empty. InvalidArgument: "host 'x': Name or service

@@ -138,7 +138,7 @@ class FileRendezvous final : public Rendezvous {
     std::vector<int> ranks = among;
     for (int rank = 0; rank < options_.world_size && among.empty(); ++rank) ranks.push_back(rank);
     std::sort(ranks.begin(), ranks.end());
-    const std::string round = absl::StrCat(name, "/", rounds_[name]);
+    const std::string round = absl::StrCat(name, "/", RoundOf(name));
     const auto key = [&](int rank) { return absl::StrCat("round/", round, "/", rank); };
     const std::string failed = absl::StrCat("failed/", round);
     std::vector<std::string> found;
@@ -170,6 +170,7 @@ class FileRendezvous final : public Rendezvous {
       return step;
     }));
     PSRING_RETURN_IF_ERROR(failure);
+    MutexLock lock(mutex_);
     ++rounds_[name];
     return found;
   }
@@ -183,6 +184,11 @@ class FileRendezvous final : public Rendezvous {
     Values add;
     bool done = false;
   };
+
+  int64_t RoundOf(const std::string& name) {
+    MutexLock lock(mutex_);
+    return rounds_[name];
+  }
 
   // Polls until `look` is done, and once more after the deadline.
   absl::Status Wait(const std::function<absl::StatusOr<Step>(const Values&, bool too_late)>& look) {
@@ -227,8 +233,8 @@ class FileRendezvous final : public Rendezvous {
   }
 
   const RendezvousOptions options_;
-  std::map<std::string, int64_t> rounds_;  // used only by the thread that calls Exchange
   Mutex mutex_;
+  std::map<std::string, int64_t> rounds_ ABSL_GUARDED_BY(mutex_);  // by name: exchanges completed
   const std::unique_ptr<FileStore> store_ ABSL_PT_GUARDED_BY(mutex_);
   int64_t member_ ABSL_GUARDED_BY(mutex_) = -1;
 };

@@ -112,6 +112,14 @@ TEST(Arrivals, RoundTripWithOneByteEach) {
   }
   EXPECT_FALSE(ArrivalsFromBytes("").ok());
   EXPECT_FALSE(ArrivalsFromBytes("{}\n").ok());
+  const std::string format = R"({"format": "psring arrivals 1", "updates": [], )";
+  EXPECT_TRUE(ArrivalsFromBytes(format + R"("consistency": "async", "workers": 2})" + "\n").ok());
+  for (const char* rest :
+       {R"("consistency": 5, "workers": 2})", R"("consistency": "async", "workers": "2"})",
+        R"("consistency": "async", "workers": 0})", R"("consistency": "async", "workers": -3})",
+        R"("consistency": "async", "workers": 4294967298})", R"("format": 7, "workers": 2})"}) {
+    EXPECT_FALSE(ArrivalsFromBytes(format + rest + "\n").ok()) << rest;
+  }
   std::string bytes = ToBytes({.consistency = "async", .workers = 2, .updates = {{0, 1}}});
   bytes.back() = 2;
   EXPECT_EQ(ArrivalsFromBytes(bytes).status().message(), "the record of arrivals names worker 2 of 2");

@@ -62,6 +62,8 @@ TEST(HttpMessage, InvalidRequestsAreRejected) {
 
 TEST(HttpMessage, OnTheLoopbackOtherHostNamesAreRejected) {
   EXPECT_THAT(Said("GET / HTTP/1.1\r\nHOST:  evil.example\r\n\r\n"), HasSubstr(" 403 "));
+  EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: 127.evil.example\r\n\r\n"), HasSubstr(" 403 "));
+  EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: 127.0.0.1.evil.example:80\r\n\r\n"), HasSubstr(" 403 "));
   EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: 127.0.0.1:4242\r\n\r\n"), HasSubstr(" 200 "));
   EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: node7:4242\r\n\r\n", /*this_host_only=*/false),
               HasSubstr(" 200 "));
