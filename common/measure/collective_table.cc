@@ -1,5 +1,7 @@
 #include "common/measure/collective_table.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -29,6 +31,13 @@ std::string Percent(const PlacementFigures& figures) {
 }
 
 }  // namespace
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
 
 double BusFactor(const std::string& collective, int ranks) {
   const double n = ranks;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace psring {
 
@@ -37,6 +38,9 @@ std::string CollectiveTableLine(const CollectiveRow& row, bool limits);
 
 // "# Out of bounds values : 0 OK" and "# Avg bus bandwidth    : 4.2".
 std::string CollectiveTableFooter(int64_t out_of_bounds, double average_busbw);
+
+// The middle value, or the mean of the two middle values. 0 if there are none.
+double Median(std::vector<double> values);
 
 // nccl-tests' name of one of our types: "float" for "float32", "half" for "float16".
 std::string NcclTypeName(const std::string& type);

@@ -149,6 +149,11 @@ class Worker {
     return absl::OkStatus();
   }
 
+  // bench's name: gRPC runs over TCP; "mixed" and "shm" stay.
+  static std::string TransportName(std::string_view payload) {
+    return payload == "grpc" ? "tcp" : std::string(payload);
+  }
+
   std::string What(const Bucket& bucket) const {
     return absl::StrCat("ps_push_pull, ", bucket.count * sizeof(float), " bytes");
   }
@@ -171,7 +176,7 @@ class Worker {
            {"algorithm",
             absl::StrCat(job_.consistency,
                          flags_.servers > 1 ? absl::StrCat(" on ", flags_.servers, " servers") : "")},
-           {"transport", client_->status().payload == "shm" ? "shm" : "tcp"}}}}};
+           {"transport", TransportName(client_->status().payload)}}}}};
     for (const std::string& card : cards) {
       const std::pair<std::string, std::string> fields = absl::StrSplit(card, absl::MaxSplits(' ', 1));
       int pid = 0;
@@ -323,12 +328,6 @@ class Worker {
                                                : *std::max_element(ranks.begin(), ranks.end()));
     }
     return times_us;
-  }
-
-  static double Median(std::vector<double> values) {
-    std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2),
-                     values.end());
-    return values[values.size() / 2];
   }
 
   absl::Status ReportLimit(const Bucket& bucket, const std::vector<int64_t>& turn_ns, int64_t calls) {

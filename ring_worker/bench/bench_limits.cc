@@ -97,6 +97,7 @@ struct HostLimits::Links {
     const int family = address.storage.ss_family;
     const int type = SOCK_STREAM | SOCK_CLOEXEC;
     const FileDescriptor listener(socket(family, type | SOCK_NONBLOCK, 0));
+    if (!listener.valid()) return SocketError("socket");
     if (bind(listener.get(), address.get(), address.length) != 0) return SocketError("bind");
     if (listen(listener.get(), 1) != 0) return SocketError("listen");
     address.length = sizeof(address.storage);
@@ -111,6 +112,7 @@ struct HostLimits::Links {
 
     auto links = std::make_unique<Links>();
     links->next = FileDescriptor(socket(family, type, 0));
+    if (!links->next.valid()) return SocketError("socket");
     if (connect(links->next.get(), next_address.get(), next_address.length) != 0)
       return SocketError("connect");
     PSRING_RETURN_IF_ERROR(PollFor(listener.get(), POLLIN, deadline, "accept"));

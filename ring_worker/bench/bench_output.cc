@@ -170,13 +170,6 @@ class JsonOutput final : public BenchOutput {
 
 }  // namespace
 
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 std::unique_ptr<BenchOutput> MakeTableOutput(const BenchOptions& options, FILE* out) {
   return std::make_unique<TableOutput>(options, out);
 }

@@ -33,7 +33,4 @@ std::unique_ptr<BenchOutput> MakeJsonOutput(FILE* out);
 // The tables of this build as one JSON object: backends with their algorithms, and the names of collectives.
 std::string DescribeJson();
 
-// The middle value, or the mean of the two middle values.
-double Median(std::vector<double> values);
-
 }  // namespace psring

@@ -21,6 +21,12 @@ CollectiveRow Row() {
   return row;
 }
 
+TEST(CollectiveTable, TheMedianOfAnEvenCountIsTheMeanOfTheMiddleValues) {
+  EXPECT_DOUBLE_EQ(Median({4, 1, 3, 2}), 2.5);
+  EXPECT_DOUBLE_EQ(Median({9, 1, 5}), 5);
+  EXPECT_DOUBLE_EQ(Median({}), 0);
+}
+
 TEST(CollectiveTable, BusFactorsAreThoseOfNcclTests) {
   EXPECT_DOUBLE_EQ(BusFactor("all_reduce", 2), 1);
   EXPECT_DOUBLE_EQ(BusFactor("all_reduce", 4), 1.5);
