@@ -11,6 +11,25 @@
 #include "ps_server/shard/job_memory.h"
 
 namespace psring {
+namespace {
+
+// Whether the lists of a checkpoint have the lengths that its job implies. `each_alone`: each push is an
+// update by itself.
+bool ListsFit(const Checkpoint& checkpoint, bool each_alone) {
+  const size_t workers = static_cast<size_t>(checkpoint.job.workers);
+  const ServerStats& stats = checkpoint.stats;
+  return checkpoint.buckets.size() == checkpoint.job.buckets.size() &&
+         checkpoint.samples.size() == checkpoint.job.buckets.size() &&
+         std::all_of(checkpoint.buckets.begin(), checkpoint.buckets.end(),
+                     [&](const Consistency::State& state) {
+                       return state.left.size() == workers &&
+                              (!each_alone || state.next_step.size() == workers);
+                     }) &&
+         stats.worker_pushes.size() == workers && stats.worker_staleness_sum.size() == workers &&
+         stats.worker_dropped.size() == workers && stats.lost_workers.size() == stats.lost_at_step.size();
+}
+
+}  // namespace
 
 absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<ReplySink> sink) {
   using Entry = Membership::Entry;
@@ -96,7 +115,7 @@ absl::Status ParameterServer::Resume(int worker, std::shared_ptr<ReplySink> sink
     old = std::exchange(workers_[worker].sink, std::move(sink));
     workers_[worker].held.clear();  // answered when the worker repeats its pushes
   }
-  if (old != nullptr) old->Abort(absl::CancelledError("this worker has another stream by now"));
+  if (old != nullptr) old->Abort(absl::CancelledError("this worker has opened another stream"));
   SendResets(worker);
   Deliver(worker, {.message = WelcomeMessage(0)});
   return absl::OkStatus();
@@ -168,9 +187,10 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, std::optiona
         "again "
         "from a checkpoint of training (--resume), with another --checkpoint_dir for the server");
   }
-  if (checkpoint.values.size() != shard_->value_count() || checkpoint.buckets.size() != job_.buckets.size() ||
-      checkpoint.samples.size() != job_.buckets.size()) {
-    return absl::DataLossError("the number of values in the checkpoint differs from its job's");
+  if (checkpoint.values.size() != shard_->value_count() || !ListsFit(checkpoint, rule_.each_alone())) {
+    return absl::DataLossError(
+        "the number of values, buckets or workers in the checkpoint differs from its job's; use another "
+        "--checkpoint_dir");
   }
   restored_ = true;
   epoch_ = epoch.value_or(0);

@@ -194,7 +194,10 @@ class Folder : public CheckpointStore {
     const std::string header(rest.substr(0, length));
     rest.remove_prefix(length);
     proto::Checkpoint sizes;
-    if (!sizes.ParseFromString(header) || rest.size() != sizes.values() * sizeof(float) + kHashBytes) {
+    // Compared by dividing: the product of a wrong count could wrap.
+    if (!sizes.ParseFromString(header) || rest.size() < kHashBytes ||
+        (rest.size() - kHashBytes) % sizeof(float) != 0 ||
+        (rest.size() - kHashBytes) / sizeof(float) != sizes.values()) {
       return damaged("it is truncated");
     }
     absl::StatusOr<Checkpoint> checkpoint = DecodeHeader(header);

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/io/files.h"
+#include "proto/checkpoint.pb.h"
 #include "ps_server/wire/checkpoint_file.h"
 #include "ps_server/wire/service.h"
 #include "tests/eventually.h"
@@ -260,6 +261,40 @@ TEST(RecoveryTest, IncompleteCheckpointsAreSkippedAndTheNewestTwoAreKept) {
   flipped[flipped.size() - 40] ^= 1;
   ASSERT_EQ(WriteFile(newest, flipped), absl::OkStatus());
   EXPECT_EQ((*store->Load())->step, 3);
+}
+
+TEST(RecoveryTest, ACheckpointWithAnImpossibleCountIsDamaged) {
+  const Folder folder;
+  const auto store = *OpenCheckpointFolder(folder.path, 0);
+  proto::Checkpoint header;
+  header.set_values(uint64_t{1} << 62);  // times 4 bytes: 0
+  const std::string text = header.SerializeAsString();
+  const uint64_t length = text.size();
+  const std::string bytes(reinterpret_cast<const char*>(&length), sizeof(length));
+  ASSERT_EQ(WriteFile(folder.path + "/server0-step2.checkpoint",
+                      absl::StrCat("psring checkpoint 1\n", bytes, text, std::string(16, 'h'))),
+            absl::OkStatus());
+  EXPECT_THAT(MessageOf(store->Load().status()), HasSubstr("is damaged"));
+}
+
+TEST(RecoveryTest, ACheckpointWhoseListsDoNotFitItsJobIsRejected) {
+  const Checkpoint fits{
+      .job = MakeJob(2, {10}),
+      .buckets = {{.version = 4, .left = {false, false}}},
+      .samples = {8},
+      .values = std::vector<float>(20),
+      .stats = {.worker_pushes = {4, 4}, .worker_staleness_sum = {0, 0}, .worker_dropped = {0, 0}}};
+  const auto restored = [](const Checkpoint& checkpoint) {
+    const std::unique_ptr<Device> device = MakeCpuDevice();
+    return MessageOf(ParameterServer(*device, {.workers = 2}).Restore(checkpoint));
+  };
+  EXPECT_EQ(restored(fits), "OK");
+  Checkpoint checkpoint = fits;
+  checkpoint.buckets[0].left = {};
+  EXPECT_THAT(restored(checkpoint), HasSubstr("differs from its job's"));
+  checkpoint = fits;
+  checkpoint.stats.worker_pushes = {4};
+  EXPECT_THAT(restored(checkpoint), HasSubstr("differs from its job's"));
 }
 
 // A server that restarts at another port, as after a kill.
