@@ -27,7 +27,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
     // Exchanges in flight write into the weights and into this object.
     if (!AllArrived()) {
       client_.Abort(absl::CancelledError("the worker has stopped"));
-      (void)WaitForReplies(absl::Now() + absl::Seconds(5));
+      (void)WaitForReplies(absl::Seconds(5));
     }
   }
 
@@ -98,7 +98,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
     context_.compute.Stamp(backward_ns_);
     if (lane_ != nullptr) PSRING_RETURN_IF_ERROR(lane_->Synchronize());
     // Longer than the client's own deadline, which names the push and pauses while it looks for a server.
-    PSRING_RETURN_IF_ERROR(WaitForReplies(absl::Now() + 3 * servers_.timeout + absl::Seconds(5)));
+    PSRING_RETURN_IF_ERROR(WaitForReplies(3 * servers_.timeout + absl::Seconds(5)));
     std::optional<int64_t> went_back_to;
     {
       MutexLock lock(mutex_);
@@ -253,7 +253,8 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
   }
 
   // Waits until no exchange is in flight; returns the first error.
-  absl::Status WaitForReplies(absl::Time deadline) {
+  absl::Status WaitForReplies(absl::Duration timeout) {
+    const absl::Time deadline = absl::Now() + timeout;
     MutexLock lock(mutex_);
     while (in_flight_ > 0) {
       if (changed_.WaitUntil(mutex_, deadline) || in_flight_ == 0) continue;
@@ -261,7 +262,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
       for (const BucketRecord& record : records_) {
         if (record.end_ns == 0) missing.push_back(record.bucket);
       }
-      return absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(servers_.timeout),
+      return absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(timeout),
                                                       " for the parameter server's reply to bucket ",
                                                       absl::StrJoin(missing, ", ")));
     }
