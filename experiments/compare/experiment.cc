@@ -116,16 +116,18 @@ absl::StatusOr<TriedRate> Experiment::TryRate(const Configuration& configuration
       Launch(tried, folder, label, expected_s, prepared_.binaries, site_, interrupt_, display_);
   if (!launched.ok()) {
     // Divergence is a valid result. Any process may have reported it, not only the first to end.
-    if (SaysDiverged(folder)) return rate;
-    return launched.status();
+    if (!SaysDiverged(folder)) return launched.status();
+    display_.Say(absl::StrFormat("%s%s: lr %g, diverged", label, configuration.name(), lr));
+    return rate;
   }
   for (const RankResult& rank : launched->records.ranks) {
     if (rank.curve.empty()) continue;
     rate.accuracy = rank.curve.back().test_accuracy;
     rate.loss = rank.curve.back().test_loss;
   }
-  display_.Say(absl::StrFormat("%s%s: lr %g, validation accuracy %.4f", label, configuration.name(), lr,
-                               rate.accuracy.value_or(0)));
+  display_.Say(absl::StrFormat(
+      "%s%s: lr %g, %s", label, configuration.name(), lr,
+      rate.accuracy ? absl::StrFormat("validation accuracy %.4f", *rate.accuracy) : "not evaluated"));
   return rate;
 }
 
@@ -174,7 +176,7 @@ absl::Status Experiment::StartServing() {
   const auto answer = [live = live_.get()](const std::string& path) -> HttpReply {
     if (path == "/") return {.type = "text/html; charset=utf-8", .body = kLiveHtml};
     if (path == "/live.json") return {.type = "application/json", .body = live->Json()};
-    return {.code = 404, .body = "there is / and /live.json\n"};
+    return {.code = 404, .body = "not found; see / and /live.json\n"};
   };
   PSRING_ASSIGN_OR_RETURN(live_server_, HttpServer::Start({.port = flags_.live_port}, answer));
   display_.Say(Say(language(), kLiveLine, live_server_->url()));

@@ -13,6 +13,19 @@
 #include "experiments/summary/waiting.h"
 
 namespace psring {
+namespace {
+
+bool SameConfiguration(const LaunchNote& a, const LaunchNote& b) {
+  return a.strategy == b.strategy && a.workers == b.workers && a.servers == b.servers;
+}
+
+// As Configuration::name.
+std::string NameOf(const LaunchNote& note) {
+  return absl::StrCat(note.strategy, " x ", note.workers,
+                      note.servers > 1 ? absl::StrCat(" on ", note.servers, " servers") : "");
+}
+
+}  // namespace
 
 absl::StatusOr<StepTimes> TimesOf(const StrategyInfo& strategy, const LaunchNote& note,
                                   const RunRecords& records) {
@@ -89,14 +102,16 @@ absl::StatusOr<StepTimes> MeasuredRun::TimesFor(const Configuration& configurati
   const Fits same = [&](const Launch& launch) {
     return same_count(launch) && launch.note.strategy == wanted.name;
   };
+  const Fits same_servers = [&](const Launch& launch) {
+    return same(launch) && launch.note.servers == configuration.servers();
+  };
   const Fits any = [&](const Launch&) { return any_kind; };
-  for (const Fits& fits : {same, same_count, same_kind, any}) {
+  for (const Fits& fits : {same_servers, same, same_count, same_kind, any}) {
     const auto first = std::find_if(launches_.begin(), launches_.end(), fits);
     if (first == launches_.end()) continue;
     StepTimes times;
     for (const Launch& launch : launches_) {
-      if (launch.note.strategy != first->note.strategy || launch.note.workers != first->note.workers)
-        continue;
+      if (!SameConfiguration(launch.note, first->note)) continue;
       PSRING_ASSIGN_OR_RETURN(const RunRecords records,
                               ReadRecords(launch.note.folder, launch.note.workers, /*servers=*/0));
       PSRING_ASSIGN_OR_RETURN(const StepTimes part, TimesOf(launch.strategy, launch.note, records));
@@ -110,13 +125,11 @@ absl::StatusOr<StepTimes> MeasuredRun::TimesFor(const Configuration& configurati
         append(times.workers[worker].exchange_ms, part.workers[worker].exchange_ms);
       }
     }
-    which = absl::StrCat(first->note.strategy, " x ", first->note.workers);
+    which = NameOf(first->note);
     return times;
   }
   std::set<std::string> measured;
-  for (const Launch& launch : launches_) {
-    measured.insert(absl::StrCat(launch.note.strategy, " x ", launch.note.workers));
-  }
+  for (const Launch& launch : launches_) measured.insert(NameOf(launch.note));
   return absl::NotFoundError(absl::StrCat("'", path_, "' has no times for ", configuration.name(),
                                           "; it measured ", absl::StrJoin(measured, ", "), "; omit ",
                                           wanted.name, ", or set --compute_ms and --network_ms"));

@@ -29,9 +29,9 @@ class MeasuredRun {
   std::string jitter_ms() const { return FirstValue("--jitter_ms"); }
 
   // The times of all launches of the configuration nearest to `configuration`, one launch after another.
-  // Order of preference: same strategy and worker count; same kind (all-reduce or server) and worker count;
-  // same kind; with `any_kind`, any launch, for callers that use only computing times. Sets `which` to a
-  // description of the one used. NotFound lists the run's launches.
+  // Order of preference: same strategy, worker and server count; same strategy and worker count; same kind
+  // (all-reduce or server) and worker count; same kind; with `any_kind`, any launch, for callers that use
+  // only computing times. Sets `which` to a description of the one used. NotFound lists the run's launches.
   absl::StatusOr<StepTimes> TimesFor(const Configuration& configuration, bool any_kind,
                                      std::string& which) const;
 

@@ -26,6 +26,16 @@ absl::Status AppendText(const std::string& path, const std::string& text) {
   return absl::InternalError(absl::StrCat("cannot write ", path, ": ", strerror(errno)));
 }
 
+// Errors name the file.
+template <typename Record>
+absl::StatusOr<Record> ReadRecord(const std::string& path,
+                                  absl::StatusOr<Record> (*parse)(const std::string&)) {
+  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  absl::StatusOr<Record> record = parse(text);
+  if (record.ok()) return record;
+  return absl::DataLossError(absl::StrCat(path, ": ", record.status().message()));
+}
+
 bool WasLost(const std::vector<ServerResult>& servers, int rank) {
   return std::any_of(servers.begin(), servers.end(), [rank](const ServerResult& server) {
     return std::count(server.lost_workers.begin(), server.lost_workers.end(), rank) > 0;
@@ -37,15 +47,15 @@ bool WasLost(const std::vector<ServerResult>& servers, int rank) {
 absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int servers) {
   RunRecords records;
   for (int server = 0; server < servers; ++server) {
-    PSRING_ASSIGN_OR_RETURN(const std::string result,
-                            ReadFile(absl::StrFormat("%s/result-server%d.json", folder, server)));
-    PSRING_ASSIGN_OR_RETURN(records.servers.emplace_back(), ServerResultFromJson(result));
+    PSRING_ASSIGN_OR_RETURN(
+        records.servers.emplace_back(),
+        ReadRecord(absl::StrFormat("%s/result-server%d.json", folder, server), ServerResultFromJson));
   }
   for (int rank = 0; rank < ranks; ++rank) {
     if (WasLost(records.servers, rank)) continue;
-    PSRING_ASSIGN_OR_RETURN(const std::string result,
-                            ReadFile(absl::StrFormat("%s/result-rank%d.json", folder, rank)));
-    PSRING_ASSIGN_OR_RETURN(records.ranks.emplace_back(), RankResultFromJson(result));
+    PSRING_ASSIGN_OR_RETURN(
+        records.ranks.emplace_back(),
+        ReadRecord(absl::StrFormat("%s/result-rank%d.json", folder, rank), RankResultFromJson));
     const std::string path = absl::StrFormat("%s/steps-rank%d.jsonl", folder, rank);
     PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
     auto& steps = records.steps.emplace_back();
@@ -57,7 +67,7 @@ absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int
       steps.push_back(*std::move(step));
     }
   }
-  if (records.ranks.empty()) return absl::DataLossError("all workers were lost");
+  if (records.ranks.empty()) return absl::DataLossError(absl::StrCat(folder, ": all workers were lost"));
   return records;
 }
 

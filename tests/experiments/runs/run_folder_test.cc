@@ -55,6 +55,15 @@ TEST_F(RunFolderTest, ReadsRecords) {
   EXPECT_EQ(records->servers[0].pushes, 8);
 }
 
+TEST_F(RunFolderTest, NamesABrokenResultFile) {
+  ASSERT_TRUE(WriteFile(Path("result-rank0.json"), "{}").ok());
+  EXPECT_NE(ReadRecords(root_.string(), 1, 0).status().message().find("result-rank0.json: "),
+            std::string::npos);
+  ASSERT_TRUE(WriteFile(Path("result-server0.json"), "{}").ok());
+  EXPECT_NE(ReadRecords(root_.string(), 1, 1).status().message().find("result-server0.json: "),
+            std::string::npos);
+}
+
 TEST_F(RunFolderTest, NamesABrokenStepsFile) {
   ASSERT_TRUE(WriteFile(Path("result-rank0.json"), ToJson(RankResult{})).ok());
   ASSERT_TRUE(WriteFile(Path("steps-rank0.jsonl"), "{broken\n").ok());
