@@ -28,7 +28,7 @@ namespace {
 
 int Main(int argc, char** argv) {
   ForgetLauncher();  // our processes are numbered by us
-  CLI::App app("Compares how data-parallel training keeps its replicas in step.", "psring");
+  CLI::App app("Compares ways to synchronize the replicas of data-parallel training.", "psring");
   app.require_subcommand(1);
   RawExperimentFlags compare_raw = CompareDefaults(), train_raw;
   CLI::App* compare = AddCompare(app, compare_raw);
@@ -43,7 +43,8 @@ int Main(int argc, char** argv) {
       ->option_text("RUN");
   RawPredictFlags predict_raw;
   CLI::App* predict = AddPredict(app, predict_raw);
-  CLI::App* doctor = app.add_subcommand("doctor", "What this machine has, and a fix for each problem");
+  CLI::App* doctor =
+      app.add_subcommand("doctor", "Check this machine's requirements, and print a fix for each problem");
   std::string doctor_language = "en";
   AddLanguageFlag(*doctor, doctor_language, "en or zh");
   RawExplainFlags explain_raw;
@@ -61,7 +62,7 @@ int Main(int argc, char** argv) {
   // The verbs below start processes; a signal ends them.
   const Interrupt interrupt;
   const auto run_verb = [&]() -> int {
-    if (rerun->parsed()) return RunRerun(rerun_raw, interrupt, display);
+    if (rerun->parsed()) return RunRerun(rerun_raw, app, interrupt, display);
     if (doctor->parsed()) return RunDoctor(interrupt, LanguageOf(doctor_language));
     if (replay->parsed()) return RunReplay(replayed, interrupt, display);
     if (bench->parsed()) {

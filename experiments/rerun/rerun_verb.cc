@@ -74,7 +74,33 @@ absl::StatusOr<std::vector<std::string>> ChangedInputs(const RecordedRun& run, c
   return changed;
 }
 
-absl::Status DoAgain(const RawRerunFlags& raw, const Interrupt& interrupt, Display& display) {
+std::string WriterOf(const RecordedRun& run) {
+  const auto json = nlohmann::json::parse(run.json, nullptr, false);
+  const auto versions = json.is_object() ? json.find("versions") : json.end();
+  if (!json.is_object() || versions == json.end() || !versions->is_object())
+    return "the psring that wrote it";
+  const auto version = versions->find("psring");
+  if (version == versions->end() || !version->is_string()) return "the psring that wrote it";
+  return absl::StrCat("psring ", version->get<std::string>(), ", which wrote it");
+}
+
+// FailedPrecondition: a recorded flag was renamed or removed since the run.
+absl::Status CheckFlags(const CLI::App& verb, const RecordedRun& run, const Rerun& rerun) {
+  for (const std::string& word : rerun.arguments) {
+    if (!word.starts_with("--")) continue;
+    const std::string name = CanonicalWord(word.substr(2, word.find('=') - 2));
+    if (verb.get_option_no_throw(absl::StrCat("--", name)) != nullptr) continue;
+    return absl::FailedPreconditionError(absl::StrCat("psring ", run.verb, " has no flag --", name,
+                                                      "; it was renamed or removed since this run. "
+                                                      "Repeat the command with a current flag (psring ",
+                                                      run.verb, " --help-all lists them), or use ",
+                                                      WriterOf(run)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DoAgain(const RawRerunFlags& raw, const CLI::App& app, const Interrupt& interrupt,
+                     Display& display) {
   PSRING_ASSIGN_OR_RETURN(const RecordedRun run, ReadRecordedRun(raw.run));
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> binaries, BinariesOf(run.verb));
   PSRING_ASSIGN_OR_RETURN(const Provenance here, DescribeProvenance(binaries, {}));
@@ -83,8 +109,9 @@ absl::Status DoAgain(const RawRerunFlags& raw, const Interrupt& interrupt, Displ
   const Rerun rerun = MakeRerun(run, fs::canonical(raw.run, error).string(), raw.out);
   display.Say(absl::StrCat("again:     psring ", ShellText(rerun.arguments)));
   for (const std::string& words : rerun.left_out) {
-    display.Say(absl::StrCat("left out:  ", words, ", an output of the first run"));
+    display.Say(absl::StrCat("omitted:   ", words, ", an output of the first run"));
   }
+  PSRING_RETURN_IF_ERROR(CheckFlags(*app.get_subcommand(run.verb), run, rerun));
   const std::string now = ManifestJson({.machine = DescribeMachine(), .plan = {}, .provenance = here});
   for (const std::string& line : Differences(run, now)) display.Say(absl::StrCat("differs:   ", line));
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> changed, ChangedInputs(run, interrupt));
@@ -119,12 +146,12 @@ CLI::App* AddRerun(CLI::App& app, RawRerunFlags& raw) {
   verb->add_option("--out", raw.out, "Folder for the results, new or empty; else runs/<UTC time>-<verb>")
       ->option_text("DIR");
   verb->add_flag("--anyway", raw.anyway, "Run even if the data or an input file changed");
-  verb->add_flag("--dry_run", raw.dry_run, "Print the command line and the differences, and do nothing");
+  verb->add_flag("--dry_run", raw.dry_run, "Print the command line and the differences, then exit");
   return verb;
 }
 
-int RunRerun(const RawRerunFlags& raw, const Interrupt& interrupt, Display& display) {
-  const absl::Status status = DoAgain(raw, interrupt, display);
+int RunRerun(const RawRerunFlags& raw, const CLI::App& app, const Interrupt& interrupt, Display& display) {
+  const absl::Status status = DoAgain(raw, app, interrupt, display);
   return status.ok() ? 0 : ReportFailure("rerun", status, display);
 }
 

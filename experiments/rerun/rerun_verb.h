@@ -21,6 +21,6 @@ CLI::App* AddRerun(CLI::App& app, RawRerunFlags& raw);
 
 // Prints the command line and the differences, then replaces this process with the run, and so does not
 // return. On errors, and with dry_run, returns the exit code; an error prints one line.
-int RunRerun(const RawRerunFlags& raw, const Interrupt& interrupt, Display& display);
+int RunRerun(const RawRerunFlags& raw, const CLI::App& app, const Interrupt& interrupt, Display& display);
 
 }  // namespace psring

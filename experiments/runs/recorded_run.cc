@@ -177,7 +177,7 @@ Rerun MakeRerun(const RecordedRun& recorded, const std::string& run, const std::
 std::string ConfigOf(const RecordedRun& recorded, const std::string& run) {
   const Rerun rerun = MakeRerun(recorded, run, "");
   std::string text = absl::StrCat("# Repeats this run: psring ", recorded.verb, " --config FILE\n");
-  for (const std::string& flag : rerun.left_out) absl::StrAppend(&text, "# left out: ", flag, "\n");
+  for (const std::string& flag : rerun.left_out) absl::StrAppend(&text, "# omitted: ", flag, "\n");
   const std::vector<std::string>& words = rerun.arguments;
   for (size_t i = 1; i < words.size(); ++i) {
     const size_t equals = words[i].find('=');

@@ -57,6 +57,19 @@ TEST_F(RerunTest, RepeatsATrainingBitForBit) {
   EXPECT_NE(Weights(Folder("other")), weights);
 }
 
+TEST_F(RerunTest, AFlagThatNoLongerExistsIsNamed) {
+  const auto first =
+      Run(absl::StrCat("train --strategy single --data synthetic --steps 2 --out ", Folder("first")));
+  ASSERT_TRUE(first->Succeeded()) << first->Story();
+  nlohmann::json manifest = Manifest("first");
+  manifest["command_line"].push_back("--renamed_flag=3");
+  ASSERT_TRUE(WriteFile(Folder("first") + "/manifest.json", manifest.dump()).ok());
+  const auto again = Run(absl::StrCat("rerun ", Folder("first"), " --out ", Folder("again")));
+  EXPECT_FALSE(again->Succeeded());
+  EXPECT_THAT(again->Story(),
+              HasSubstr("psring train has no flag --renamed_flag; it was renamed or removed"));
+}
+
 TEST_F(RerunTest, AComparisonUsesTheFirstRunsRoundsAndSteps) {
   const auto first =
       Run(absl::StrCat("compare --strategies single --workers 1 --batch 8 --data synthetic --link none "
@@ -105,7 +118,7 @@ TEST_F(RerunTest, RepeatsAPredictionAndABenchmark) {
   ASSERT_TRUE(bench->Succeeded()) << bench->Story();
   const auto benched = Run(absl::StrCat("rerun ", Folder("bench"), " --out ", Folder("benched")));
   ASSERT_TRUE(benched->Succeeded()) << benched->Story();
-  EXPECT_THAT(benched->output(), HasSubstr("left out:  -J"));
+  EXPECT_THAT(benched->output(), HasSubstr("omitted:   -J"));
   const auto dry = Run(absl::StrCat("bench --dry_run --config ", Folder("bench"), "/config.toml"));
   EXPECT_TRUE(dry->Succeeded()) << dry->Story();
   EXPECT_THAT(dry->output(), HasSubstr("4096"));

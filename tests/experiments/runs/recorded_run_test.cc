@@ -129,7 +129,7 @@ TEST(ConfigOf, HoldsTheFlagsOfARerun) {
                        "--out", "x", "--checkpoint_dir=/c"},
       .provenance = {.working_directory = "/home", .settled = {"--device=cpu"}}};
   EXPECT_EQ(ConfigOf(run, "/r"),
-            "# Repeats this run: psring train --config FILE\n# left out: --checkpoint_dir=/c\n"
+            "# Repeats this run: psring train --config FILE\n# omitted: --checkpoint_dir=/c\n"
             "strategy = \"ring\"\nno_eval = true\nstraggler = \"1:3\"\nlr = 0.1\ndevice = \"cpu\"\n"
             "plan_of = \"/r\"\n");
 }
