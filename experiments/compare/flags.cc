@@ -53,16 +53,17 @@ void AddNodeFlags(CLI::App& verb, NodesOptions& nodes) {
   Add(verb, kMachines, "--nproc_per_node", nodes.per_node, "N",
       "Processes on each machine, instead of --workers; workers are this times --ranks_per_process",
       WholeNumber(1, kMostWorkers));
-  Add(verb, kMachines, "--node_rank", nodes.node, "I", "This machine; 0 leads and prints the result",
-      WholeNumber(0, kMostWorkers - 1))
+  Add(verb, kMachines, "--node_rank", nodes.node, "I",
+      "Index of this machine; machine 0 coordinates and prints the result", WholeNumber(0, kMostWorkers - 1))
       ->capture_default_str();
   Add(verb, kMachines, "--master_addr", nodes.master_addr, "HOST", "Node 0's name or address", CheckName);
   Add(verb, InHelpAll(kMachines), "--master_port", nodes.master_port, "PORT",
       "Port on which node 0 listens for the others", WholeNumber(1, 65535))
       ->capture_default_str();
   Add(verb, InHelpAll(kMachines), "--bind", nodes.network.bind, "ADDRESS",
-      "This machine's address that its processes listen on; else the loopback, or with several machines the "
-      "address that leads to node 0",
+      "Address of this machine on which its processes listen; else the loopback, or with several machines "
+      "the "
+      "address of the route to node 0",
       CheckName);
   Add(verb, InHelpAll(kMachines), "--interface", nodes.network.interface, "NAME",
       "As --bind, by the name of the network interface", CheckName);
@@ -90,12 +91,12 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
   Add(verb, InHelpAll(kHowOften), "--plan_of", raw.flags.plan_of, "RUN",
       "Take the rounds, steps and samples that are not given from this earlier run instead of fitting them",
       CheckName);
-  verb.add_flag("--dry_run", raw.flags.dry_run, "Print the plan and the expected time, and do nothing")
+  verb.add_flag("--dry_run", raw.flags.dry_run, "Print the plan and the expected time, then exit")
       ->group(kHowOften);
   Add(verb, kNetwork, "--link", raw.link, "RATE",
       "A virtual cluster: the rate of every machine's link, both ways, such as 1gbit or 200mbit; none: all "
       "processes share this machine's loopback; auto: without a GPU, 1gbit or the fastest of 500mbit, "
-      "250mbit and 100mbit that this machine can carry",
+      "250mbit, 100mbit, 50mbit and 25mbit that this machine can carry",
       CheckLink)
       ->capture_default_str();
   Add(verb, kNetwork, "--latency", raw.latency, "TIME",
@@ -148,7 +149,7 @@ RawExperimentFlags CompareDefaults() {
 
 CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   CLI::App* verb = app.add_subcommand(
-      "compare", "Compare strategies: what a step costs with each, and the accuracy it leads to");
+      "compare", "Compare strategies: the cost of a step and the accuracy that each reaches");
   // Flags that differ between the verbs.
   Add(*verb, kWhat, "--strategies,--strategy", raw.strategies, "NAMES",
       "Comma-separated; single and none are added as references. By default none, ring, ps-sync, ps-async; "
@@ -186,9 +187,11 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
           "and no round starts that could not end in time. Without it, whatever is not given is chosen to "
           "fit into 3m");
   Add(*verb, kHowOften, "--steps", raw.flags.options.training.steps, "N",
-      "Measured steps of a launch in the cost part; else fitted", WholeNumber(1, 1'000'000'000));
+      "Measured steps of a launch in the cost part; else chosen to fit --time_budget",
+      WholeNumber(1, 1'000'000'000));
   Add(*verb, kHowOften, "--samples", raw.flags.options.training.samples, "N",
-      "Of each training in the accuracy part, over all workers; else fitted", WholeNumber(1, INT64_MAX));
+      "Samples of each training in the accuracy part, over all workers; else chosen to fit --time_budget",
+      WholeNumber(1, INT64_MAX));
   Add(*verb, kHowOften, "--epochs", raw.flags.options.training.epochs, "X",
       "As --samples, in passes over the data", RealNumber({}));
   Add(*verb, InHelpAll(kHowOften), "--warmup_steps", raw.flags.options.training.warmup_steps, "N",
@@ -201,7 +204,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "from its last finished round on. Only --time_budget, --live, --live_port, --dry_run and --lang can be "
       "added",
       CheckName);
-  verb->get_option("--no_eval")->description("Leave the accuracy part out");
+  verb->get_option("--no_eval")->description("Skip the accuracy part");
   verb->get_option("--global_batch")->excludes("--batch");
   return verb;
 }
@@ -209,7 +212,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
 CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   CLI::App* verb = app.add_subcommand("train", "Train one network with one strategy");
   Add(*verb, "What is trained", "--strategy,--strategies", raw.strategies, "NAME",
-      "How the replicas are synchronised [single]", ListOf(CheckName));
+      "How the replicas are synchronized [single]", ListOf(CheckName));
   Add(*verb, "What is trained", "--workers", raw.workers, "N", "Workers [1]",
       CountsText(kMostLogicalWorkers));
   AddSharedFlags(*verb, raw);

@@ -69,7 +69,7 @@ LinkReport Nominal(LinkReport built, double scale);
 inline constexpr double kLeastShare = 0.85;
 
 // Rates to choose from without --link, in bits/s, fastest first.
-inline constexpr double kDefaultRates[] = {1e9, 500e6, 250e6, 100e6};
+inline constexpr double kDefaultRates[] = {1e9, 500e6, 250e6, 100e6, 50e6, 25e6};
 
 // A host has headroom for a rate if its unlimited links carry this many times as much while every node sends:
 // computing, adding and serializing also need processor time.

@@ -56,7 +56,9 @@ TEST(Preflight, ChoosesTheFastestRateThatLeavesHeadroom) {
   EXPECT_EQ(RateWithHeadroom(1.49e9, 1e9), 500e6);
   EXPECT_EQ(RateWithHeadroom(400e6, 1e9), 250e6);
   EXPECT_EQ(RateWithHeadroom(160e6, 1e9), 100e6);
-  EXPECT_EQ(RateWithHeadroom(140e6, 1e9), 0);
+  EXPECT_EQ(RateWithHeadroom(140e6, 1e9), 50e6);
+  EXPECT_EQ(RateWithHeadroom(38e6, 1e9), 25e6);
+  EXPECT_EQ(RateWithHeadroom(37e6, 1e9), 0);
   EXPECT_EQ(RateWithHeadroom(5e9, 300e6), 250e6);
 }
 
