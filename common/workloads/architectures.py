@@ -188,5 +188,5 @@ def write(name):
 if __name__ == "__main__":
     for chosen in sys.argv[1:] or WORKLOADS:
         if chosen not in WORKLOADS:
-            sys.exit(f"unknown workload '{chosen}'; there are: {', '.join(WORKLOADS)}")
+            sys.exit(f"unknown workload '{chosen}'; use one of {', '.join(WORKLOADS)}")
         write(chosen)

@@ -70,7 +70,7 @@ absl::StatusOr<Workload> OnDevice(const Workload& workload, const std::string& n
                                                    " is known; use --compute_speedup"));
   }
   return absl::NotFoundError(
-      absl::StrCat("unknown device '", name, "'; there are: ", absl::StrJoin(names, ", ")));
+      absl::StrCat("unknown device '", name, "'; use one of ", absl::StrJoin(names, ", ")));
 }
 
 bool RecordedOnCpu(const Workload& workload) {

@@ -174,9 +174,9 @@ absl::StatusOr<Workload> LoadWorkload(const std::string& name_or_path) {
     if (name_or_path == table.name) return ParseWorkload(table.name, table.text);
   }
   if (!absl::StrContains(name_or_path, '/') && !absl::EndsWith(name_or_path, ".csv")) {
-    return absl::NotFoundError(absl::StrCat("unknown workload '", name_or_path,
-                                            "'; there are: ", absl::StrJoin(WorkloadNames(), ", "),
-                                            ", or a file of your own (./mine.csv)"));
+    return absl::NotFoundError(absl::StrCat("unknown workload '", name_or_path, "'; use one of ",
+                                            absl::StrJoin(WorkloadNames(), ", "),
+                                            ", or the path of a CSV file (./mine.csv)"));
   }
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(name_or_path));
   return ParseWorkload(name_or_path, text);

@@ -117,10 +117,10 @@ absl::Status UnderstandCalibrate(const RawPredictFlags& raw, PredictFlags& flags
   for (const std::string& name : flags.fitted) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("--fit: unknown constant '", name, "'; there are: ", absl::StrJoin(known, ", ")));
+        absl::StrCat("--fit: unknown constant '", name, "'; use one of ", absl::StrJoin(known, ", ")));
   }
   if (flags.fitted.size() > 2) {
-    return absl::InvalidArgumentError("--fit: more than two constants cannot be told apart; name one or two");
+    return absl::InvalidArgumentError("--fit: a run determines at most two constants; name one or two");
   }
   return absl::OkStatus();
 }
@@ -157,31 +157,32 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(InHelpAll(what), "--ps_schedule", raw.ps_schedule, "WHEN",
       "pipelined (weights leave bucket by bucket) or serial (after all gradients of the step) [pipelined]")
       ->check(OneOf({"serial", "pipelined"}));
-  add(InHelpAll(what), "--bucket_mb", raw.bucket_mb, "MIB", "Size of a bucket; the first has 1 at most [25]")
+  add(InHelpAll(what), "--bucket_mb", raw.bucket_mb, "MIB", "Size of a bucket; the first has at most 1 [25]")
       ->check(RealNumber({}));
   verb->add_flag("--local_aggregation", raw.local_aggregation,
                  "Workers of a machine add their gradients, and one of them pushes the sum")
       ->group(what);
   add(InHelpAll(what), "--partition_mb", raw.partition_mb, "MIB",
-      "Cut larger tensors into pieces of at most this [0: whole tensors]")
+      "Divide larger tensors into pieces of at most this size [0: whole tensors]")
       ->check(RealNumber({.low_allowed = true}));
   add(InHelpAll(what), "--overlap", raw.overlap, "WHEN",
-      "backward: send a gradient as soon as it is ready; none: only when backward has ended [backward]")
+      "backward: send a gradient as soon as it is ready; none: after backward has ended [backward]")
       ->check(OneOf({"backward", "none"}));
-  verb->add_flag("--exchange_only", raw.exchange_only, "Without computing: a step is one exchange")
+  verb->add_flag("--exchange_only", raw.exchange_only, "Ignore computing: a step is one exchange")
       ->group(InHelpAll(what));
-  add(what, "--wire", raw.wire, "TYPE", "Of gradients: float32, bfloat16 or float16 [float32]")
+  add(what, "--wire", raw.wire, "TYPE",
+      "Type of the gradients that are sent: float32, bfloat16 or float16 [float32]")
       ->check(OneOf({"float32", "bfloat16", "float16"}));
   add(what, "--compute_varies", raw.compute_varies, "HOW",
-      "Computing time between machines: normal:CV, lognormal:CV, or a file of measured times, one per line "
-      "[none]");
+      "How computing time varies between machines: normal:CV, lognormal:CV, or a file of measured times, one "
+      "per line [none]");
   add(what, "--batch", raw.batch, "N",
-      "Samples of a worker's step; computing is scaled from the recorded batch")
+      "Samples per worker and step; computing time is scaled from the recorded batch")
       ->check(WholeNumber(1, 1'000'000));
   std::vector<std::string> devices;
   for (const MeasuredDevice& device : MeasuredDevices()) devices.push_back(device.name);
   add(what, "--device", raw.device, "NAME",
-      absl::StrCat("Compute as fast as published for ", absl::StrJoin(devices, ", "),
+      absl::StrCat("Use the published computing speed of ", absl::StrJoin(devices, ", "),
                    " [the recorded device]"));
   add(InHelpAll(what), "--compute_speedup", raw.compute_speedup, "X",
       "How many times as fast as the recorded device [1]")
@@ -191,35 +192,38 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(what, "--jitter_ms", raw.jitter_ms, "TIME",
       "A random delay before each step: exp:MEAN, lognormal:MEDIAN:SIGMA, a number, or none")
       ->check(TimeDistributionText());
-  add(InHelpAll(what), "--seed", raw.seed, "N", "Of random delays [1]");
+  add(InHelpAll(what), "--seed", raw.seed, "N", "Seed of random delays [1]");
 
   const char* network = "The network";
   add(network, "--cluster", raw.cluster, "NAME",
       absl::StrCat(absl::StrJoin(clusters, "; "), "; or a JSON file. The flags below override it"));
-  add(network, "--link", raw.link, "RATE", "Of a node's network card, one direction, with a unit: 25gbit");
+  add(network, "--link", raw.link, "RATE", "Rate of a node's network card in one direction, such as 25gbit");
   add(network, "--gpus_per_node", raw.gpus_per_node, "N", "Workers on a node [1]")
       ->check(WholeNumber(1, 1024));
   add(network, "--intra", raw.intra, "RATE",
-      "Of a GPU to the other GPUs of its node, one direction: 300gbit");
+      "Rate between a GPU and the other GPUs of its node, in one direction, such as 300gbit");
   add(InHelpAll(network), "--cards_per_node", raw.cards_per_node, "N", "Network cards of a node [1]")
       ->check(WholeNumber(1, 64));
   add(InHelpAll(network), "--rings", raw.rings, "N", "Parallel rings, which use as many cards [1]")
       ->check(WholeNumber(1, 64));
-  add(network, "--latency", raw.latency, "TIME", "Of a message between nodes, software included [25us]");
-  add(InHelpAll(network), "--intra_latency", raw.intra_latency, "TIME", "Within a node [5us]");
-  add(InHelpAll(network), "--fraction", raw.fraction, "X",
-      "Share of the cards' rate that a program gets [0.9]")
+  add(network, "--latency", raw.latency, "TIME",
+      "Latency of a message between nodes, including software [25us]");
+  add(InHelpAll(network), "--intra_latency", raw.intra_latency, "TIME",
+      "Latency of a message within a node [5us]");
+  add(InHelpAll(network), "--fraction", raw.fraction, "X", "Share of the cards' rate that is usable [0.9]")
       ->check(RealNumber({}));
   add(InHelpAll(network), "--oversubscription", raw.oversubscription, "X",
       "Sum of the cards' rates over the rate of the fabric [1]")
       ->check(RealNumber({}));
-  add(InHelpAll(network), "--connection", raw.connection, "RATE", "Most of one TCP connection [no cap]");
+  add(InHelpAll(network), "--connection", raw.connection, "RATE",
+      "Highest rate of one TCP connection [no limit]");
   add(InHelpAll(network), "--sender_loss", raw.sender_loss, "X",
-      "k nodes that send into one port leave 1/(1 + X (k - 1)) of its rate [0]");
+      "If k nodes send to one port, 1/(1 + X (k - 1)) of its rate is usable [0]");
   add(InHelpAll(network), "--node_loss", raw.node_loss, "X",
-      "n nodes on the switches leave 1/(1 + X (log2 n - 1)) of a card's rate [0]");
+      "With n nodes on the switches, 1/(1 + X (log2 n - 1)) of a card's rate is usable [0]");
   add(InHelpAll(network), "--barrier", raw.barrier, "TIME",
-      "One round of the barrier after a synchronous step; there are log2 of the machines [none]");
+      "Duration of one round of the barrier after a synchronous step; it has log2(machines) rounds [no "
+      "barrier]");
   add(InHelpAll(network), "--server_add_ns", raw.server_add_ns, "NS",
       "A server's time per byte to add a gradient [0.1]");
   add(InHelpAll(network), "--server_update_ns", raw.server_update_ns, "NS",
@@ -237,17 +241,18 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   std::vector<std::string> constants;
   for (const ConstantInfo& info : ConstantInfos()) constants.push_back(info.name);
   add("Results", "--calibrate", raw.calibrate, "RUN",
-      "Instead: fit the model to the measured steps of a run (its folder or summary.csv), predict its "
-      "largest "
-      "number of workers, which is withheld, and print the errors");
+      "Instead of a prediction, fit the model to the measured steps of a run (its folder or summary.csv). "
+      "The "
+      "largest number of workers is withheld and predicted; prints the errors");
   add(InHelpAll("Results"), "--fit", raw.fit, "NAMES",
       absl::StrCat("With --calibrate: at most two of ", absl::StrJoin(constants, ", "),
                    " [fraction and latency_us; servers: fraction and server_worker_ns]"));
   verb->add_flag("--published", raw.published,
-                 "Instead: fit the model to published runs, predict the largest, and print all errors")
+                 "Instead of a prediction, fit the model to published runs, predict the largest ones, and "
+                 "print all errors")
       ->group(InHelpAll("Results"));
   add(network, "--profile", raw.profile, "FILE",
-      "Result of psring bench (its bench.json), from which latency and speed of adding are fitted");
+      "Result of psring bench (bench.json), to which latency and the speed of adding are fitted");
 
   add("Results", "--out", raw.out, "DIR",
       "Folder for the results, new or empty; else runs/<UTC time>-predict");
@@ -275,7 +280,7 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   }
   if (!raw.device.empty()) {
     if (raw.compute_speedup != 1) {
-      return absl::InvalidArgumentError("--device sets the computing time; leave --compute_speedup out");
+      return absl::InvalidArgumentError("--device sets the computing time; omit --compute_speedup");
     }
     absl::StatusOr<Workload> on = OnDevice(flags.workload, raw.device);
     if (!on.ok()) return Wrong("--device", on.status());
@@ -315,8 +320,7 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   flags.options.local_aggregation = raw.local_aggregation;
   if (raw.local_aggregation && flags.cluster.gpus_per_node == 1) {
     return absl::InvalidArgumentError(
-        "--local_aggregation adds the gradients of a machine's workers; write --gpus_per_node 8, for "
-        "example");
+        "--local_aggregation needs several workers on a machine; use --gpus_per_node 8, for example");
   }
   if (raw.wire != "float32") flags.options.wire_part = 0.5;
   absl::StatusOr<ComputeVariation> variation = ParseComputeVariation(raw.compute_varies);

@@ -178,7 +178,7 @@ absl::StatusOr<const PublishedSystem*> FindSystem(const std::string& name) {
     names.push_back(system.name);
   }
   return absl::NotFoundError(
-      absl::StrCat("unknown system '", name, "'; there are: ", absl::StrJoin(names, ", ")));
+      absl::StrCat("unknown system '", name, "'; use one of ", absl::StrJoin(names, ", ")));
 }
 
 int MostGpus(const PublishedSystem& system) {

@@ -19,6 +19,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr double kGbit = 1e9 / 8;
+constexpr double kMostRate = 1e14 / 8;  // bytes/s, as ParseBitRate allows
 
 absl::Status Wrong(const std::string& name, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("cluster ", name, ": ", what));
@@ -55,7 +56,7 @@ const std::vector<ClusterPreset>& ClusterPresets() {
 
 absl::StatusOr<Cluster> ClusterFromJson(const std::string& name, const std::string& text) {
   const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return Wrong(name, "it is no JSON object");
+  if (!json.is_object()) return Wrong(name, "not a JSON object");
   Cluster cluster{.name = name};
   const std::map<std::string, double*> rates = {{"link", &cluster.link_bytes_per_s},
                                                 {"intra", &cluster.intra_bytes_per_s},
@@ -81,19 +82,20 @@ absl::StatusOr<Cluster> ClusterFromJson(const std::string& name, const std::stri
   for (const auto& [key, value] : json.items()) {
     if (const auto rate = rates.find(key); rate != rates.end()) {
       if (!value.is_string()) {
-        return Wrong(name, absl::StrCat(key, ": it must be a text such as \"25gbit\""));
+        return Wrong(name, absl::StrCat(key, " must be a text such as \"25gbit\""));
       }
       const absl::StatusOr<double> bits = ParseBitRate(value.get<std::string>());
       if (!bits.ok()) return Wrong(name, absl::StrCat(key, ": ", bits.status().message()));
       *rate->second = *bits / 8;
     } else if (const auto count = counts.find(key); count != counts.end()) {
-      if (!value.is_number_integer()) return Wrong(name, absl::StrCat(key, ": it must be a whole number"));
-      *count->second = value.get<int>();
+      if (!value.is_number_integer()) return Wrong(name, absl::StrCat(key, " must be a whole number"));
+      // A number that an int cannot hold must not wrap into the allowed range.
+      *count->second = static_cast<int>(std::clamp<int64_t>(value.get<int64_t>(), -1, 1 << 20));
     } else if (const auto number = numbers.find(key); number != numbers.end()) {
-      if (!value.is_number()) return Wrong(name, absl::StrCat(key, ": it must be a number"));
+      if (!value.is_number()) return Wrong(name, absl::StrCat(key, " must be a number"));
       *number->second = value.get<double>() * (absl::EndsWith(key, "_us") ? 1e-6 : 1);
     } else if (key != "name") {
-      return Wrong(name, absl::StrCat("it has no field '", key, "'"));
+      return Wrong(name, absl::StrCat("unknown field '", key, "'"));
     }
   }
   if (absl::Status status = CheckCluster(cluster); !status.ok()) {
@@ -109,9 +111,9 @@ absl::StatusOr<Cluster> LoadCluster(const std::string& name_or_path) {
     names.push_back(preset.cluster.name);
   }
   if (!absl::StrContains(name_or_path, '/') && !absl::EndsWith(name_or_path, ".json")) {
-    return absl::NotFoundError(absl::StrCat("unknown cluster '", name_or_path,
-                                            "'; there are: ", absl::StrJoin(names, ", "),
-                                            ", or a file of your own (./mine.json)"));
+    return absl::NotFoundError(absl::StrCat("unknown cluster '", name_or_path, "'; use ",
+                                            absl::StrJoin(names, ", "),
+                                            " or the path of a JSON file (./mine.json)"));
   }
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(name_or_path));
   return ClusterFromJson(name_or_path, text);
@@ -119,39 +121,48 @@ absl::StatusOr<Cluster> LoadCluster(const std::string& name_or_path) {
 
 absl::Status CheckCluster(const Cluster& cluster) {
   const auto wrong = [](const auto&... what) { return absl::InvalidArgumentError(absl::StrCat(what...)); };
+  for (const auto& [name, rate] : {std::pair("link", cluster.link_bytes_per_s),
+                                   {"intra", cluster.intra_bytes_per_s},
+                                   {"connection", cluster.connection_bytes_per_s}}) {
+    if (!(rate >= 0 && rate <= kMostRate)) {
+      return wrong(name, " is ", rate, " bytes/s; it must be between 0 and ", kMostRate);
+    }
+  }
   if (cluster.link_bytes_per_s <= 0)
-    return wrong("the links' rate is missing; write --link 25gbit, or name a --cluster");
+    return wrong("the rate of the links is missing; use --link 25gbit or --cluster");
   if (cluster.gpus_per_node < 1 || cluster.gpus_per_node > 1024) {
-    return wrong("gpus_per_node is ", cluster.gpus_per_node, "; it takes 1 to 1024");
+    return wrong("gpus_per_node is ", cluster.gpus_per_node, "; it must be 1 to 1024");
   }
   if (cluster.gpus_per_node > 1 && cluster.intra_bytes_per_s <= 0) {
     return wrong("nodes of ", cluster.gpus_per_node,
-                 " GPUs need the rate of the links inside; write --intra 300gbit");
+                 " GPUs need the rate of the links inside a node; use --intra 300gbit");
   }
   if (cluster.cards_per_node < 1 || cluster.cards_per_node > 64) {
-    return wrong("cards_per_node is ", cluster.cards_per_node, "; it takes 1 to 64");
+    return wrong("cards_per_node is ", cluster.cards_per_node, "; it must be 1 to 64");
   }
-  if (cluster.rings < 1 || cluster.rings > 64) return wrong("rings is ", cluster.rings, "; it takes 1 to 64");
+  if (cluster.rings < 1 || cluster.rings > 64)
+    return wrong("rings is ", cluster.rings, "; it must be 1 to 64");
   if (!(cluster.fraction > 0 && cluster.fraction <= 1)) {
-    return wrong("fraction is ", cluster.fraction, "; it takes above 0 to 1");
+    return wrong("fraction is ", cluster.fraction, "; it must be above 0 and at most 1");
   }
   if (!(cluster.oversubscription >= 1 && cluster.oversubscription <= 1000)) {
-    return wrong("oversubscription is ", cluster.oversubscription, "; it takes 1 to 1000");
+    return wrong("oversubscription is ", cluster.oversubscription, "; it must be 1 to 1000");
   }
   for (const double seconds :
        {cluster.latency_s, cluster.intra_latency_s, cluster.add_s_per_byte, cluster.server_add_s_per_byte,
         cluster.server_update_s_per_byte, cluster.server_worker_s_per_byte, cluster.worker_update_s_per_byte,
         cluster.barrier_s}) {
     if (!(seconds >= 0 && seconds < 1))
-      return wrong("a latency or a time a byte is ", seconds, " s; it takes 0 to below 1");
+      return wrong("a latency or a time per byte is ", seconds, " s; it must be at least 0 and below 1");
   }
   for (const auto& [name, loss] :
        {std::pair("sender_loss", cluster.sender_loss), std::pair("node_loss", cluster.node_loss)}) {
-    if (!(loss >= 0 && loss <= 10)) return wrong(name, " is ", loss, "; it takes 0 to 10");
+    if (!(loss >= 0 && loss <= 10)) return wrong(name, " is ", loss, "; it must be 0 to 10");
   }
   for (const auto& [name, bytes] :
        {std::pair("burst_bytes", cluster.burst_bytes), std::pair("socket_bytes", cluster.socket_bytes)}) {
-    if (!(bytes >= 0 && bytes < 1e12)) return wrong(name, " is ", bytes, "; it takes 0 to below 1e12");
+    if (!(bytes >= 0 && bytes < 1e12))
+      return wrong(name, " is ", bytes, "; it must be at least 0 and below 1e12");
   }
   return absl::OkStatus();
 }
@@ -162,10 +173,10 @@ double FullSpeed(const Cluster& cluster) {
 }
 
 absl::Status CheckWorkers(const Cluster& cluster, int workers) {
-  if (workers < 1) return absl::InvalidArgumentError(absl::StrCat(workers, " workers; it takes at least 1"));
+  if (workers < 1) return absl::InvalidArgumentError(absl::StrCat(workers, " workers; at least 1 is needed"));
   if (workers <= cluster.gpus_per_node || workers % cluster.gpus_per_node == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      workers, " workers do not fill nodes of ", cluster.gpus_per_node, " GPUs; take a multiple, such as ",
+      workers, " workers do not fill nodes of ", cluster.gpus_per_node, " GPUs; use a multiple, such as ",
       (workers / cluster.gpus_per_node + 1) * cluster.gpus_per_node, ", or another --gpus_per_node"));
 }
 

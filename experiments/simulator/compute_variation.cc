@@ -52,7 +52,8 @@ absl::StatusOr<ComputeVariation> ParseComputeVariation(const std::string& text) 
   if (parts.first == "lognormal") return OfKind(ComputeVariation::Kind::kLogNormal, parts.second);
   if (text.find('/') == std::string::npos && text.find('.') == std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "'", text, "' is none of none, normal:CV, lognormal:CV and a file of measured times (./times.txt)"));
+        "'", text,
+        "' is not a variation; use none, normal:CV, lognormal:CV or a file of times (./times.txt)"));
   }
   PSRING_ASSIGN_OR_RETURN(const std::string lines, ReadFile(text));
   std::vector<double> times;

@@ -126,8 +126,11 @@ absl::StatusOr<std::vector<Predictor::Cost>> Predictor::BucketCosts(const Predic
 
 absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const Cluster& cluster) const {
   const double n = point.workers, bytes = options_.wire_part * static_cast<double>(workload_.bytes());
-  Prediction prediction{
-      .tx_bytes = 2 * (n - 1) / n * bytes, .rx_bytes = 2 * (n - 1) / n * bytes, .method = "simulated"};
+  // On average over ranks as much is received as sent.
+  const std::optional<Scheme> scheme = SchemeOf(point.strategy);
+  const double payload = scheme ? PayloadBytesPerWorker({.scheme = *scheme, .workers = point.workers}, bytes)
+                                : LeastPayload(n, bytes);
+  Prediction prediction{.tx_bytes = payload, .rx_bytes = payload, .method = "simulated"};
   PSRING_ASSIGN_OR_RETURN(const std::vector<Cost> of_buckets, BucketCosts(point, cluster));
   std::vector<double> costs;  // including the update after each bucket
   Cost sum{};

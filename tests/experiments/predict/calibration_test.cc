@@ -53,7 +53,7 @@ TEST(PublishedSystems, EachHasAtMostTwoConstantsAndIsNamedOnce) {
     for (const std::string& name : system.fitted) EXPECT_TRUE(system.constants.contains(name)) << name;
     for (const PublishedModel& model : system.models) EXPECT_GE(model.rows.size(), 2u) << system.name;
   }
-  EXPECT_THAT(std::string(FindSystem("byteps").status().message()), HasSubstr("there are: byteps-tcp"));
+  EXPECT_THAT(std::string(FindSystem("byteps").status().message()), HasSubstr("use one of byteps-tcp"));
 }
 
 // Fits all systems: a few seconds.
@@ -199,7 +199,7 @@ TEST(Devices, ComputeAWorkloadAtTheMeasuredSpeed) {
   EXPECT_NEAR(1e3 * v100.batch / v100.compute_ms(), 367.3, 4);  // the measured images/s
   EXPECT_NEAR(v100.forward_ms / v100.backward_ms, resnet.forward_ms / resnet.backward_ms, 1e-9);
   EXPECT_NEAR(1e3 * 32 / OnDevice(LoadWorkload("bert_base").value(), "V100")->compute_ms(), 119.6, 1.5);
-  EXPECT_THAT(std::string(OnDevice(resnet, "V200").status().message()), HasSubstr("there are: V100"));
+  EXPECT_THAT(std::string(OnDevice(resnet, "V200").status().message()), HasSubstr("use one of V100"));
   EXPECT_THAT(std::string(OnDevice(resnet, "H100").status().message()), HasSubstr("use --compute_speedup"));
   EXPECT_THAT(std::string(OnDevice(LoadWorkload("gnmt").value(), "V100").status().message()),
               HasSubstr("flops_per_sample"));

@@ -25,20 +25,20 @@ TEST(PredictFlags, BadInputIsOneLineWithARemedy) {
   };
   says({.link = "25"}, "--link: '25' has no unit; write 1gbit");
   says({.workload = "resnet", .link = "1gbit"},
-       "there are: alexnet, bert_base, gnmt, gpt2, inception_bn, inception_v3, llama_8b, resnet101, "
+       "use one of alexnet, bert_base, gnmt, gpt2, inception_bn, inception_v3, llama_8b, resnet101, "
        "resnet152, "
        "resnet50, vgg16, vgg19_22k");
   says({.workers = "4,12", .link = "1gbit", .intra = "10gbit", .gpus_per_node = 8},
        "12 workers do not fill nodes of 8 GPUs");
-  says({.link = "1gbit", .gpus_per_node = 8}, "write --intra");
-  says({}, "write --link 25gbit");
-  says({.cluster = "dgx"}, "there are: dgx-h100, p3dn, 8x10gbe");
+  says({.link = "1gbit", .gpus_per_node = 8}, "use --intra");
+  says({}, "use --link 25gbit");
+  says({.cluster = "dgx"}, "use dgx-h100, p3dn, 8x10gbe or the path");
   says({.link = "1gbit", .latency = "5"}, "--latency: '5' is not a time");
-  says({.link = "1gbit", .device = "A100", .compute_speedup = 2}, "leave --compute_speedup out");
-  says({.link = "1gbit", .local_aggregation = true}, "write --gpus_per_node 8");
-  says({.link = "1gbit", .system = "byteps"}, "there are: byteps-tcp");
+  says({.link = "1gbit", .device = "A100", .compute_speedup = 2}, "omit --compute_speedup");
+  says({.link = "1gbit", .local_aggregation = true}, "use --gpus_per_node 8");
+  says({.link = "1gbit", .system = "byteps"}, "use one of byteps-tcp");
   says({.calibrate = "run", .fit = "fraction,speed"}, "unknown constant 'speed'");
-  says({.calibrate = "run", .fit = "fraction,latency_us,node_loss"}, "more than two constants");
+  says({.calibrate = "run", .fit = "fraction,latency_us,node_loss"}, "at most two constants");
   says({.fit = "fraction"}, "--fit needs --calibrate");
   says({.link = "1gbit", .compute_varies = "normal:-1"}, "--compute_varies");
   says({.workers = "2,4", .link = "1gbit", .straggler = "2:2"}, "no worker 2");
@@ -56,12 +56,26 @@ TEST(Clusters, AreParsedFromJsonAndErrorsNameTheProblem) {
       "mine", R"({"link": "25gbit", "gpus_per_node": 4, "intra": "100gbit", "latency_us": 7})");
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   EXPECT_DOUBLE_EQ(cluster->latency_s, 7e-6);
-  for (const auto& [text, what] : {std::pair(R"({"link": 25})", "link: it must be a text"),
-                                   {R"({"lnk": "1gbit"})", "it has no field 'lnk'"},
-                                   {R"({"link": "1gbit", "rings": 1.5})", "rings: it must be a whole number"},
-                                   {R"({"gpus_per_node": 2})", "rate is missing"},
-                                   {"[1]", "no JSON object"}}) {
+  for (const auto& [text, what] : {std::pair(R"({"link": 25})", "link must be a text"),
+                                   {R"({"lnk": "1gbit"})", "unknown field 'lnk'"},
+                                   {R"({"link": "1gbit", "rings": 1.5})", "rings must be a whole number"},
+                                   {R"({"link": "1gbit", "rings": 4294967297})", "rings is"},
+                                   {R"({"gpus_per_node": 2})", "links is missing"},
+                                   {"[1]", "not a JSON object"}}) {
     EXPECT_TRUE(absl::StrContains(ClusterFromJson("mine", text).status().message(), what)) << text;
+  }
+}
+
+TEST(Clusters, EveryRateIsChecked) {
+  const Cluster good{.link_bytes_per_s = 1e9, .intra_bytes_per_s = 1e10, .connection_bytes_per_s = 1e8};
+  EXPECT_TRUE(CheckCluster(good).ok());
+  for (double Cluster::*rate :
+       {&Cluster::link_bytes_per_s, &Cluster::intra_bytes_per_s, &Cluster::connection_bytes_per_s}) {
+    for (const double wrong : {-1.0, double{INFINITY}, double{NAN}}) {
+      Cluster cluster = good;
+      cluster.*rate = wrong;
+      EXPECT_FALSE(CheckCluster(cluster).ok()) << wrong;
+    }
   }
 }
 
@@ -97,6 +111,18 @@ TEST(Predictor, AStepIsComputingPlusExposedCommunication) {
   ASSERT_TRUE(server.ok()) << server.status();
   EXPECT_NEAR(server->step, 0.1 + 0.8, 1e-6);  // one bucket: nothing to pipeline
   EXPECT_EQ(server->limit, "server links");
+}
+
+TEST(Predictor, TheBytesSentAreThoseOfTheSchedule) {
+  Predictor predictor(Block(), {});
+  const auto ring = predictor.Predict({.strategy = kRing, .workers = 4}, Network());
+  const auto one_shot = predictor.Predict(
+      {.strategy = {.name = "one-shot", .uses_group = true, .algorithm = "one-shot", .synchronous = true},
+       .workers = 4},
+      Network());
+  ASSERT_TRUE(ring.ok() && one_shot.ok()) << ring.status() << one_shot.status();
+  EXPECT_DOUBLE_EQ(one_shot->tx_bytes, 2 * ring->tx_bytes);  // (N-1) M and 2(N-1)/N M
+  EXPECT_EQ(one_shot->rx_bytes, one_shot->tx_bytes);
 }
 
 TEST(Predictor, ASerialServerIsAlsoLimitedByItsLinks) {

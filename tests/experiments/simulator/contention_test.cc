@@ -81,7 +81,7 @@ TEST(ComputeVariation, ExpectedMaximaAgreeWithDraws) {
 TEST(ComputeVariation, BadInputSaysWhatToWrite) {
   for (const auto& [text, what] : {std::pair("normal:0", "must be above 0"),
                                    {"normal", "write normal:0.05"},
-                                   {"gamma:1", "is none of none, normal:CV"},
+                                   {"gamma:1", "is not a variation; use none, normal:CV"},
                                    {"./no_such_file", "no_such_file"}}) {
     const absl::Status status = ParseComputeVariation(text).status();
     EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
