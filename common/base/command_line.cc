@@ -117,7 +117,7 @@ class Reader {
       const std::string nearest = NearestWord(word, commands);
       return absl::InvalidArgumentError(
           absl::StrCat("unknown command '", word, "'",
-                       nearest.empty() ? absl::StrCat("; there are ", absl::StrJoin(commands, ", "))
+                       nearest.empty() ? absl::StrCat("; use one of ", absl::StrJoin(commands, ", "))
                                        : DidYouMean(nearest)));
     }
     words_.push_back(word);

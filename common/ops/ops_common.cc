@@ -57,7 +57,7 @@ absl::StatusOr<Precision> ParsePrecision(const std::string& name) {
   if (name == "tf32") return Precision::kTf32;
   if (name == "bfloat16") return Precision::kBFloat16;
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown precision '", name, "'; there are float32, tf32 and bfloat16"));
+      absl::StrCat("unknown precision '", name, "'; use float32, tf32 or bfloat16"));
 }
 
 }  // namespace psring

@@ -34,7 +34,7 @@ absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& name) {
     if (name == OptimizerName(kind)) return kind;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown optimizer \"", name, "\"; there are sgd, momentum, adam"));
+      absl::StrCat("unknown optimizer \"", name, "\"; use sgd, momentum or adam"));
 }
 
 std::string OptimizerName(OptimizerKind kind) { return RowOf(kind).name; }

@@ -50,7 +50,7 @@ void VisitFlags(Options& o, Visitor& visit) {
   const ValueCheck large_count = WholeNumber(1, INT64_MAX), large_count_or_0 = WholeNumber(0, INT64_MAX);
 
   visit.group = "What is trained";
-  visit({"--strategy", "NAME", "How the replicas are synchronised", Help::kBrief}, o.strategy, CheckGiven);
+  visit({"--strategy", "NAME", "How the replicas are synchronized", Help::kBrief}, o.strategy, CheckGiven);
   visit({"--model", "NAME", "The network", Help::kBrief}, o.model, CheckGiven);
   visit({"--width", "N", "Neurons in each hidden layer of mlp and mlp-small; else the model's own"}, o.width,
         WholeNumber(1, 1 << 16));
@@ -97,7 +97,7 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit({"--micro_batches", "N",
          "Add up N batches in order for each step, which computes what N workers would (only single)"},
         o.micro_batches, count);
-  visit({"--accumulate", "K", "Each worker adds up the gradients of K batches, then synchronises them"},
+  visit({"--accumulate", "K", "Each worker adds up the gradients of K batches, then synchronizes them"},
         o.accumulate, count);
   visit({"--drop_last", "BOOL",
          "true: skip an epoch's last step if the samples do not fill it; false: use the remaining samples, "

@@ -49,7 +49,7 @@ absl::StatusOr<T> Parse(const NameRow<T> (&rows)[n], const char* what, const std
     names.push_back(row.name);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown ", what, " '", name, "'; there are: ", absl::StrJoin(names, ", ")));
+      absl::StrCat("unknown ", what, " '", name, "'; use one of ", absl::StrJoin(names, ", ")));
 }
 
 }  // namespace

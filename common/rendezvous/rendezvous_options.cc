@@ -70,7 +70,7 @@ absl::StatusOr<RendezvousOptions> ParseRendezvous(const std::string& spec, const
   const bool env = spec == "env://", file = absl::StartsWith(spec, "file://");
   if (!env && !file && !absl::StartsWith(spec, "tcp://")) {
     return absl::InvalidArgumentError(
-        absl::StrCat("unknown rendezvous '", spec, "'; there are env://, tcp://host:port and file://path"));
+        absl::StrCat("unknown rendezvous '", spec, "'; use env://, tcp://host:port or file://path"));
   }
   PSRING_ASSIGN_OR_RETURN(const LaunchedAs as, ReadLauncher(spec.substr(0, spec.find("//") + 2), get_env));
   options.rank = as.rank;

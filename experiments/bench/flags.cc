@@ -119,7 +119,8 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   add(what, "--backend,--backends", raw.backends, "NAMES",
       "native, gloo, mpi, nccl [all in this build except nccl; on GPUs native and nccl]", ListOf(CheckText));
   add(what, "--algorithm,--algorithms", raw.algorithms, "NAMES",
-      "Of the backend [native: ring, direct and one-shot; others: their own choice]", ListOf(CheckText));
+      "Algorithms of the backend [native: ring, direct and one-shot; others: their own choice]",
+      ListOf(CheckText));
   add(what, "--transport,--transports", raw.transports, "NAMES",
       "shm, tcp, auto; on GPUs cuda_ipc, for nccl auto and tcp [all except auto; on GPUs cuda_ipc, and "
       "auto for nccl]",
@@ -151,29 +152,30 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   add(sizes, "-f,--stepfactor", raw.step_factor, "N",
       "Factor between sizes [16 without -i; nccl-tests adds 1M]", WholeNumber(2, 1 << 30));
 
-  add(sizes, "--sizes", raw.sizes, "SIZE,...", "Exactly these, instead of the four flags above",
+  add(sizes, "--sizes", raw.sizes, "SIZE,...", "A list of sizes, instead of the four flags above",
       ListOf(CheckSize));
 
   const char* calls = "Calls (nccl-tests' flags)";
   add(calls, "-d,--datatype", raw.types, "TYPES", "float, bfloat16, half, all [float]", ListOf(CheckType));
-  add(calls, "-o,--op", raw.ops, "OPS", "sum, avg, min, max, all; of reductions [sum]", ListOf(CheckOp));
-  number(InHelpAll(calls), "-r,--root", request.root, "Of a broadcast", 0, kMostBenchWorkers - 1);
+  add(calls, "-o,--op", raw.ops, "OPS", "Reduction: sum, avg, min, max, all [sum]", ListOf(CheckOp));
+  number(InHelpAll(calls), "-r,--root", request.root, "Root of a broadcast", 0, kMostBenchWorkers - 1);
   number(calls, "-n,--iters", request.iterations,
          "Timed iterations; their median is the time (nccl-tests: their mean)", 1, 1'000'000);
   number(InHelpAll(calls), "-m,--agg_iters", request.aggregated,
-         "Calls in a row in an iteration; 0: as many as last 200 us, at least 1 (nccl-tests 1)", 0,
+         "Consecutive calls of an iteration; 0: as many as take 200 us, at least 1 (nccl-tests 1)", 0,
          1'000'000);
-  number(calls, "-w,--warmup_iters", request.warmup, "Calls before them, not timed (nccl-tests 1)", 0,
+  number(calls, "-w,--warmup_iters", request.warmup, "Untimed calls before the timed ones (nccl-tests 1)", 0,
          1'000'000);
   number(calls, "-c,--check", request.checks,
-         "Calls whose every element is checked; 0: none, and #wrong is N/A. With one wrong element no figure "
+         "Calls of which every element is checked; 0: none, and #wrong is N/A. If an element is wrong, no "
+         "figure "
          "is printed",
          0, 1'000'000);
   number(InHelpAll(calls), "-a,--average", request.average,
-         "Of the ranks' times: 0 rank 0's, 1 mean, 2 least, 3 most (nccl-tests 1)", 0, 3);
+         "How the ranks' times are combined: 0 rank 0's, 1 mean, 2 minimum, 3 maximum (nccl-tests 1)", 0, 3);
 
   add(all_of_what.c_str(), "--ranks_per_node", request.ranks_per_node, "N",
-      "Of the hierarchical algorithm [all: one host]", WholeNumber(1, kMostBenchWorkers));
+      "Ranks per node of the hierarchical algorithm [all: one host]", WholeNumber(1, kMostBenchWorkers));
   add(kDebugGroup, "--debug.segment", request.segment, "SIZE",
       "native: size of the pieces in which a chunk is moved [depends on the transport]", CheckSize);
   add(kDebugGroup, "--debug.sockets", request.sockets, "N", "native: sockets to each peer [1]",
@@ -181,13 +183,13 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
 
   const char* results = "How often, machine and results";
   number(InHelpAll(results), "--rounds", request.rounds,
-         "Launches of everything, one after another, which share the iterations; 0: 1, or 3 if it takes "
-         "several launches (several --workers, MPI over several transports)",
+         "Number of times that everything is launched; the iterations are divided among them; 0: 1, or 3 if "
+         "several launches are needed (several --workers, MPI over several transports)",
          0, 1000);
   verb->add_flag(
           "--no_pin", raw.no_pin,
-          "Let the kernel move processes between cores. Else, with a core for each process, its calling "
-          "thread is pinned")
+          "Let the kernel move processes between cores. By default, if there is a core for each process, its "
+          "calling thread is pinned")
       ->group(InHelpAll(results));
   verb->add_option("--timeout", request.timeout_s, "Seconds to wait for a silent process")
       ->group(InHelpAll(results))
@@ -195,8 +197,9 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       ->check(RealNumber({}))
       ->capture_default_str();
   add(results, "--profile", raw.flags.profile, "FILE",
-      "Write latency, rate and speed of adding, fitted from the native all-reduces, for psring predict "
-      "--profile",
+      "Fit latency, rate and speed of adding to the native all-reduces, and write them to this file for "
+      "psring "
+      "predict --profile",
       CheckText);
   add(results, "-J,--output_file", raw.flags.json_file, "FILE",
       "nccl-tests' JSON, with more fields; never overwrites: FILE.0 and so on", CheckJsonPath);
@@ -204,7 +207,7 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       "Folder for the results, new or empty; else runs/<UTC time>-bench", CheckText);
   AddLanguageFlag(*verb, raw.language, "Language of the text around the tables, and of the page: en or zh")
       ->group(results);
-  verb->add_flag("--dry_run", raw.flags.dry_run, "Print the plan and the expected time, and do nothing")
+  verb->add_flag("--dry_run", raw.flags.dry_run, "Print the plan and the expected time, then exit")
       ->group(results);
   AddConfigFlag(*verb, results);
   return verb;

@@ -25,7 +25,7 @@ absl::Status Unknown(const std::string& what, const std::string& name,
                      const std::vector<std::string>& known) {
   const std::string near = NearestWord(name, known);
   return absl::NotFoundError(absl::StrCat("unknown ", what, " '", name, "'; ",
-                                          near.empty() ? "there are: " + absl::StrJoin(known, ", ")
+                                          near.empty() ? "use one of " + absl::StrJoin(known, ", ")
                                                        : absl::StrCat("did you mean '", near, "'?")));
 }
 

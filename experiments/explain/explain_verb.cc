@@ -11,8 +11,9 @@
 namespace psring {
 
 CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
-  CLI::App* verb = app.add_subcommand(
-      "explain", "Print a schedule's rounds: who sends what to whom, what the sums become, what it costs");
+  CLI::App* verb = app.add_subcommand("explain",
+                                      "Print a schedule's rounds: which rank sends what to which rank, the "
+                                      "sums after each round, and the cost");
   verb->add_option("schedule", raw.algorithm,
                    "ring, star, direct, ... (an unknown name lists all), or words for the glossary")
       ->required();

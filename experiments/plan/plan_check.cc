@@ -20,7 +20,7 @@ absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& cata
   const bool servers_given = options.servers != std::vector<int>{0};
   if (servers_given && training.server_placement == "colocated") {
     return absl::InvalidArgumentError(
-        "--server_placement colocated starts one server beside each worker; omit --servers");
+        "--server_placement colocated starts one server with each worker; omit --servers");
   }
   const std::vector<int>& counts =
       training.server_placement == "colocated" ? options.workers : options.servers;

@@ -1,5 +1,5 @@
 // A run's trace in the format of PyTorch's profiler (Kineto), as HolisticTraceAnalysis reads it: a folder per
-// launch, a file per rank. HolisticTraceAnalysis recognises events by name: communication kernels begin with
+// launch, a file per rank. HolisticTraceAnalysis recognizes events by name: communication kernels begin with
 // "nccl", so a bucket's exchange is always called ncclKernel_psring; steps are ProfilerStep#N. Pure.
 #pragma once
 

@@ -260,7 +260,7 @@ void AddTarget(const std::vector<SummaryRow>& rows, Sentences& findings) {
                   row.time_to_target_95, 2, findings.language()));
   }
   if (target == 0) return;
-  findings.Add(kTarget, target, reached.empty() ? findings.Say(kNobody) : findings.Joined(reached),
+  findings.Add(kTarget, target, reached.empty() ? findings.Say(kNoStrategy) : findings.Joined(reached),
                missed.empty() ? "" : findings.Say(kNotReached, findings.Joined(missed)));
 }
 

@@ -12,7 +12,7 @@
 #include "common/io/csv.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/stats/statistics.h"
-#include "experiments/texts/findings.h"
+#include "experiments/texts/waiting.h"
 
 namespace psring {
 namespace {

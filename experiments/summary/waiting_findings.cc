@@ -6,6 +6,7 @@
 #include "experiments/summary/findings.h"
 #include "experiments/summary/table.h"
 #include "experiments/texts/findings.h"
+#include "experiments/texts/waiting.h"
 
 namespace psring {
 namespace {

@@ -15,8 +15,8 @@ inline constexpr Phrase kMissing = {"Missing requirement: $0.", "必需但缺少
 inline constexpr Phrase kSystem = {"system", "系统"};
 inline constexpr Phrase kCores = {"cores", "核"};
 inline constexpr Phrase kCoresFix = {
-    "with one core, workers take turns: timings are not meaningful, bytes and accuracy are valid",
-    "只有一个核时 worker 轮流运行：速度意义不大，字节数与准确率仍有效"};
+    "workers share the only core: timings are not meaningful, but bytes and accuracy are valid",
+    "只有一个核，worker 共用它：时间没有意义，字节数与准确率仍有效"};
 inline constexpr Phrase kMemory = {"memory", "内存"};
 inline constexpr Phrase kMemoryFix = {"each worker needs about 300 MiB: use fewer --workers",
                                       "每个 worker 约需 300 MiB：减少 --workers"};
@@ -35,15 +35,15 @@ inline constexpr Phrase kDataFix = {
     "sudo apt-get install -y dataset-fashion-mnist   (or --data synthetic)",
     "sudo apt-get install -y dataset-fashion-mnist   （或 --data synthetic）"};
 inline constexpr Phrase kDataNotAsked = {"not checked: the trainer is missing", "未检查：缺少 trainer"};
-inline constexpr Phrase kDataThere = {"$0 training and $1 test images", "训练图 $0 张，测试图 $1 张"};
+inline constexpr Phrase kDataThere = {"$0 training images and $1 test images", "训练图 $0 张，测试图 $1 张"};
 inline constexpr Phrase kGpus = {"GPUs", "GPU"};
 inline constexpr Phrase kGpusFix = {"install the NVIDIA driver and check it with nvidia-smi",
                                     "安装 NVIDIA 驱动，并用 nvidia-smi 检查"};
 inline constexpr Phrase kCudaFix = {
     "for an NVIDIA GPU: install the CUDA toolkit (Debian: component non-free, package nvidia-cuda-toolkit), "
     "remove the build folder, ./run build",
-    "若有 NVIDIA GPU：安装 CUDA 工具包（Debian：non-free 组件，软件包 nvidia-cuda-toolkit），删除 build "
-    "目录，再 ./run build"};
+    "若有 NVIDIA GPU：安装 CUDA 工具包（Debian：non-free 组件，软件包 nvidia-cuda-toolkit），"
+    "删除 build 目录，再 ./run build"};
 inline constexpr Phrase kSeveralGpus = {"; one process per GPU, or one for all: --ranks_per_process",
                                         "；每个 GPU 一个进程，或一个进程管全部：--ranks_per_process"};
 inline constexpr Phrase kConvolutions = {"convolutions on GPUs: $0", "GPU 上的卷积：$0"};
@@ -51,7 +51,7 @@ inline constexpr Phrase kNoConvolutions = {"$0; convolutions on GPUs use matrix 
                                            "$0；GPU 上的卷积改用 cuBLASLt 的矩阵乘"};
 inline constexpr Phrase kCudnnFix = {
     "install nvidia-cudnn (pip) or libcudnn9 (NVIDIA) and add its folder to LD_LIBRARY_PATH",
-    "pip 的 nvidia-cudnn 或 NVIDIA 的 libcudnn9，并把其目录加入 LD_LIBRARY_PATH"};
+    "安装 nvidia-cudnn（pip）或 libcudnn9（NVIDIA），并把其目录加入 LD_LIBRARY_PATH"};
 inline constexpr Phrase kCudnnBuildFix = {"install the CUDA and cuDNN headers, then ./run build",
                                           "安装 CUDA 与 cuDNN 的头文件，再 ./run build"};
 inline constexpr Phrase kMadeWith = {"built with $0", "用 $0 构建"};

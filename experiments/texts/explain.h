@@ -8,10 +8,10 @@ namespace psring {
 inline constexpr Phrase kWorkersPhrase = {"$0 workers", "$0 个 worker"};
 inline constexpr Phrase kOneWorkerPhrase = {"1 worker", "1 个 worker"};
 inline constexpr Phrase kBufferPhrase = {
-    "The buffer of M = $0 MB is cut into $1. $2 A sum is written as the ranks whose values it contains. All "
-    "transfers of a round happen together and send the values from before the round.",
-    "M = $0 MB 的缓冲区分成 $1。$2和用其中已含有的 rank "
-    "编号来写。一轮中的所有传输同时进行；发送的是该轮开始之前的内容。"};
+    "The buffer of M = $0 MB is divided into $1. $2 A sum is written as the ranks whose values it contains. "
+    "All transfers of a round run at the same time and send the values from before the round.",
+    "M = $0 MB 的缓冲区分成 $1。$2和用其中已含有的 rank 编号来写。一轮中的所有传输同时进行；"
+    "发送的是该轮开始之前的内容。"};
 inline constexpr Phrase kChunksOfBuffer = {"$0 equal chunks", "$0 个相等的块"};
 inline constexpr Phrase kChunkOfBuffer = {"1 chunk", "1 个块"};
 inline constexpr Phrase kGoalAllReduce = {
@@ -19,17 +19,17 @@ inline constexpr Phrase kGoalAllReduce = {
     "chunk.",
     "开始时每个 rank 在所有块中都是自己的值；结束时每个 rank 的每一块都应是所有 rank 之和。"};
 inline constexpr Phrase kGoalReduceScatter = {
-    "Every rank starts with its own values in all chunks; rank r must end with the sum over all ranks in "
-    "chunk r. Its other chunks are then unspecified.",
-    "开始时每个 rank 在所有块中都是自己的值；结束时 rank r 的第 r 块应是所有 rank "
-    "之和，其余各块的内容不再有意义。"};
+    "Every rank starts with its own values in all chunks; "
+    "rank r must end with the sum over all ranks in chunk r. Its other chunks are then unspecified.",
+    "开始时每个 rank 在所有块中都是自己的值；结束时 rank r 的第 r 块应是所有 rank 之和，"
+    "其余各块的内容不再有意义。"};
 inline constexpr Phrase kGoalAllGather = {
     "Rank r starts with only chunk r; every rank must end with all chunks.",
     "开始时 rank r 只有第 r 块；结束时每个 rank 都应有全部的块。"};
 inline constexpr Phrase kGoalBroadcast = {"Only rank $0 starts with values; every rank must end with them.",
                                           "开始时只有 rank $0 有值；结束时每个 rank 都应有这些值。"};
-inline constexpr Phrase kNoRounds = {"A single rank has nothing to exchange: no rounds.",
-                                     "只有一个 rank，没有什么可交换：没有轮次。"};
+inline constexpr Phrase kNoRounds = {"A single rank has nothing to exchange, so there are no rounds.",
+                                     "只有一个 rank，没有什么可交换，因此没有轮次。"};
 inline constexpr Phrase kRoundPhrase = {"round $0 of $1", "第 $0 轮，共 $1 轮"};
 inline constexpr Phrase kChunkPhrase = {"chunk $0", "块 $0"};
 inline constexpr Phrase kChunksPhrase = {"chunks $0 to $1", "块 $0 至 $1"};
@@ -42,17 +42,18 @@ inline constexpr Phrase kReceived = {"received: $0", "共接收：$0"};
 inline constexpr Phrase kEach = {"each $0 ($1)", "每个 $0（$1）"};
 inline constexpr Phrase kFulfilled = {"At the end every rank has the required result.",
                                       "结束时每个 rank 都得到了应得的结果。"};
-inline constexpr Phrase kBroken = {"At the end some rank does NOT have the required result: this is a bug.",
-                                   "结束时有 rank 没有得到应得的结果：这是程序的错误。"};
+inline constexpr Phrase kBroken = {
+    "At the end at least one rank does NOT have the required result. This is a bug.",
+    "结束时至少有一个 rank 没有得到应得的结果。这是程序的错误。"};
 inline constexpr Phrase kCostHead = {
     "Cost, with a seconds per message, B bytes/s per link and direction, and g seconds to add a byte:",
     "代价（a：一条消息的秒数；B：链路每个方向每秒的字节数；g：加一个字节的秒数）："};
 inline constexpr Phrase kCounted = {"counted in these rounds", "由以上各轮数出"};
 inline constexpr Phrase kTheory = {"theory", "理论"};
 inline constexpr Phrase kTermsNote = {
-    "a: each round costs the latency of one message. B: the busiest link of each round counts. g: in each "
-    "round, the rank that adds most counts.",
-    "a：各轮依次进行，每轮付出一条消息的延迟。B：每轮由最忙的链路决定。g：每轮由相加最多的 rank 决定。"};
+    "a: one message latency per round. B: the bytes on the busiest link of each round. "
+    "g: the bytes added by the rank that adds most in each round.",
+    "a：每轮一条消息的延迟。B：每轮中最忙的链路上的字节数。g：每轮中相加最多的 rank 所加的字节数。"};
 // The glossary: `psring explain words`, and the page of a run.
 struct Word {
   const char* word;
@@ -68,18 +69,24 @@ inline constexpr Word kWords[] = {
     {"bucket",
      {"a slice of the gradient, exchanged while the backward pass continues",
       "梯度的一段，反向传播继续时它已在交换"}},
-    {"chunk", {"a slice that a schedule moves as one piece", "调度一次移动的一段"}},
-    {"round", {"transfers that are in flight together", "同时进行的一组传输"}},
+    {"chunk",
+     {"a slice of the buffer that a schedule sends as one unit", "缓冲区的一段，调度把它作为一个单位发送"}},
+    {"round",
+     {"in a schedule: transfers that run at the same time; in a comparison: one launch of every "
+      "configuration",
+      "调度的一轮：同时进行的一组传输；比较的一轮：每种配置各启动一次"}},
     {"step", {"one update of the weights", "一次权重更新"}},
-    {"push, pull", {"a gradient to the server; weights back", "把梯度送到服务器；取回权重"}},
+    {"push, pull",
+     {"push: send a gradient to the server; pull: receive the weights",
+      "push：把梯度送到服务器；pull：取回权重"}},
     {"version", {"the number of updates applied to a shard", "一片权重已经历的更新次数"}},
     {"staleness",
      {"the number of updates applied between reading the weights and applying the gradient computed from "
       "them",
       "从读取权重到应用由它算出的梯度之间发生的更新次数"}},
     {"exposed",
-     {"communication that computation waits for: the actual cost",
-      "计算停下来等待的那部分通信：用户真正付出的代价"}},
+     {"communication that is not hidden behind computation: it makes the step longer",
+      "没有被计算掩盖的通信：它使一步变长"}},
     {"all-reduce",
      {"every rank starts with its own values and ends with the sum over all ranks",
       "每个 rank 从自己的值开始，以所有值之和结束"}},

@@ -20,49 +20,49 @@ inline constexpr Phrase kCosts = {
 inline constexpr Phrase kCost = {"$0 $1 ms", "$0 $1 毫秒"};
 inline constexpr Phrase kPairWins = {"$0 times the samples/s ($1, $2)", "每秒样本数为后者的 $0 倍（$1，$2）"};
 inline constexpr Phrase kPairUnclear = {
-    "$0 times the samples/s ($1, $2), too small or too uncertain a difference to name a winner",
-    "每秒样本数为后者的 $0 倍（$1，$2）：差别太小或不够确定，不能判定胜者"};
+    "$0 times the samples/s ($1, $2); the difference is too small or too uncertain to name a winner",
+    "每秒样本数为后者的 $0 倍（$1，$2）；差别太小或不够确定，不能判定胜者"};
 inline constexpr Phrase kPairEven = {"no difference shown (ratio $0, $1, $2)",
                                      "未显示出差别（比值 $0，$1，$2）"};
-inline constexpr Phrase kPair = {"$0 against $1 with $2 workers: $3", "$2 个 worker 时 $0 对 $1：$3"};
+inline constexpr Phrase kPair = {"$0 versus $1 with $2 workers: $3", "$2 个 worker 时 $0 对 $1：$3"};
 inline constexpr Phrase kPairsOnLink = {"On $0: $1.", "在 $0 上：$1。"};
 inline constexpr Phrase kServerInTheory = {
     "For large gradients, one server on rank 0 takes N/2 times as long as a ring in theory (N times with "
     "--ps_schedule serial), because its link carries the gradients of all others.",
-    "理论上，梯度大时，位于 rank 0 的一台服务器用时是环的 N/2 倍（--ps_schedule serial 时为 N "
-    "倍）：它的链路要承载其他所有 worker 的梯度。"};
+    "理论上，梯度大时，位于 rank 0 的一台服务器用时是环的 N/2 倍（--ps_schedule serial 时为 N 倍）"
+    "：它的链路要承载其他所有 worker 的梯度。"};
 inline constexpr Phrase kServerOfMachinesInTheory = {
-    "Each machine has $0 workers on one link. For large gradients, one server on rank 0 takes "
-    "N(N-$0)/(2(N-1)) times as long as a ring in theory (twice that with --ps_schedule serial), because its "
-    "link carries the gradients of all workers on other machines, while a ring uses each link once.",
+    "Each machine has $0 workers on one link. For large gradients, "
+    "one server on rank 0 takes N(N-$0)/(2(N-1)) times as long as a ring in theory (twice that with "
+    "--ps_schedule serial), because its link carries the gradients of all workers on other machines, "
+    "while a ring uses each link once.",
     "每台机器有 $0 个 worker 共用一条链路。理论上，梯度大时，位于 rank 0 的一台服务器用时是环的 "
-    "N(N-$0)/(2(N-1)) 倍（--ps_schedule serial 时再乘 2）：它的链路要承载其他机器上所有 worker "
-    "的梯度，而环只经过每条链路一次。"};
+    "N(N-$0)/(2(N-1)) 倍（--ps_schedule serial 时再乘 2）：它的链路要承载其他机器上所有 worker 的梯度，"
+    "而环只经过每条链路一次。"};
 inline constexpr Phrase kNotTheLaw = {
     "$0 with $1 workers: $2 ms until the last worker has its weights, not $3 ms",
     "$1 个 worker 的 $0 到最后一个 worker 得到权重为 $2 毫秒，而非 $3 毫秒"};
 inline constexpr Phrase kFewBuckets = {
-    "For the actual buckets, theory predicts longer exchanges than the law for large gradients ($0), because "
-    "no weights of a bucket can leave before its last gradient has arrived, so the first push and the last "
-    "pull overlap with nothing.",
-    "按实际的分桶，理论预测的交换时间比大梯度定律更长（$0）：一个桶的最后一份梯度到达之前，它的权重不能发出，"
-    "所以第一次 push 与最后一次 pull 无可重叠。"};
+    "For the actual buckets, theory predicts longer exchanges than the law for large gradients ($0). "
+    "The weights of a bucket cannot leave before its last gradient has arrived, "
+    "so nothing overlaps with the first push and the last pull.",
+    "按实际的分桶，理论预测的交换时间比大梯度定律更长（$0）。"
+    "一个桶的最后一份梯度到达之前，它的权重不能发出，所以第一次 push 与最后一次 pull 无可重叠。"};
 inline constexpr Phrase kBeyondTheLaw = {
-    "For the actual buckets, theory differs from the law for large gradients ($0), because the law leaves "
-    "out the server's updates and the bursts that links carry at full speed after a pause.",
-    "按实际的分桶，理论与大梯度定律不同（$0）：定律不计服务器的更新，也不计链路在停顿之后全速发送的部分。"};
+    "For the actual buckets, theory differs from the law for large gradients ($0). "
+    "The law ignores the server's updates and the bursts that links carry at full speed after a pause.",
+    "按实际的分桶，理论与大梯度定律不同（$0）。定律不计服务器的更新，也不计链路在停顿之后全速发送的部分。"};
 inline constexpr Phrase kPairsOnLoopback = {
     "$0. This compares two programs and the processor time that they need on one machine.",
     "$0。这比较的是同一台机器上的两个程序及其所需的处理器时间。"};
 inline constexpr Phrase kNoNetwork = {
-    "It does not determine a winner for a network: all ranks shared one loopback$0, so a server could not "
-    "saturate its own link and a ring could not spread over several links. If every machine has its own "
-    "link, one server on rank 0 takes N/2 times as long as a ring in theory for large gradients (N times "
-    "with --ps_schedule serial).",
-    "不就网络判定胜者：所有 rank "
-    "共用一个回环接口$"
-    "0，服务器没有自己的链路可占满，环也没有多条链路可分摊。若每台机器各有链路，梯度大时理论上位于 rank 0 "
-    "的一台服务器用时是环的 N/2 倍（--ps_schedule serial 时为 N 倍）。"};
+    "It does not determine a winner for a network: all ranks shared one loopback$0, "
+    "so a server could not saturate its own link and a ring could not spread over several links. "
+    "If every machine has its own link, one server on rank 0 takes N/2 times as long as a ring in theory "
+    "for large gradients (N times with --ps_schedule serial).",
+    "不就网络判定胜者：所有 rank 共用一个回环接口$0，服务器没有自己的链路可占满，环也没有多条链路可分摊。"
+    "若每台机器各有链路，梯度大时理论上位于 rank 0 的一台服务器用时是环的 N/2 倍（--ps_schedule serial 时为 "
+    "N 倍）。"};
 inline constexpr Phrase kLoopbackSpeed = {" ($0 GB/s in total, $1 us)", "（共 $0 GB/s，$1 微秒）"};
 
 // Bytes.
@@ -72,8 +72,8 @@ inline constexpr Phrase kBytesOff = {"Bytes differ from theory: $0.", "字节数
 inline constexpr Phrase kBytesAgree = {
     "The bytes sent match theory: with an all-reduce each worker sends 2(N-1)/N of the gradient per step, "
     "with a server one gradient (and receives one set of weights).",
-    "发送的字节数与理论一致：all-reduce 中每个 worker 每步发送梯度的 2(N-1)/N 倍；使用服务器时每个 worker "
-    "发送一份梯度（并收回一份权重）。"};
+    "发送的字节数与理论一致：all-reduce 中每个 worker 每步发送梯度的 2(N-1)/N 倍；"
+    "使用服务器时每个 worker 发送一份梯度（并收回一份权重）。"};
 inline constexpr Phrase kBytesDerived = {
     "The bytes of $0 are derived, 2(N-1)/N of the gradient, because external libraries do not count them.",
     "$0 的字节数为推导值，即梯度的 2(N-1)/N：外部的集合通信库不作计数。"};
@@ -95,22 +95,21 @@ inline constexpr Phrase kAccuracy = {"Test accuracy after $0 samples over all wo
                                      "所有 worker 共训练 $0 个样本后的测试准确率（$1）：$2。"};
 inline constexpr Phrase kOneSeed = {"one seed", "一个随机种子"};
 inline constexpr Phrase kSeeds = {"mean of $0 seeds", "$0 个随机种子的平均"};
-inline constexpr Phrase kSeedMoves = {" Another seed changes this by several thousandths.",
+inline constexpr Phrase kSeedMoves = {" A different seed changes these values by several thousandths.",
                                       "仅换一个随机种子就会有千分之几的变化。"};
 inline constexpr Phrase kFewerUpdates = {
     " With more workers, synchronous strategies make fewer updates with larger batches.",
     "worker 越多，同步策略的更新次数越少、每次所用的批越大。"};
 inline constexpr Phrase kScaled = {
-    "Times are simulated (--scale $0): links and replayed computing ran $0 times slower, and all times are "
-    "divided by $0. The processor time of communication was not slowed, so on fast links it counts too "
-    "little.",
-    "时间为模拟值（--scale $0）：链路与重放的计算都慢 $0 倍，所有时间再除以 "
-    "$0。通信所用的处理器时间没有放慢，"
-    "因此在快速链路上被低估。"};
+    "Times are simulated (--scale $0): links and replayed computing ran $0 times slower, "
+    "and all times are divided by $0. The processor time of communication was not slowed, "
+    "so it is underestimated on fast links.",
+    "时间为模拟值（--scale $0）：链路与重放的计算都慢 $0 倍，所有时间再除以 $0。"
+    "通信所用的处理器时间没有放慢，因此在快速链路上被低估。"};
 inline constexpr Phrase kBestRate = {"$0 $1 (of $2)", "$0 $1（试过 $2）"};
 inline constexpr Phrase kBestRates = {
-    "Every row is compared at the best of the learning rates tried for it, by accuracy on held-out samples: "
-    "$0.",
+    "Every row is compared at the best of the learning rates tried for it, "
+    "by accuracy on held-out samples: $0.",
     "每行都以为它试过的学习率中（按留出样本上的准确率）最好的一个参与比较：$0。"};
 inline constexpr Phrase kHighestRate = {
     " The best one is the highest tried for $0: a higher one may be better (--tune lr:1,2,4).",
@@ -125,10 +124,11 @@ inline constexpr Phrase kEqualUpdates = {
 inline constexpr Phrase kTargetMissed = {"$0 ($1 of $2 trainings reached it)", "$0（$2 次训练中 $1 次达到）"};
 inline constexpr Phrase kTargetOne = {"$0 $1 s", "$0 $1 秒"};
 inline constexpr Phrase kTarget = {
-    "Time to a test accuracy of $0: $1$2. It is read from the curve, so it is late by up to the time between "
-    "two evaluations; the evaluations themselves are not included.",
-    "达到测试准确率 $0：$1$2。取自曲线，因此最多迟两次评估之间的时间；评估本身不计入。"};
-inline constexpr Phrase kNobody = {"none", "无"};
+    "Training time to a test accuracy of $0: $1$2. Accuracy is known only at evaluations, "
+    "so a time is too long by at most the interval between two evaluations. Evaluation time is not included.",
+    "达到测试准确率 $0 的训练时间：$1$2。准确率只在评估时得知，因此时间最多偏长两次评估之间的间隔。"
+    "评估本身不计入。"};
+inline constexpr Phrase kNoStrategy = {"none", "无"};
 inline constexpr Phrase kNotReached = {"; not reached by $0", "；未达到：$0"};
 
 // Simulated time.
@@ -139,17 +139,18 @@ inline constexpr Phrase kHalfOfExchange = {"half of what an exchange took in $0"
                                            "$0 中一次交换所用时间的一半"};
 inline constexpr Phrase kSimulatedTimes = {
     "Times are simulated: computing a step takes $0, sending a gradient or a set of weights over a worker's "
-    "link takes $1, and the server handles pushes one at a time, $2 each. Learning is measured: the "
-    "gradients are real, computed on the weights that result from this order.",
-    "时间为模拟值：一步计算 $0；一份梯度或权重在 worker 的链路上用 $1；每次 push 在服务器上用 "
-    "$2，依次进行。学习效果为实测：在这一次序得到的权重上计算真实梯度。"};
+    "link takes $1, and the server handles pushes one at a time, $2 each. "
+    "Learning is measured: the gradients are real, computed on the weights that result from this order.",
+    "时间为模拟值：一步计算 $0；一份梯度或权重在 worker 的链路上用 $1；每次 push 在服务器上用 $2，依次进行。"
+    "学习效果为实测：在这一次序得到的权重上计算真实梯度。"};
 
 // DataParallel.
 inline constexpr Phrase kDataParallelBytes = {
-    "dp with $0 workers: device 0 sends $1 MB per step (inputs $2, weights $3, gradients of the outputs $4) "
-    "and receives $5 MB (outputs $6, gradients $7), the model N-1 = $8 times in each direction. ",
-    "$0 个 worker 的 dp：设备 0 每步发送 $1 MB（输入 $2、权重 $3、输出的梯度 $4），接收 $5 MB（输出 $6、梯度 "
-    "$7）：模型往返各 N-1 = $8 次。"};
+    "dp with $0 workers: device 0 sends $1 MB per step (inputs $2, weights $3, "
+    "gradients of the outputs $4) and receives $5 MB (outputs $6, gradients $7). "
+    "The model crosses its link N-1 = $8 times in each direction. ",
+    "$0 个 worker 的 dp：设备 0 每步发送 $1 MB（输入 $2、权重 $3、输出的梯度 $4），接收 $5 MB（输出 $6、"
+    "梯度 $7）。模型在每个方向上经过它的链路 N-1 = $8 次。"};
 inline constexpr Phrase kDataParallelRing = {
     "In a ring each worker sends $0 MB, always less than twice the model. ",
     "环的每个 worker 发送 $0 MB，永远不到模型的两倍。"};
@@ -163,9 +164,10 @@ inline constexpr Phrase kSharedMemory = {"shared memory", "共享内存"};
 inline constexpr Phrase kOneWire = {"All payload went over $0.", "所有数据都经由 $0 传输。"};
 inline constexpr Phrase kOverWire = {"$0 over $1", "$0 经由 $1"};
 inline constexpr Phrase kWiresDiffer = {
-    "The transports differ: $0. Differences between these rows are due to the transport as well as the "
-    "strategy; --transport tcp gives all but NCCL the same one.",
-    "传输方式不同：$0。这些行之间的差别既来自策略，也来自传输方式；--transport tcp 让除 NCCL 外的都相同。"};
+    "The transports differ: $0. Differences between these rows come from the transport as well as the "
+    "strategy. With --transport tcp all except NCCL use the same transport.",
+    "传输方式不同：$0。这些行之间的差别既来自策略，也来自传输方式。"
+    "用 --transport tcp 可使 NCCL 以外的都相同。"};
 inline constexpr Phrase kRecording = {
     "Recording took at most $0% of a step ($1: $2 ms, not included in the step's time, measured)$3",
     "记录的开销最多为一步的 $0%（$1：$2 毫秒，不计入该步时间，测量）$3"};
@@ -178,49 +180,9 @@ inline constexpr Phrase kTakeTurns = {
     "with one core per worker.",
     "$0 个 worker 在 $1 个核上轮流运行：字节数与陈旧度有效，时间不能推广到每个 worker 各有一核的机器。"};
 inline constexpr Phrase kForeign = {
-    "Other programs used more than a third of the processors during $0; repeat it on an idle machine before "
-    "you rely on it.",
-    "$0 期间，其他程序占用了三分之一以上的处理器：请在空闲的机器上重跑之后再采信。"};
+    "Other programs used more than a third of the processors during $0. "
+    "Repeat the measurement on an idle machine.",
+    "$0 期间，其他程序占用了三分之一以上的处理器。请在空闲的机器上重新测量。"};
 inline constexpr Phrase kEveryRow = {"every row", "所有行"};
-
-// Waiting.
-inline constexpr Phrase kSamplesPerSecond = {"$0 $1 samples/s", "$0 每秒 $1 个样本"};
-inline constexpr Phrase kWaitsShare = {", each worker waits $0% of its time for others",
-                                       "，每个 worker 有 $0% 的时间在等别人"};
-inline constexpr Phrase kLate = {"$0: $1 on average; workers $2: $3", "$0：平均 $1；worker $2：$3"};
-inline constexpr Phrase kLateByRates = {
-    " (in parentheses: the sum of the other workers' rates divided by its own)",
-    "（括号内：其他 worker 的速率之和除以自己的速率）"};
-inline constexpr Phrase kAgainst = {"$0 $1 times the samples/s of $2", "$0 的每秒样本数是 $2 的 $1 倍"};
-inline constexpr Phrase kAgainstAccuracy = {", test accuracy $0 versus $1", "，测试准确率 $0 对 $1"};
-inline constexpr Phrase kAgainstDropped = {", $0% of the gradients dropped", "，$0% 的梯度白算了"};
-inline constexpr Phrase kSynchronyCosts = {
-    "Cost of synchrony with $0 workers ($1): $2$3. Every step takes as long as its slowest worker.",
-    "$0 个 worker、$1 时，同步的代价：$2$3。每一步都要等最慢的 worker。"};
-inline constexpr Phrase kWithoutCommunication = {"; without communication $0 samples/s",
-                                                 "；完全不通信时每秒 $0 个样本"};
-inline constexpr Phrase kNotWaiting = {"Effect of not waiting with $0 workers: $1$2",
-                                       "$0 个 worker 时，不等待的得与失：$1$2"};
-inline constexpr Phrase kSentenceEnd = {". ", "。"};
-inline constexpr Phrase kLateBy = {"Staleness of the gradients in updates: $0.", "梯度迟到的更新次数：$0。"};
-
-// Measurement and prediction.
-inline constexpr Phrase kCases = {"$0 cases", "$0 例"};
-inline constexpr Phrase kOneCase = {"1 case", "1 例"};
-inline constexpr Phrase kAgainstSimulator = {
-    "Compared with the simulator ($0): measured steps differ by $1% in the median and $2% at most ($3); "
-    "residuals.csv lists the parts.",
-    "与模拟器对照（$0）：实测步长偏差的中位数为 $1%，最大 $2%（$3）；各部分见 residuals.csv。"};
-inline constexpr Phrase kResidual = {
-    "$0: a step took $1 ms, the simulator predicts $2 ms. Parts of the $3 ms: $4.",
-    "$0：一步实测 $1 毫秒，模拟为 $2。相差的 $3 毫秒：$4。"};
-inline constexpr Phrase kNotPredicted = {"Not predicted: $0.", "未作预测：$0。"};
-// In the order of kResidualParts.
-inline constexpr Phrase kResidualPartNames[] = {{"computing", "计算"},
-                                                {"waiting for a peer", "等待同伴"},
-                                                {"updates", "参数更新"},
-                                                {"retransmission (at most)", "重传（至多）"},
-                                                {"waiting for a processor (at most)", "等待处理器（至多）"},
-                                                {"unexplained", "无法解释"}};
 
 }  // namespace psring

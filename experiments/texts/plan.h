@@ -23,7 +23,7 @@ inline constexpr Phrase kTrainingLine = {"training:  $0, $1 on $2, $3, lr $4, ex
                                          "训练：     $0，$1，数据 $2，$3，lr $4，预计 $5"};
 inline constexpr Phrase kNetworkLine = {"network:   $0", "网络：     $0"};
 inline constexpr Phrase kDisturbed = {
-    "other programs used $1% of the processors during $0, so psring repeats it",
+    "other programs used $1% of the processors during $0; psring repeats it",
     "$0 运行期间其他程序占用了 $1% 的处理器；将重跑该项"};
 inline constexpr Phrase kLiveLine = {"live:      $0/ until the run ends",
                                      "实况：     $0/#zh （运行结束即关闭）"};
@@ -33,9 +33,34 @@ inline constexpr Phrase kLinkLatency = {" with $0 ms", "、延迟 $0 毫秒"};
 inline constexpr Phrase kLinkScale = {", at 1/$0 of the speed", "，以 1/$0 的速度运行"};
 inline constexpr Phrase kLoopbackText = {"this machine's loopback", "本机回环接口"};
 
+// Notes while processes run.
+inline constexpr Phrase kMetricsAt = {"metrics $0", "指标：$0"};
+inline constexpr Phrase kProcessRestarts = {"$0; it is restarted and continues", "$0；将重新启动并继续"};
+inline constexpr Phrase kOthersContinue = {"$0; the others continue", "$0；其他进程继续"};
+inline constexpr Phrase kJobRestarts = {"all ranks are restarted from $0; $1",
+                                        "所有 rank 从 $0 重新启动；$1"};
+inline constexpr Phrase kTheBeginning = {"the beginning", "起点"};
+inline constexpr Phrase kOneRestartLeft = {"1 restart is left", "还可重启 1 次"};
+inline constexpr Phrase kRestartsLeft = {"$0 restarts are left", "还可重启 $0 次"};
+inline constexpr Phrase kIgnored = {"ignored $0: $1", "忽略 $0：$1"};
+inline constexpr Phrase kNodeRestarts = {"$0; node 0 restarts the launch", "$0；节点 0 将重新启动这次运行"};
+inline constexpr Phrase kNoNamespaces = {
+    "no network namespaces, so psring's own transports limit the rate: $0",
+    "没有网络命名空间，由 psring 自己的传输层限速：$0"};
+inline constexpr Phrase kNoVirtualCluster = {"no virtual cluster: $0", "没有虚拟集群：$0"};
+inline constexpr Phrase kNetworkNotMeasured = {
+    "no predictions: the network between the machines was not measured", "没有预测：没有测量机器之间的网络"};
+inline constexpr Phrase kNoPredictions = {"no predictions: $0", "没有预测：$0"};
+
 // Notes of a plan.
-inline constexpr Phrase kReferencesAdded = {"$0 added: speed-up is relative to single, cost to none",
-                                            "已加入 $0：加速比以 single 为准，代价以 none 为准"};
+inline constexpr Phrase kPlanOf = {"rounds, steps and samples are those of $0", "轮数、步数与样本数取自 $0"};
+inline constexpr Phrase kComputingAsOf = {"$0: computing times as measured for $1",
+                                          "$0：计算时间取自 $1 的测量"};
+inline constexpr Phrase kExchangesAsOf = {"$0: exchange times as measured for $1",
+                                          "$0：交换时间取自 $1 的测量"};
+inline constexpr Phrase kReferencesAdded = {
+    "$0 added: speed-up is relative to single, cost is relative to none",
+    "已加入 $0：加速比以 single 为准，代价以 none 为准"};
 inline constexpr Phrase kSingleAdded = {"single added: speed-up is relative to it",
                                         "已加入 single：加速比以它为准"};
 inline constexpr Phrase kCrowdedNote = {
@@ -44,28 +69,29 @@ inline constexpr Phrase kCrowdedNote = {
 inline constexpr Phrase kCrowdedTraining = {"$0 workers share $1 $2 (oversubscribed)",
                                             "$0 个 worker 在 $1 个核上轮流运行（超额）"};
 inline constexpr Phrase kOverBudget = {
-    "this takes longer than --time_budget: the settings you gave are kept, with at least three rounds",
-    "这将超过 --time_budget：指定的设置不变，且至少三轮"};
+    "this takes longer than --time_budget, because the given settings are kept and at least three rounds "
+    "are run",
+    "这将超过 --time_budget，因为指定的设置不变，且至少运行三轮"};
 inline constexpr Phrase kOverBudgetSimulated = {
-    "this takes longer than --time_budget: the settings you gave are kept",
-    "这将超过 --time_budget：指定的设置不变"};
+    "this takes longer than --time_budget, because the given settings are kept",
+    "这将超过 --time_budget，因为指定的设置不变"};
 inline constexpr Phrase kShortened = {
-    "shortened to fit into --time_budget $0: $1 of $2 measured steps; a longer budget gives narrower "
-    "intervals",
+    "shortened to fit into --time_budget $0: $1 of $2 measured steps; "
+    "a longer budget gives narrower intervals",
     "为符合 --time_budget $0 已缩短：$1，每次 $2 个测量步；预算更长则区间更窄"};
 inline constexpr Phrase kShortenedWithoutAccuracy = {
-    "shortened to fit into --time_budget $0: $1 of $2 measured steps, no accuracy trainings; a longer budget "
-    "adds them",
+    "shortened to fit into --time_budget $0: $1 of $2 measured steps, no accuracy trainings; "
+    "a longer budget adds them",
     "为符合 --time_budget $0 已缩短：$1，每次 $2 个测量步，不做准确率训练；预算更长则会加上"};
 inline constexpr Phrase kClippingNote = {
-    "--clip_norm: a server needs the entire gradient before it updates, so no weights return during the "
-    "backward pass",
+    "--clip_norm: a server needs the entire gradient before it updates, "
+    "so no weights return during the backward pass",
     "--clip_norm：服务器要收齐整个梯度才更新并回复，因此反向传播期间不会有任何桶的权重返回"};
-inline constexpr Phrase kClocksAgree = {"the machines' clocks agree to $0 ms",
+inline constexpr Phrase kClocksAgree = {"the machines' clocks agree within $0 ms",
                                         "各机器的时钟相差不超过 $0 毫秒"};
 inline constexpr Phrase kClocksApart = {
-    "the machines' clocks agree only to $0 ms, which is not precise enough to tell which rank waited",
-    "各机器的时钟相差可达 $0 毫秒，不足以判断谁在等谁"};
+    "the machines' clocks agree only within $0 ms, which is too imprecise to determine which rank waited",
+    "各机器的时钟相差可达 $0 毫秒，不足以判断哪个 rank 在等待"};
 inline constexpr Phrase kLayoutNote = {"each process runs $0 workers as threads",
                                        "一个进程带 $0 个 worker，每个 worker 一个线程"};
 inline constexpr Phrase kUndisturbedReference = {"$0; single, the reference, is undisturbed",
@@ -85,21 +111,22 @@ inline constexpr Phrase kSeedLabel = {"seed $0  ", "种子 $0  "};
 inline constexpr Phrase kLaunchLine = {"$0$1: $2 samples/s, $3 ms a step",
                                        "$0$1：每秒 $2 个样本，每步 $3 毫秒"};
 inline constexpr Phrase kLaunchAccuracy = {", test accuracy $0", "，测试准确率 $0"};
-inline constexpr Phrase kRoundsCut = {"$0 of $1 rounds: another round would exceed the time budget of $2",
-                                      "$1 轮中完成 $0 轮：时间预算 $2 容不下再来一轮"};
+inline constexpr Phrase kRoundsCut = {
+    "$0 of $1 rounds: another round does not fit into the time budget of $2",
+    "完成 $0 轮，计划 $1 轮：时间预算 $2 不足以再进行一轮"};
 inline constexpr Phrase kTrainingsCut = {
-    "$0 and the trainings after it were not run: the time budget of $1 is too short for another training",
-    "自 $0 起的训练未做：时间预算 $1 容不下再一次训练"};
+    "$0 and the trainings after it were not run: another training does not fit into the time budget of $1",
+    "未进行 $0 及其后的训练：时间预算 $1 不足以再进行一次训练"};
 inline constexpr Phrase kBudgetEnded = {
-    "the time budget of $0 ended during a launch; the results are those of the finished rounds and trainings",
+    "the time budget of $0 ended during a launch; the results include only finished rounds and trainings",
     "时间预算 $0 在一次启动期间用尽；结果为已完成的各轮与各次训练"};
 inline constexpr Phrase kTrainingsShortened = {
-    "the trainings take $0 samples each instead of $1, for a time budget of $2",
+    "each training uses $0 samples instead of $1, to fit into the time budget of $2",
     "为符合时间预算 $2，每次训练由 $1 个样本改为 $0 个"};
 inline constexpr Phrase kRatesPicked = {
     "learning rates selected on $0 held-out validation samples (all results: rates.csv): $1",
     "在 $0 个不参与训练的验证样本上选定学习率（全部试验见 rates.csv）：$1"};
-inline constexpr Phrase kAllOfIt = {"$0; results: $1/report.html, in the same folder $2",
+inline constexpr Phrase kAllOfIt = {"$0; results: $1/report.html, and in the same folder $2",
                                     "$0；全部结果：$1/report.html，同一目录下还有 $2"};
 inline constexpr Phrase kContinueLine = {"continue: psring compare --resume $0",
                                          "继续运行：psring compare --resume $0"};

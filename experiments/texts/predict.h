@@ -7,19 +7,22 @@
 namespace psring {
 
 inline constexpr Phrase kPredictHead = {
-    "Predicted, nothing was run (every figure is simulated): $0, $1 MB of gradients in $2 buckets, batch $3 "
-    "per worker, computing $4 + $5 ms ($6); $7.",
-    "预测，没有实际运行（所有数字均为模拟）：$0，梯度 $1 MB，分 $2 桶，每个 worker 批大小 $3，计算 $4 + $5 "
-    "毫秒（$6）；$7。"};
+    "Prediction; nothing was run, and every figure is simulated. "
+    "Workload: $0, $1 MB of gradients in $2 buckets, batch $3 per worker, forward $4 ms, "
+    "backward $5 ms ($6). Cluster: $7.",
+    "预测；没有实际运行，所有数字均为模拟。负载：$0，梯度 $1 MB，分 $2 桶，每个 worker 批大小 $3，"
+    "前向 $4 毫秒，反向 $5 毫秒（$6）。集群：$7。"};
 inline constexpr Phrase kClusterNodes = {"nodes", "节点"};
 inline constexpr Phrase kClusterNamed = {"$0: nodes", "$0：节点"};
-inline constexpr Phrase kClusterText = {"$0 of $1 GPU$2, $3$4 between nodes ($5 of it for programs, $6 us)",
-                                        "$0各 $1 块 GPU，节点间 $3$4（程序可用其 $5，$6 微秒）"};
-inline constexpr Phrase kClusterInside = {", $0 inside ($1 us)", "，节点内 $0（$1 微秒）"};
-inline constexpr Phrase kClusterServer = {", a server adds and updates in $0 ns per byte",
-                                          "，服务器相加并更新每字节 $0 纳秒"};
-inline constexpr Phrase kClusterRings = {", $0 rings", "，$0 个环"};
-inline constexpr Phrase kClusterOversubscribed = {", oversubscribed $0 : 1", "，收敛比 $0 : 1"};
+inline constexpr Phrase kClusterText = {
+    "$0 with $1 GPU$2 each; $3$4 between nodes ($5 of the rate is usable, latency $6 us)",
+    "$0各有 $1 块 GPU；节点间 $3$4（可用其 $5，延迟 $6 微秒）"};
+inline constexpr Phrase kClusterInside = {"; $0 inside a node (latency $1 us)",
+                                          "；节点内 $0（延迟 $1 微秒）"};
+inline constexpr Phrase kClusterServer = {"; a server adds and updates in $0 ns per byte",
+                                          "；服务器相加并更新每字节 $0 纳秒"};
+inline constexpr Phrase kClusterRings = {"; $0 rings", "；$0 个环"};
+inline constexpr Phrase kClusterOversubscribed = {"; oversubscribed $0 : 1", "；收敛比 $0 : 1"};
 inline constexpr Phrase kServerOne = {"$0, 1 server", "$0，1 台服务器"};
 inline constexpr Phrase kServerMany = {"$0, $1 servers", "$0，$1 台服务器"};
 
@@ -34,13 +37,10 @@ inline constexpr Heading kPredictLimit = {{"limited by", "受限于"}, {"", ""}}
 
 inline constexpr Phrase kPredictColumns = {
     "Times are ms of a worker's mean step. range: contains 9 of 10 published runs that were withheld from "
-    "the fit; "
-    "wider if extrapolated: links 10% slower with twice the latency to 10% faster with half of it. limited "
-    "by: the "
-    "resource that is busy most of the time, and its share.",
-    "时间为 worker 平均一步的毫秒数。范围：包含拟合时留出的已发表结果的十分之九；外推时更宽：链路慢 10% "
-    "且延迟加倍，至快 10% "
-    "且延迟减半。受限于：有任何事进行的时间里，大部分时间在工作的是什么，占多少。"};
+    "the fit. It is wider if extrapolated: links 10% slower with twice the latency to 10% faster with half "
+    "of it. limited by: the resource that is busy most of the time, and its share.",
+    "时间为 worker 平均一步的毫秒数。范围：包含拟合时留出的已发表结果的十分之九。"
+    "外推时更宽：链路慢 10% 且延迟加倍，至快 10% 且延迟减半。受限于：忙碌时间最长的资源及其忙碌的比例。"};
 // What a step is limited by.
 inline constexpr Phrase kLimits[] = {{"computing", "计算"},          {"latency", "延迟"},
                                      {"node links", "节点链路"},     {"links inside", "节点内链路"},
@@ -53,7 +53,7 @@ inline constexpr Phrase kFastestWith = {"$0 is fastest with $1 workers", "$1 个
 inline constexpr Phrase kFastestFrom = {"$0 from $1 on", "$1 个起 $0"};
 inline constexpr Phrase kNoCrossover = {
     "Crossover in workers: none; $0 is fastest for every requested number of workers.",
-    "随 worker 数的转折：无；所问的各种 worker 数下都是 $0 最快。"};
+    "随 worker 数的转折：无；所有给定的 worker 数下都是 $0 最快。"};
 inline constexpr Phrase kCrossover = {"Crossover in workers: $0.", "随 worker 数的转折：$0。"};
 inline constexpr Phrase kSizeAt = {"$0 at $1", "$1 时 $0"};
 inline constexpr Phrase kSizeFrom = {"$0 from $1 on", "$1 起 $0"};
@@ -61,21 +61,24 @@ inline constexpr Phrase kSizeCrossover = {
     "Crossover in size for one exchange with $0 workers, without computation: the fastest is $1.",
     "随大小的转折（$0 个 worker 的一次交换，同时不计算），最快的是：$1。"};
 inline constexpr Phrase kServersWith = {"$0 with $1 workers", "$1 个 worker 需 $0 台"};
-inline constexpr Phrase kServersNone = {"no number suffices with $0 workers", "$0 个 worker 时多少台都不够"};
-inline constexpr Phrase kServersNoneOfThem = {"none of them with $0 workers", "$0 个 worker 时多少台都不够"};
-inline constexpr Phrase kServersToMatch = {"Servers ($0) with which ps-sync is no slower than $1: $2.$3",
-                                           "使 ps-sync 不慢于 $1 的服务器数（$0）：$2。$3"};
+inline constexpr Phrase kServersNone = {"no number of servers suffices with $0 workers",
+                                        "$0 个 worker 时多少台都不够"};
+inline constexpr Phrase kServersNoneOfThem = {"none of these with $0 workers", "$0 个 worker 时多少台都不够"};
+inline constexpr Phrase kServersToMatch = {
+    "Number of servers ($0) with which ps-sync is at least as fast as $1: $2.$3",
+    "使 ps-sync 不慢于 $1 的服务器数（$0）：$2。$3"};
 inline constexpr Phrase kSharedLink = {
-    " All of them share rank 0's link: --server_placement dedicated or colocated gives each its own.",
-    "它们共用 rank 0 的链路：--server_placement dedicated 或 colocated 让每台有自己的链路。"};
+    " All servers share rank 0's link; with --server_placement dedicated or colocated each has its own.",
+    "所有服务器共用 rank 0 的链路；--server_placement dedicated 或 colocated 时每台有自己的链路。"};
 inline constexpr Phrase kDroppedOne = {"$0% with $1", "$1 为 $0%"};
 inline constexpr Phrase kDropped = {
-    "Share of the gradients of $0 workers that arrive too late and do not count in samples/s: $1.",
-    "$0 个 worker 的梯度中，来得太迟、不计入每秒样本数的比例：$1。"};
+    "Gradients that are dropped because they arrive too late, with $0 workers: $1. "
+    "They do not count in samples/s.",
+    "$0 个 worker 时因到得太迟而丢弃的梯度：$1。它们不计入每秒样本数。"};
 
 inline constexpr Phrase kNoVerdict = {
-    "Verdict: none; it needs two strategies that communicate and at least two workers.",
-    "结论：无；至少要有两种会通信的策略和两个 worker。"};
+    "Verdict: none. A verdict needs two strategies that communicate and at least two workers.",
+    "结论：无。至少要有两种会通信的策略和两个 worker。"};
 inline constexpr Phrase kVerdictEven = {
     "Verdict: no difference shown between $0 and $1 with $2 workers: factor $3, simulated.",
     "结论：$2 个 worker 时，$0 与 $1 未显示出差别：倍数 $3，模拟。"};
@@ -83,16 +86,16 @@ inline constexpr Phrase kVerdictWins = {
     "Verdict: $0 wins with $1 workers, by a factor of $2 in samples/s over $3, simulated.",
     "结论：$1 个 worker 时 $0 胜出，每秒样本数为 $3 的 $2 倍，模拟。"};
 inline constexpr Phrase kOneGpu = {
-    "psring: note: this machine has one GPU: single and none are measured on it, and more GPUs are simulated "
-    "from its times per layer (to share the GPU: --device cuda --oversubscribe; to compare on CPUs: --device "
-    "cpu)",
+    "psring: note: this machine has one GPU, so single and none are measured on it, "
+    "and more GPUs are simulated from its times per layer (to share the GPU: --device cuda --oversubscribe; "
+    "to compare on CPUs: --device cpu)",
     "psring: 注意：只有一块 GPU：在其上实测 single 与 none，更多 GPU "
     "的结果由各层的时间模拟（共用一块：--device cuda --oversubscribe；在 CPU 上比较：--device cpu）"};
 inline constexpr Phrase kBeyondOneGpu = {
     "\nMore GPUs like this one ($0), *simulated* from the times in $1/workload.csv:\n",
     "\n更多同样的 GPU（$0），由 $1/workload.csv 中的时间*模拟*：\n"};
 inline constexpr Phrase kPredictAllOfIt = {
-    "results: $0/report.html, in the same folder summary.csv, summary.json, predict.txt, manifest.json\n"
+    "results: $0/report.html, and in the same folder summary.csv, summary.json, predict.txt, manifest.json\n"
     "repeat: psring predict --config $0/config.toml",
     "全部结果：$0/report.html，同一目录下还有 summary.csv、summary.json、predict.txt、manifest.json\n"
     "重复运行：psring predict --config $0/config.toml"};

@@ -32,8 +32,8 @@ inline constexpr Phrase kCalibratedOutside = {
     "$0：外推。最近的已校准系统为 $1（$2，$3，最多 $4 块 GPU），取其 $5。超出其范围：$6。"};
 inline constexpr Phrase kCalibratedNothing = {"nothing", "无"};
 inline constexpr Phrase kNotCalibrated = {
-    "--system none: no constants of a calibrated system are used. The ranges hold for calibrated systems "
-    "only.",
+    "--system none: no constants of a calibrated system are used. "
+    "The ranges are valid only for calibrated systems.",
     "--system none：未使用任何已校准系统的常数。所列范围只适用于已校准的系统。"};
 inline constexpr Phrase kSlowestMachine = {
     "Synchronous steps with $0 workers wait for the slowest machine: computing takes $1 times its mean. "
@@ -43,12 +43,12 @@ inline constexpr Phrase kCpuWorkload = {
     "The layer times were recorded on a CPU ($0). They do not describe a GPU; see --device.",
     "各层时间在 CPU 上记录（$0），不代表 GPU；参见 --device。"};
 inline constexpr Phrase kLocalMissing = {
-    "Each of a machine's $0 GPUs pushes its own gradient. BytePS, MXNet and TensorFlow add them on "
-    "the machine first: --local_aggregation.",
+    "Each of a machine's $0 GPUs pushes its own gradient. "
+    "BytePS, MXNet and TensorFlow add them on the machine first: --local_aggregation.",
     "每台机器的 $0 块 GPU 各自推送梯度。BytePS、MXNet 与 TensorFlow 先在机器内相加：--local_aggregation。"};
 inline constexpr Phrase kVerdictOverlaps = {
-    "Verdict: none between $0 and $1 with $2 workers: factor $3, simulated; at least one is extrapolated and "
-    "their ranges overlap.",
+    "Verdict: none between $0 and $1 with $2 workers: factor $3, simulated; "
+    "at least one is extrapolated and their ranges overlap.",
     "结论：$2 个 worker 时，$0 与 $1 无法分出胜负：倍数 $3，模拟；其中有外推，且范围重叠。"};
 
 }  // namespace psring

@@ -35,12 +35,12 @@ inline constexpr Heading kHeadTarget = {{"target", "达标"}, {"s", "秒"}};
 inline constexpr Phrase kHeadNote = {"note", "备注"};
 
 inline constexpr Phrase kMarks = {
-    "m measured, d derived. samples/s and step are geometric means over rounds, with a 95% interval by "
-    "Student's t. Times are ms per step.",
+    "m measured, d derived. samples/s and step are geometric means over rounds, "
+    "with a 95% interval by Student's t. Times are ms per step.",
     "m 测量，d 推导。样本/秒与一步为各轮的几何平均，95% 区间用学生 t 分布。时间为每步毫秒数。"};
 inline constexpr Phrase kMarksSimulated = {
-    "m measured, d derived, s simulated. samples/s and step are geometric means over rounds, with a 95% "
-    "interval by Student's t. Times are ms per step.",
+    "m measured, d derived, s simulated. samples/s and step are geometric means over rounds, "
+    "with a 95% interval by Student's t. Times are ms per step.",
     "m 测量，d 推导，s 模拟。样本/秒与一步为各轮的几何平均，95% 区间用学生 t 分布。时间为每步毫秒数。"};
 inline constexpr Phrase kWeakScaling = {"Weak scaling (--batch): every worker computes $0 samples a step.",
                                         "弱扩展（--batch）：每个 worker 每步计算 $0 个样本。"};
@@ -51,25 +51,24 @@ inline constexpr Phrase kScaledColumns = {
     "--scale: links and computing ran $0 times slower; all times are divided by $0.",
     "--scale：链路与计算慢 $0 倍，所有时间除以 $0。"};
 inline constexpr Phrase kPredictedColumns = {
-    "simulated: the step that psring predict computes for this configuration; off: how much longer the "
-    "measured step is.",
+    "simulated: the step that psring predict computes for this configuration; "
+    "off: how much longer the measured step is.",
     "模拟：psring predict 对同一情形给出的步长；偏差：实测比它长多少。"};
 inline constexpr Phrase kColumnsSimulated = {
-    "exposed: communication that computation waits for. MB: payload that a worker sends per step, in 10^6 "
-    "bytes.",
-    "暴露通信：计算停下来等待的那部分通信。MB：每个 worker 每步发送的数据，单位 10^6 字节。"};
+    "exposed: communication that is not hidden behind computation. "
+    "MB: payload that a worker sends per step, in 10^6 bytes.",
+    "暴露通信：没有被计算掩盖的通信。MB：每个 worker 每步发送的数据，单位 10^6 字节。"};
 inline constexpr Phrase kColumns = {
-    "against none: the step minus a step of the same rounds without communication. exposed: communication "
-    "that computation waits for. theory: an exchange of the actual buckets, mean over workers, at the "
-    "speeds measured at the start, without processor time. MB: payload that a worker sends per step, in 10^6 "
-    "bytes.",
-    "相对 "
-    "none：一步的时间减去同一轮中完全不通信的一步。暴露通信：计算停下来等待的那部分通信。理论：按开始时测得的"
-    "速度和实际的分桶计算一次交换，取各 worker 的平均，不计处理器时间。MB：每个 worker 每步发送的数据，单位 "
-    "10^6 字节。"};
+    "against none: the step minus a step of the same rounds without communication. "
+    "exposed: communication that is not hidden behind computation. "
+    "theory: an exchange of the actual buckets, mean over workers, at the speeds measured at the start, "
+    "without processor time. MB: payload that a worker sends per step, in 10^6 bytes.",
+    "相对 none：一步的时间减去同一轮中完全不通信的一步。暴露通信：没有被计算掩盖的通信。"
+    "理论：按开始时测得的速度和实际的分桶计算一次交换，取各 worker 的平均，不计处理器时间。"
+    "MB：每个 worker 每步发送的数据，单位 10^6 字节。"};
 inline constexpr Phrase kTargetColumn = {
-    "target: seconds of training until the first evaluation with a test accuracy of $0; empty if a training "
-    "did not reach it.",
+    "target: seconds of training until the first evaluation with a test accuracy of $0; "
+    "empty if a training did not reach it.",
     "达标：训练到首次评估达到测试准确率 $0 所用的秒数；没有达到则为空。"};
 inline constexpr Phrase kRateColumn = {
     "best lr: of $0 learning rates tried for the row (rates.csv), the one with the highest accuracy on $1 "
@@ -79,8 +78,8 @@ inline constexpr Phrase kOversubscribed = {
     "* oversubscribed: more workers than cores; timings are not meaningful.",
     "* 超额：worker 数多于核数，时间没有意义。"};
 inline constexpr Phrase kNotValid = {
-    "! not valid: other programs used too much of the processors, or ranks shared a GPU; see the note in "
-    "summary.csv.",
-    "! 无效，原因见 summary.csv 的 note 列：期间其他程序占用处理器过多，或多个 rank 共用 GPU。"};
+    "! not valid: other programs used too much of the processors, or ranks shared a GPU; "
+    "see the note in summary.csv.",
+    "! 无效：期间其他程序占用处理器过多，或多个 rank 共用 GPU；见 summary.csv 的 note 列。"};
 
 }  // namespace psring

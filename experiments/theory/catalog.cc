@@ -20,7 +20,7 @@ absl::Status Unknown(const std::string& what, const std::string& name,
                      const std::vector<std::string>& known) {
   const std::string near = NearestWord(name, known);
   return absl::NotFoundError(
-      near.empty() ? absl::StrCat("unknown ", what, " '", name, "'; there are: ", absl::StrJoin(known, ", "))
+      near.empty() ? absl::StrCat("unknown ", what, " '", name, "'; use one of ", absl::StrJoin(known, ", "))
                    : absl::StrCat("unknown ", what, " '", name, "'; did you mean '", near, "'?"));
 }
 

@@ -142,7 +142,8 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
     if (solution.value.empty()) {
       // With a single number of workers, adding and moving are indistinguishable.
       if (used.size() < 2)
-        return absl::InvalidArgumentError("the measurements show no time that grows with the size");
+        return absl::InvalidArgumentError(
+            "the measured times do not grow with the size; run psring bench with larger sizes");
       used.pop_back();
       continue;
     }
@@ -154,7 +155,9 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
     const bool moving_is_least = moving - used.begin() == least - solution.value.begin();
     used.erase(moving_is_least && adding != used.end() ? adding
                                                        : used.begin() + (least - solution.value.begin()));
-    if (used.empty()) return absl::InvalidArgumentError("the measurements fit no latency and no rate");
+    if (used.empty())
+      return absl::InvalidArgumentError(
+          "no latency and no rate fit the measured times; run psring bench again on an idle machine");
   }
   MachineProfile profile{.shared_medium = shared_medium, .points = static_cast<int>(points.size())};
   const double t = StudentsTFactor(static_cast<int>(rows.size() - used.size()));
@@ -171,7 +174,8 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
                                          {std::max(0.0, solution.value[i] - half), solution.value[i] + half}};
   }
   if (fitted[1].value <= 0)
-    return absl::InvalidArgumentError("the measurements show no time that grows with the size");
+    return absl::InvalidArgumentError(
+        "the measured times do not grow with the size; run psring bench with larger sizes");
   profile.latency_s = fitted[0];
   const auto inverse = [](double x) { return x > 0 ? 1 / x : std::numeric_limits<double>::infinity(); };
   profile.bytes_per_s = {inverse(fitted[1].value),
@@ -193,7 +197,7 @@ absl::StatusOr<std::vector<MachineProfile>> ProfilesOfBench(const std::string& s
                                                             const std::string& text) {
   const OrderedJson json = OrderedJson::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("results") || !json["results"].is_array()) {
-    return absl::InvalidArgumentError(absl::StrCat(source, " is no result of psring bench"));
+    return absl::InvalidArgumentError(absl::StrCat(source, " is not a result of psring bench (bench.json)"));
   }
   std::set<std::string> hosts;
   if (json.contains("config") && json["config"].contains("devices")) {
@@ -220,7 +224,7 @@ absl::StatusOr<std::vector<MachineProfile>> ProfilesOfBench(const std::string& s
     }
   }
   std::vector<MachineProfile> profiles;
-  absl::Status last = absl::InvalidArgumentError("it holds no native all-reduce of two workers or more");
+  absl::Status last = absl::InvalidArgumentError("it contains no native all-reduce of two or more workers");
   for (const auto& [transport, points] : by_transport) {
     absl::StatusOr<MachineProfile> profile = FitProfile(points, hosts.size() <= 1);
     if (!profile.ok()) {
@@ -269,7 +273,7 @@ absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& 
                                   {"bytes_per_s", &profile.bytes_per_s},
                                   {"add_s_per_byte", &profile.add_s_per_byte}}) {
       if (!row.contains(key) || !row[key].is_object())
-        return absl::InvalidArgumentError(absl::StrCat("it has no ", key));
+        return absl::InvalidArgumentError(absl::StrCat("it lacks ", key));
       *to = FittedFrom(row[key]);
     }
     for (const OrderedJson& term : row.value("not_told_apart", OrderedJson::array())) {
@@ -299,8 +303,7 @@ absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& path) {
 std::string Describe(const MachineProfile& profile) {
   std::string text = absl::StrFormat(
       "Latency %.1f us (95%%: %.1f to %.1f) and adding %.3f ns per byte (%.3f to %.3f) are fitted from %d "
-      "all-reduces over %s in %s "
-      "(R2 %.4f, *derived*).",
+      "all-reduces over %s in %s (R2 %.4f, *derived*).",
       1e6 * profile.latency_s.value, 1e6 * profile.latency_s.interval.low,
       1e6 * profile.latency_s.interval.high, 1e9 * profile.add_s_per_byte.value,
       1e9 * profile.add_s_per_byte.interval.low, 1e9 * profile.add_s_per_byte.interval.high, profile.points,

@@ -58,7 +58,7 @@ void Membership::AwaitReturn(int worker, bool lost, int64_t now_ns, int64_t pati
   if (lost) member.presence = Presence::kLost;
   member.gone_ns = now_ns;
   member.patience_ns = patience_ns;
-  member.why = "it did not come back to the restarted server";
+  member.why = "it did not reconnect to the restarted server";
 }
 
 bool Membership::IsGone(int worker) const { return of(worker).gone_ns != 0 && Expected(worker); }

@@ -137,7 +137,7 @@ void Connection::TurnAway(const absl::Status& why) {
 
 absl::Status Connection::HandleJoin() {
   if (!std::holds_alternative<message::Join>(received_.message())) {
-    return absl::FailedPreconditionError("a conversation begins with a Join");
+    return absl::FailedPreconditionError("the first message must be a Join");
   }
   PSRING_ASSIGN_OR_RETURN(JoinRequest request, DecodeJoin(received_.payload()));
   received_.Clear();

@@ -68,7 +68,7 @@ inline constexpr char kServerSaysKey[] = "psring-server-says";
 inline constexpr char kOfferKey[] = "psring-shared-memory";
 inline constexpr int kMaxMessageBytes = 2 * static_cast<int>(kChunkBytes);
 
-// Keeps the gRPC library initialised until the process ends. Otherwise it shuts down with its last user;
+// Keeps the gRPC library initialized until the process ends. Otherwise it shuts down with its last user;
 // after an interrupted large write this takes up to ten seconds, during which the error is not reported.
 void KeepGrpcRunning();
 

@@ -14,7 +14,7 @@ namespace psring {
 std::vector<std::string> MpiAllReduceAlgorithms();
 
 // While an instance exists, communicators that are created (Open MPI), or all-reduces that are called
-// (MPICH), use the algorithm. At most one at a time, and only within MpiSession::Run, which serialises calls.
+// (MPICH), use the algorithm. At most one at a time, and only within MpiSession::Run, which serializes calls.
 class MpiAlgorithm {
  public:
   enum class During { kMaking, kCalls };

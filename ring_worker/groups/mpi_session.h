@@ -1,4 +1,4 @@
-// A process's only use of MPI: initialised by the first group, finalised when the process ends. MPI calls
+// A process's only use of MPI: initialized by the first group, finalized when the process ends. MPI calls
 // cannot be cancelled, so a call beyond its deadline prints what it waited for and ends the entire job with
 // MPI_Abort. Used by mpi.cc and mpi_algorithms.cc.
 #pragma once
@@ -23,7 +23,7 @@ struct MpiWait {
   uint64_t call = 0;
 };
 
-// Thread-safe. Exists until the process ends: MPI can be initialised only once.
+// Thread-safe. Exists until the process ends: MPI can be initialized only once.
 class MpiSession {
  public:
   static MpiSession& OfThisProcess();
@@ -32,7 +32,7 @@ class MpiSession {
   absl::Status Start(int rank, int size, absl::Duration timeout);
 
   // One MPI call at a time. `call` returns MPI's error code. The first failure is kept: after a failed call
-  // the job is not finalised, because its peers would not take part.
+  // the job is not finalized, because its peers would not take part.
   absl::Status Run(const MpiWait& wait, absl::Duration timeout, const std::function<int()>& call);
 
   // Prints the reason on stderr and ends every process of the job.

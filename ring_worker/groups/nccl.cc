@@ -294,10 +294,10 @@ absl::StatusOr<bool> SharesGpu(Rendezvous& rendezvous, const std::string& name) 
   for (size_t rank = 0; rank < cards.size(); ++rank) {
     const auto [other, is_new] = by_card.try_emplace(cards[rank], static_cast<int>(rank));
     if (!is_new) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("ranks ", other->second, " and ", rank,
-                       " are threads of one process on one GPU, which NCCL cannot have; start a process for "
-                       "each rank, or choose --backend native"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "ranks ", other->second, " and ", rank,
+          " are threads of one process on one GPU, which NCCL does not support; start a process for "
+          "each rank, or choose --backend native"));
     }
     const std::string gpu = cards[rank].substr(0, cards[rank].find(' '));
     shares |= !by_gpu.try_emplace(gpu, static_cast<int>(rank)).second;
@@ -362,7 +362,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
       rendezvous.Exchange("nccl group", rank == 0 ? absl::BytesToHexString({id.internal, sizeof(id.internal)})
                                                   : std::string()));
   const std::string bytes = absl::HexStringToBytes(ids[0]);
-  if (bytes.size() != sizeof(id.internal)) return absl::InternalError("rank 0 sent no id of NCCL's");
+  if (bytes.size() != sizeof(id.internal)) return absl::InternalError("rank 0 sent no NCCL id");
   std::memcpy(id.internal, bytes.data(), bytes.size());
 
   auto communicator = std::make_shared<NcclCommunicator>(nccl, rank, size, options.timeout);

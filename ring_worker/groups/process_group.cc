@@ -32,7 +32,7 @@ absl::StatusOr<BackendRow> FindBackend(const std::string& name) {
     names.push_back(row.name);
   }
   return absl::NotFoundError(
-      absl::StrCat("unknown backend '", name, "'; there are: ", absl::StrJoin(names, ", ")));
+      absl::StrCat("unknown backend '", name, "'; use one of ", absl::StrJoin(names, ", ")));
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ absl::StatusOr<Collective> ParseCollective(const std::string& name) {
     names.push_back(Name(collective));
   }
   return absl::NotFoundError(
-      absl::StrCat("unknown collective '", name, "'; there are: ", absl::StrJoin(names, ", ")));
+      absl::StrCat("unknown collective '", name, "'; use one of ", absl::StrJoin(names, ", ")));
 }
 
 const ScheduleTable& ScheduleRows() {
@@ -55,7 +55,7 @@ const ScheduleTable& ScheduleRows() {
        "先散射归约，再全收集，沿环每次移动 N 分之一"},
       {"star", "like one parameter server: rank 0 gathers, adds and sends back", MakeStar, StarCost,
        "rank 0 收集、相加、再发回：参数服务器的通信方式"},
-      {"direct", "every rank sums one part, like a parameter server beside every worker", MakeDirect,
+      {"direct", "every rank sums one part, like a parameter server with every worker", MakeDirect,
        DirectCost, "每个 rank 拥有一片，收集它、相加、再发回"},
       {"one-shot", "every rank reads every other, in one round: for small buffers", MakeOneShot, nullptr,
        "每个 rank 把一切发给所有其他 rank，各自相加"},
@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const std::string& algori
   std::vector<std::string> names;
   for (const ScheduleRow& row : rows) names.push_back(row.name);
   return absl::NotFoundError(
-      absl::StrCat("unknown algorithm '", algorithm, "'; there are: ", absl::StrJoin(names, ", ")));
+      absl::StrCat("unknown algorithm '", algorithm, "'; use one of ", absl::StrJoin(names, ", ")));
 }
 
 }  // namespace psring

@@ -3,56 +3,56 @@
 namespace psring {
 namespace {
 
-// The parameter server's pattern on one of the ranks, in two rounds: the centre receives every other rank's
+// The parameter server's pattern on one of the ranks, in two rounds: the center receives every other rank's
 // values, in rank order so that a sum's bits are always the same, and sends each rank its result.
 //
-//   all-reduce      M sent, the centre (N-1) M
-//   reduce-scatter  M sent, the centre (N-1)/N M
-//   all-gather      M/N sent, the centre (N-1)^2/N M: a rank is not sent its own chunk
-//   broadcast       one round; the root is the centre: (N-1) M
+//   all-reduce      M sent, the center (N-1) M
+//   reduce-scatter  M sent, the center (N-1)/N M
+//   all-gather      M/N sent, the center (N-1)^2/N M: a rank is not sent its own chunk
+//   broadcast       one round; the root is the center: (N-1) M
 class Star final : public EvenSchedule {
  public:
-  Star(Collective collective, int ranks, int centre)
+  Star(Collective collective, int ranks, int center)
       : EvenSchedule("star", ranks, Chunks(collective, ranks), collective == Collective::kBroadcast ? 1 : 2),
         collective_(collective),
-        centre_(centre) {}
+        center_(center) {}
 
   void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
     transfers.clear();
     const bool gather = round == 0 && collective_ != Collective::kBroadcast;
     const Action takes = collective_ == Collective::kAllGather ? Action::kReceive : Action::kReceiveAdd;
     for (int peer = 0; peer < ranks(); ++peer) {
-      const int leaf = rank == centre_ ? peer : rank;
-      if (peer == rank || (rank != centre_ && peer != centre_)) continue;
+      const int leaf = rank == center_ ? peer : rank;
+      if (peer == rank || (rank != center_ && peer != center_)) continue;
       if (gather) {
-        Gather(leaf, rank == centre_ ? takes : Action::kSend, peer, transfers);
+        Gather(leaf, rank == center_ ? takes : Action::kSend, peer, transfers);
       } else {
-        HandOut(leaf, rank == centre_ ? Action::kSend : Action::kReceive, peer, transfers);
+        HandOut(leaf, rank == center_ ? Action::kSend : Action::kReceive, peer, transfers);
       }
     }
   }
 
-  int symmetry_class(int rank) const override { return rank == centre_ ? 0 : 1; }
+  int symmetry_class(int rank) const override { return rank == center_ ? 0 : 1; }
 
  private:
   static int Chunks(Collective collective, int ranks) {
     return collective == Collective::kReduceScatter || collective == Collective::kAllGather ? ranks : 1;
   }
 
-  // What `leaf` sends to the centre, from either side's view.
+  // What `leaf` sends to the center, from either side's view.
   void Gather(int leaf, Action action, int peer, std::vector<Transfer>& transfers) const {
     const bool one = collective_ == Collective::kAllGather;
     transfers.push_back({action, peer, one ? leaf : 0, one ? 1 : chunks()});
   }
 
-  // What `leaf` receives from the centre, from either side's view.
+  // What `leaf` receives from the center, from either side's view.
   void HandOut(int leaf, Action action, int peer, std::vector<Transfer>& transfers) const {
     if (collective_ == Collective::kAllGather) return PushAllBut(leaf, chunks(), action, peer, transfers);
     transfers.push_back({action, peer, collective_ == Collective::kReduceScatter ? leaf : 0, 1});
   }
 
   const Collective collective_;
-  const int centre_;
+  const int center_;
 };
 
 }  // namespace

@@ -321,8 +321,9 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
   template <typename T>
   absl::StatusOr<T> Blame(int peer, absl::StatusOr<T> result) const {
     if (result.ok()) return result;
-    return absl::Status(result.status().code(), absl::StrCat("rank ", rank_, " cannot read what rank ", peer,
-                                                             " lends it: ", result.status().message()));
+    return absl::Status(result.status().code(),
+                        absl::StrCat("rank ", rank_, " cannot read the memory of rank ", peer, ": ",
+                                     result.status().message()));
   }
 
   // After this the stream may write to the memory: it first waits until peers that borrowed it have read it.

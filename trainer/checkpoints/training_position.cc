@@ -172,7 +172,7 @@ absl::StatusOr<Json> Parse(const std::string& text) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || json.value("format", Json()) != kFormat || !json.contains("version") ||
       !json["version"].is_number_integer()) {
-    return absl::DataLossError(absl::StrCat(kPositionFile, " is none of psring's, or ends early"));
+    return absl::DataLossError(absl::StrCat(kPositionFile, " was not written by psring, or is truncated"));
   }
   if (json["version"] > kFormatVersion) {
     return absl::UnimplementedError(absl::StrCat("it is of a newer psring: its format is version ",
@@ -228,10 +228,10 @@ absl::StatusOr<TrainingPosition> PositionOf(const Json& json) {
   }
   for (const Fields* part : {&fields, &sampler, &optimizer, &schedule}) {
     if (part->wrong().empty()) continue;
-    return absl::DataLossError(absl::StrCat(kPositionFile, " has no sound \"", part->wrong(), "\""));
+    return absl::DataLossError(absl::StrCat(kPositionFile, " has no valid \"", part->wrong(), "\""));
   }
   if (p.step > kMostSteps || p.epoch > kMostSteps) {
-    return absl::DataLossError(absl::StrCat(kPositionFile, " has no sound \"step\""));
+    return absl::DataLossError(absl::StrCat(kPositionFile, " has no valid \"step\""));
   }
   return p;
 }

@@ -158,7 +158,7 @@ const std::vector<DataRow>& DataRows() {
   static const std::vector<DataRow> rows = {
       {"fashion-mnist", "60,000 pictures of clothes; Debian's dataset-fashion-mnist, or from --data_dir"},
       {"mnist", "handwritten digits, or any other four idx files, from --data_dir"},
-      {"synthetic", "a pattern per class under noise; needs no files"},
+      {"synthetic", "a noisy pattern per class; needs no files"},
   };
   return rows;
 }

@@ -33,7 +33,7 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
         updates_on_lane_(!clipping_.active() && (!context.records_steps || update_.repeats())),
         // A group whose calls can be recorded only enqueues, so that it needs no thread.
         lane_(context.device.NewStream(context.records_steps ? StreamKind::kCompute : StreamKind::kBackground,
-                                       "synchronise")) {}
+                                       "synchronize")) {}
 
   absl::StatusOr<int64_t> Start(const TrainingState& state) override {
     update_.Start(state);

@@ -49,8 +49,8 @@ Object.assign(TEXTS, {
     '一台服务器要收入每个 worker 的梯度，并把权重发给每个 worker：它的链路承载 N 倍的量，所以时间按 N 增长。不等待全体时，每个 worker 只等自己的交换和前面的队列。'],
   // The map.
   map_title: ['Ring or {0}: which is faster', '环还是{0}：谁在哪里占优'],
-  map_note: ['Computed for B {0}, a {1}, the entire gradient in one exchange; darker colours mean larger ratios (2 times, 4 times). Dashed: the gradient of the slider. {2} {3}', '按 B {0}、a {1}、整个梯度一次交换计算；颜色越深领先越多（2 倍、4 倍）。虚线：滑块所选梯度。{2} {3}'],
-  map_here: ['Circles: this run, in the colour of the faster one; hollow if simulated.', '圆：本次运行，颜色表示谁更快；空心为模拟。'],
+  map_note: ['Computed for B {0}, a {1}, the entire gradient in one exchange; darker colors mean larger ratios (2 times, 4 times). Dashed: the gradient of the slider. {2} {3}', '按 B {0}、a {1}、整个梯度一次交换计算；颜色越深领先越多（2 倍、4 倍）。虚线：滑块所选梯度。{2} {3}'],
+  map_here: ['Circles: this run, in the color of the faster one; hollow if simulated.', '圆：本次运行，颜色表示谁更快；空心为模拟。'],
   map_nowhere: ['This run did not compare a ring with a synchronous server.', '本次运行没有并列的环与同步服务器。'],
   map_ring: ['ring faster', '环领先'], map_server: ['{0} faster', '{0}领先'], map_even: ['within 10%', '相差 10% 以内'], map_point_measured: ['this run (measured)', '本次运行（测量）'], map_point_simulated: ['this run (simulated)', '本次运行（模拟）'],
   map_duel_measured: ['{0} workers, measured: ring {1} ms, server {2} ms, {3} times', '{0} 个 worker，测量：环 {1} 毫秒，服务器 {2} 毫秒，{3} 倍'],

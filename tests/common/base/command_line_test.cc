@@ -111,7 +111,7 @@ TEST(Parse, AnUnknownFlagSuggestsTheNearest) {
 
 TEST(Parse, AnUnknownCommandSuggestsTheNearestOrListsAll) {
   EXPECT_EQ(Error({"comapre"}), "psring: unknown command 'comapre'; did you mean compare?");
-  EXPECT_EQ(Error({"bake"}), "psring: unknown command 'bake'; there are compare, train");
+  EXPECT_EQ(Error({"bake"}), "psring: unknown command 'bake'; use one of compare, train");
   EXPECT_EQ(Error({}), "psring: name a command: compare, train");
   EXPECT_EQ(Error({"compare", "2"}), "psring compare: unexpected argument '2'");
 }

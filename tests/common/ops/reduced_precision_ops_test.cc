@@ -239,7 +239,7 @@ TEST(Precision, NamesAreThoseOfTheFlag) {
   EXPECT_EQ(ParsePrecision("tf32").value(), Precision::kTf32);
   EXPECT_EQ(ParsePrecision("bfloat16").value(), Precision::kBFloat16);
   EXPECT_EQ(ParsePrecision("fp8").status().message(),
-            "unknown precision 'fp8'; there are float32, tf32 and bfloat16");
+            "unknown precision 'fp8'; use float32, tf32 or bfloat16");
 }
 
 TEST(Precision, ACpuRejectsTf32) {

@@ -321,10 +321,10 @@ TEST(NamesTest, NamesRoundTripAndThoseOfNcclTestsAreAccepted) {
 
 TEST(NamesTest, AnUnknownNameIsAnErrorThatListsTheKnownOnes) {
   EXPECT_EQ(ParseReduceOp("prod").status(),
-            absl::InvalidArgumentError("unknown reduction 'prod'; there are: sum, mean, min, max, avg"));
+            absl::InvalidArgumentError("unknown reduction 'prod'; use one of sum, mean, min, max, avg"));
   EXPECT_EQ(
       ParseDType("int8").status(),
-      absl::InvalidArgumentError("unknown type 'int8'; there are: float32, bfloat16, float16, float, half"));
+      absl::InvalidArgumentError("unknown type 'int8'; use one of float32, bfloat16, float16, float, half"));
 }
 
 }  // namespace

@@ -297,7 +297,7 @@ TEST(ParseRendezvous, ErrorsAreOneLine) {
   EXPECT_EQ(ParseError("env://", "PSRING_STORE_HOSTED", "yes"),
             "PSRING_STORE_HOSTED is 'yes'; it must be a whole number from 0 to 1");
   EXPECT_EQ(ParseError("ftp://x", "X", ""),
-            "unknown rendezvous 'ftp://x'; there are env://, tcp://host:port and file://path");
+            "unknown rendezvous 'ftp://x'; use env://, tcp://host:port or file://path");
   for (const char* spec : {"tcp://", "tcp://host", "tcp://:1", "tcp://host:", "tcp://::1:5"}) {
     EXPECT_EQ(ParseError(spec, "X", ""),
               std::string("rendezvous '") + spec + "' is not of the form tcp://host:port");

@@ -129,8 +129,8 @@ TEST(ExplainTest, UnknownNamesListTheKnownOnes) {
                            .status()
                            .message());
   };
-  EXPECT_THAT(message("rign", "all_reduce", 4), HasSubstr("there are: ring, star, direct, one-shot"));
-  EXPECT_THAT(message("ring", "reduce", 4), HasSubstr("there are: all_reduce, reduce_scatter"));
+  EXPECT_THAT(message("rign", "all_reduce", 4), HasSubstr("use one of ring, star, direct, one-shot"));
+  EXPECT_THAT(message("ring", "reduce", 4), HasSubstr("use one of all_reduce, reduce_scatter"));
   EXPECT_THAT(message("double-binary-tree", "all_gather", 4),
               HasSubstr("offers no all_gather; these do: ring"));
   EXPECT_THAT(message("ring", "all_reduce", 65), HasSubstr("at most 64 workers"));

@@ -283,7 +283,7 @@ TEST(Plan, SuggestsTheNearestName) {
   model.training.model = "mpl";
   EXPECT_EQ(Refusal(model), "unknown model 'mpl'; did you mean 'mlp'?");
   EXPECT_EQ(Refusal({.strategies = {"zzzzzz"}}),
-            "unknown strategy 'zzzzzz'; there are: none, single, dp, star, ring, ps-sync, ps-backup, ps-ssp, "
+            "unknown strategy 'zzzzzz'; use one of none, single, dp, star, ring, ps-sync, ps-backup, ps-ssp, "
             "ps-async");
 }
 

@@ -145,7 +145,7 @@ TEST_F(LaunchersTest, ConvertsTimesToNode0sClock) {
   }
   EXPECT_TRUE(WaitForAll(nodes));
   for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
-  EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "clocks agree to ")) << nodes[0]->output();
+  EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "clocks agree within ")) << nodes[0]->output();
 
   std::map<int64_t, std::vector<std::pair<double, double>>>
       steps;  // when each rank began and ended it, in ms

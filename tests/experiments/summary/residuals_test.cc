@@ -243,10 +243,9 @@ TEST(ResidualFindings, NameTheWorstAndNotableResiduals) {
   const std::vector<std::string> findings = ResidualFindings(rows);
   ASSERT_EQ(findings.size(), 3);
   EXPECT_THAT(findings[0], HasSubstr("+25.0% at most (ring x 2)"));
-  EXPECT_THAT(
-      findings[1],
-      HasSubstr("ring x 2: a step took 100.0 ms, the simulator predicts 80.0 ms. Parts of the +20.0 ms: "
-                "waiting for a peer +15.0, unexplained +5.0."));
+  EXPECT_THAT(findings[1], HasSubstr("ring x 2: a step took 100.0 ms, the simulator predicts 80.0 ms. The "
+                                     "difference of +20.0 ms consists of: "
+                                     "waiting for a peer +15.0, unexplained +5.0."));
   EXPECT_THAT(findings[2], HasSubstr("Not predicted: ring x 4"));
   EXPECT_THAT(Table(rows), HasSubstr("+25.0"));
   EXPECT_THAT(Table(rows), HasSubstr("s simulated"));

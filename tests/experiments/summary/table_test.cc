@@ -103,7 +103,7 @@ TEST(Table, GroupsNumbersByThousands) {
 TEST(Findings, NameAWinnerOnlyIfTheIntervalExcludes1) {
   const std::string clear =
       AllFindings({Row("ring", 2, {120, 121, 119, 120, 122}), Row("ps-sync", 2, {100, 101, 99, 100, 100})});
-  EXPECT_NE(clear.find("ring against ps-sync with 2 workers: 1.20 times"), std::string::npos) << clear;
+  EXPECT_NE(clear.find("ring versus ps-sync with 2 workers: 1.20 times"), std::string::npos) << clear;
   const std::string unclear =
       AllFindings({Row("ring", 2, {120, 80, 100, 101, 99}), Row("ps-sync", 2, {100, 101, 99, 100, 100})});
   EXPECT_NE(unclear.find("no difference shown"), std::string::npos) << unclear;
@@ -169,7 +169,7 @@ TEST(Table, AlignsColumnsUnderChineseHeadings) {
 TEST(Findings, OversubscribedRowsAreNotCompared) {
   const std::string text =
       AllFindings({Row("ring", 4, {120, 121, 119, 120, 122}), Row("ps-sync", 4, {100, 101, 99, 100, 100})});
-  EXPECT_EQ(text.find("ring against"), std::string::npos) << text;
+  EXPECT_EQ(text.find("ring versus"), std::string::npos) << text;
   EXPECT_NE(text.find("4 workers share 2 cores"), std::string::npos) << text;
 }
 
@@ -181,11 +181,11 @@ TEST(Findings, OversubscribedRowsAreComparedIfTheNetworkLimitsTheSlowerOne) {
   ring.mean.step_ms = 70;
   server.mean.step_ms = 100;
   for (SummaryRow* row : {&none, &ring, &server}) row->link.bits_per_s = 1e9;
-  EXPECT_NE(AllFindings({none, ring, server}).find("ring against ps-sync with 4 workers: 1.20 times"),
+  EXPECT_NE(AllFindings({none, ring, server}).find("ring versus ps-sync with 4 workers: 1.20 times"),
             std::string::npos)
       << AllFindings({none, ring, server});
   none.mean.step_ms = 60;
-  EXPECT_EQ(AllFindings({none, ring, server}).find("ring against"), std::string::npos);
+  EXPECT_EQ(AllFindings({none, ring, server}).find("ring versus"), std::string::npos);
 }
 
 TEST(Findings, ReportBytesThatDifferFromTheory) {

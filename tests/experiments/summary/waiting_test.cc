@@ -160,7 +160,7 @@ TEST(Waiting, FindingsStateTheCostsOfWaitingAndNotWaiting) {
   ASSERT_EQ(findings.size(), 2);
   EXPECT_NE(findings[0].find("worker 1 takes 3 times as long to compute"), std::string::npos) << findings[0];
   EXPECT_NE(findings[0].find("waits 0 to 60% of its time"), std::string::npos) << findings[0];
-  EXPECT_NE(findings[1].find("ps-async 2.00 times the samples/s of ps-sync"), std::string::npos)
+  EXPECT_NE(findings[1].find("ps-async reaches 2.00 times the samples/s of ps-sync"), std::string::npos)
       << findings[1];
   EXPECT_NE(findings[1].find("25% of the gradients"), std::string::npos) << findings[1];
   EXPECT_NE(findings[1].find("3.00 (3.10)"), std::string::npos) << findings[1];

@@ -319,7 +319,7 @@ TEST_P(HostileTest, AnInvalidJoinIsRejectedWithAReasonWithoutHarm) {
   {
     Stranger stranger(address_);
     stranger.Send(stranger.First());
-    EXPECT_THAT(stranger.End(), HasSubstr("a conversation begins with a Join"));
+    EXPECT_THAT(stranger.End(), HasSubstr("the first message must be a Join"));
   }
   for (int i = 0; i < 50; ++i) {
     Stranger stranger(address_);

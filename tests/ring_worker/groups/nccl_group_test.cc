@@ -239,7 +239,7 @@ TEST_F(NcclGroupTest, VariablesAreSetOnlyDuringInitialisation) {
       EXPECT_TRUE(Has(rank, variable)) << variable;
     }
   }
-  EXPECT_EQ(getenv("NCCL_ALGO"), nullptr) << "only during initialisation";
+  EXPECT_EQ(getenv("NCCL_ALGO"), nullptr) << "only during initialization";
 }
 
 TEST_F(NcclGroupTest, ThreadsOfOneProcessOnOneGpuAreRejectedWithARemedy) {

@@ -303,11 +303,11 @@ TEST(ScheduleTest, AnUnknownNameListsTheKnownOnes) {
   const auto schedule = MakeSchedule("rign", Collective::kAllReduce, {.ranks = 4});
   EXPECT_EQ(schedule.status(),
             absl::NotFoundError(
-                "unknown algorithm 'rign'; there are: ring, star, direct, one-shot, halving-doubling, "
+                "unknown algorithm 'rign'; use one of ring, star, direct, one-shot, halving-doubling, "
                 "double-binary-tree, hierarchical"));
   EXPECT_EQ(ParseCollective("all_to_all").status(),
             absl::NotFoundError(
-                "unknown collective 'all_to_all'; there are: all_reduce, reduce_scatter, all_gather, "
+                "unknown collective 'all_to_all'; use one of all_reduce, reduce_scatter, all_gather, "
                 "broadcast"));
   for (Collective collective : kCollectives) EXPECT_EQ(ParseCollective(Name(collective)).value(), collective);
 }
