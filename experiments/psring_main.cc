@@ -81,6 +81,7 @@ int Main(int argc, char** argv) {
         comparing ? UnderstandCompare(compare_raw, command_line) : UnderstandTrain(train_raw, command_line);
     if (!flags.ok())
       return Fail(comparing ? "psring compare" : "psring train", std::string(flags.status().message()), 2);
+    display.set_language(flags->options.language);
     if (comparing && GoesBeyondOneGpu(flags->options, CudaDeviceCount())) {
       return CompareOnOneGpu(*flags, !compare_raw.workers.empty(), interrupt, display);
     }

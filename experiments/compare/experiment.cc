@@ -189,7 +189,7 @@ absl::Status Experiment::MeasureWires() {
   site_.nodes = prepared_.site.nodes;
   site_.address = prepared_.site.address;
   if (site_.nodes != nullptr) {
-    note("no predictions: the network between the machines was not measured");
+    note(In(language(), kNetworkNotMeasured));
     return interrupt_.Check();
   }
   if (const VirtualCluster* const cluster = prepared_.virtual_cluster.cluster.get(); cluster != nullptr) {
@@ -203,7 +203,7 @@ absl::Status Experiment::MeasureWires() {
   if (wires.ok()) {
     manifest_.wires = *wires;
   } else {
-    note(absl::StrCat("no predictions: ", wires.status().message()));
+    note(Say(language(), kNoPredictions, wires.status().message()));
   }
   return interrupt_.Check();
 }

@@ -116,7 +116,7 @@ absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
   display.Say(Say(language, kNetworkLine, DescribeLink(Nominal(report, flags.link.scale), language)));
   note(prepared.virtual_cluster.why_lower);
   if (!why_userspace.empty()) {
-    note(absl::StrCat("no network namespaces, so psring's own transports limit the rate: ", why_userspace));
+    note(Say(language, kNoNamespaces, why_userspace));
   }
   return absl::OkStatus();
 }
@@ -197,7 +197,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
     prepared.shaping = Shaping::kNone;
     collectives = CheckCollectives(configurations, prepared);
     if (collectives.ok()) {
-      display.Say(absl::StrCat(In(flags.options.language, kNoteLine), "no virtual cluster: ", why_no_link));
+      display.Note(Say(flags.options.language, kNoVirtualCluster, why_no_link));
     }
   }
   PSRING_RETURN_IF_ERROR(collectives);
@@ -218,12 +218,11 @@ absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan) {
         absl::StrCat("--plan_of ", flags.plan_of, ": ", recorded.status().message()));
   }
   PSRING_RETURN_IF_ERROR(TakeRecordedPlan(*recorded, flags.options, plan));
-  plan.notes.push_back(absl::StrCat("rounds, steps and samples are those of ", flags.plan_of));
+  plan.notes.push_back(Say(flags.options.language, kPlanOf, flags.plan_of));
   return absl::OkStatus();
 }
 
-absl::Status CheckMeasured(const Prepared& prepared, Plan& plan) {
-  std::vector<std::string> others;
+absl::Status CheckMeasured(const Prepared& prepared, Language language, Plan& plan) {
   for (const Configuration& configuration : plan.cost) {
     for (const bool computing : {true, false}) {
       const TrainingOptions& training = configuration.training;
@@ -231,12 +230,11 @@ absl::Status CheckMeasured(const Prepared& prepared, Plan& plan) {
       if (MeasuredIn(prepared, time) == nullptr) continue;
       std::string which;
       PSRING_RETURN_IF_ERROR(MeasuredTimes(prepared, time, computing, configuration, which).status());
-      const std::string text = absl::StrCat(configuration.name(), ": times of ",
-                                            computing ? "computing" : "exchanges", " as of ", which);
-      if (which != configuration.name()) others.push_back(text);
+      if (which == configuration.name()) continue;
+      plan.notes.push_back(
+          Say(language, computing ? kComputingAsOf : kExchangesAsOf, configuration.name(), which));
     }
   }
-  for (const std::string& text : others) plan.notes.push_back(text);
   return absl::OkStatus();
 }
 

@@ -48,6 +48,6 @@ absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan);
 
 // Checks that the runs named by --compute_ms and --network_ms have times for every configuration. Adds notes
 // that say which configuration's times are used.
-absl::Status CheckMeasured(const Prepared& prepared, Plan& plan);
+absl::Status CheckMeasured(const Prepared& prepared, Language language, Plan& plan);
 
 }  // namespace psring

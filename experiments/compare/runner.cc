@@ -26,6 +26,7 @@
 #include "experiments/processes/training_job.h"
 #include "experiments/runs/run_folder.h"
 #include "experiments/summary/time_scale.h"
+#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -291,13 +292,13 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   }
   spec.on_line = [&](int, const std::string& line) {
     if (absl::string_view said = line; absl::ConsumePrefix(&said, "ps_server: metrics ")) {
-      display.Say(absl::StrCat("note:      metrics ", said));
+      display.Note(Say(display.language(), kMetricsAt, said));
     }
     const std::optional<ProgressEvent> event = ParseProgress(line);
     if (!event) return false;
     if (site.live != nullptr) site.live->Note(*event);
     if (event->event == "note") {
-      display.Say(absl::StrCat("note:      ", event->text));
+      display.Note(event->text);
       return true;
     }
     progress.Note(*event);
@@ -307,8 +308,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   if (Checkpoints(configuration.training)) spec.interrupt_grace = kGraceWithCheckpoint;
   spec.on_death = [&](const std::string& what, bool again) {
     if (again) --restarts;
-    display.Say(absl::StrCat("note:      ", what,
-                             again ? "; it is restarted and continues" : "; the others continue"));
+    display.Note(Say(display.language(), again ? kProcessRestarts : kOthersContinue, what));
   };
   spec.last_known = [&](int child) {
     if (each == 1 && !by_mpirun) return progress.LastKnown(child);
@@ -339,12 +339,14 @@ absl::Status RunWithRestarts(const Configuration& configuration, const std::stri
     if (absl::IsAborted(status) && restarts > 0) {
       --restarts;
       if (!newest.empty()) attempted.training.resume = attempted.training.checkpoint_dir;
-      display.Say(absl::StrCat("note:      ", status.message()));
-      display.Say(absl::StrCat("note:      all ranks are started again, from ",
-                               !newest.empty()                      ? newest
+      const Language language = display.language();
+      display.Note(std::string(status.message()));
+      const std::string from = !newest.empty()                      ? newest
                                : !attempted.training.resume.empty() ? attempted.training.resume
-                                                                    : "the beginning",
-                               "; ", restarts, restarts == 1 ? " restart is left" : " restarts are left"));
+                                                                    : In(language, kTheBeginning);
+      display.Note(
+          Say(language, kJobRestarts, from,
+              restarts == 1 ? In(language, kOneRestartLeft) : Say(language, kRestartsLeft, restarts)));
       continue;
     }
     if (status.ok() && !newest.empty()) display.Say(absl::StrCat("checkpoint: ", newest));
@@ -413,7 +415,7 @@ absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const
   PSRING_ASSIGN_OR_RETURN(const Configuration single,
                           MakeConfiguration("single", 1, moment, catalog, probe, 1));
   PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
-  PSRING_ASSIGN_OR_RETURN(const Launched launched, Launch(single, folder.path(), "a first look: ", 60,
+  PSRING_ASSIGN_OR_RETURN(const Launched launched, Launch(single, folder.path(), "measuring one step: ", 60,
                                                           binaries, Site(), interrupt, display));
   display.Clear();
   PSRING_ASSIGN_OR_RETURN(const RunFigures figures, FiguresOf(single, launched.records));

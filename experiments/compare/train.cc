@@ -120,7 +120,7 @@ absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& 
   PSRING_ASSIGN_OR_RETURN(Plan plan, PlanTraining(flags, prepared));
   PSRING_RETURN_IF_ERROR(TakePlanOf(flags, plan));
   PSRING_RETURN_IF_ERROR(CheckSpread(plan.cost.front(), flags));
-  PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, plan));
+  PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, flags.options.language, plan));
   const Configuration& configuration = plan.cost.front();
   const Language language = flags.options.language;
   display.Say(Say(language, kTrainingLine, configuration.name(), configuration.model.name,

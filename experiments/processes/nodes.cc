@@ -21,6 +21,7 @@
 #include "common/net/host_identity.h"
 #include "common/rendezvous/begin_together.h"
 #include "experiments/processes/temporary_folder.h"
+#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -167,7 +168,7 @@ absl::Status Nodes::WaitFor(const ValueRequest& request, const Interrupt& interr
       if (accepted.ok()) return accepted;
       if (why.ok()) {
         deadline = std::min(deadline, absl::Now() + request.patience);
-        display.Say(absl::StrCat("note:      ignored ", request.what, ": ", accepted.message()));
+        display.Note(Say(display.language(), kIgnored, request.what, accepted.message()));
       }
       why = accepted;
       rejected = **value;
@@ -330,7 +331,7 @@ absl::Status Nodes::FollowAll(const NodeSetup& own, const Interrupt& interrupt, 
     if (status.ok()) continue;
     const auto again = rendezvous_->TryGet(Key("again"), "node 0");
     if (!again.ok() || !again->has_value()) return status;
-    display.Say(absl::StrCat("note:      ", status.message(), "; node 0 restarts the launch"));
+    display.Note(Say(display.language(), kNodeRestarts, status.message()));
   }
 }
 

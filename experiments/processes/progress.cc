@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/command_line.h"
 #include "common/measure/trace.h"
+#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -89,6 +90,8 @@ void Display::Say(const std::string& line) {
   std::fprintf(out_, "%s\n", Printable(line).c_str());
   std::fflush(out_);
 }
+
+void Display::Note(const std::string& text) { Say(absl::StrCat(In(language_, kNoteLine), text)); }
 
 void Display::SayPlain(const std::string& line) {
   if (!terminal_) Say(line);

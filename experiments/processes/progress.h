@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "experiments/texts/phrase.h"
+
 namespace psring {
 
 // One of the trainer's progress lines.
@@ -46,8 +48,13 @@ class Display {
   ~Display() { Clear(); }
 
   bool terminal() const { return terminal_; }
+  // Of the output; initially English.
+  Language language() const { return language_; }
+  void set_language(Language language) { language_ = language; }
   // Prints a line.
   void Say(const std::string& line);
+  // Prints a line that begins with "note:" in the language of the output.
+  void Note(const std::string& text);
   // Prints a line unless this is a terminal.
   void SayPlain(const std::string& line);
   // On a terminal, replaces the line being redrawn, at most ten times a second because drawing takes
@@ -59,6 +66,7 @@ class Display {
  private:
   FILE* out_;
   bool terminal_;
+  Language language_ = Language::kEnglish;
   bool drawn_ = false;
   int64_t last_ns_ = 0;
 };

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace psring {
 namespace {
 
@@ -53,6 +55,9 @@ std::string Shown(bool terminal) {
     display.Redraw("half");
     display.SayPlain("plain");
     display.Say("done");
+    display.Note("one");
+    display.set_language(Language::kChinese);
+    display.Note("two");
   }
   std::string text(static_cast<size_t>(ftell(file)), ' ');
   rewind(file);
@@ -61,9 +66,13 @@ std::string Shown(bool terminal) {
   return text;
 }
 
-TEST(Progress, RedrawsOneLineOnATerminal) { EXPECT_EQ(Shown(true), "\rhalf\033[K\r\033[Kdone\n"); }
+constexpr char kNotes[] = "done\nnote:      one\n说明：     two\n";
 
-TEST(Progress, PrintsPlainLinesElsewhere) { EXPECT_EQ(Shown(false), "plain\ndone\n"); }
+TEST(Progress, RedrawsOneLineOnATerminal) {
+  EXPECT_EQ(Shown(true), absl::StrCat("\rhalf\033[K\r\033[K", kNotes));
+}
+
+TEST(Progress, PrintsPlainLinesElsewhere) { EXPECT_EQ(Shown(false), absl::StrCat("plain\n", kNotes)); }
 
 }  // namespace
 }  // namespace psring

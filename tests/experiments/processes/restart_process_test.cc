@@ -26,7 +26,7 @@ TEST_F(RestartTest, AKilledRankRestartsAllFromTheLastCheckpoint) {
   EXPECT_EQ(Wait(), 0) << output();
   EXPECT_EQ(Hash(Out("run")), undisturbed);
   EXPECT_TRUE(absl::StrContains(output(), "rank 1 was killed by SIGKILL")) << output();
-  EXPECT_TRUE(absl::StrContains(output(), "all ranks are started again, from ")) << output();
+  EXPECT_TRUE(absl::StrContains(output(), "all ranks are restarted from ")) << output();
   EXPECT_TRUE(AllEnd());
   // The newest two checkpoints, and no file of the killed writer.
   EXPECT_EQ(std::distance(fs::directory_iterator(Folder()), fs::directory_iterator()), 2);
@@ -74,7 +74,7 @@ TEST_F(RestartTest, WorkersRestoreRoundingResidualsAfterAServerRestart) {
   EXPECT_EQ(Wait(), 0) << output();
   EXPECT_EQ(Hash(Out("run")), undisturbed);
   EXPECT_FALSE(absl::StrContains(output(), "is not known")) << output();
-  EXPECT_FALSE(absl::StrContains(output(), "all ranks are started again")) << output();
+  EXPECT_FALSE(absl::StrContains(output(), "all ranks are restarted")) << output();
   EXPECT_TRUE(AllEnd());
 }
 
@@ -94,7 +94,7 @@ TEST_F(RestartTest, OnlyTheKilledServerOfTwoIsRestartedAndRestartsAreCountedToge
   EXPECT_EQ(Wait(), 0) << output();
   EXPECT_EQ(Hash(Out("run")), undisturbed);
   EXPECT_TRUE(absl::StrContains(output(), "was killed by SIGKILL (Killed); it is restarted")) << output();
-  EXPECT_FALSE(absl::StrContains(output(), "all ranks are started again")) << output();
+  EXPECT_FALSE(absl::StrContains(output(), "all ranks are restarted")) << output();
   EXPECT_TRUE(AllEnd());
 }
 
@@ -114,7 +114,7 @@ TEST_F(RestartTest, AnAsynchronousRunReachesItsAccuracyAfterServerRestarts) {
       Kill(PidOf("server"), SIGKILL);
     }
     ASSERT_EQ(Wait(), 0) << output();
-    EXPECT_FALSE(absl::StrContains(output(), "all ranks are started again")) << output();
+    EXPECT_FALSE(absl::StrContains(output(), "all ranks are restarted")) << output();
     const double accuracy = Row(killed)["figures"]["test_accuracy"],
                  undisturbed = Row(calm)["figures"]["test_accuracy"];
     EXPECT_GT(undisturbed, 0.5);
