@@ -97,7 +97,7 @@ struct Process {
 };
 
 // How one incarnation begins, and what follows it.
-struct Life {
+struct Incarnation {
   std::optional<Checkpoint> checkpoint;              // from which it continues
   std::optional<int64_t> epoch = {};                 // from a Rewind; nothing: the first of this process
   std::optional<message::Rewind> goes_back_to = {};  // at which step and epoch the next one begins
@@ -105,53 +105,54 @@ struct Life {
 };
 
 // Serves until the job is over, or goes back to an earlier step.
-absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process& around, Life& life) {
+absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process& process,
+                   Incarnation& incarnation) {
   Arrivals arrivals;
-  ParameterServer server(*around.device, {.workers = flags.workers,
-                                          .server = flags.server,
-                                          .servers = flags.servers,
-                                          .timeout = meeting.timeout,
-                                          .on_worker_loss = ParseOnWorkerLoss(flags.on_worker_loss),
-                                          .worker_timeout = absl::Seconds(flags.worker_timeout_s),
-                                          .reject_nonfinite = flags.reject_nonfinite,
-                                          .staging_bytes = static_cast<size_t>(flags.staging_mb) << 20,
-                                          .checkpoints = around.checkpoints.get(),
-                                          .checkpoint_every = flags.checkpoint_every,
-                                          .on_note = Note,
-                                          .arrivals = &arrivals});
-  if (life.checkpoint.has_value()) {
-    PSRING_RETURN_IF_ERROR(server.Restore(*life.checkpoint, life.epoch));
-    Note(absl::StrCat(!life.epoch.has_value() ? "continues" : "goes back and continues", " from step ",
-                      life.checkpoint->step, " in ", flags.checkpoint_dir));
+  ParameterServer server(*process.device, {.workers = flags.workers,
+                                           .server = flags.server,
+                                           .servers = flags.servers,
+                                           .timeout = meeting.timeout,
+                                           .on_worker_loss = ParseOnWorkerLoss(flags.on_worker_loss),
+                                           .worker_timeout = absl::Seconds(flags.worker_timeout_s),
+                                           .reject_nonfinite = flags.reject_nonfinite,
+                                           .staging_bytes = static_cast<size_t>(flags.staging_mb) << 20,
+                                           .checkpoints = process.checkpoints.get(),
+                                           .checkpoint_every = flags.checkpoint_every,
+                                           .on_note = Note,
+                                           .arrivals = &arrivals});
+  if (incarnation.checkpoint.has_value()) {
+    PSRING_RETURN_IF_ERROR(server.Restore(*incarnation.checkpoint, incarnation.epoch));
+    Note(absl::StrCat(!incarnation.epoch.has_value() ? "continues" : "goes back and continues", " from step ",
+                      incarnation.checkpoint->step, " in ", flags.checkpoint_dir));
   }
-  PSRING_ASSIGN_OR_RETURN(
-      std::unique_ptr<Service> service,
-      Service::Start(
-          server,
-          {.host = flags.bind, .port = flags.port, .threads = flags.threads, .shaper = around.shaper.get()}));
-  if (around.rendezvous == nullptr) {
-    PSRING_ASSIGN_OR_RETURN(around.rendezvous, Rendezvous::Connect(meeting));
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Service> service,
+                          Service::Start(server, {.host = flags.bind,
+                                                  .port = flags.port,
+                                                  .threads = flags.threads,
+                                                  .shaper = process.shaper.get()}));
+  if (process.rendezvous == nullptr) {
+    PSRING_ASSIGN_OR_RETURN(process.rendezvous, Rendezvous::Connect(meeting));
   }
   std::unique_ptr<HttpServer> metrics;
-  if (around.metrics_port >= 0) {
+  if (process.metrics_port >= 0) {
     const auto answer = [&server, &flags](const std::string& path) -> HttpReply {
       if (path != "/metrics") return {.code = 404, .body = "use /metrics\n"};
       return {.type = kOpenMetricsType, .body = ServerMetricsText(flags.server, server.stats())};
     };
     PSRING_ASSIGN_OR_RETURN(metrics,
-                            HttpServer::Start({.host = flags.bind, .port = around.metrics_port}, answer));
-    around.metrics_port = metrics->port();
-    if (!life.epoch.has_value()) {
+                            HttpServer::Start({.host = flags.bind, .port = process.metrics_port}, answer));
+    process.metrics_port = metrics->port();
+    if (!incarnation.epoch.has_value()) {
       std::printf("ps_server: metrics of server %d: %s/metrics\n", flags.server, metrics->url().c_str());
     }
   }
   std::unique_ptr<RoundLimitServer> limits;
   if (flags.limits) {
     PSRING_ASSIGN_OR_RETURN(limits, RoundLimitServer::Start(flags.bind, flags.workers, meeting.timeout));
-    PSRING_RETURN_IF_ERROR(around.rendezvous->Set("ps/0/limits", limits->address()));
+    PSRING_RETURN_IF_ERROR(process.rendezvous->Set("ps/0/limits", limits->address()));
   }
-  PSRING_RETURN_IF_ERROR(around.rendezvous->Set(absl::StrCat("ps/", flags.server), service->address()));
-  if (!life.epoch.has_value()) {
+  PSRING_RETURN_IF_ERROR(process.rendezvous->Set(absl::StrCat("ps/", flags.server), service->address()));
+  if (!incarnation.epoch.has_value()) {
     std::printf("ps_server: serving %d workers on %s\n", flags.workers, service->address().c_str());
     std::fflush(stdout);
   }
@@ -171,10 +172,10 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
     server.CheckpointNow(absl::Now() + absl::Milliseconds(1500));
     server.Abort(absl::CancelledError("the parameter server received a signal to end"));
   }
-  if (ending_signal == 0) life.goes_back_to = server.goes_back_to();
-  life.restarts = server.stats().restarts;
+  if (ending_signal == 0) incarnation.goes_back_to = server.goes_back_to();
+  incarnation.restarts = server.stats().restarts;
   if (outcome->ok() && !flags.record.empty()) outcome = WriteRecords(flags, server.stats(), arrivals);
-  if (outcome->ok() && around.checkpoints != nullptr) around.checkpoints->Clear();
+  if (outcome->ok() && process.checkpoints != nullptr) process.checkpoints->Clear();
   if (!service->Stop(absl::Now() + absl::Seconds(2))) {
     // Everything is written; a connection that does not end must not keep the process alive.
     if (!outcome->ok()) Fail("ps_server", std::string(outcome->message()));
@@ -184,31 +185,31 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
 }
 
 absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
-  Process around;
-  PSRING_ASSIGN_OR_RETURN(around.device, MakeDevice(flags.device));
-  Life life;
+  Process process;
+  PSRING_ASSIGN_OR_RETURN(process.device, MakeDevice(flags.device));
+  Incarnation incarnation;
   if (!flags.checkpoint_dir.empty()) {
-    PSRING_ASSIGN_OR_RETURN(around.checkpoints,
+    PSRING_ASSIGN_OR_RETURN(process.checkpoints,
                             OpenCheckpointFolder(flags.checkpoint_dir, flags.server, flags.servers));
-    PSRING_ASSIGN_OR_RETURN(life.checkpoint, around.checkpoints->Load());
+    PSRING_ASSIGN_OR_RETURN(incarnation.checkpoint, process.checkpoints->Load());
   }
-  around.shaper = MakeLinkShaper(flags.link);
-  around.metrics_port = flags.metrics_port;
+  process.shaper = MakeLinkShaper(flags.link);
+  process.metrics_port = flags.metrics_port;
   while (true) {
-    const absl::Status outcome = Serve(flags, meeting, around, life);
-    if (!life.goes_back_to.has_value()) return outcome;
+    const absl::Status outcome = Serve(flags, meeting, process, incarnation);
+    if (!incarnation.goes_back_to.has_value()) return outcome;
     // Another server was restarted: this one begins again from its own files.
-    const int64_t back = life.goes_back_to->step;
-    Life next{.epoch = life.goes_back_to->epoch};
-    PSRING_ASSIGN_OR_RETURN(next.checkpoint, around.checkpoints->Load(back));
+    const int64_t back = incarnation.goes_back_to->step;
+    Incarnation next{.epoch = incarnation.goes_back_to->epoch};
+    PSRING_ASSIGN_OR_RETURN(next.checkpoint, process.checkpoints->Load(back));
     if (!next.checkpoint.has_value()) {
       return absl::DataLossError(absl::StrCat("the job goes back to step ", back, ", and server ",
                                               flags.server, " has no checkpoint that old in ",
                                               flags.checkpoint_dir));
     }
     next.checkpoint->finished = false;
-    next.checkpoint->stats.restarts = life.restarts;
-    life = std::move(next);
+    next.checkpoint->stats.restarts = incarnation.restarts;
+    incarnation = std::move(next);
   }
 }
 

@@ -37,7 +37,8 @@ constexpr uint32_t kMostReasonBytes = 1024;
 constexpr absl::Duration kJoinTimeout = absl::Seconds(5);
 constexpr absl::Duration kIdleTimeout = absl::Hours(24);        // between rounds, while others are measured
 constexpr absl::Duration kLookEvery = absl::Milliseconds(100);  // whether another connection may be accepted
-constexpr size_t kStrangers = 16;  // connections beyond one per worker; more wait in the listener's queue
+constexpr size_t kExtraConnections =
+    16;  // connections beyond one per worker; more wait in the listener's queue
 
 struct Request {
   uint32_t kind = 0;
@@ -183,7 +184,7 @@ class Server final : public RoundLimitServer {
       });
       MutexLock lock(mutex_);
       if (over_) return false;
-      if (connections_.size() < static_cast<size_t>(workers_) + kStrangers) return true;
+      if (connections_.size() < static_cast<size_t>(workers_) + kExtraConnections) return true;
       changed_.WaitUntil(mutex_, absl::Now() + kLookEvery);
     }
   }

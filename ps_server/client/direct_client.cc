@@ -20,10 +20,10 @@ namespace {
 // waiting: all ranks may be threads of one process.
 class Inbox : public ReplySink {
  public:
-  struct Poke {};
-  struct GoOn {};  // the server can take the message for which Receive returned kNotYet
+  struct Wake {};
+  struct Proceeds {};  // the server can take the message for which Receive returned kNotYet
   struct Stop {};
-  using Event = std::variant<Exchange, message::ToServer, Reply, absl::Status, Poke, GoOn, Stop>;
+  using Event = std::variant<Exchange, message::ToServer, Reply, absl::Status, Wake, Proceeds, Stop>;
 
   void Put(Event event) {
     MutexLock lock(mutex_);
@@ -40,7 +40,7 @@ class Inbox : public ReplySink {
   }
 
   void Deliver(Reply reply) override { Put(std::move(reply)); }
-  void Proceed() override { Put(GoOn{}); }
+  void Proceed() override { Put(Proceeds{}); }
   void Abort(const absl::Status& why) override { Put(why); }
 
  private:
@@ -93,7 +93,7 @@ class DirectClient : public OneServerClient {
         inbox_->Put(exchange);
         break;
       case ClientSession::ToSend::kNothing:
-        inbox_->Put(Inbox::Poke{});  // it may have been refused
+        inbox_->Put(Inbox::Wake{});  // it may have been refused
         break;
     }
   }
@@ -156,12 +156,12 @@ class DirectClient : public OneServerClient {
         session_.Fail(*why);
         // The other workers lose this one. If the server itself has failed, it ignores this.
         server_.Disconnected(worker_, inbox_.get(), std::string(why->message()));
-      } else if (std::holds_alternative<Inbox::GoOn>(event)) {
-        held_up_ = false;
+      } else if (std::holds_alternative<Inbox::Proceeds>(event)) {
+        must_wait_ = false;
       }
       // Once an exchange has ended, its memory is the caller's again.
       if (!session_.state().failure.ok()) outgoing_.clear();
-      if (!held_up_) SendWhatIsTaken();
+      if (!must_wait_) SendWhatIsTaken();
       session_.EndExchanges();
       if (std::holds_alternative<Inbox::Stop>(event)) return;
     }
@@ -178,9 +178,9 @@ class DirectClient : public OneServerClient {
       auto& [message, data, offset] = outgoing_.front();
       const Bytes chunk(static_cast<const std::byte*>(data.data) + offset, ChunkLength(data.bytes(), offset));
       message::SetOffset(message, offset);
-      held_up_ = server_.Receive(worker_, inbox_.get(), message, {.pieces = {&chunk, 1}}, *lane_) ==
-                 Receipt::kNotYet;
-      if (held_up_) return;
+      must_wait_ = server_.Receive(worker_, inbox_.get(), message, {.pieces = {&chunk, 1}}, *lane_) ==
+                   Receipt::kNotYet;
+      if (must_wait_) return;
       offset += chunk.size();
       if (offset == data.bytes()) outgoing_.pop_front();
     }
@@ -192,7 +192,7 @@ class DirectClient : public OneServerClient {
   std::optional<Lane> lane_;
   int worker_ = -1;
   std::deque<Outgoing> outgoing_;  // once the thread runs, used only by it
-  bool held_up_ = false;
+  bool must_wait_ = false;
   std::thread thread_;
 };
 

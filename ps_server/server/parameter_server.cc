@@ -48,9 +48,9 @@ ParameterServer::~ParameterServer() {
     changed_.NotifyAll();
   }
   watchdog_.join();
-  if (usher_.joinable()) {
+  if (queue_thread_.joinable()) {
     shard_->staging().Close();
-    usher_.join();
+    queue_thread_.join();
   }
 }
 

@@ -171,7 +171,7 @@ class ParameterServer {
   bool weights_arrived_ ABSL_GUARDED_BY(mutex_) = false;
   bool starting_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool poked_ ABSL_GUARDED_BY(mutex_) = false;  // the watchdog has work
+  bool watch_at_once_ ABSL_GUARDED_BY(mutex_) = false;  // the watchdog has work
   std::optional<message::Rewind> goes_back_to_ ABSL_GUARDED_BY(mutex_);
 
   // Written by worker 0's Join or by Restore; then read by worker 0's thread, and by all once started_ is
@@ -194,7 +194,7 @@ class ParameterServer {
   mutable Mutex stats_mutex_;
   ServerStats stats_ ABSL_GUARDED_BY(stats_mutex_);
   std::thread watchdog_;
-  std::thread usher_;  // if pushes are staged: CallQueuedWorkers
+  std::thread queue_thread_;  // if pushes are staged: CallQueuedWorkers
 };
 
 }  // namespace psring

@@ -269,7 +269,7 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
   checkpointing_.Begin(rule_.each_alone(), job.workers, bucket_count);
   PSRING_ASSIGN_OR_RETURN(
       rounds_, BucketRounds::Create(job, *shard_, workers_.get(), checkpointing_, options_.arrivals));
-  if (rule_.each_alone()) usher_ = std::thread([this] { CallQueuedWorkers(); });
+  if (rule_.each_alone()) queue_thread_ = std::thread([this] { CallQueuedWorkers(); });
   for (int i = 0; i < job.workers; ++i) workers_[i].pushes.resize(bucket_count);
   workers_[0].weights_bytes.resize(bucket_count);
   workers_[0].weights_whole.resize(bucket_count);

@@ -27,7 +27,7 @@ void ParameterServer::Disconnected(int worker, const ReplySink* sink, const std:
   DropStaged(worker);
   const int64_t patience_ns = started_ ? absl::ToInt64Nanoseconds(options_.worker_timeout) : 0;
   if (!members_.Disconnect(worker, MonotonicNanos(), patience_ns, why)) return;
-  poked_ = true;
+  watch_at_once_ = true;
   changed_.NotifyAll();
 }
 
@@ -39,7 +39,7 @@ void ParameterServer::TurnAway(int worker, const ReplySink* from, const absl::St
   {
     MutexLock lock(mutex_);
     if (!members_.Expel(worker, MonotonicNanos(), std::string(why.message()))) return;
-    poked_ = true;
+    watch_at_once_ = true;
     changed_.NotifyAll();
     MutexLock worker_lock(workers_[worker].mutex);
     sink = std::exchange(workers_[worker].sink, nullptr);
@@ -152,9 +152,9 @@ void ParameterServer::Watch() {
     std::vector<std::pair<int, std::string>> lost;
     {
       MutexLock lock(mutex_);
-      if (!stopping_ && !poked_) changed_.WaitUntil(mutex_, absl::Now() + interval);
+      if (!stopping_ && !watch_at_once_) changed_.WaitUntil(mutex_, absl::Now() + interval);
       if (stopping_) return;
-      poked_ = false;
+      watch_at_once_ = false;
       if (!failure_.ok()) continue;
       if (!was_finished_) lost = members_.Overdue(MonotonicNanos());
     }

@@ -62,7 +62,7 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuf
     token =
         offer.has_value()
             ? HandOver(*offer, until)
-            : absl::StatusOr<std::string>(absl::DeadlineExceededError("it made no offer to share memory"));
+            : absl::StatusOr<std::string>(absl::DeadlineExceededError("it did not offer to share memory"));
     if (!token.ok() && options_.payload == Payload::kShared) {
       End(token.status());
       return absl::FailedPreconditionError(
@@ -126,14 +126,14 @@ void GrpcClient::PushPull(const Exchange& exchange, Done done) {
   const ClientSession::ToSend to_send = session_.Add(exchange, std::move(done));
   if (absl::Status failure = session_.state().failure; !failure.ok()) {
     End(failure);
-    Poke();
+    Wake();
     return;
   }
   if (to_send == ClientSession::ToSend::kGradient) SendGradient(exchange);
   if (to_send == ClientSession::ToSend::kAnnouncement) {
     Send(message::Announcement{.step = exchange.step});
   }
-  if (session_.state().went_back_to.has_value()) Poke();  // it has ended already
+  if (session_.state().went_back_to.has_value()) Wake();  // it has ended already
 }
 
 absl::StatusOr<std::optional<int64_t>> GrpcClient::Barrier(int number, absl::Time deadline) {
@@ -236,7 +236,7 @@ void GrpcClient::End(const absl::Status& why) {
   if (context_ != nullptr) context_->TryCancel();
 }
 
-void GrpcClient::Poke() {
+void GrpcClient::Wake() {
   auto* alarm = new grpc::Alarm;
   alarm->Set(&queue_, absl::ToChronoTime(absl::Now()), alarm);
 }

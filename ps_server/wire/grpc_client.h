@@ -108,7 +108,7 @@ class GrpcClient : public OneServerClient {
   // Ends the session with the error `why`. Any thread.
   void End(const absl::Status& why);
   // Makes the loop end exchanges that were added too late.
-  void Poke();
+  void Wake();
   void SendGradient(const Exchange& exchange);
   void Enqueue(Outgoing outgoing);
   // False: there is no stream to send it on.
@@ -120,7 +120,7 @@ class GrpcClient : public OneServerClient {
 
   // grpc_client_loop.cc: what the client's thread does.
   void Loop();
-  void OnPoked();
+  void OnWake();
   void OnTick();
   void OnWritten(bool ok, bool started);
   void OnOffered();

@@ -46,7 +46,7 @@ void GrpcClient::Loop() {
         break;
       default:
         delete static_cast<grpc::Alarm*>(tag);
-        OnPoked();
+        OnWake();
         continue;
     }
     bool last = false;
@@ -58,7 +58,7 @@ void GrpcClient::Loop() {
   }
 }
 
-void GrpcClient::OnPoked() {
+void GrpcClient::OnWake() {
   {
     MutexLock lock(mutex_);
     // Otherwise OnOver ends them, when gRPC no longer uses the gradients.

@@ -27,7 +27,7 @@ constexpr absl::Duration kLook = absl::Milliseconds(100);
 // MPI_Finalize waits for every rank, and one may still be evaluating the model.
 constexpr absl::Duration kFinalizeTimeout = absl::Minutes(10);
 constexpr unsigned kAbortSeconds = 5;
-constexpr int kLeaveMs = 5000;
+constexpr int kFinalizePmiMs = 5000;
 constexpr absl::Duration kUntilHeard = absl::Milliseconds(300);
 constexpr int64_t kLingerNanos = 20'000'000;  // time for the barrier's messages to reach the others
 
@@ -39,9 +39,9 @@ std::string ErrorText(int code) {
   return absl::StrReplaceAll(std::string(text, size_t(length)), {{"\n", "; "}});
 }
 
-// MPICH's mpiexec kills the remaining ranks when one ends without finalising PMI. MPI_Finalize does that;
+// MPICH's mpiexec kills the remaining ranks when one ends without finalizing PMI. MPI_Finalize does that;
 // this function sends the same PMI 1.1 command instead.
-void TakeLeaveOfMpiexec() {
+void FinalizePmi() {
   const char* const hydra = getenv("HYDI_CONTROL_FD");
   const char* const number = getenv("PMI_FD");
   int fd = -1;
@@ -50,19 +50,19 @@ void TakeLeaveOfMpiexec() {
   if (write(fd, kFinalize.data(), kFinalize.size()) != static_cast<ssize_t>(kFinalize.size())) return;
   pollfd answered = {fd, POLLIN, 0};
   char answer[256];  // "cmd=finalize_ack"
-  if (poll(&answered, 1, kLeaveMs) > 0) (void)!read(fd, answer, sizeof answer);
+  if (poll(&answered, 1, kFinalizePmiMs) > 0) (void)!read(fd, answer, sizeof answer);
 }
 
 // Replaces MPI_Finalize for MPICH. In MPI_Finalize, MPICH 4.0 over UCX 1.13 closes the connections of a rank,
 // which then does not answer peers that still wait for a last acknowledgement: over TCP one launch in thirty
 // never ended.
-int PartInPeace() {
+int FinalizeMpich() {
   const int code = MPI_Barrier(MPI_COMM_WORLD);
   int there = 0;
   for (const int64_t end = MonotonicNanos() + kLingerNanos; MonotonicNanos() < end;) {
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
   }
-  TakeLeaveOfMpiexec();
+  FinalizePmi();
   return code;
 }
 
@@ -230,7 +230,7 @@ void MpiSession::EndJob(const std::string& why) {
 void MpiSession::Finish(int exit_code) {
   if (broken_ || (exit_code != 0 && size_ > 1)) return;
   if (IsMpich()) {
-    (void)Run({.what = "the last barrier"}, kFinalizeTimeout, PartInPeace);
+    (void)Run({.what = "the last barrier"}, kFinalizeTimeout, FinalizeMpich);
   } else {
     (void)Run({.what = "MPI_Finalize"}, kFinalizeTimeout, MPI_Finalize);
   }

@@ -35,9 +35,9 @@ struct Hello {
 static_assert(sizeof(Hello) == 48);
 
 // If more connections than this have not sent a hello, the oldest is dropped.
-constexpr size_t kMostStrangers = 256;
+constexpr size_t kMostPending = 256;
 
-struct Stranger {
+struct PendingConnection {
   bool is_unix = false;
   FileDescriptor socket;
   Hello hello;
@@ -94,7 +94,7 @@ class MeshBuilder {
     if (peer == 0) std::copy(fields[2].begin(), fields[2].end(), token_.begin());
     if (fields[4] != options_.transport || sockets != options_.sockets_per_peer) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "rank ", peer, " wants transport ", fields[4], " with ", sockets, " sockets a peer, rank ", rank_,
+          "rank ", peer, " uses transport ", fields[4], " with ", sockets, " sockets a peer, rank ", rank_,
           " ", options_.transport, " with ", options_.sockets_per_peer));
     }
     // Connects to lower ranks immediately; their listen backlog holds the connection until they accept it.
@@ -179,7 +179,8 @@ class MeshBuilder {
     while (!Missing().empty()) {
       waiting.assign({{listener, POLLIN, 0}, {unix_listener, POLLIN, 0}});  // poll() ignores -1
       const size_t listeners = waiting.size();
-      for (const Stranger& stranger : strangers_) waiting.push_back({stranger.socket.get(), POLLIN, 0});
+      for (const PendingConnection& connection : pending_)
+        waiting.push_back({connection.socket.get(), POLLIN, 0});
       const int ready = poll(waiting.data(), waiting.size(), PollTimeoutMs(deadline_));
       if (ready < 0 && errno != EINTR) return SystemError("cannot wait for connections");
       if (ready <= 0 && absl::Now() >= deadline_) {
@@ -189,8 +190,8 @@ class MeshBuilder {
       }
       if (ready <= 0) continue;
       for (size_t i = waiting.size(); i-- > listeners;) {
-        if (waiting[i].revents != 0 && HearHello(strangers_[i - listeners])) {
-          strangers_.erase(strangers_.begin() + (i - listeners));
+        if (waiting[i].revents != 0 && ReadHello(pending_[i - listeners])) {
+          pending_.erase(pending_.begin() + (i - listeners));
         }
       }
       if (waiting[0].revents != 0) PSRING_RETURN_IF_ERROR(Accept(listener, /*is_unix=*/false));
@@ -200,38 +201,38 @@ class MeshBuilder {
   }
 
   absl::Status Accept(int listener, bool is_unix) {
-    Stranger stranger{.is_unix = is_unix};
-    stranger.socket = FileDescriptor(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!stranger.socket.valid()) {
+    PendingConnection connection{.is_unix = is_unix};
+    connection.socket = FileDescriptor(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!connection.socket.valid()) {
       const bool gone_again = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
       return gone_again ? absl::OkStatus() : SystemError("cannot accept a connection");
     }
-    if (strangers_.size() == kMostStrangers) strangers_.erase(strangers_.begin());
-    strangers_.push_back(std::move(stranger));
+    if (pending_.size() == kMostPending) pending_.erase(pending_.begin());
+    pending_.push_back(std::move(connection));
     return absl::OkStatus();
   }
 
   // True if the connection is no longer pending: it belongs to a peer now, or must be dropped.
-  bool HearHello(Stranger& stranger) {
-    char* const hello = reinterpret_cast<char*>(&stranger.hello);
+  bool ReadHello(PendingConnection& connection) {
+    char* const hello = reinterpret_cast<char*>(&connection.hello);
     const ssize_t n =
-        recv(stranger.socket.get(), hello + stranger.received, sizeof(Hello) - stranger.received, 0);
+        recv(connection.socket.get(), hello + connection.received, sizeof(Hello) - connection.received, 0);
     if (n <= 0) return n == 0 || (errno != EAGAIN && errno != EINTR);
-    stranger.received += n;
-    if (stranger.received < sizeof(Hello)) return false;
-    const Hello& said = stranger.hello;
-    const bool ours = said.magic == Hello().magic && said.token == token_ && int64_t{said.rank} > rank_ &&
-                      said.rank < uint32_t(size_) &&
-                      stranger.is_unix == (said.channel == static_cast<uint32_t>(Channel::kUnix));
+    connection.received += n;
+    if (connection.received < sizeof(Hello)) return false;
+    const Hello& received = connection.hello;
+    const bool ours = received.magic == Hello().magic && received.token == token_ &&
+                      int64_t{received.rank} > rank_ && received.rank < uint32_t(size_) &&
+                      connection.is_unix == (received.channel == static_cast<uint32_t>(Channel::kUnix));
     if (!ours) return true;
-    if (stranger.is_unix) {
-      UnixSocket& slot = peers_[said.rank].unix_socket;
-      if (!slot.valid()) slot = UnixSocket(std::move(stranger.socket));
+    if (connection.is_unix) {
+      UnixSocket& slot = peers_[received.rank].unix_socket;
+      if (!slot.valid()) slot = UnixSocket(std::move(connection.socket));
       return true;
     }
-    FileDescriptor* const slot = Slot(said);
-    if (slot == nullptr || slot->valid() || !PrepareTcpSocket(stranger.socket.get()).ok()) return true;
-    *slot = std::move(stranger.socket);
+    FileDescriptor* const slot = Slot(received);
+    if (slot == nullptr || slot->valid() || !PrepareTcpSocket(connection.socket.get()).ok()) return true;
+    *slot = std::move(connection.socket);
     return true;
   }
 
@@ -242,7 +243,7 @@ class MeshBuilder {
   absl::Time deadline_;
   Token token_ = {};
   std::vector<PeerConnections> peers_;
-  std::vector<Stranger> strangers_;
+  std::vector<PendingConnection> pending_;
 };
 
 }  // namespace
