@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -96,6 +97,25 @@ Solution Solve(const std::vector<Row>& rows, const std::vector<int>& used) {
   return solution;
 }
 
+// The field `key` of a file's JSON, or `otherwise` if it is missing or of another type.
+template <typename T>
+T ValueAt(const OrderedJson& json, const char* key, const T& otherwise) {
+  if (!json.is_object()) return otherwise;
+  const auto found = json.find(key);
+  if (found == json.end()) return otherwise;
+  const bool fits = std::is_same_v<T, std::string> ? found->is_string()
+                    : std::is_same_v<T, bool>      ? found->is_boolean()
+                    : std::is_integral_v<T>        ? found->is_number_integer()
+                                                   : found->is_number();
+  return fits ? found->get<T>() : otherwise;
+}
+std::string TextAt(const OrderedJson& json, const char* key) { return ValueAt(json, key, std::string()); }
+
+const OrderedJson* ListAt(const OrderedJson& json, const char* key) {
+  const auto found = json.is_object() ? json.find(key) : json.end();
+  return json.is_object() && found != json.end() && found->is_array() ? &*found : nullptr;
+}
+
 OrderedJson ToJson(const Fitted& fitted) {
   const auto finite = [](double value) {
     return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
@@ -109,7 +129,7 @@ Fitted FittedFrom(const OrderedJson& json) {
     return json.contains(key) && json[key].is_number() ? json[key].get<double>()
                                                        : std::numeric_limits<double>::infinity();
   };
-  return {json.value("value", 0.0), {number("lo95"), number("hi95")}};
+  return {ValueAt(json, "value", 0.0), {number("lo95"), number("hi95")}};
 }
 
 }  // namespace
@@ -196,29 +216,32 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
 absl::StatusOr<std::vector<MachineProfile>> ProfilesOfBench(const std::string& source,
                                                             const std::string& text) {
   const OrderedJson json = OrderedJson::parse(text, nullptr, false);
-  if (!json.is_object() || !json.contains("results") || !json["results"].is_array()) {
+  const OrderedJson* const results = ListAt(json, "results");
+  if (results == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(source, " is not a result of psring bench (bench.json)"));
   }
   std::set<std::string> hosts;
-  if (json.contains("config") && json["config"].contains("devices")) {
-    for (const OrderedJson& device : json["config"]["devices"]) hosts.insert(device.value("hostname", ""));
+  if (const auto config = json.find("config"); config != json.end()) {
+    if (const OrderedJson* const devices = ListAt(*config, "devices"); devices != nullptr) {
+      for (const OrderedJson& device : *devices) hosts.insert(TextAt(device, "hostname"));
+    }
   }
   std::map<std::string, std::vector<ProfilePoint>> by_transport;
-  for (const OrderedJson& row : json["results"]) {
-    if (row.value("collective", "") != "all_reduce" || row.value("backend", "") != "native" ||
-        row.value("type", "") != "float") {
+  for (const OrderedJson& row : *results) {
+    if (TextAt(row, "collective") != "all_reduce" || TextAt(row, "backend") != "native" ||
+        TextAt(row, "type") != "float") {
       continue;
     }
-    const StrategyInfo strategy{.uses_group = true, .algorithm = row.value("algorithm", "")};
+    const StrategyInfo strategy{.uses_group = true, .algorithm = TextAt(row, "algorithm")};
     const std::optional<Scheme> scheme = SchemeOf(strategy);
-    const int workers = row.value("workers", 0);
+    const int workers = ValueAt(row, "workers", 0);
     if (!scheme || workers < 2) continue;
     for (const char* place : {"out_of_place", "in_place"}) {
       if (!row.contains(place) || !row[place].is_object()) continue;
-      const double time_us = row[place].value("time", 0.0);
+      const double time_us = ValueAt(row[place], "time", 0.0);
       if (time_us > 0) {
-        by_transport[row.value("transport", "")].push_back(
-            {*scheme, workers, row.value("size", 0.0), time_us * 1e-6});
+        by_transport[TextAt(row, "transport")].push_back(
+            {*scheme, workers, ValueAt(row, "size", 0.0), time_us * 1e-6});
         break;
       }
     }
@@ -258,26 +281,28 @@ std::string ProfilesJson(const std::vector<MachineProfile>& profiles) {
 
 absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& text) {
   const OrderedJson json = OrderedJson::parse(text, nullptr, false);
-  if (!json.is_object() || !json.contains("psring_machine_profile") || !json["profiles"].is_array() ||
-      json["profiles"].empty()) {
+  const OrderedJson* const rows = ListAt(json, "profiles");
+  if (rows == nullptr || rows->empty() || !json.contains("psring_machine_profile")) {
     return absl::InvalidArgumentError("it is not a machine profile");
   }
   std::vector<MachineProfile> profiles;
-  for (const OrderedJson& row : json["profiles"]) {
-    MachineProfile profile{.source = row.value("source", ""),
-                           .transport = row.value("transport", ""),
-                           .shared_medium = row.value("shared_medium", false),
-                           .r_squared = row.value("r_squared", 0.0),
-                           .points = row.value("points", 0)};
+  for (const OrderedJson& row : *rows) {
+    MachineProfile profile{.source = TextAt(row, "source"),
+                           .transport = TextAt(row, "transport"),
+                           .shared_medium = ValueAt(row, "shared_medium", false),
+                           .r_squared = ValueAt(row, "r_squared", 0.0),
+                           .points = ValueAt(row, "points", 0)};
     for (const auto& [key, to] : {std::pair("latency_s", &profile.latency_s),
                                   {"bytes_per_s", &profile.bytes_per_s},
                                   {"add_s_per_byte", &profile.add_s_per_byte}}) {
-      if (!row.contains(key) || !row[key].is_object())
+      if (!row.is_object() || !row.contains(key) || !row[key].is_object())
         return absl::InvalidArgumentError(absl::StrCat("it lacks ", key));
       *to = FittedFrom(row[key]);
     }
-    for (const OrderedJson& term : row.value("not_told_apart", OrderedJson::array())) {
-      if (term.is_string()) profile.not_told_apart.push_back(term.get<std::string>());
+    if (const OrderedJson* const terms = ListAt(row, "not_told_apart"); terms != nullptr) {
+      for (const OrderedJson& term : *terms) {
+        if (term.is_string()) profile.not_told_apart.push_back(term.get<std::string>());
+      }
     }
     profiles.push_back(std::move(profile));
   }

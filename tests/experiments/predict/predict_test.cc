@@ -66,6 +66,18 @@ TEST(Clusters, AreParsedFromJsonAndErrorsNameTheProblem) {
   }
 }
 
+TEST(MachineProfiles, FieldsOfAnotherTypeAreErrors) {
+  for (const char* text :
+       {"[]", "{}", R"({"psring_machine_profile": 1})", R"({"psring_machine_profile": 1, "profiles": [3]})",
+        R"({"psring_machine_profile": 1, "profiles": [{"source": 4, "latency_s": 5}]})"}) {
+    EXPECT_FALSE(ProfilesFromJson(text).ok()) << text;
+  }
+  for (const char* text :
+       {R"({"results": [1, "two"], "config": 3})", R"({"results": [{"collective": 7, "backend": null}]})"}) {
+    EXPECT_FALSE(ProfilesOfBench("bench.json", text).ok()) << text;
+  }
+}
+
 TEST(Clusters, EveryRateIsChecked) {
   const Cluster good{.link_bytes_per_s = 1e9, .intra_bytes_per_s = 1e10, .connection_bytes_per_s = 1e8};
   EXPECT_TRUE(CheckCluster(good).ok());
