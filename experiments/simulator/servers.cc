@@ -7,82 +7,21 @@
 #include <memory>
 #include <optional>
 #include <queue>
-#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/random.h"
 #include "experiments/simulator/fluid_network.h"
+#include "experiments/simulator/random_durations.h"
 #include "experiments/simulator/server_figures.h"
 #include "experiments/simulator/server_layout.h"
+#include "experiments/simulator/server_state.h"
 #include "ps_server/consistency/admission.h"
 #include "ps_server/consistency/consistency.h"
 
 namespace psring {
 namespace {
-
-// Unlike the distributions of <random>, gives the same values with every standard library.
-class RandomDurations {
- public:
-  explicit RandomDurations(uint64_t seed) : generator_(seed) {}
-
-  double Exponential(double mean) { return -mean * std::log(Uniform()); }
-  // Mean 1, coefficient of variation `cv`.
-  double LogNormal(double cv) {
-    const double variance = std::log(1 + cv * cv);
-    return std::exp(std::sqrt(variance) * Normal() - variance / 2);
-  }
-
-  double Varied(const ComputeVariation& variation) {
-    const double normal = Normal();
-    return Draw(variation, normal, Uniform());
-  }
-
- private:
-  double Uniform() { return (static_cast<double>(generator_.Next() >> 11) + 0.5) * 0x1p-53; }  // in (0, 1)
-  double Normal() { return std::sqrt(-2 * std::log(Uniform())) * std::cos(2 * M_PI * Uniform()); }
-
-  SplitMix64 generator_;
-};
-
-// An event of a bucket of a group, or of the whole group (bucket 0).
-enum class What { kReady, kComputed, kAnnounced, kAdmitted, kArrived, kNormKnown, kServed, kAnswered };
-
-struct Event {
-  double time;
-  What what;
-  int group, bucket;
-  bool operator>(const Event& other) const {
-    return std::tie(time, what, group, bucket) > std::tie(other.time, other.what, other.group, other.bucket);
-  }
-};
-
-// One direction between a group and the servers: one bucket at a time.
-struct Lane {
-  int kind = 0;
-  bool busy = false;
-  std::deque<int> waiting;  // buckets
-};
-
-// Workers that act alike, and their current step.
-struct WorkerGroup : GroupLayout {
-  Lane push, pull;
-  int64_t step = 0, next_step = 0;
-  bool dropped = false;           // this step's gradient
-  int arrived = 0, answered = 0;  // buckets of this step: pushes at the servers, weights at the worker
-  std::vector<int> answers_held;  // serial: buckets to pull when the step allows it
-  bool computed = false;
-  double began = 0, computed_at = 0, computing = 0;
-  double waited = 0;               // bounded staleness
-  std::vector<double> own_served;  // by bucket: when its push was an update
-  double busy_since = 0, busy = 0;
-  double usable_at = 0;  // when the last arrived weights are usable
-  int64_t finished = 0;
-  int under_way = 0;                 // buckets pushed but not yet answered
-  std::vector<double> read_version;  // by bucket: updates in the worker's weights
-};
 
 class ServerSimulation {
  public:
@@ -146,7 +85,7 @@ class ServerSimulation {
       network_.AdvanceTo(next, ended);
       for (const int64_t token : ended) Moved(token);
       while (!events_.empty() && events_.top().time <= next && !done_) {
-        const Event event = events_.top();
+        const ServerEvent event = events_.top();
         events_.pop();
         Handle(event);
       }
@@ -172,41 +111,41 @@ class ServerSimulation {
     group.computed_at = at + group.computing;
     at += late;
     for (size_t b = 0; b < run_.bucket_bytes.size() && !admission_; ++b) {
-      Add(at + factor * (run_.forward_s + run_.ready_s[b]), What::kReady, g, static_cast<int>(b));
+      Add(at + factor * (run_.forward_s + run_.ready_s[b]), ServerEventKind::kReady, g, static_cast<int>(b));
     }
-    Add(group.computed_at, What::kComputed, g, 0);
+    Add(group.computed_at, ServerEventKind::kComputed, g, 0);
   }
 
-  void Add(double time, What what, int g, int bucket) { events_.push({time, what, g, bucket}); }
+  void Add(double time, ServerEventKind kind, int g, int bucket) { events_.push({time, kind, g, bucket}); }
 
-  void Handle(const Event& event) {
+  void Handle(const ServerEvent& event) {
     WorkerGroup& group = groups_[static_cast<size_t>(event.group)];
-    switch (event.what) {
-      case What::kReady:
+    switch (event.kind) {
+      case ServerEventKind::kReady:
         return Push(event.group, event.bucket);
-      case What::kComputed:
+      case ServerEventKind::kComputed:
         group.computed = true;
         last_computed_[group.step] = now();  // times only grow
-        if (admission_) return Add(now() + cluster_.latency_s, What::kAnnounced, event.group, 0);
+        if (admission_) return Add(now() + cluster_.latency_s, ServerEventKind::kAnnounced, event.group, 0);
         return EndStepOnceComplete(event.group);
-      case What::kAnnounced:
+      case ServerEventKind::kAnnounced:
         return Announced(event.group);
-      case What::kAdmitted:
+      case ServerEventKind::kAdmitted:
         for (size_t b = 0; b < run_.bucket_bytes.size(); ++b) Push(event.group, static_cast<int>(b));
         return;
-      case What::kNormKnown:
+      case ServerEventKind::kNormKnown:
         for (size_t b = 0; b < run_.bucket_bytes.size(); ++b) Update(static_cast<int>(b));
         return;
-      case What::kArrived:
+      case ServerEventKind::kArrived:
         ++group.arrived;
         if (each_alone_) {
           ReleaseAnswers(event.group);
           return Serve(event.group, event.bucket);
         }
         return Pushed(event.group, event.bucket);
-      case What::kServed:
+      case ServerEventKind::kServed:
         return Served(event.group, event.bucket);
-      case What::kAnswered:
+      case ServerEventKind::kAnswered:
         if (!group.dropped && --group.under_way == 0) group.busy += now() - group.busy_since;
         ++group.answered;
         return EndStepOnceComplete(event.group);
@@ -225,14 +164,14 @@ class ServerSimulation {
 
   void Enqueue(int g, int bucket, bool push) {
     WorkerGroup& group = groups_[static_cast<size_t>(g)];
-    Lane& lane = push ? group.push : group.pull;
+    ServerLane& lane = push ? group.push : group.pull;
     lane.waiting.push_back(bucket);
     StartNext(g, push);
   }
 
   void StartNext(int g, bool push) {
     WorkerGroup& group = groups_[static_cast<size_t>(g)];
-    Lane& lane = push ? group.push : group.pull;
+    ServerLane& lane = push ? group.push : group.pull;
     if (lane.busy || lane.waiting.empty()) return;
     lane.busy = true;
     const int bucket = lane.waiting.front();
@@ -245,7 +184,7 @@ class ServerSimulation {
     const int buckets = static_cast<int>(run_.bucket_bytes.size());
     const int bucket = static_cast<int>(token / 2 % buckets), g = static_cast<int>(token / 2 / buckets);
     WorkerGroup& group = groups_[static_cast<size_t>(g)];
-    Lane& lane = push ? group.push : group.pull;
+    ServerLane& lane = push ? group.push : group.pull;
     lane.waiting.pop_front();
     lane.busy = false;
     double at = now() + cluster_.latency_s;
@@ -254,7 +193,7 @@ class ServerSimulation {
       at = std::max(at, group.usable_at) + run_.after_pull_s[static_cast<size_t>(bucket)];
       group.usable_at = at;
     }
-    Add(at, push ? What::kArrived : What::kAnswered, g, bucket);
+    Add(at, push ? ServerEventKind::kArrived : ServerEventKind::kAnswered, g, bucket);
     StartNext(g, push);
   }
 
@@ -271,7 +210,7 @@ class ServerSimulation {
   void Serve(int g, int bucket) {
     Add(Job(cluster_.server_add_s_per_byte + cluster_.server_update_s_per_byte, bucket,
             groups_[static_cast<size_t>(g)].weight),
-        What::kServed, g, bucket);
+        ServerEventKind::kServed, g, bucket);
   }
 
   // The update of a push, or of a whole step, is done.
@@ -316,11 +255,11 @@ class ServerSimulation {
     const double reduced = Job(cluster_.server_add_s_per_byte, bucket, 1);
     if (++reduced_ < run_.bucket_bytes.size()) return;
     reduced_ = 0;
-    Add(reduced + (run_.servers > 1 ? 2 * cluster_.latency_s : 0), What::kNormKnown, 0, 0);
+    Add(reduced + (run_.servers > 1 ? 2 * cluster_.latency_s : 0), ServerEventKind::kNormKnown, 0, 0);
   }
 
   void Update(int bucket) {
-    Add(Job(cluster_.server_update_s_per_byte, bucket, 1), What::kServed, 0, bucket);
+    Add(Job(cluster_.server_update_s_per_byte, bucket, 1), ServerEventKind::kServed, 0, bucket);
   }
 
   // Each verdict reaches all buckets before the next one is made.
@@ -330,7 +269,7 @@ class ServerSimulation {
     PSRING_CHECK(verdict.ok());
     if (verdict->complete > 0) complete_at_[verdict->version] = now();
     if (verdict->admitted) {
-      Add(now() + cluster_.latency_s, What::kAdmitted, g, 0);
+      Add(now() + cluster_.latency_s, ServerEventKind::kAdmitted, g, 0);
     } else {
       group.dropped = true;
       group.next_step = verdict->version;
@@ -425,7 +364,7 @@ class ServerSimulation {
   FluidNetwork network_;
   std::vector<WorkerGroup> groups_;
   std::vector<std::unique_ptr<Consistency>> buckets_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::priority_queue<ServerEvent, std::vector<ServerEvent>, std::greater<>> events_;
   double processor_free_ = 0, processor_busy_ = 0;
   bool measuring_ = false, done_ = false;
   int64_t finished_ = 0,
