@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <latch>
 #include <limits>
@@ -266,14 +267,18 @@ TEST(RecoveryTest, IncompleteCheckpointsAreSkippedAndTheNewestTwoAreKept) {
 TEST(RecoveryTest, ACheckpointWithAnImpossibleCountIsDamaged) {
   const Folder folder;
   const auto store = *OpenCheckpointFolder(folder.path, 0);
+  ASSERT_EQ(store->Save({.job = MakeJob(2, {10}), .step = 2}), absl::OkStatus());
+  const std::string path = folder.path + "/server0-step2.checkpoint", magic = "psring checkpoint 1\n";
+  const std::string whole = *ReadFile(path);
+  uint64_t length = 0;
+  std::memcpy(&length, whole.data() + magic.size(), sizeof(length));
   proto::Checkpoint header;
+  ASSERT_TRUE(header.ParseFromString(whole.substr(magic.size() + sizeof(length), length)));
   header.set_values(uint64_t{1} << 62);  // times 4 bytes: 0
-  const std::string text = header.SerializeAsString();
-  const uint64_t length = text.size();
+  const std::string changed = header.SerializeAsString();
+  length = changed.size();
   const std::string bytes(reinterpret_cast<const char*>(&length), sizeof(length));
-  ASSERT_EQ(WriteFile(folder.path + "/server0-step2.checkpoint",
-                      absl::StrCat("psring checkpoint 1\n", bytes, text, std::string(16, 'h'))),
-            absl::OkStatus());
+  ASSERT_EQ(WriteFile(path, absl::StrCat(magic, bytes, changed, std::string(16, 'h'))), absl::OkStatus());
   EXPECT_THAT(MessageOf(store->Load().status()), HasSubstr("is damaged"));
 }
 
