@@ -7,13 +7,13 @@
 
 namespace psring {
 
-int ParameterLayout::Add(std::string name, std::vector<int> shape, PictureShape picture) {
+int ParameterLayout::Add(std::string name, std::vector<int> shape, ImageShape image) {
   size_t count = 1;
   for (const int extent : shape) {
     PSRING_CHECK(extent >= 0);
     count *= static_cast<size_t>(extent);
   }
-  tensors_.push_back({std::move(name), std::move(shape), count_, count, picture});
+  tensors_.push_back({std::move(name), std::move(shape), count_, count, image});
   count_ += count;
   return static_cast<int>(tensors_.size()) - 1;
 }

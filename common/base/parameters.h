@@ -11,9 +11,9 @@
 
 namespace psring {
 
-// The shape of one output's inputs if they form a picture, or the part of one that a filter reads; channels
+// The shape of one output's inputs if they form an image, or the part of one that a filter reads; channels
 // are the innermost dimension.
-struct PictureShape {
+struct ImageShape {
   int height = 0, width = 0, channels = 0;
   size_t count() const { return size_t{1} * height * width * channels; }
 };
@@ -23,13 +23,13 @@ struct Tensor {
   std::vector<int> shape;  // [outputs][inputs]; of a convolution [outputs][height][width][channels]
   size_t first = 0;        // offset in the flat buffer, in elements
   size_t count = 0;
-  PictureShape picture = {};  // the inputs of each output; count() is 0 if they are not a picture
+  ImageShape image = {};  // the inputs of each output; count() is 0 if they are not an image
 };
 
 class ParameterLayout {
  public:
   // Appends a tensor; returns its index.
-  int Add(std::string name, std::vector<int> shape, PictureShape picture = {});
+  int Add(std::string name, std::vector<int> shape, ImageShape image = {});
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
   size_t count() const { return count_; }  // total elements

@@ -53,7 +53,7 @@ struct Taps {
   uint32_t height, width, channels, kernel, out_height, out_width;
 };
 
-// columns[picture][oh][ow][i][j][c] = x[picture][oh + i][ow + j][c]: a convolution becomes a matrix product.
+// columns[image][oh][ow][i][j][c] = x[image][oh + i][ow + j][c]: a convolution becomes a matrix product.
 template <typename T>
 struct GatherTaps {
   Taps s;
@@ -70,12 +70,12 @@ struct GatherTaps {
     const uint32_t w = rest % s.out_width;
     rest /= s.out_width;
     const uint32_t h = rest % s.out_height;
-    const uint32_t picture = rest / s.out_height;
-    columns[at] = x[((size_t{picture} * s.height + h + i) * s.width + w + j) * s.channels + c];
+    const uint32_t image = rest / s.out_height;
+    columns[at] = x[((size_t{image} * s.height + h + i) * s.width + w + j) * s.channels + c];
   }
 };
 
-// The inverse: dx[picture][h][w][c] is the sum over the taps that read it, rounded once.
+// The inverse: dx[image][h][w][c] is the sum over the taps that read it, rounded once.
 template <typename T>
 struct SumTaps {
   Taps s;
@@ -88,13 +88,13 @@ struct SumTaps {
     const uint32_t w = rest % s.width;
     rest /= s.width;
     const uint32_t h = rest % s.height;
-    const uint32_t picture = rest / s.height;
+    const uint32_t image = rest / s.height;
     float sum = 0;
     for (uint32_t i = 0; i < s.kernel; ++i) {
       if (h < i || h - i >= s.out_height) continue;
       for (uint32_t j = 0; j < s.kernel; ++j) {
         if (w < j || w - j >= s.out_width) continue;
-        const size_t position = (size_t{picture} * s.out_height + h - i) * s.out_width + w - j;
+        const size_t position = (size_t{image} * s.out_height + h - i) * s.out_width + w - j;
         sum += columns[((position * s.kernel + i) * s.kernel + j) * s.channels + c];
       }
     }

@@ -18,7 +18,7 @@
 namespace psring {
 namespace {
 
-// More than the fast algorithms need for psring's pictures.
+// More than the fast algorithms need for psring's images.
 constexpr size_t kConvolutionWorkspaceBytes = size_t{64} << 20;
 
 using Part = Convolution::Part;

@@ -112,7 +112,7 @@ class GpuOps : public GpuMemoryOps {
   }
 
  private:
-  // Pictures that are processed together, and their memory.
+  // Images that are processed together, and their memory.
   struct Group {
     int first, count;
     size_t x_at, x_count, y_at, y_count;
@@ -152,8 +152,8 @@ class GpuOps : public GpuMemoryOps {
             uint32_t(s.kernel), uint32_t(s.out_height()), uint32_t(s.out_width())};
   }
 
-  static size_t MatrixCount(const ConvShape& s, size_t pictures) {
-    return pictures * s.out_height() * s.out_width() * s.kernel * s.kernel * s.in_channels;
+  static size_t MatrixCount(const ConvShape& s, size_t images) {
+    return images * s.out_height() * s.out_width() * s.kernel * s.kernel * s.in_channels;
   }
 
   int GroupSize(const ConvShape& s) const {
@@ -171,14 +171,14 @@ class GpuOps : public GpuMemoryOps {
   template <typename F>
   absl::Status ForEachGroup(const ConvShape& s, const F& f) const {
     const size_t positions = size_t(s.out_height()) * s.out_width();
-    const size_t picture = size_t(s.height) * s.width * s.in_channels;
+    const size_t image = size_t(s.height) * s.width * s.in_channels;
     const int most = GroupSize(s);
     for (int first = 0; first < s.batch; first += most) {
       const int count = std::min(most, s.batch - first);
       PSRING_RETURN_IF_ERROR(f(Group{.first = first,
                                      .count = count,
-                                     .x_at = first * picture,
-                                     .x_count = count * picture,
+                                     .x_at = first * image,
+                                     .x_count = count * image,
                                      .y_at = first * positions * s.out_channels,
                                      .y_count = count * positions * s.out_channels,
                                      .as_linear = {.batch = static_cast<int>(count * positions),

@@ -4,7 +4,7 @@
 // tests.
 //
 // A convolution without library support gathers, for each output position, the inputs under the filter, and
-// multiplies that matrix, for as many pictures at a time as keep the matrix small. With bfloat16 activations
+// multiplies that matrix, for as many images at a time as keep the matrix small. With bfloat16 activations
 // each op rounds the float32 weights first, and products that are gradients of weights are written in
 // float32. Column sums and norms take two or three launches in a fixed order, so that the same inputs give
 // the same bits.

@@ -3,7 +3,7 @@
 //
 // All arguments of an op, including sums and labels, are in memory of the stream's device.
 //
-// Layouts: row-major; pictures are NHWC (channels last); filters are [out][kernel_h][kernel_w][in]; the batch
+// Layouts: row-major; images are NHWC (channels last); filters are [out][kernel_h][kernel_w][in]; the batch
 // is the outermost index. All gradients are *sums* over the batch; the caller divides by the number of
 // samples, so that a short batch is weighted by its samples. Spans may not overlap unless said otherwise.
 //

@@ -51,7 +51,7 @@ std::vector<RankOutcome> RunRanks(
 // Runs `body(rank)` on one thread per rank and waits for all.
 void OnThreads(int ranks, const std::function<void(int rank)>& body);
 
-// Small pictures, and options that train a small network on them for a few steps.
+// Small images, and options that train a small network on them for a few steps.
 DataSplits SmallData();
 TrainingOptions SmallOptions(const std::string& strategy);
 

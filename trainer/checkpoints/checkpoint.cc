@@ -30,9 +30,9 @@ std::vector<int64_t> PyTorchShape(const Tensor& tensor) {
 // Calls `move` with each element's index in psring's and in PyTorch's order.
 template <typename Move>
 void ForEachElement(const Tensor& tensor, const Move& move) {
-  const PictureShape& picture = tensor.picture;
-  const size_t row = picture.count() > 0 ? picture.count() : tensor.count;
-  const size_t pixels = picture.count() > 0 ? size_t{1} * picture.height * picture.width : row;
+  const ImageShape& image = tensor.image;
+  const size_t row = image.count() > 0 ? image.count() : tensor.count;
+  const size_t pixels = image.count() > 0 ? size_t{1} * image.height * image.width : row;
   const size_t channels = row / std::max<size_t>(1, pixels);
   for (size_t first = 0; first < tensor.count; first += row) {
     for (size_t pixel = 0; pixel < pixels; ++pixel) {

@@ -2,7 +2,7 @@
 // common/io/checkpoint_folder.h.
 //
 // model.safetensors and optimizer.safetensors name tensors by their layers, with PyTorch's shapes and order
-// (filters [out][in][height][width], inputs that form a picture [channels][height][width]), independent of
+// (filters [out][in][height][width], inputs that form an image [channels][height][width]), independent of
 // devices and strategy. training.json is the position of training. With gradients in 16 bits
 // worker<R>.safetensors contains worker R's residual (ErrorFeedback).
 #pragma once

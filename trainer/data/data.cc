@@ -119,7 +119,7 @@ absl::StatusOr<Dataset> ReadSplit(const std::string& dir, const std::string& pre
   PSRING_ASSIGN_OR_RETURN(IdxFile labels, ReadIdx(labels_path, 1));
   if (images.dimensions[0] != labels.dimensions[0]) {
     return absl::InvalidArgumentError(absl::StrCat(images_path, " contains ", images.dimensions[0],
-                                                   " pictures, but ", labels_path, " ", labels.dimensions[0],
+                                                   " images, but ", labels_path, " ", labels.dimensions[0],
                                                    " labels"));
   }
   Dataset data{.height = static_cast<int>(images.dimensions[1]),
@@ -128,8 +128,8 @@ absl::StatusOr<Dataset> ReadSplit(const std::string& dir, const std::string& pre
                .labels = std::move(labels.bytes)};
   for (int64_t i = 0; i < data.count(); ++i) {
     if (data.labels[i] >= data.classes) {
-      return absl::InvalidArgumentError(absl::StrCat(labels_path, ": label ", data.labels[i], " of picture ",
-                                                     i, " is above ", data.classes - 1));
+      return absl::InvalidArgumentError(absl::StrCat(labels_path, ": label ", data.labels[i], " of image ", i,
+                                                     " is above ", data.classes - 1));
     }
   }
   return data;
@@ -141,8 +141,8 @@ absl::StatusOr<DataSplits> ReadSplits(const std::string& name, const std::string
   PSRING_ASSIGN_OR_RETURN(splits.train, ReadSplit(dir, "train"));
   PSRING_ASSIGN_OR_RETURN(splits.test, ReadSplit(dir, "t10k"));
   if (splits.train.height != splits.test.height || splits.train.width != splits.test.width) {
-    return absl::InvalidArgumentError(absl::StrCat(dir, ": training pictures are ", splits.train.height, "x",
-                                                   splits.train.width, ", test pictures ", splits.test.height,
+    return absl::InvalidArgumentError(absl::StrCat(dir, ": training images are ", splits.train.height, "x",
+                                                   splits.train.width, ", test images ", splits.test.height,
                                                    "x", splits.test.width));
   }
   for (Dataset* data : {&splits.train, &splits.test}) {
@@ -156,7 +156,7 @@ absl::StatusOr<DataSplits> ReadSplits(const std::string& name, const std::string
 
 const std::vector<DataRow>& DataRows() {
   static const std::vector<DataRow> rows = {
-      {"fashion-mnist", "60,000 pictures of clothes; Debian's dataset-fashion-mnist, or from --data_dir"},
+      {"fashion-mnist", "60,000 images of clothes; Debian's dataset-fashion-mnist, or from --data_dir"},
       {"mnist", "handwritten digits, or any other four idx files, from --data_dir"},
       {"synthetic", "a noisy pattern per class; needs no files"},
   };
@@ -218,15 +218,15 @@ absl::Status HoldOut(int64_t count, bool score_them, DataSplits& data) {
 }
 
 void GatherBatch(const Dataset& data, const std::vector<int64_t>& indices, float* inputs, uint8_t* labels) {
-  std::array<float, 256> normalised;
-  for (int byte = 0; byte < 256; ++byte) normalised[byte] = (byte / 255.0f - data.mean) / data.deviation;
+  std::array<float, 256> normalized;
+  for (int byte = 0; byte < 256; ++byte) normalized[byte] = (byte / 255.0f - data.mean) / data.deviation;
 
   const int64_t size = data.image_size();
   for (size_t i = 0; i < indices.size(); ++i) {
     PSRING_CHECK(indices[i] >= 0 && indices[i] < data.count());
     const uint8_t* image = data.images.data() + indices[i] * size;
     float* to = inputs + i * size;
-    for (int64_t p = 0; p < size; ++p) to[p] = normalised[image[p]];
+    for (int64_t p = 0; p < size; ++p) to[p] = normalized[image[p]];
     labels[i] = data.labels[indices[i]];
   }
 }

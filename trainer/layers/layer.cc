@@ -5,10 +5,10 @@
 namespace psring {
 
 WeightAndBias::WeightAndBias(const std::string& name, std::vector<int> weight_shape, ParameterLayout& layout,
-                             PictureShape picture) {
+                             ImageShape image) {
   const int outputs = weight_shape.front();
   // By value: the layout's list may move when it grows.
-  weight = layout.tensors()[layout.Add(name + ".weight", std::move(weight_shape), picture)];
+  weight = layout.tensors()[layout.Add(name + ".weight", std::move(weight_shape), image)];
   bias = layout.tensors()[layout.Add(name + ".bias", {outputs})];
   fan_in = weight.count / outputs;
 }

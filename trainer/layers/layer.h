@@ -59,9 +59,9 @@ struct WeightAndBias {
   Tensor weight, bias;
   size_t fan_in;  // products per output
 
-  // `picture`: the shape of one output's inputs, if they are a picture.
+  // `image`: the shape of one output's inputs, if they are an image.
   WeightAndBias(const std::string& name, std::vector<int> weight_shape, ParameterLayout& layout,
-                PictureShape picture = {});
+                ImageShape image = {});
   ReadyRange range() const { return {weight.first, weight.count + bias.count}; }
   void Initialize(Random& random, std::vector<float>& weights) const;
 };

@@ -3,10 +3,10 @@
 namespace psring {
 
 LinearLayer::LinearLayer(const std::string& name, int inputs, int outputs, bool relu, ParameterLayout& layout,
-                         PictureShape picture)
+                         ImageShape image)
     : Layer(outputs),
       shape_{.batch = 1, .inputs = inputs, .outputs = outputs, .relu = relu},
-      parameters_(name, {outputs, inputs}, layout, picture) {}
+      parameters_(name, {outputs, inputs}, layout, image) {}
 
 void LinearLayer::Initialize(Random& random, std::vector<float>& weights) const {
   parameters_.Initialize(random, weights);

@@ -6,11 +6,11 @@
 
 namespace psring {
 
-// y = x w^T + b, followed by ReLU if `relu`. `picture`: the shape of x, if it is a picture.
+// y = x w^T + b, followed by ReLU if `relu`. `image`: the shape of x, if it is an image.
 class LinearLayer : public Layer {
  public:
   LinearLayer(const std::string& name, int inputs, int outputs, bool relu, ParameterLayout& layout,
-              PictureShape picture = {});
+              ImageShape image = {});
 
   ReadyRange parameters() const override { return parameters_.range(); }
   void Initialize(Random& random, std::vector<float>& weights) const override;

@@ -15,7 +15,7 @@ namespace psring {
 // One thread and one stream at a time.
 class BatchMemory {
  public:
-  // For batches of up to `max_batch` pictures of `data`'s size.
+  // For batches of up to `max_batch` images of `data`'s size.
   static absl::StatusOr<BatchMemory> Create(const Dataset& data, int max_batch, Device& device);
 
   // Samples `indices`, on the device in stream order. Waits until the previous batch has left the host.

@@ -18,12 +18,12 @@ absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const Dataset& data, const
   ParameterLayout layout;
   Layers layers;
   int inputs = static_cast<int>(data.image_size());
-  PictureShape picture{.height = data.height, .width = data.width, .channels = data.channels};
+  ImageShape image{.height = data.height, .width = data.width, .channels = data.channels};
   for (const int outputs : hidden) {
     layers.push_back(std::make_unique<LinearLayer>(absl::StrCat("fc", layers.size() + 1), inputs, outputs,
-                                                   /*relu=*/true, layout, picture));
+                                                   /*relu=*/true, layout, image));
     inputs = outputs;
-    picture = {};
+    image = {};
   }
   layers.push_back(std::make_unique<LinearLayer>(absl::StrCat("fc", layers.size() + 1), inputs, data.classes,
                                                  /*relu=*/false, layout));
@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const Dataset& data, int max_batc
   const PoolShape pool{.height = conv2.out_height(), .width = conv2.out_width(), .channels = 64};
   if (pool.height < 2 || pool.width < 2 || pool.height % 2 != 0 || pool.width % 2 != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the cnn needs pictures of even size, 6x6 at least; these are ", data.height, "x", data.width));
+        "the cnn needs images of even size, 6x6 at least; these are ", data.height, "x", data.width));
   }
   ParameterLayout layout;
   Layers layers;
@@ -65,7 +65,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const Dataset& data, int max_batc
   const int features = static_cast<int>(layers.back()->outputs());
   layers.push_back(std::make_unique<LinearLayer>(
       "fc1", features, 128, /*relu=*/true, layout,
-      PictureShape{.height = pool.height / 2, .width = pool.width / 2, .channels = pool.channels}));
+      ImageShape{.height = pool.height / 2, .width = pool.width / 2, .channels = pool.channels}));
   layers.push_back(std::make_unique<LinearLayer>("fc2", 128, data.classes, /*relu=*/false, layout));
   return Sequence::Create(std::move(layout), std::move(layers), data.image_size(), max_batch, device, ops);
 }

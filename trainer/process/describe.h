@@ -12,7 +12,7 @@ namespace psring {
 // shares_steps, drops_gradients, default_momentum, number...}],
 //  "models": [{name, summary, default_lr, default_async_lr, parameters}], "data": [{name, summary}]}
 // `needs`: "nothing", "process_group", "parameter_server", or the last two joined by "+". `parameters`: for
-// 28x28 pictures.
+// 28x28 images.
 std::string DescribeAsJson();
 
 // What `options` mean, without training: opens the device, loads the data, builds the model. Returns the

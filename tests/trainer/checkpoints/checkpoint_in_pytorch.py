@@ -70,14 +70,14 @@ class Cnn(torch.nn.Module):
         return self.fc2(self.fc1(x.flatten(1)).relu())
 
 
-def normalised(pictures):
-    return ((pictures.float() / 255 - 0.2860) / 0.3530)[:, None]  # as trainer/data/data.cc has it
+def normalized(images):
+    return ((images.float() / 255 - 0.2860) / 0.3530)[:, None]  # as trainer/data/data.cc has it
 
 
 def main(trainer):
     torch.set_num_threads(1)
-    pictures, labels = idx("t10k-images-idx3-ubyte"), idx("t10k-labels-idx1-ubyte").long()
-    inputs = normalised(pictures)
+    images, labels = idx("t10k-images-idx3-ubyte"), idx("t10k-labels-idx1-ubyte").long()
+    inputs = normalized(images)
     for name, model in (("mlp", Mlp()), ("cnn", Cnn())):
         with tempfile.TemporaryDirectory() as folder:
             environment = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}

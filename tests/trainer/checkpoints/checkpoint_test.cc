@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A convolution of 2 filters over 3 channels, and a linear layer after a picture of 2 x 2 with 2 channels.
+// A convolution of 2 filters over 3 channels, and a linear layer after an image of 2 x 2 with 2 channels.
 ParameterLayout SmallLayout() {
   ParameterLayout layout;
   layout.Add("conv1.weight", {2, 2, 1, 3}, {.height = 2, .width = 1, .channels = 3});

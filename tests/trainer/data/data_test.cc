@@ -127,7 +127,7 @@ TEST_F(DataFiles, AFileLongerThanItsHeaderSaysIsNamed) {
 
 TEST_F(DataFiles, ALabelThatIsTooHighIsNamed) {
   Write("train-labels-idx1-ubyte", Labels("\x01\x0a\x05"));
-  ExpectError("train-labels-idx1-ubyte", "label 10 of picture 1");
+  ExpectError("train-labels-idx1-ubyte", "label 10 of image 1");
 }
 
 TEST_F(DataFiles, CountsThatDifferAreNamed) {
@@ -137,7 +137,7 @@ TEST_F(DataFiles, CountsThatDifferAreNamed) {
 
 TEST_F(DataFiles, RejectSplitsOfDifferentSizes) {
   Write("t10k-images-idx3-ubyte", Images(2, 5, 4));
-  ExpectError("", "test pictures 5x4");
+  ExpectError("", "test images 5x4");
 }
 
 TEST(Data, AnUnknownNameSuggestsTheNearest) {
@@ -149,7 +149,7 @@ TEST(Data, AnUnknownNameSuggestsTheNearest) {
             std::string::npos);
 }
 
-TEST(Data, SyntheticPicturesAreTheSameForTheSameSeed) {
+TEST(Data, SyntheticImagesAreTheSameForTheSameSeed) {
   const SyntheticShape shape{.height = 6, .width = 5, .train = 500, .test = 20};
   const DataSplits a = MakeSyntheticData(shape, 1), b = MakeSyntheticData(shape, 1),
                    c = MakeSyntheticData(shape, 2);
@@ -177,7 +177,7 @@ TEST(Data, NormalisedSyntheticPixelsHaveMean0AndDeviation1) {
   EXPECT_EQ(labels, data.labels);
 }
 
-TEST(Data, GatherBatchNormalizesTheRequestedPictures) {
+TEST(Data, GatherBatchNormalizesTheRequestedImages) {
   const Dataset data{.height = 1,
                      .width = 2,
                      .images = {0, 255, 51, 102, 7, 8},

@@ -167,12 +167,12 @@ TEST(Models, HaveTheRequestedWidth) {
             "--width sets the hidden layers of mlp and mlp-small, but --model is cnn; leave it out");
 }
 
-TEST(Models, RejectPicturesThatDoNotFit) {
+TEST(Models, RejectImagesThatDoNotFit) {
   const auto device = MakeCpuDevice();
   const auto ops = MakeReferenceOps();
   const Dataset odd{.height = 27, .width = 28};
   EXPECT_EQ((*FindModel("cnn"))->make(odd, 1, *device, *ops).status().message(),
-            "the cnn needs pictures of even size, 6x6 at least; these are 27x28");
+            "the cnn needs images of even size, 6x6 at least; these are 27x28");
 }
 
 TEST(Models, AnUnknownNameSuggestsTheNearest) {

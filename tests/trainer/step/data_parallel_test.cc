@@ -88,7 +88,7 @@ TEST_P(Replicas, MoveEachKindOfTrafficExactlyOncePerStep) {
   const double others = GetParam() - 1;
   const double gradient = 4.0 * static_cast<double>(outcome.result->parameters);
   EXPECT_EQ(figures.replicas, GetParam());
-  EXPECT_NEAR(figures.inputs_bytes, others * 8 * 64 * 4, 1e-6) << "8 pictures of 8x8";
+  EXPECT_NEAR(figures.inputs_bytes, others * 8 * 64 * 4, 1e-6) << "8 images of 8x8";
   EXPECT_NEAR(figures.weights_bytes, others * gradient, 1e-6 * gradient);
   EXPECT_NEAR(figures.outputs_bytes, others * 8 * 10 * 4, 1e-6) << "10 classes";
   EXPECT_NEAR(figures.output_gradients_bytes, figures.outputs_bytes, 1e-6);

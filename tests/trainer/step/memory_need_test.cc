@@ -34,7 +34,7 @@ TEST_F(MemoryNeeded, IncludesWeightsGradientsStateAndABatch) {
   const MemoryNeed need = Of(SmallMlp(10), &momentum);
   EXPECT_EQ(need.parameters, 2 * 4 * kParameters);
   EXPECT_EQ(need.optimizer, 4 * kParameters);
-  // Each layer's outputs and their gradients, pictures, labels, the score.
+  // Each layer's outputs and their gradients, images, labels, the score.
   EXPECT_EQ(need.batch, 10 * (2 * 4 * (300 + 100 + 10) + 4 * 784 + 1) + sizeof(BatchScore));
   EXPECT_EQ(need.total(), need.parameters + need.optimizer + need.batch);
   EXPECT_EQ(Of(SmallMlp(10), &adam).optimizer, 2 * 4 * kParameters);
