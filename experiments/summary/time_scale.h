@@ -10,7 +10,7 @@
 namespace psring {
 
 // Divides all times in `records` by `scale`. Processor time for adding and copying was not slowed, so it
-// then counts too little, by a factor of `scale`.
+// is underestimated by a factor of `scale`.
 void DivideTimes(double scale, RunRecords& records);
 
 // Converts wires measured on links `scale` times slower to the wires that they represent.

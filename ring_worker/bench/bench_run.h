@@ -1,5 +1,5 @@
 // Measures several combinations in the same run: one set of processes holds a group for each, and for every
-// size they take turns, so that disturbances of the machine affect all equally.
+// size they alternate, so that disturbances of the machine affect all equally.
 //
 // A *turn* is a few consecutive calls of one combination after a barrier, timed together. Their number is
 // chosen so that a turn lasts at least kTurn: a single call of one microsecond would mostly measure the order

@@ -244,7 +244,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_flag("--json", flags.json, "For psring: JSON lines; also ends with the process that started it")
       ->group(measurement);
-  app.add_flag("--describe", flags.describe, "Print what this build offers as JSON, and do nothing")
+  app.add_flag("--describe", flags.describe, "Print what this build offers as JSON, then exit")
       ->group(measurement);
 }
 
