@@ -220,64 +220,64 @@ int main(int argc, char** argv) {
   psring::Flags flags;
   CLI::App app("The parameter server: adds gradients, updates the weights and returns them.", "ps_server");
   app.add_option("--rendezvous", flags.rendezvous,
-                 "rendezvous of the job: env://, tcp://host:port or file://path")
+                 "Rendezvous of the job: env://, tcp://host:port or file://path")
       ->capture_default_str();
-  app.add_option("--workers", flags.workers, "number of workers")
+  app.add_option("--workers", flags.workers, "Number of workers")
       ->required()
       ->check(psring::WholeNumber(1, 65536));
-  app.add_option("--server", flags.server, "index of this server, from 0")
+  app.add_option("--server", flags.server, "Index of this server, from 0")
       ->check(psring::WholeNumber(0, 63))
       ->capture_default_str();
-  app.add_option("--servers", flags.servers, "number of servers that share the parameters")
+  app.add_option("--servers", flags.servers, "Number of servers that share the parameters")
       ->check(psring::WholeNumber(1, 64))
       ->capture_default_str();
-  app.add_option("--bind", flags.bind, "address to listen on; the workers connect to it")
+  app.add_option("--bind", flags.bind, "Address to listen on; the workers connect to it")
       ->capture_default_str();
-  app.add_option("--port", flags.port, "port to listen on; 0: the system chooses")
+  app.add_option("--port", flags.port, "Port to listen on; 0: the system chooses")
       ->check(psring::WholeNumber(0, 65535))
       ->capture_default_str();
   app.add_option("--threads", flags.threads,
-                 "threads that read, add and update, each for some of the workers; 0: half the number of "
+                 "Threads that read, add and update, each for some of the workers; 0: half the number of "
                  "cores, at most 8")
       ->check(psring::WholeNumber(0, 256))
       ->capture_default_str();
   app.add_option("--device", flags.device,
-                 "where the parameters, sums and optimizer state are: cpu, cuda (GPU 0), cuda:I or auto")
+                 "Memory for parameters, sums and optimizer state: cpu, cuda (GPU 0), cuda:I or auto")
       ->capture_default_str();
-  app.add_option("--record", flags.record, "folder for result-server<I>.json; empty: none");
+  app.add_option("--record", flags.record, "Folder for result-server<I>.json; empty: none");
   app.add_option("--on_worker_loss", flags.on_worker_loss,
                  "stop, or continue with the workers that remain; by default synchronous jobs stop, "
                  "asynchronous ones continue (several servers with backup workers always stop)")
       ->check(psring::OneOf({"stop", "continue"}));
   app.add_option("--worker_timeout", flags.worker_timeout_s,
-                 "seconds in which a worker whose connection broke may reconnect before it is lost")
+                 "Seconds in which a worker whose connection broke may reconnect before it is lost")
       ->check(psring::RealNumber({.low = 0, .low_allowed = true}))
       ->capture_default_str();
   app.add_option("--debug.reject_nonfinite", flags.reject_nonfinite,
-                 "reject gradients that contain NaN or infinity")
+                 "Reject gradients that contain NaN or infinity")
       ->group(psring::kDebugGroup)
       ->capture_default_str();
   app.add_option("--debug.staging_mb", flags.staging_mb,
-                 "asynchronous modes: MB for gradients and answers in transit over gRPC, for all workers "
+                 "Asynchronous modes: MB for gradients and answers in transit over gRPC, for all workers "
                  "together (at least one bucket); workers wait while there is no memory")
       ->group(psring::kDebugGroup)
       ->check(psring::WholeNumber(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--checkpoint_dir", flags.checkpoint_dir,
-                 "folder for checkpoints, from which a restarted server continues; empty: none");
+                 "Folder for checkpoints, from which a restarted server continues; empty: none");
   app.add_option("--checkpoint_every", flags.checkpoint_every,
-                 "steps between checkpoints; 0: only at the start, at the end and at SIGTERM")
+                 "Steps between checkpoints; 0: only at the start, at the end and at SIGTERM")
       ->check(psring::WholeNumber(0, psring::kMostCount))
       ->capture_default_str();
-  app.add_option("--timeout", flags.timeout_s, "seconds that workers may wait for one that sends nothing")
+  app.add_option("--timeout", flags.timeout_s, "Seconds that workers may wait for one that sends nothing")
       ->check(psring::RealNumber({.low = 0}))
       ->capture_default_str();
   psring::AddLinkFlags(app, flags.link);
   app.add_option("--metrics_port", flags.metrics_port,
-                 "serve pushes, bytes and staleness as OpenMetrics at http://BIND:PORT/metrics; 0: the "
+                 "Serve pushes, bytes and staleness as OpenMetrics at http://BIND:PORT/metrics; 0: the "
                  "system chooses")
       ->check(psring::WholeNumber(0, 65535));
-  app.add_flag("--limits", flags.limits, "also serve the rounds that ps_worker --limits measures");
+  app.add_flag("--limits", flags.limits, "Also serve the rounds that ps_worker --limits measures");
   psring::ParseOrExit(app, argc, argv);
 
   if (flags.server >= flags.servers) {
