@@ -379,4 +379,22 @@ absl::StatusOr<CollectiveTime> SimulateCollective(const Schedule& schedule, cons
       .Run(pipelining);
 }
 
+double MeanSentBytes(const Schedule& schedule, double bytes) {
+  std::map<int, std::pair<int, int>> classes;  // to its first rank and its number of ranks
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    ++classes.try_emplace(schedule.symmetry_class(rank), rank, 0).first->second.second;
+  }
+  double chunks = 0;
+  std::vector<Transfer> transfers;
+  for (const auto& [name, ranks] : classes) {
+    for (int round = 0; round < schedule.rounds(ranks.first); ++round) {
+      schedule.Round(ranks.first, round, transfers);
+      for (const Transfer& transfer : transfers) {
+        if (transfer.action == Action::kSend) chunks += double(transfer.chunk_count) * ranks.second;
+      }
+    }
+  }
+  return chunks / schedule.chunks() / schedule.ranks() * bytes;
+}
+
 }  // namespace psring

@@ -44,4 +44,7 @@ absl::StatusOr<CollectiveTime> SimulateCollective(const Schedule& schedule, cons
                                                   double bytes, const Pipelining& pipelining,
                                                   std::optional<double> tokens = std::nullopt);
 
+// Bytes that a rank sends in the schedule, on average, for a buffer of `bytes`.
+double MeanSentBytes(const Schedule& schedule, double bytes);
+
 }  // namespace psring

@@ -127,9 +127,16 @@ absl::StatusOr<std::vector<Predictor::Cost>> Predictor::BucketCosts(const Predic
 absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const Cluster& cluster) const {
   const double n = point.workers, bytes = options_.wire_part * static_cast<double>(workload_.bytes());
   // On average over ranks as much is received as sent.
-  const std::optional<Scheme> scheme = SchemeOf(point.strategy);
-  const double payload = scheme ? PayloadBytesPerWorker({.scheme = *scheme, .workers = point.workers}, bytes)
-                                : LeastPayload(n, bytes);
+  double payload = 0;
+  if (const std::optional<Scheme> scheme = SchemeOf(point.strategy); scheme) {
+    payload = PayloadBytesPerWorker({.scheme = *scheme, .workers = point.workers}, bytes);
+  } else {
+    PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
+                            MakeSchedule(point.strategy.algorithm, Collective::kAllReduce,
+                                         {.ranks = point.workers,
+                                          .ranks_per_node = ShapeOf(cluster, point.workers).ranks_per_node}));
+    payload = MeanSentBytes(*schedule, bytes);
+  }
   Prediction prediction{.tx_bytes = payload, .rx_bytes = payload, .method = "simulated"};
   PSRING_ASSIGN_OR_RETURN(const std::vector<Cost> of_buckets, BucketCosts(point, cluster));
   std::vector<double> costs;  // including the update after each bucket

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "experiments/predict/report.h"
 #include "experiments/runs/run_files.h"
+#include "experiments/simulator/collective.h"
 #include "experiments/theory/machine_profile.h"
 #include "tests/experiments/test_catalog.h"
 
@@ -135,6 +136,16 @@ TEST(Predictor, TheBytesSentAreThoseOfTheSchedule) {
   ASSERT_TRUE(ring.ok() && one_shot.ok()) << ring.status() << one_shot.status();
   EXPECT_DOUBLE_EQ(one_shot->tx_bytes, 2 * ring->tx_bytes);  // (N-1) M and 2(N-1)/N M
   EXPECT_EQ(one_shot->rx_bytes, one_shot->tx_bytes);
+  // Counted transfers agree with the closed forms.
+  for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
+    const std::optional<Scheme> scheme = SchemeOf({.uses_group = true, .algorithm = algorithm});
+    if (!scheme) continue;
+    const auto schedule = MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = 8});
+    ASSERT_TRUE(schedule.ok()) << schedule.status();
+    EXPECT_NEAR(MeanSentBytes(**schedule, 1e6), PayloadBytesPerWorker({.scheme = *scheme, .workers = 8}, 1e6),
+                1)
+        << algorithm;
+  }
 }
 
 TEST(Predictor, ASerialServerIsAlsoLimitedByItsLinks) {
