@@ -34,7 +34,7 @@ struct LossPoint {
   double samples, begin_ns, loss;
 };
 
-// At most kMostPoints points, each the mean of neighbouring steps.
+// At most kMostPoints points, each the mean of neighboring steps.
 Json Averaged(const std::vector<LossPoint>& points) {
   const size_t group = (points.size() + kMostPoints - 1) / kMostPoints;
   Json list = Json::array();

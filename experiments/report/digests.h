@@ -7,7 +7,7 @@
 namespace psring {
 
 // From the text of steps.jsonl: {most_points, loss: [{strategy, workers, part, repeat,
-// points: [[samples of all workers, seconds, loss]]}]}. The loss is rank 0's; neighbouring steps are averaged
+// points: [[samples of all workers, seconds, loss]]}]}. The loss is rank 0's; neighboring steps are averaged
 // to at most most_points per curve. Malformed lines are skipped.
 std::string DigestSteps(const std::string& text);
 

@@ -9,11 +9,11 @@ namespace {
 // Rabenseifner's algorithm, after Thakur, Rabenseifner & Gropp 2005. P = 2^k is the largest power of two up
 // to N.
 //
-// Fold: of the first 2(N-P) ranks, each even one sends its values to its odd neighbour, which represents both
+// Fold: of the first 2(N-P) ranks, each even one sends its values to its odd neighbor, which represents both
 // from then on. The P remaining ranks have *places* 0 to P-1, in rank order. Halve, k rounds: partners whose
 // places differ in one bit, the highest first, exchange and add halves of their current range; place p ends
 // with the sum in block p. Double: the same rounds in reverse, and each partner sends its complete range.
-// Unfold: odd ranks send their neighbours the result. The final sum of each block is formed at one place only
+// Unfold: odd ranks send their neighbors the result. The final sum of each block is formed at one place only
 // and then copied, so all ranks have the same bits.
 //
 //   all-reduce      2k rounds, 2(P-1)/P M sent; if N > P: 2 rounds more, and M more sent by folded ranks

@@ -275,7 +275,7 @@ TEST(ConvertTest, RoundsToNearestEvenBetweenAllNeighbours) {
     const Format& format = FormatOf(type);
     std::vector<float> values;
     for (int bits = 0; bits < format.infinity; ++bits) {
-      // The middle between two neighbours is a float32, and so is what lies just beside it.
+      // The middle between two neighbors is a float32, and so is what lies just beside it.
       const double above = bits + 1 == format.infinity
                                ? 2 * format.Value(format.infinity - (1 << format.digits))
                                : format.Value(bits + 1);

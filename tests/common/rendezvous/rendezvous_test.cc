@@ -97,7 +97,7 @@ TEST_F(RendezvousTest, RanksExchangeSetAndGet) {
       }
     }
     ASSERT_TRUE(rendezvous->Set("key " + std::to_string(rank), binary).ok());
-    const auto value = rendezvous->Get("key " + std::to_string((rank + 1) % kRanks), "a neighbour");
+    const auto value = rendezvous->Get("key " + std::to_string((rank + 1) % kRanks), "a neighbor");
     ASSERT_TRUE(value.ok()) << value.status();
     EXPECT_EQ(*value, binary);
   });

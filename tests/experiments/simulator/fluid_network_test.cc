@@ -39,7 +39,7 @@ TEST(FluidNetwork, FlowsShareALinkAndSpeedUpWhenOthersEnd) {
 }
 
 TEST(FluidNetwork, AFlowLimitedElsewhereLeavesItsShareToOthers) {
-  // The textbook's case: three flows over links of 10 and 4; the one over both gets 2, as does its neighbour
+  // The textbook's case: three flows over links of 10 and 4; the one over both gets 2, as does its neighbor
   // on the small link, and the third gets 8.
   FluidNetwork network;
   const int large = network.AddResource(10), small = network.AddResource(4);

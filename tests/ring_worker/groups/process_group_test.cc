@@ -205,7 +205,7 @@ TEST_P(ProcessGroupTest, NoRankLeavesABarrierBeforeAllHaveEntered) {
   std::atomic<int> entered = 0;
   RunRanks(transport(), kRanks, options(), [&](ProcessGroup& group, Stream& stream) {
     for (int round = 0; round < 20; ++round) {
-      // Each rank enters after its left neighbour, and another rank is the first in each round.
+      // Each rank enters after its left neighbor, and another rank is the first in each round.
       const int turn = round * kRanks + (group.rank() + round) % kRanks;
       for (int before = entered; before < turn; before = entered) entered.wait(before);
       ++entered;

@@ -309,7 +309,7 @@ TEST_P(Dependence, AFailedRankStopsTheOthers) {
   TrainingOptions options = SmallOptions(name());
   options.warmup_steps = 3;
   options.steps = 10'000;  // so that an asynchronous rank does not finish before the failure reaches it
-  // With Gloo only neighbours are sure to see a closed connection; the others may wait for their timeout.
+  // With Gloo only neighbors are sure to see a closed connection; the others may wait for their timeout.
   if (name() == "gloo") options.timeout_s = 5;
   const absl::Time begin = absl::Now();
   const std::vector<RankOutcome> outcomes =
