@@ -206,7 +206,6 @@ Machine MachineOf(int rank, int per_machine) {
 GroupOptions MachineGroupOptions(const TrainingOptions& options, int gpu) {
   return {.backend = "native",
           .algorithm = options.deterministic ? "star" : "direct",
-          .transport = options.transport,
           .timeout = absl::Seconds(options.timeout_s) + kLater,
           .gpu = gpu};
 }

@@ -22,8 +22,8 @@ struct Machine {
 Machine MachineOf(int rank, int per_machine);
 
 // For the group of a machine's ranks. With --deterministic it adds in the order of ranks (`star`), else each
-// rank adds a part (`direct`). It waits a little longer than servers and clients do, so that they name a
-// silent peer on another machine.
+// rank adds a part (`direct`). --transport is for the exchange with the servers. It waits a little longer
+// than servers and clients do, so that they name a silent peer on another machine.
 GroupOptions MachineGroupOptions(const TrainingOptions& options, int gpu);
 
 // InvalidArgument: `strategy` has servers but cannot be combined with --local_aggregation.
