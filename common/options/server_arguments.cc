@@ -6,10 +6,28 @@
 
 namespace psring {
 
+absl::StatusOr<int> PushersOf(const TrainingOptions& training, int workers, int per_machine) {
+  if (!training.local_aggregation) return workers;
+  if (per_machine == 0) {
+    return absl::InvalidArgumentError(
+        "--local_aggregation needs the number of ranks on this machine; set LOCAL_RANK and LOCAL_WORLD_SIZE, "
+        "as torchrun, mpirun and srun do");
+  }
+  if (per_machine == 1) {
+    return absl::InvalidArgumentError(
+        "--local_aggregation adds up the gradients of a machine's workers, and a machine has only one; leave "
+        "it out, or start several on each machine (--nproc_per_node or --ranks_per_process)");
+  }
+  if (workers % per_machine == 0) return workers / per_machine;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--local_aggregation needs the same number of workers on every machine, and this one has ",
+                   per_machine, " of ", workers));
+}
+
 std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerStart& place) {
   std::vector<std::string> arguments = {
       absl::StrCat("--rendezvous=", place.rendezvous),
-      absl::StrCat("--workers=", place.workers),
+      absl::StrCat("--workers=", place.pushers),
       absl::StrCat("--server=", place.server),
       absl::StrCat("--servers=", place.servers),
       absl::StrCat("--bind=", place.bind),

@@ -13,6 +13,7 @@ struct ServerStart {
   int server = 0;   // which one
   int servers = 1;  // of how many
   int workers = 1;
+  int pushers = 1;         // PushersOf the workers
   std::string rendezvous;  // "tcp://host:port"
   std::string bind;        // its address, as the workers reach it
   std::string record;      // folder; empty: none
@@ -20,6 +21,11 @@ struct ServerStart {
   int gpus = 0;            // of its host
   int metrics_port = -1;   // that of rank 0; 0: the system chooses; below 0: no metrics
 };
+
+// The number of clients of the servers: `workers`, or with --local_aggregation their machines. `per_machine`:
+// workers on each machine; 0: unknown. InvalidArgument: --local_aggregation, and machines differ in workers
+// or have one.
+absl::StatusOr<int> PushersOf(const TrainingOptions& training, int workers, int per_machine);
 
 // Without the program's name. Checkpoint flags are added by the caller.
 std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerStart& place);

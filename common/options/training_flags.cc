@@ -164,6 +164,11 @@ void VisitFlags(Options& o, Visitor& visit) {
       o.ps_schedule, OneOf({"serial", "pipelined"}));
   visit.Switch({"--deterministic", "", "The server adds in rank order, not in order of arrival"},
                o.deterministic, true);
+  visit.Switch(
+      {"--local_aggregation", "",
+       "ps-sync: the workers of a machine add up their gradients, and one of them pushes the sum and "
+       "passes the new weights on, so that the servers see each machine as one worker"},
+      o.local_aggregation, true);
   visit(
       {"--staleness_lr", "NAME",
        "Asynchronous strategies: inverse divides a late gradient's learning rate by its staleness; or none"},

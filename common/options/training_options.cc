@@ -32,6 +32,7 @@ void ForEachServerFlag(const See& see) {
   see("--servers", &TrainingOptions::servers);
   see("--server_placement", &TrainingOptions::server_placement);
   see("--ps_schedule", &TrainingOptions::ps_schedule);
+  see("--local_aggregation", &TrainingOptions::local_aggregation);
   see("--on_worker_loss continue", &TrainingOptions::on_worker_loss);
   see("--worker_timeout", &TrainingOptions::worker_timeout_s);
   see("--debug.reject_nonfinite", &TrainingOptions::reject_nonfinite);
@@ -46,6 +47,18 @@ absl::Status CheckCudaGraph(const TrainingOptions& o) {
                   {o.clock == "virtual", with("--clock virtual, which computes on the CPU")},
                   {!o.workload.empty(), with("--workload, which waits on the host instead of computing")},
                   {o.strategy == "dp", with("--strategy dp, whose replicas are threads")}});
+}
+
+absl::Status CheckLocalAggregation(const TrainingOptions& o) {
+  if (!o.local_aggregation) return absl::OkStatus();
+  return FirstOf(
+      {{o.server_placement == "colocated",
+        "--local_aggregation with --server_placement colocated, which starts a server beside every "
+        "worker: use rank0 or dedicated"},
+       {o.wire != "float32" && (Checkpoints(o) || !o.resume.empty()),
+        absl::StrCat("--local_aggregation with --wire ", o.wire,
+                     " and checkpoints: the rounding errors are a machine's, not a worker's, and "
+                     "are not saved; leave one of the three out")}});
 }
 
 absl::Status CheckClock(const TrainingOptions& o) {
@@ -69,6 +82,8 @@ absl::Status CheckClock(const TrainingOptions& o) {
         "--check_replicas with --clock virtual: simulated workers share one set of weights; leave it out"},
        {o.ps_schedule == "serial",
         "--ps_schedule serial with --clock virtual: a gradient is always sent whole; leave it out"},
+       {o.local_aggregation,
+        "--local_aggregation with --clock virtual, which simulates one worker on each machine; leave it out"},
        {o.micro_batches > 1,
         "--micro_batches with --clock virtual: use --workers instead; each is a batch"}});
 }
@@ -83,7 +98,7 @@ bool Checkpoints(const TrainingOptions& options) {
 
 bool ServerReturns(const TrainingOptions& options, int servers) {
   if (servers > 1 && absl::StartsWith(options.strategy, "ps-backup")) return false;
-  return options.max_restarts > 0 && servers > 0 && !options.align_steps;
+  return options.max_restarts > 0 && servers > 0 && !options.align_steps && !options.local_aggregation;
 }
 
 absl::Status CheckRecovery(const TrainingOptions& o, int servers) {
@@ -108,6 +123,7 @@ absl::Status CheckRecovery(const TrainingOptions& o, int servers) {
                                 " trains nothing, so there is nothing to save: leave the checkpoints out")},
                   {continues && o.align_steps, with("--align_steps")},
                   {continues && o.clip_norm > 0, with("--clip_norm")},
+                  {continues && o.local_aggregation, with("--local_aggregation")},
                   {continues && backup && servers > 1, with("several servers of ps-backup")},
                   {continues && backup && Checkpoints(o), with("checkpointing of ps-backup")}});
 }
@@ -184,6 +200,7 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& o) {
        {o.score == "validation" && o.validation == 0,
         "--debug.score validation needs --validation N, the number of samples to hold out"}}));
   if (o.cuda_graph) PSRING_RETURN_IF_ERROR(CheckCudaGraph(o));
+  PSRING_RETURN_IF_ERROR(CheckLocalAggregation(o));
   PSRING_RETURN_IF_ERROR(CheckRecovery(o, o.servers));
   PSRING_RETURN_IF_ERROR(FirstOf(
       {{o.ranks_per_process > 1 && o.clock == "virtual",

@@ -70,6 +70,7 @@ struct TrainingOptions {
   int servers = 0;  // 0: 1, or one per worker if colocated
   std::string server_placement = "rank0";
   bool deterministic = false;
+  bool local_aggregation = false;
   std::string staleness_lr = "none";
   std::string on_worker_loss;  // empty: synchronous strategies stop, asynchronous ones continue
   double worker_timeout_s = 1;
@@ -100,7 +101,8 @@ int64_t WorkerBatch(const TrainingOptions& options);
 bool Checkpoints(const TrainingOptions& options);
 
 // Whether psring restarts only the parameter server if one of the `servers` dies, while workers wait. False:
-// the job restarts (with --align_steps, or with several servers of ps-backup), or has no restarts or servers.
+// the job restarts (with --align_steps or --local_aggregation, or with several servers of ps-backup), or has
+// no restarts or servers.
 bool ServerReturns(const TrainingOptions& options, int servers);
 
 // InvalidArgument names a conflict of flags about checkpoints, restarts or lost workers. `servers`: 0 if the

@@ -12,6 +12,7 @@
 #include "common/base/delays.h"
 #include "common/io/files.h"
 #include "common/measure/trace.h"
+#include "common/options/server_arguments.h"
 #include "experiments/host/gpu_probe.h"
 #include "experiments/plan/launches.h"
 #include "experiments/plan/plan_text.h"
@@ -32,6 +33,12 @@ absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& 
                      link.latency_s > 0 ? "--latency would also delay messages within a machine; omit it"
                                         : "this needs network namespaces, which are unavailable here; omit "
                                           "--ranks_per_process, or use --link none"));
+  }
+  if (shaping != Shaping::kNone && configuration.training.local_aggregation &&
+      configuration.per_machine == 1) {
+    return absl::InvalidArgumentError(
+        "--local_aggregation adds up the gradients of a machine's workers, and every worker of the virtual "
+        "cluster has its own machine; add --ranks_per_process K, or use --link none");
   }
   if (shaping == Shaping::kNone || !configuration.strategy.uses_group || backend == "native") {
     return absl::OkStatus();
@@ -66,7 +73,14 @@ absl::StatusOr<std::vector<Configuration>> AllConfigurations(const ExperimentFla
   return all;
 }
 
-// The collectives must be available: MPI needs an mpirun, NCCL a GPU.
+// The most workers on a machine; 0: there is only one machine.
+int MostOnAMachine(const ExperimentFlags& flags, Shaping shaping) {
+  const int each = flags.options.training.ranks_per_process;
+  if (flags.nodes.several()) return std::max(1, flags.nodes.per_node) * each;
+  return shaping != Shaping::kNone ? each : 0;
+}
+
+// The collectives must be available: MPI needs an mpirun, NCCL a GPU. Machines must suit --local_aggregation.
 absl::Status CheckCollectives(const std::vector<Configuration>& configurations, const Prepared& prepared) {
   for (const Configuration& configuration : configurations) {
     if (configuration.simulated()) continue;
@@ -74,6 +88,8 @@ absl::Status CheckCollectives(const std::vector<Configuration>& configurations, 
       return absl::InvalidArgumentError(configuration.update.refused);
     }
     PSRING_RETURN_IF_ERROR(CheckShaped(configuration, prepared.link, prepared.shaping));
+    PSRING_RETURN_IF_ERROR(
+        PushersOf(configuration.training, configuration.ranks(), configuration.per_machine).status());
     if (configuration.backend() == "mpi") {
       PSRING_RETURN_IF_ERROR(
           FindMpirun({.ranks = configuration.workers, .transport = configuration.training.transport})
@@ -187,14 +203,16 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   }
   std::string why_userspace;
   PSRING_ASSIGN_OR_RETURN(prepared.shaping, VirtualCluster::Choose(prepared.link, interrupt, why_userspace));
-  PSRING_ASSIGN_OR_RETURN(const std::vector<Configuration> configurations,
-                          AllConfigurations(flags, prepared));
+  prepared.probe.per_machine = MostOnAMachine(flags, prepared.shaping);
+  PSRING_ASSIGN_OR_RETURN(std::vector<Configuration> configurations, AllConfigurations(flags, prepared));
   absl::Status collectives = CheckCollectives(configurations, prepared);
   if (!collectives.ok() && flags.link_is_default && prepared.shaping != Shaping::kNone) {
     // The link is only a default: try without it.
     const std::string why_no_link(collectives.message());
     prepared.link = {};
     prepared.shaping = Shaping::kNone;
+    prepared.probe.per_machine = MostOnAMachine(flags, prepared.shaping);
+    PSRING_ASSIGN_OR_RETURN(configurations, AllConfigurations(flags, prepared));
     collectives = CheckCollectives(configurations, prepared);
     if (collectives.ok()) {
       display.Note(Say(flags.options.language, kNoVirtualCluster, why_no_link));

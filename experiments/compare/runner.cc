@@ -112,6 +112,8 @@ TrainingJob JobOf(const Configuration& configuration, const Ground& ground) {
                   .store_port = ground.store->port()};
   job.local_processes = ground.site.nodes != nullptr ? ground.layout.per_node / ground.ranks_per_process
                                                      : configuration.processes();
+  // A rank's machine is the virtual one; otherwise ranks only choose GPUs by their local numbers.
+  if (ground.cluster() != nullptr && job.training.local_aggregation) job.local_processes = 1;
   return job;
 }
 

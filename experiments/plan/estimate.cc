@@ -67,7 +67,8 @@ double ExchangeBytes(const Configuration& configuration, int64_t elements) {
 CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
   return {
       .scheme = scheme,
-      .workers = configuration.workers,
+      .workers = configuration.workers / configuration.workers_per_push(),
+      .per_machine = configuration.workers_per_push(),
       .place = PlaceOf(configuration.training.server_placement),
       // Clipping: no update before the norm of the whole gradient is known.
       .pipelined = configuration.training.ps_schedule != "serial" && configuration.training.clip_norm == 0,

@@ -181,6 +181,8 @@ void ResetOtherStrategiesFlags(Configuration& configuration) {
   const bool sends = configuration.strategy.communicates();
   if (!sends || configuration.backend() == "nccl") training.transport = "auto";
   if (!configuration.strategy.uses_servers) LeaveServersOut(training);
+  // One worker has nothing to add up.
+  if (!CanAggregate(configuration.strategy) || configuration.ranks() == 1) training.local_aggregation = false;
   if (!sends) training.wire = "float32";
   if (!IsAsynchronousServer(configuration.strategy)) training.staleness_lr = "none";
 }
@@ -327,6 +329,8 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   // Fewer ranks than a process holds share one process.
   configuration.training.ranks_per_process = std::min(training.ranks_per_process, configuration.ranks());
   configuration.training.strategy = configuration.strategy.name;
+  configuration.per_machine =
+      probe.per_machine > 0 ? std::min(probe.per_machine, configuration.ranks()) : configuration.ranks();
   for (const UpdateRule& rule : probe.updates) {
     if (rule.strategy == BaseName(strategy)) configuration.update = rule;
   }

@@ -57,6 +57,7 @@ struct Configuration {
   TrainingOptions training;
   UpdateRule update;
   bool oversubscribed = false;
+  int per_machine = 1;            // workers on a machine
   double target_accuracy = 0;     // 0: none
   std::vector<double> tried_lrs;  // its own was picked from these (rates.h); empty: it was not picked
 
@@ -65,6 +66,8 @@ struct Configuration {
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
   int ranks() const { return strategy.single_process ? 1 : workers; }
   int processes() const { return ranks() / training.ranks_per_process; }
+  // Workers that add their gradients before one of them pushes: --local_aggregation.
+  int workers_per_push() const { return training.local_aggregation ? per_machine : 1; }
   int servers() const { return strategy.uses_servers ? ServersOf(training, workers) : 0; }
   std::string name() const;    // "ring x 4", "ps-sync x 4 on 2 servers"
   std::string folder() const;  // "ring-4", "ps-sync-4-on-2"
@@ -82,6 +85,7 @@ struct Probe {
   int64_t step_samples = 0;   // of that step; 0: as many as in any step
   double launch_s = 0;        // one launch without its steps
   std::optional<Wires> link;  // the requested links of a virtual cluster
+  int per_machine = 0;        // most workers on a machine; 0: all of them
 };
 
 struct Plan {

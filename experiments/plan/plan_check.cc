@@ -25,7 +25,7 @@ absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& cata
   const std::vector<int>& counts =
       training.server_placement == "colocated" ? options.workers : options.servers;
   const int most_servers = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
-  bool any_server = false, any_asynchronous = false, any_sends = false;
+  bool any_server = false, any_asynchronous = false, any_sends = false, any_aggregates = false;
   for (const std::string& name : options.strategies.empty() ? DefaultStrategies() : options.strategies) {
     PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
     if (strategy.uses_servers) {
@@ -34,12 +34,22 @@ absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& cata
       of_strategy.strategy = name;
       PSRING_RETURN_IF_ERROR(CheckRecovery(of_strategy, most_servers));
     }
+    any_aggregates = any_aggregates || CanAggregate(strategy);
     any_sends = any_sends || strategy.communicates();
     any_asynchronous = any_asynchronous || IsAsynchronousServer(strategy);
     if (IsAsynchronousServer(strategy) && training.clip_norm > 0) {
       return absl::InvalidArgumentError(absl::StrCat(
           "--clip_norm is for synchronous strategies, which have one gradient to clip; omit it or ", name));
     }
+  }
+  if (any_server && !any_aggregates && training.local_aggregation) {
+    return absl::InvalidArgumentError(
+        "--local_aggregation is for ps-sync, where all workers of a machine take the same step; name it, or "
+        "omit the flag");
+  }
+  if (training.local_aggregation && options.workers == std::vector<int>{1}) {
+    return absl::InvalidArgumentError(
+        "--local_aggregation adds up the gradients of several workers; use more --workers, or omit it");
   }
   const char* server_flag = servers_given ? "--servers" : ServerFlagGiven(training);
   if (!any_server && server_flag != nullptr) {

@@ -167,6 +167,8 @@ absl::StatusOr<std::vector<RunStep>> ParseRunSteps(const std::string& csv) {
       return at == column.end() || at->second >= fields.size() ? std::string() : fields[at->second];
     };
     if (text("basis") == "simulated") continue;
+    // With --local_aggregation the speed within machines, which the run does not have, matters too.
+    if (NumberOr(text("workers_per_push"), 1) > 1) continue;
     RunStep step{.strategy = text("strategy"),
                  .placement = text("placement").empty() ? "rank0" : text("placement"),
                  .workers = static_cast<int>(NumberOr(text("workers"), 0)),

@@ -130,6 +130,14 @@ std::string WorkloadCsv(const Workload& workload) {
 
 int CompareOnOneGpu(const ExperimentFlags& flags, bool workers_given, const Interrupt& interrupt,
                     Display& display) {
+  if (flags.options.training.local_aggregation) {
+    return ReportFailure(
+        "compare",
+        absl::InvalidArgumentError(
+            "--local_aggregation needs several workers on a machine, and this one has one GPU; "
+            "use psring predict --local_aggregation --gpus_per_node 8, or --device cpu"),
+        display);
+  }
   display.Say(In(flags.options.language, kOneGpu));
   const absl::StatusOr<std::string> folder = Compare(OnTheGpu(flags), interrupt, display);
   if (!folder.ok()) return ReportFailure("compare", folder.status(), display);

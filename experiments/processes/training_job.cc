@@ -64,6 +64,7 @@ ChildSpec ServerProcess(const TrainingJob& job, const JobHost& host, int server)
            job.training, {.server = server,
                          .servers = job.servers,
                          .workers = job.workers,
+                         .pushers = job.pushers(),
                          .rendezvous = absl::StrCat("tcp://", AddressText(job.store_host, job.store_port)),
                          .bind = host.address,
                          .record = host.records,

@@ -38,6 +38,8 @@ struct TrainingJob {
   int store_port = 0;
 
   int processes() const { return workers / training.ranks_per_process; }
+  // The clients of the servers: with --local_aggregation one per machine.
+  int pushers() const { return training.local_aggregation ? processes() / local_processes : workers; }
 };
 
 // The part of a job's setup that differs between machines.

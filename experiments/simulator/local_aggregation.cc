@@ -14,14 +14,11 @@ Cluster MachinesOf(const Cluster& cluster) {
   return machines;
 }
 
-double GatherSeconds(const Cluster& cluster, int workers, double bytes) {
-  if (workers <= 1) return 0;
-  return (workers - 1) * (bytes / workers / cluster.intra_bytes_per_s + cluster.intra_latency_s);
-}
-
-double ReduceSeconds(const Cluster& cluster, int workers, double bytes) {
-  if (workers <= 1) return 0;
-  return GatherSeconds(cluster, workers, bytes) + (workers - 1) * bytes / workers * cluster.add_s_per_byte;
+MachineInside InsideOf(const Cluster& cluster, int workers) {
+  return {.workers = workers,
+          .bytes_per_s = cluster.intra_bytes_per_s,
+          .latency_s = cluster.intra_latency_s,
+          .add_s_per_byte = cluster.add_s_per_byte};
 }
 
 std::vector<double> AggregatedReady(const Cluster& cluster, int workers, const std::vector<double>& bytes,
@@ -29,7 +26,7 @@ std::vector<double> AggregatedReady(const Cluster& cluster, int workers, const s
   std::vector<double> ready;
   double end = 0;
   for (size_t b = 0; b < bytes.size(); ++b) {
-    end = std::max(end, ready_s[b]) + ReduceSeconds(cluster, workers, bytes[b]);
+    end = std::max(end, ready_s[b]) + ReduceSeconds(InsideOf(cluster, workers), bytes[b]);
     ready.push_back(end);
   }
   return ready;

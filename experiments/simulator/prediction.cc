@@ -239,7 +239,7 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& all, const Clus
   if (each > 1) {
     run.ready_s = AggregatedReady(whole, each, bucket_bytes_, run.ready_s);
     for (const double of_bucket : bucket_bytes_)
-      run.after_pull_s.push_back(GatherSeconds(whole, each, of_bucket));
+      run.after_pull_s.push_back(GatherSeconds(InsideOf(whole, each), of_bucket));
     PSRING_ASSIGN_OR_RETURN(run.delays, DelaysOfMachines(options_.delays, each));
   }
   if (point.workers > kMostInStep) GroupStragglers(run);
@@ -326,7 +326,8 @@ absl::StatusOr<double> Predictor::ExchangeSeconds(const PredictCase& all, const 
                        .bucket_bytes = std::vector<double>(pieces, bytes / static_cast<double>(pieces)),
                        .ready_s = std::vector<double>(pieces, 0)},
                       cluster));
-  return ReduceSeconds(whole, each, bytes) + time.step_s + GatherSeconds(whole, each, bytes);
+  const MachineInside inside = InsideOf(whole, each);
+  return ReduceSeconds(inside, bytes) + time.step_s + GatherSeconds(inside, bytes);
 }
 
 }  // namespace psring

@@ -157,11 +157,16 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
   }
   const LinkReport& link = rows.front().link;
   if (link.bits_per_s > 0) {
-    int each = 1;
-    for (const SummaryRow& row : rows) each = std::max(each, row.configuration.training.ranks_per_process);
+    int each = 1, per_push = 1;
+    for (const SummaryRow& row : rows) {
+      each = std::max(each, row.configuration.training.ranks_per_process);
+      per_push = std::max(per_push, row.configuration.workers_per_push());
+    }
     findings.Add(kPairsOnLink, DescribeLink(link, findings.language()), findings.Joined(texts, kSemicolon));
     if (each == 1) {
       findings.Add(kServerInTheory);
+    } else if (per_push > 1) {
+      findings.Add(kServerOfSumsInTheory, per_push, 2 * per_push);
     } else {
       findings.Add(kServerOfMachinesInTheory, each);
     }

@@ -170,11 +170,12 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     std::vector<double> bucket_bytes;
     for (int64_t elements : runs.sample.bucket_elements)
       bucket_bytes.push_back(ExchangeBytes(runs.configuration, elements));
-    // The formulas assume one rank per link. A ring uses each link once also if several ranks share it.
+    // The formulas assume one rank per link. With several, a ring still uses each link once, and with
+    // --local_aggregation one of them uses it.
     const bool links = wires && wires->medium_bytes_per_s == 0;
     const bool shared = links && runs.configuration.training.ranks_per_process > 1;
-    const bool known =
-        !shared || (*scheme == Scheme::AllReduce("ring") && runs.configuration.processes() > 1);
+    const bool one_per_link = *scheme == Scheme::AllReduce("ring") || pattern.per_machine > 1;
+    const bool known = !shared || (one_per_link && runs.configuration.processes() > 1);
     // `wires` are measured over TCP.
     const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
     if (wires && known && !runs.configuration.simulated() && (over_tcp || row.sample.transport.empty()))
@@ -214,6 +215,9 @@ std::string NoteOf(const SummaryRow& row) {
                                  row.link.bits_per_s == 0 ? ""
                                  : all                    ? ", which use no link"
                                                           : ", on one link"));
+  }
+  if (const int each = row.configuration.workers_per_push(); each > 1) {
+    notes.push_back(absl::StrCat("local aggregation: ", each, " workers push one sum"));
   }
   if (row.mean.gpus_shared > 0) {
     notes.push_back(absl::StrFormat("functional, not a measurement: %d ranks share %d GPU%s",

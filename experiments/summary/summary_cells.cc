@@ -5,7 +5,7 @@
 namespace psring {
 namespace {
 
-constexpr int64_t kSchemaVersion = 2;  // 2: lr_tried, time_scale and scaling were added
+constexpr int64_t kSchemaVersion = 3;  // 2: lr_tried, time_scale, scaling; 3: workers_per_push
 
 using Value = decltype(Cell::value);
 
@@ -98,6 +98,7 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"lr_tried", TextOrEmpty(absl::StrJoin(configuration.tried_lrs, " ")), given},
       {"time_scale", training.time_scale, given},
       {"scaling", std::string(training.global_batch > 0 ? "strong" : "weak"), given},
+      {"workers_per_push", has_server ? Value(int64_t{configuration.workers_per_push()}) : Value(), given},
   };
 }
 

@@ -94,6 +94,11 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
        }},
       {kHeadAccuracy, "m", [](Row row) { return Number(row.test_accuracy, 4); }, /*learned=*/true},
       {kHeadTarget, "m", [](Row row) { return Number(row.time_to_target_s, 2); }},
+      {kHeadPerPush, "",
+       [](Row row) {
+         const int each = row.configuration.workers_per_push();
+         return each > 1 ? absl::StrCat(each) : "";
+       }},
   };
 }
 
@@ -156,6 +161,7 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language) 
     say(kRateColumn, row.configuration.tried_lrs.size(), row.configuration.training.validation);
     break;
   }
+  if (any_row([](Row row) { return row.configuration.workers_per_push() > 1; })) say(kPerPushColumn);
   if (any_row([](Row row) { return row.configuration.oversubscribed; })) say(kOversubscribed);
   if (any_row([](Row row) { return !row.valid; })) say(kNotValid);
   return parts;

@@ -38,6 +38,13 @@ inline constexpr Phrase kServerOfMachinesInTheory = {
     "每台机器有 $0 个 worker 共用一条链路。理论上，梯度大时，位于 rank 0 的一台服务器用时是环的 "
     "N(N-$0)/(2(N-1)) 倍（--ps_schedule serial 时再乘 2）：它的链路要承载其他机器上所有 worker "
     "的梯度，而环只经过每条链路一次。"};
+inline constexpr Phrase kServerOfSumsInTheory = {
+    "Each machine has $0 workers on one link, which push one sum (--local_aggregation). For large gradients, "
+    "one server on rank 0 takes N(N-$0)/($1(N-1)) times as long as a ring in theory (twice that with "
+    "--ps_schedule serial), because its link carries one gradient of every other machine.",
+    "每台机器有 $0 个 worker 共用一条链路，它们只推送一个和（--local_aggregation）。理论上，梯度大时，位于 "
+    "rank 0 的一台服务器用时是环的 N(N-$0)/($1(N-1)) 倍（--ps_schedule serial 时再乘 "
+    "2）：它的链路只承载其他每台机器的一个梯度。"};
 inline constexpr Phrase kNotTheLaw = {
     "$0 with $1 workers: $2 ms until the last worker has its weights, not $3 ms",
     "$1 个 worker 的 $0 到最后一个 worker 得到权重为 $2 毫秒，而非 $3 毫秒"};

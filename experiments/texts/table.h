@@ -30,6 +30,7 @@ inline constexpr Heading kHeadStale = {{"stale", "平均"}, {"mean", "陈旧度"
 inline constexpr Heading kHeadDropped = {{"drop-", "丢弃"}, {"ped %", "%"}};
 inline constexpr Heading kHeadAccuracy = {{"test", "测试"}, {"acc.", "准确率"}};
 inline constexpr Heading kHeadRate = {{"best", "最佳"}, {"lr", "学习率"}};
+inline constexpr Heading kHeadPerPush = {{"workers", "每次"}, {"/push", "推送"}};
 inline constexpr Heading kHeadTarget = {{"target", "达标"}, {"s", "秒"}};
 
 inline constexpr Phrase kHeadNote = {"note", "备注"};
@@ -74,6 +75,10 @@ inline constexpr Phrase kRateColumn = {
     "best lr: of $0 learning rates tried for the row (rates.csv), the one with the highest accuracy on $1 "
     "held-out samples.",
     "最佳学习率：该行试过的 $0 个学习率（rates.csv）中，在 $1 个留出样本上准确率最高者。"};
+inline constexpr Phrase kPerPushColumn = {
+    "workers/push: --local_aggregation; so many workers of a machine add up their gradients and push one "
+    "sum.",
+    "每次推送的 worker 数：--local_aggregation，一台机器上这么多 worker 先把梯度相加，再推送一次。"};
 inline constexpr Phrase kOversubscribed = {
     "* oversubscribed: more workers than cores; timings are not meaningful.",
     "* 超额：worker 数多于核数，时间没有意义。"};

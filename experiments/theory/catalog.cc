@@ -116,4 +116,8 @@ bool IsAsynchronousServer(const StrategyInfo& strategy) {
   return strategy.uses_servers && !strategy.synchronous;
 }
 
+bool CanAggregate(const StrategyInfo& strategy) {
+  return strategy.uses_servers && strategy.synchronous && !strategy.drops_gradients;
+}
+
 }  // namespace psring

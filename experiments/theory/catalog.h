@@ -59,5 +59,7 @@ std::string BaseName(const std::string& strategy);
 
 // True for strategies whose pushes are applied as they arrive.
 bool IsAsynchronousServer(const StrategyInfo& strategy);
+// Whether --local_aggregation applies: one update from all workers' gradients (ps-sync).
+bool CanAggregate(const StrategyInfo& strategy);
 
 }  // namespace psring

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "common/base/check.h"
+#include "experiments/theory/local_exchange.h"
 #include "experiments/theory/server_exchange.h"
 
 namespace psring {
@@ -46,6 +48,8 @@ CommTerms ServerTerms(const CommPattern& pattern, double bytes) {
 bool UsesServers(const CommPattern& pattern) {
   return pattern.scheme == Scheme::kServerSync || pattern.scheme == Scheme::kServerAsync;
 }
+
+double Sum(const std::vector<double>& bytes) { return std::accumulate(bytes.begin(), bytes.end(), 0.0); }
 
 // The share of a worker's exchange that leaves its host, on average over workers.
 double RemoteShare(const CommPattern& pattern) {
@@ -99,12 +103,15 @@ double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wi
   if (!terms.adds_while_moving) return terms.messages * wires.latency_s + move + add;
   // A serial server adds only while gradients arrive, not during the pull.
   const double pull = pattern.pipelined ? 0 : move / (1 + pattern.pushed);
-  return terms.messages * wires.latency_s + std::max(move, pull + add);
+  return terms.messages * wires.latency_s + std::max(move, pull + add) + LocalSeconds(pattern, bytes, wires);
 }
 
 double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                        const Wires& wires) {
-  if (UsesServers(pattern)) return TimeOfServerExchange(pattern, bucket_bytes, wires).last;
+  if (UsesServers(pattern)) {
+    return TimeOfServerExchange(pattern, bucket_bytes, wires).last +
+           LocalSeconds(pattern, Sum(bucket_bytes), wires);
+  }
   double all = 0, seconds = 0;
   for (const double bytes : bucket_bytes) {
     all += bytes;
@@ -118,8 +125,18 @@ double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bu
 
 double MeanExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                            const Wires& wires) {
-  return UsesServers(pattern) ? TimeOfServerExchange(pattern, bucket_bytes, wires).mean
-                              : ExchangeSeconds(pattern, bucket_bytes, wires);
+  if (!UsesServers(pattern)) return ExchangeSeconds(pattern, bucket_bytes, wires);
+  return TimeOfServerExchange(pattern, bucket_bytes, wires).mean +
+         LocalSeconds(pattern, Sum(bucket_bytes), wires);
+}
+
+double LocalSeconds(const CommPattern& pattern, double bytes, const Wires& wires) {
+  if (pattern.per_machine <= 1 || wires.add_s_per_byte <= 0) return 0;
+  const MachineInside inside{.workers = pattern.per_machine,
+                             .bytes_per_s = 1 / wires.add_s_per_byte,
+                             .add_s_per_byte = wires.add_s_per_byte};
+  // An all-reduce is a reduce-scatter and an all-gather.
+  return ReduceSeconds(inside, bytes) + 2 * GatherSeconds(inside, bytes);
 }
 
 double PayloadBytesPerWorker(const CommPattern& pattern, double bytes) {
@@ -129,8 +146,11 @@ double PayloadBytesPerWorker(const CommPattern& pattern, double bytes) {
     case Scheme::Kind::kAllReduce:
       return pattern.workers == 1 ? 0 : pattern.scheme.schedule->cost(pattern.workers, bytes).payload_bytes;
     case Scheme::Kind::kServerSync:
-    case Scheme::Kind::kServerAsync:
-      return pattern.pushed * bytes;
+    case Scheme::Kind::kServerAsync: {
+      const double each = pattern.per_machine;
+      // Every rank's part of the sum to its owner and back, and the weights to the others.
+      return (pattern.pushed + 3 * (each - 1)) / each * bytes;
+    }
   }
   return 0;
 }

@@ -62,7 +62,8 @@ enum class ServerPlace {
 
 struct CommPattern {
   Scheme scheme;
-  int workers = 1;
+  int workers = 1;      // with local aggregation: machines
+  int per_machine = 1;  // servers: workers that add their gradients before one of them pushes
   ServerPlace place = ServerPlace::kRank0;
   bool pipelined = true;
   int servers = 1;
@@ -76,19 +77,25 @@ std::optional<Scheme> SchemeOf(const StrategyInfo& strategy, const ScheduleTable
 // to measurements.
 CommTerms TermsOf(const CommPattern& pattern, double bytes);
 
-// Seconds for one exchange of `bytes`, without bursts and updates. Servers: by the law for large gradients.
+// Seconds for one exchange of `bytes`, without bursts and updates. Servers: by the law for large gradients,
+// and LocalSeconds.
 double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wires);
 
 // Seconds until the last worker is done, and the mean over workers, for an actual list of buckets, all ready
 // at the start. All-reduces run one after another. Servers: TimeOfServerExchange (server_exchange.h),
-// including their updates. Bursts of the shaper pass at full speed.
+// including their updates, and LocalSeconds. Bursts of the shaper pass at full speed.
 double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                        const Wires& wires);
 double MeanExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                            const Wires& wires);
 
+// The part of an exchange within the machines, before all pushes and after all pulls: an all-reduce of the
+// gradients and a broadcast of the weights (trainer/strategies/local_aggregation.h), which copy a byte in the
+// time of adding one. 0 without local aggregation.
+double LocalSeconds(const CommPattern& pattern, double bytes, const Wires& wires);
+
 // Payload bytes that a worker sends in one exchange, mean over workers. With servers: the pushed bytes,
-// including those for a server on the same host.
+// including those for a server on the same host, and those within a machine.
 double PayloadBytesPerWorker(const CommPattern& pattern, double bytes);
 
 // Overlap of exchanges with the backward pass, one after another: bucket b, ready at r_b, is done at

@@ -9,6 +9,7 @@
 #include "ps_server/client/ps_client.h"
 #include "ring_worker/groups/groups.h"
 #include "tests/ring_worker/fake_rendezvous.h"
+#include "trainer/strategies/local_aggregation.h"
 
 namespace psring {
 namespace {
@@ -116,8 +117,32 @@ Connections Connect(const StrategyRow& strategy, int workers, absl::Duration tim
   return connections;
 }
 
+namespace {
+
+// --local_aggregation: the clients of one worker per machine, and a group in each machine.
+Connections ConnectMachines(const StrategyRow& strategy, const TrainingOptions& options, int workers,
+                            int per_machine) {
+  const int machines = workers / per_machine;
+  Connections connections =
+      Connect(strategy, machines, absl::Seconds(options.timeout_s), ServersOf(options, machines));
+  std::vector<std::unique_ptr<PsClient>> clients(workers);
+  for (int machine = 0; machine < machines; ++machine) {
+    clients[machine * per_machine] = std::move(connections.clients[machine]);
+    for (auto& transport : MakeInProcessTransports(per_machine)) {
+      auto group = MakeScheduledGroup(std::move(transport), MachineGroupOptions(options, /*gpu=*/-1));
+      PSRING_CHECK(group.ok());
+      connections.groups.push_back(*std::move(group));
+    }
+  }
+  connections.clients = std::move(clients);
+  return connections;
+}
+
+}  // namespace
+
 std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, const DataSplits& data,
-                                  const std::function<void(Worker&)>& adjust, Arrivals* arrivals) {
+                                  const std::function<void(Worker&)>& adjust, Arrivals* arrivals,
+                                  int per_machine) {
   const auto strategy = FindStrategy(options.strategy);
   PSRING_CHECK(strategy.ok());
   std::vector<std::vector<Buffer>> registered(workers);  // outlive the groups
@@ -127,6 +152,8 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
   if (gpu_each) {
     connections.groups =
         MeetInAStore(workers, {.backend = "nccl", .timeout = absl::Seconds(options.timeout_s)}, gpu_each);
+  } else if (options.local_aggregation) {
+    connections = ConnectMachines(**strategy, options, workers, per_machine);
   } else {
     connections = Connect(**strategy, workers, absl::Seconds(options.timeout_s), ServersOf(options, workers),
                           arrivals, gpu);

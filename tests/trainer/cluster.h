@@ -42,11 +42,13 @@ struct RankOutcome {
   std::vector<std::string> warnings;
 };
 
+// With --local_aggregation every `per_machine` ranks are a machine, with a group of their own and one client.
 // With the backend "nccl" each rank has a GPU of its own. `adjust`: called for each rank's worker before it
 // runs. `arrivals`: see ServerOptions.
 std::vector<RankOutcome> RunRanks(
     const TrainingOptions& options, int workers, const DataSplits& data,
-    const std::function<void(Worker&)>& adjust = [](Worker&) {}, Arrivals* arrivals = nullptr);
+    const std::function<void(Worker&)>& adjust = [](Worker&) {}, Arrivals* arrivals = nullptr,
+    int per_machine = 1);
 
 // Runs `body(rank)` on one thread per rank and waits for all.
 void OnThreads(int ranks, const std::function<void(int rank)>& body);

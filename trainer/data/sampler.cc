@@ -36,6 +36,14 @@ void DistributedSampler::SeekTo(int64_t step) {
   step_in_epoch_ = step % steps_per_epoch();
 }
 
+int64_t DistributedSampler::SamplesOf(int first, int ranks, int64_t global_samples) const {
+  const int64_t shares = int64_t{options_.world_size} * options_.micro_batches;
+  const int64_t begin = int64_t{first} * options_.micro_batches, end = begin + ranks * options_.micro_batches;
+  // The shares below the remainder have one sample more.
+  const int64_t more = global_samples % shares;
+  return (end - begin) * (global_samples / shares) + std::clamp(more, begin, end) - begin;
+}
+
 SampledStep DistributedSampler::Next() {
   if (epoch_ < 0) StartEpoch(0);
   if (step_in_epoch_ == steps_per_epoch()) {

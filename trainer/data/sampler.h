@@ -39,6 +39,8 @@ class DistributedSampler {
   // As after `step` calls of Next.
   void SeekTo(int64_t step);
   int64_t steps_per_epoch() const;
+  // How many of a step's `global_samples` the ranks [first, first + ranks) draw together.
+  int64_t SamplesOf(int first, int ranks, int64_t global_samples) const;
 
  private:
   void StartEpoch(int64_t epoch);

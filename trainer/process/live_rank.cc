@@ -15,6 +15,7 @@
 #include "trainer/process/interface_counter.h"
 #include "trainer/process/resume.h"
 #include "trainer/strategies/group_options.h"
+#include "trainer/strategies/local_aggregation.h"
 
 namespace psring {
 namespace {
@@ -141,10 +142,24 @@ absl::Status LiveRank::Connect() {
     const std::string note = BackendNote(*strategy_, flags_.training, device_->gpu());
     if (join_.rank == 0 && !note.empty()) Note(note);
   }
+  if (flags_.training.local_aggregation) {
+    PSRING_RETURN_IF_ERROR(ConnectMachine());
+    if (group_->rank() > 0) return absl::OkStatus();
+  }
   if (strategy_->needs.servers) {
     PSRING_ASSIGN_OR_RETURN(
         client_, ConnectServer(flags_, rendezvous_.get(), is_only_rank_ ? "" : address_, process_.shaper));
   }
+  return absl::OkStatus();
+}
+
+// --local_aggregation: the group of this machine's ranks. FindPushers has checked their numbers.
+absl::Status LiveRank::ConnectMachine() {
+  const Machine machine = MachineOf(join_.rank, join_.local_world_size);
+  machine_ = MakePartRendezvous(*rendezvous_, machine.ranks, absl::StrCat("machine ", machine.number));
+  GroupOptions options = MachineGroupOptions(flags_.training, device_->gpu());
+  options.bind_host = address_;
+  PSRING_ASSIGN_OR_RETURN(group_, MakeProcessGroup(*machine_, options));
   return absl::OkStatus();
 }
 

@@ -86,6 +86,7 @@ class LiveRank {
  private:
   absl::Status Meet();
   absl::Status Connect();
+  absl::Status ConnectMachine();
   void AbortOnSignal();
   absl::Status ServeMetrics();
   void SetCallbacks(Worker& worker, StepProbe& probe);
@@ -106,7 +107,8 @@ class LiveRank {
   std::unique_ptr<Rendezvous> rendezvous_;
   std::unique_ptr<WorkerParts> parts_;  // of checkpoints
   std::unique_ptr<OwnServers> servers_;
-  std::vector<Buffer> registered_;  // with the group; must outlive it
+  std::vector<Buffer> registered_;       // with the group; must outlive it
+  std::unique_ptr<Rendezvous> machine_;  // --local_aggregation: the ranks of this machine
   std::unique_ptr<ProcessGroup> group_;
   std::unique_ptr<PsClient> client_;
   std::atomic<bool> stepping_ = false;

@@ -43,19 +43,35 @@ void CountRanks(int each, RendezvousOptions& join) {
   for (int* count : {&join.rank, &join.world_size, &join.local_rank, &join.local_world_size}) *count *= each;
 }
 
+// The number of clients of the servers. With --local_aggregation, InvalidArgument: machines differ, or their
+// ranks are not consecutive.
+absl::StatusOr<int> FindPushers(const TrainingOptions& training, const RendezvousOptions& join) {
+  PSRING_ASSIGN_OR_RETURN(const int pushers, PushersOf(training, join.world_size, join.local_world_size));
+  if (!training.local_aggregation || join.rank % join.local_world_size == join.local_rank) return pushers;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--local_aggregation needs consecutive ranks on each machine, but rank ", join.rank, " is number ",
+      join.local_rank, " of ", join.local_world_size, " on its machine; with mpirun, use --map-by slot"));
+}
+
 // If no launcher starts servers, some processes start them or become servers.
 absl::Status TakeRole(const TrainerFlags& flags, Part& part) {
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
   if (!strategy->needs.servers) return absl::OkStatus();
-  if (part.join.hosted_elsewhere || flags.servers_elsewhere) return absl::OkStatus();
   RendezvousOptions& join = part.join;
+  if (join.hosted_elsewhere || flags.servers_elsewhere) return FindPushers(flags.training, join).status();
   const int each = flags.training.ranks_per_process;
   PSRING_ASSIGN_OR_RETURN(const ServerRole role,
                           ServerRoleOf(flags.training, join.rank / each, join.world_size / each));
+  if (join.on_one_host()) join.local_world_size = role.workers;
+  join.world_size = role.workers;
+  PSRING_ASSIGN_OR_RETURN(
+      const int pushers, role.becomes >= 0 ? PushersOf(flags.training, join.world_size, join.local_world_size)
+                                           : FindPushers(flags.training, join));
   const auto arguments = [&](int server, int local_rank) {
     return ServerArguments(flags.training, {.server = server,
                                             .servers = role.servers,
                                             .workers = role.workers,
+                                            .pushers = pushers,
                                             .rendezvous = SpecOf(join),
                                             .bind = part.address,
                                             .record = flags.record,
@@ -68,8 +84,6 @@ absl::Status TakeRole(const TrainerFlags& flags, Part& part) {
   for (const int server : role.starts) {
     part.servers.push_back(arguments(server, join.local_rank + (beside_each ? server - join.rank : 0)));
   }
-  if (join.on_one_host()) join.local_world_size = role.workers;
-  join.world_size = role.workers;
   return absl::OkStatus();
 }
 

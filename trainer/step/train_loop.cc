@@ -7,6 +7,7 @@
 #include "common/base/check.h"
 #include "common/io/hash.h"
 #include "trainer/step/training.h"
+#include "trainer/strategies/local_aggregation.h"
 
 namespace psring {
 namespace {
@@ -125,6 +126,11 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
                 .samples = drawn.samples,
                 .global_samples = drawn.global_samples,
                 .global_samples_before = clock_->samples()};
+  if (options_.local_aggregation) {
+    const Machine machine = MachineOf(worker_.rank, worker_.group->size());
+    info.machine_samples =
+        sampler_->SamplesOf(machine.ranks.front(), worker_.group->size(), drawn.global_samples);
+  }
   const std::vector<std::vector<int64_t>> batches = BatchesOf(std::move(drawn));
   info.is_repeated = gradient_pass_->Repeats(batches.size(), info.global_samples);
 

@@ -7,6 +7,7 @@
 #include "common/base/check.h"
 #include "common/base/delays.h"
 #include "common/devices/make_ops.h"
+#include "trainer/strategies/local_aggregation.h"
 
 namespace psring {
 
@@ -115,6 +116,7 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
   }
   PSRING_RETURN_IF_ERROR(CheckStragglers(options.straggler, world_size));
   if (strategy.needs.servers) {
+    PSRING_RETURN_IF_ERROR(CheckLocalAggregation(options, strategy));
     PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
   } else if (const char* flag = ServerFlagGiven(options); flag != nullptr) {
     return absl::InvalidArgumentError(

@@ -147,7 +147,7 @@ absl::Status Training::Describe() {
   result_.algorithm = AlgorithmOf(*strategy_row_, options_.strategy);
   if (worker_.group != nullptr) {  // not for a single worker
     result_.backend = worker_.group->info().backend;
-    result_.algorithm = worker_.group->info().algorithm;
+    if (!strategy_row_->needs.servers) result_.algorithm = worker_.group->info().algorithm;
     result_.transport = worker_.group->info().transport;
     const bool pinned = worker_.device.gpu() >= 0 && !worker_.group->info().on_gpu;
     result_.payload = absl::StrCat(worker_.group->info().transport, pinned ? " through pinned memory" : "");

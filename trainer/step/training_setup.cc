@@ -9,6 +9,7 @@
 #include "trainer/models/replayed_model.h"
 #include "trainer/step/memory_need.h"
 #include "trainer/step/training.h"
+#include "trainer/strategies/local_aggregation.h"
 
 namespace psring {
 
@@ -87,7 +88,7 @@ absl::Status Training::CheckMemoryOf(const ModelRow& row, int max_batch) {
   PSRING_ASSIGN_OR_RETURN(
       const MemoryNeed need,
       MemoryNeedOf(options_, row, worker_.data.train, max_batch,
-                   worker_.client != nullptr ? nullptr : &updates_.optimizer, worker_.device, *ops_));
+                   strategy_row_->needs.servers ? nullptr : &updates_.optimizer, worker_.device, *ops_));
   return CheckMemory(need, *memory, max_batch, worker_.device.name());
 }
 
@@ -157,7 +158,7 @@ absl::Status Training::PlanBucketsByTrial() {
 
 absl::Status Training::MakeStrategy() {
   buckets_ = PlanBuckets(model_->parameters(), BucketSizesAsked());
-  if (worker_.client != nullptr) PSRING_RETURN_IF_ERROR(PlanBucketsByTrial());
+  if (strategy_row_->needs.servers) PSRING_RETURN_IF_ERROR(PlanBucketsByTrial());
   result_.ddp.bucket_bytes = BytesOf(buckets_);
   PSRING_ASSIGN_OR_RETURN(const DType wire, ParseDType(options_.wire));
   // NCCL advises against recordings by several ranks of one process.
@@ -177,7 +178,7 @@ absl::Status Training::MakeStrategy() {
                           .wire = wire,
                           .records_steps = options_.cuda_graph && group_records,
                           .group = worker_.group};
-  if (worker_.client != nullptr) {
+  if (strategy_row_->needs.servers) {
     const bool returns = ServerReturns(options_, ServersOf(options_, worker_.world_size));
     context.servers = {.client = worker_.client,
                        .consistency = AlgorithmOf(*strategy_row_, options_.strategy),
@@ -189,7 +190,8 @@ absl::Status Training::MakeStrategy() {
                        .timeout = absl::Seconds(options_.timeout_s),
                        .on_note = worker_.on_note};
   }
-  PSRING_ASSIGN_OR_RETURN(strategy_, strategy_row_->make(context));
+  PSRING_ASSIGN_OR_RETURN(
+      strategy_, options_.local_aggregation ? MakeLocalAggregation(context) : strategy_row_->make(context));
   return absl::OkStatus();
 }
 
@@ -208,11 +210,11 @@ absl::Status Training::AllocateGradient(size_t bytes) {
   if (through_host || worker_.client != nullptr) {
     PSRING_ASSIGN_OR_RETURN(host_gradient_, AllocateHostSide(worker_.device, own_gradient_));
   }
-  Buffer& seen = host_gradient_.data() != nullptr ? host_gradient_ : own_gradient_;
+  const bool has_host_side = host_gradient_.data() != nullptr;
   gradient_ = HostView::Of(own_gradient_, host_gradient_);
-  gradient_fd_ = seen.shared_fd();
+  gradient_fd_ = (has_host_side ? host_gradient_ : own_gradient_).shared_fd();
   if (!group_shares) return absl::OkStatus();
-  worker_.registered->push_back(std::move(seen));
+  worker_.registered->push_back(std::move(has_host_side && through_host ? host_gradient_ : own_gradient_));
   return worker_.group->Register(worker_.registered->back());
 }
 

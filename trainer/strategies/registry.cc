@@ -13,9 +13,6 @@ namespace psring {
 // group.
 absl::StatusOr<Strategy> MakeAllReduce(const StrategyContext& context);
 
-// parameter_server.cc: the servers sum and update.
-absl::StatusOr<Strategy> MakeParameterServer(const StrategyContext& context);
-
 // A strategy is one file with such a function, its name in CMakeLists.txt, and one row.
 const std::vector<StrategyRow>& Strategies() {
   static const std::vector<StrategyRow> strategies = {

@@ -29,9 +29,9 @@ struct UpdateRule {
 
 // For strategies with parameter servers.
 struct ServerUse {
-  PsClient* client = nullptr;
-  std::string consistency;    // "sync", "ssp:2"
-  bool asynchronous = false;  // StrategyRow::asynchronous
+  PsClient* client = nullptr;  // null: another rank of this machine has it (local_aggregation.h)
+  std::string consistency;     // "sync", "ssp:2"
+  bool asynchronous = false;   // StrategyRow::asynchronous
   bool deterministic = false;
   bool serial = false;
   bool staleness_lr = false;  // asynchronous: the learning rate is divided by the staleness
@@ -105,5 +105,8 @@ std::string AlgorithmOf(const StrategyRow& row, const std::string& name);
 
 // none.cc: no communication; every rank applies its own gradient.
 absl::StatusOr<Strategy> MakeNone(const StrategyContext& context);
+
+// parameter_server.cc: the servers sum and update.
+absl::StatusOr<Strategy> MakeParameterServer(const StrategyContext& context);
 
 }  // namespace psring

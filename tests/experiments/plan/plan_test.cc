@@ -333,6 +333,35 @@ TEST(Plan, ProcessesHaveEqualNumbersOfRanks) {
       << Refusal(options);
 }
 
+TEST(Plan, LocalAggregationIsForPsSyncWithSeveralWorkersOnAMachine) {
+  CompareOptions options{.strategies = {"ring", "ps-sync", "ps-async"}, .workers = {1, 2, 4}};
+  options.training.local_aggregation = true;
+  EXPECT_EQ(Refusal(options), "");
+  for (const int per_machine : {0, 2}) {  // one machine, and machines of two
+    Probe probe = TestProbe();
+    probe.per_machine = per_machine;
+    for (const Configuration& configuration : PlanFor(options, 2, probe).cost) {
+      SCOPED_TRACE(configuration.name());
+      const bool adds = configuration.strategy.name == "ps-sync" && configuration.workers > 1;
+      EXPECT_EQ(configuration.training.local_aggregation, adds);
+      EXPECT_EQ(configuration.workers_per_push(), !adds              ? 1
+                                                  : per_machine == 0 ? configuration.workers
+                                                                     : per_machine);
+      const CommPattern pattern = PatternOf(configuration, Scheme::kServerSync);
+      EXPECT_EQ(pattern.workers * pattern.per_machine, configuration.workers);
+      EXPECT_EQ(pattern.per_machine, configuration.workers_per_push());
+    }
+  }
+  options.strategies = {"ring", "ps-async"};
+  EXPECT_NE(Refusal(options).find("--local_aggregation is for ps-sync"), std::string::npos);
+  options.strategies = {"ring"};
+  EXPECT_NE(Refusal(options).find("--local_aggregation is for parameter-server strategies"),
+            std::string::npos);
+  options.strategies = {"ps-sync"};
+  options.workers = {1};
+  EXPECT_NE(Refusal(options).find("use more --workers, or omit it"), std::string::npos);
+}
+
 TEST(Plan, ReplicasAreTheWorkersOfOneProcess) {
   const Plan plan = PlanFor({.strategies = {"dp", "ring"}, .workers = {2, 3}});
   int found = 0;

@@ -118,6 +118,34 @@ TEST_F(NamespacesLaunchTest, OneProcessForAllDevicesOfAMachineTrainsToTheSameWei
   }
 }
 
+// With one process per rank, and with one per machine.
+TEST_F(LaunchersTest, MachinesOnTheLoopbackAddUpTheirGradients) {
+  StartedOnes single;
+  single.push_back(std::make_unique<Started>(
+      Command(PSRING_BINARY, absl::StrCat("train --strategy single --micro_batches 2 --accumulate 2 ", kShort,
+                                          " --out ", Folder("single"))),
+      std::vector<std::string>()));
+  ASSERT_TRUE(WaitForAll(single) && single[0]->Succeeded()) << single[0]->Story();
+  for (const std::string layout : {"--nproc_per_node 2", "--ranks_per_process 2"}) {
+    SCOPED_TRACE(layout);
+    std::filesystem::remove_all(Folder("run"));
+    const int port = FreePort();
+    StartedOnes nodes;
+    for (const int node : {1, 0}) {
+      nodes.push_back(std::make_unique<Started>(
+          Command(
+              PSRING_BINARY,
+              absl::StrCat("train ", kStrategies[1], " --local_aggregation ", kShort, " ", layout,
+                           " --nnodes 2 --master_addr 127.0.0.1 --bind 127.0.0.1 --master_port ", port,
+                           " --node_rank ", node, node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")),
+          std::vector<std::string>()));
+    }
+    EXPECT_TRUE(WaitForAll(nodes));
+    for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
+    EXPECT_EQ(TheWeights(Folder("run")), Weights(Folder("single")).front());
+  }
+}
+
 // Node 1's monotonic clock is 1000 s ahead.
 TEST_F(LaunchersTest, ConvertsTimesToNode0sClock) {
   const std::vector<std::string> elsewhen = {"/usr/bin/unshare", "--fork",      "--kill-child",

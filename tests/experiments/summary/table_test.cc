@@ -40,6 +40,18 @@ std::string AllFindings(const std::vector<SummaryRow>& rows) {
   return text;
 }
 
+TEST(Table, MarksRowsWhoseWorkersPushOneSum) {
+  SummaryRow separate = Row("ring", 4, {100, 101}), together = Row("ps-sync", 4, {100, 101});
+  EXPECT_EQ(Table({separate}).find("/push"), std::string::npos);
+  together.configuration.training.local_aggregation = true;
+  together.configuration.per_machine = 2;
+  const TableParts parts = PartsOfTable({separate, together}, Language::kEnglish);
+  const TableColumn& last = parts.columns.back();
+  EXPECT_EQ(last.first + last.second, "workers/push");
+  EXPECT_EQ(last.cells, (std::vector<std::string>{"", "2"}));
+  EXPECT_NE(Table({separate, together}).find("--local_aggregation"), std::string::npos);
+}
+
 TEST(Table, FitsInto120Columns) {
   std::vector<SummaryRow> rows;
   for (int workers : {1, 2, 64}) {

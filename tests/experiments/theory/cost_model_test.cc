@@ -195,6 +195,27 @@ TEST(CostModel, ServersOnOneHostShareItsLinkAndSplitTheAdding) {
   EXPECT_NEAR(ExchangeSeconds(pattern, kGradientBytes, {.add_s_per_byte = 1e-9}), 0.2, 1e-12);
 }
 
+// 2 machines of 4 workers: on the network 2 workers, plus an all-reduce and a broadcast in the machine.
+TEST(CostModel, LocalAggregationMakesAMachineOneWorker) {
+  const CommPattern separate{.scheme = Scheme::kServerSync, .workers = 2};
+  CommPattern together = separate;
+  together.per_machine = 4;
+  const Wires wires{.latency_s = 1e-5, .bytes_per_s = 1e9, .add_s_per_byte = 1e-10};
+  // 3/4 of the bytes: added and copied once each, then copied twice.
+  const double inside = 3.0 / 4 * kGradientBytes * 4e-10;
+  EXPECT_DOUBLE_EQ(LocalSeconds(together, kGradientBytes, wires), inside);
+  EXPECT_EQ(LocalSeconds(separate, kGradientBytes, wires), 0);
+  EXPECT_NEAR(ExchangeSeconds(together, kGradientBytes, wires),
+              ExchangeSeconds(separate, kGradientBytes, wires) + inside, 1e-12);
+  const std::vector<double> buckets = {kGradientBytes / 4, 3 * kGradientBytes / 4};
+  EXPECT_NEAR(ExchangeSeconds(together, buckets, wires), ExchangeSeconds(separate, buckets, wires) + inside,
+              1e-12);
+  EXPECT_NEAR(MeanExchangeSeconds(together, buckets, wires),
+              MeanExchangeSeconds(separate, buckets, wires) + inside, 1e-12);
+  // One push for four workers; three gradients for the sum's parts, three for the sum, three for the weights.
+  EXPECT_DOUBLE_EQ(PayloadBytesPerWorker(together, kGradientBytes), 10.0 / 4 * kGradientBytes);
+}
+
 TEST(CostModel, NothingIsFasterThanTheLowerBound) {
   // Patarasuk & Yuan 2009.
   for (Scheme scheme : {Scheme::AllReduce("ring"), Scheme::AllReduce("star"), Scheme::AllReduce("direct"),

@@ -136,6 +136,8 @@ TEST(Sampler, MicroBatchesEqualTheBatchesOfAsManyRanks) {
           samples += share.samples;
         }
         EXPECT_EQ(drawn.samples, samples);
+        EXPECT_EQ(together.SamplesOf(rank, 1, drawn.global_samples), samples);
+        EXPECT_EQ(alone[0].SamplesOf(3 * rank, 3, drawn.global_samples), samples);
       }
     }
   }

@@ -89,12 +89,18 @@ class TrainerProcess : public testing::Test {
             absl::StrCat("WORLD_SIZE=", world_size), "PSRING_STORE_HOSTED=1", "OMP_NUM_THREADS=1"};
   }
 
-  std::unique_ptr<Child> StartTrainer(int rank, int world_size, const std::string& flags) {
+  // `per_machine`: the ranks of each machine, all of which are this one.
+  std::unique_ptr<Child> StartTrainer(int rank, int world_size, const std::string& flags,
+                                      int per_machine = 0) {
     std::vector<std::string> arguments = {PSRING_TRAINER, "--rendezvous", Rendezvous(), "--record",
                                           (dir_ / "records").string()};
     for (const auto flag : absl::StrSplit(flags, ' ')) arguments.emplace_back(flag);
-    return std::make_unique<Child>(absl::StrCat("trainer", rank), dir_, arguments,
-                                   Environment(rank, world_size));
+    std::vector<std::string> environment = Environment(rank, world_size);
+    if (per_machine > 0) {
+      environment[1] = absl::StrCat("LOCAL_RANK=", rank % per_machine);
+      environment.push_back(absl::StrCat("LOCAL_WORLD_SIZE=", per_machine));
+    }
+    return std::make_unique<Child>(absl::StrCat("trainer", rank), dir_, arguments, environment);
   }
   std::unique_ptr<Child> StartServer(int server, int servers, int workers) {
     return std::make_unique<Child>(

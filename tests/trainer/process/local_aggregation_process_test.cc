@@ -1,0 +1,82 @@
+// Two machines of two ranks, as processes of this one, which add up their gradients before the server.
+#include <gmock/gmock.h>
+
+#include "tests/trainer/process/trainer_process.h"
+
+namespace psring {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+
+constexpr int kRanks = 4, kEach = 2;
+
+class LocalAggregationProcess : public TrainerProcess {
+ protected:
+  std::vector<std::unique_ptr<Child>> StartRanks(const std::string& flags) {
+    std::vector<std::unique_ptr<Child>> ranks;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      ranks.push_back(
+          StartTrainer(rank, kRanks, absl::StrCat("--strategy ps-sync --local_aggregation ", flags), kEach));
+    }
+    return ranks;
+  }
+};
+
+TEST_F(LocalAggregationProcess, TheServerSeesTwoWorkersAndTheWeightsAreTheReferences) {
+  const auto server = StartServer(0, 1, kRanks / kEach);
+  const auto ranks = StartRanks(absl::StrCat("--deterministic", kShort));
+  for (const auto& rank : ranks) EXPECT_EQ(rank->Wait(), 0) << rank->errors();
+  EXPECT_EQ(server->Wait(), 0) << server->errors();
+  const RankResult result = Result(0);
+  for (int rank = 1; rank < kRanks; ++rank) EXPECT_EQ(Result(rank).weights_hash, result.weights_hash);
+
+  const auto served = ServerResultFromJson(ReadFile((dir_ / "result-server0.json").string()).value_or(""));
+  ASSERT_TRUE(served.ok()) << served.status();
+  const uint64_t gradients = 6 * (kRanks / kEach) * 4 * static_cast<uint64_t>(result.parameters);
+  EXPECT_EQ(served->payload_rx_bytes, gradients);
+  EXPECT_EQ(served->payload_tx_bytes, gradients);
+
+  const auto alone =
+      StartAlone(absl::StrCat("--strategy single --micro_batches ", kRanks / kEach, " --accumulate ", kEach,
+                              " --record ", (dir_ / "records").string(), kShort));
+  EXPECT_EQ(alone->Wait(), 0) << alone->errors();
+  EXPECT_EQ(Result(0).weights_hash, result.weights_hash);
+}
+
+// A rank that leads its machine, and one that does not.
+TEST_F(LocalAggregationProcess, AKilledRankEndsTheJobAndIsNamed) {
+  for (const int killed : {2, 3}) {
+    SCOPED_TRACE(killed);
+    store_ = *RendezvousServer::Start("127.0.0.1", 0);
+    const auto server = StartServer(0, 1, kRanks / kEach);
+    const auto ranks = StartRanks(
+        "--progress json --model mlp-small --data synthetic --steps 1000000 --no_eval --timeout 20");
+    for (const auto& rank : ranks) ASSERT_TRUE(MakesSteps(*rank)) << rank->errors();
+    ranks[killed]->Signal(SIGKILL);
+    for (int rank = 0; rank < kRanks; ++rank) EXPECT_NE(ranks[rank]->Wait(), 0);
+    EXPECT_NE(server->Wait(), 0);
+    EXPECT_THAT(ranks[5 - killed]->errors(),
+                HasSubstr(absl::StrCat("between ranks 2 and 3 of one machine, numbered from 0: rank ",
+                                       killed - kEach)));
+    EXPECT_THAT(ranks[0]->errors(), HasSubstr("worker 1"));
+    EXPECT_THAT(ranks[1]->errors(), AnyOf(HasSubstr("worker 1"), HasSubstr("rank 0")));
+  }
+}
+
+TEST_F(LocalAggregationProcess, RejectsMachinesThatItCannotUse) {
+  for (const auto& [per_machine, message] : {std::pair{0, "set LOCAL_RANK and LOCAL_WORLD_SIZE"},
+                                             {1, "a machine has only one; leave it out"},
+                                             {3, "this one has 3 of 4"}}) {
+    const auto rank =
+        StartTrainer(0, kRanks, absl::StrCat("--strategy ps-sync --local_aggregation", kShort), per_machine);
+    EXPECT_EQ(rank->Wait(), 2);
+    EXPECT_THAT(rank->errors(), HasSubstr(message));
+  }
+  const auto ring = StartTrainer(0, kRanks, absl::StrCat("--strategy ring --local_aggregation", kShort), 2);
+  EXPECT_EQ(ring->Wait(), 2);
+  EXPECT_THAT(ring->errors(), HasSubstr("--local_aggregation is for the strategies that have servers"));
+}
+
+}  // namespace
+}  // namespace psring
