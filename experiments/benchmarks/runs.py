@@ -132,6 +132,18 @@ def psring_command(options):
     return [*(["chrt", "--rr", "1"] if options.realtime else []), pathlib.Path(options.psring).resolve()]
 
 
+def measure_again_if_disturbed(measure, most_tries=3):
+    """Calls measure(folder) in an empty folder until no returned row is "not_valid"; returns the last try's rows."""
+    for _ in range(most_tries):
+        with tempfile.TemporaryDirectory() as folder:
+            rows = measure(pathlib.Path(folder))
+        why = next((row["not_valid"] for row in rows if row["not_valid"]), "")
+        if not why:
+            break
+        print(f"  not valid: {why}", file=sys.stderr)
+    return rows
+
+
 def why_not_valid(valid, note, ignore_others):
     """Returns the reasons, or "" if the run is valid. ignore_others: it had priority, so other programs' load is no reason."""
     reasons = [part for part in note.split("; ") if not (ignore_others and part.startswith("other programs used"))]
