@@ -93,7 +93,7 @@ std::string SummaryText(const BenchRequest& request, const BenchResult& result, 
 std::string BenchHeadText(const BenchRequest& request, const BenchPlan& plan, const Machine& machine,
                           double expected_s, Language language) {
   std::string text = Say(language, kBenchOn, kVersion, kRevision, machine.cores,
-                         machine.cores == 1 ? "core" : "cores", machine.cpu_model) +
+                         machine.cores == 1 ? "core" : "cores", ProcessorText(machine.processor)) +
                      "\n";
   absl::StrAppendFormat(
       &text, "# minBytes %d maxBytes %d step: %s warmup iters: %d iters: %d agg iters: %s validation: %d\n",
