@@ -22,11 +22,12 @@ std::string StepText(const SizeSweep& sweep) {
   return absl::StrFormat("%d(factor)", sweep.step_factor > 0 ? sweep.step_factor : kDefaultFactor);
 }
 
-// The title of a table: "native ring, shm, shared buffers".
+// "native ring, shm, shared". Over TCP, buffers are private unless stated.
 std::string ShortName(const BenchTable& table) {
   const BenchCombination& combination = table.combination;
-  return absl::StrCat(combination.backend, table.algorithm.empty() ? "" : " ", table.algorithm, ", ",
-                      table.transport, combination.buffers == "private" ? "" : ", " + combination.buffers);
+  return absl::StrCat(
+      combination.backend, table.algorithm.empty() ? "" : " ", table.algorithm, ", ", table.transport,
+      combination.buffers == "private" && table.transport == "tcp" ? "" : ", " + combination.buffers);
 }
 
 std::string Title(const BenchTable& table, Language language) {

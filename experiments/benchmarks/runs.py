@@ -119,7 +119,7 @@ def interleave(contenders, rounds, label):
             print(f"{label} round {round_index}: {name}: {value:,.0f}", file=sys.stderr)
     total1, busy1 = cpu_ticks()
     own = (sum(os.times()[2:4]) - own0) * os.sysconf("SC_CLK_TCK")
-    foreign = 100 * max(0.0, (busy1 - busy0 - own)) / (total1 - total0)
+    foreign = 100 * max(0.0, busy1 - busy0 - own) / max(1, total1 - total0)
     return results, f"Processor time of others during the run: {foreign:.1f}%; load average before it: {load:.1f}."
 
 
