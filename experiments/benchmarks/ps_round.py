@@ -32,11 +32,12 @@ def bench(args, *flags):
 
 def limits_section(args):
     flags = ["--sizes", args.limit_sizes, "--workers", args.workers, "--transport", "shm,tcp", "--limits", "-n",
-             str(args.iterations), "--rounds", str(args.rounds)]
+             str(args.iterations * args.rounds), "--rounds", str(args.rounds)]
     results, manifest = bench(args, *flags)
     foreign = [row["foreign_cpu_pct"] for row in results]
-    rows = [[row["workers"], row["transport"], row["buffers"], row["size"], f"{row['out_of_place']['time']:.1f}",
-             f"{row['out_of_place']['bus_bw']:.2f}", f"{row['percent_of_limit']:.1f}"]
+    rows = [[row["workers"], row["transport"], row["size"], f"{row['out_of_place']['time']:.1f}",
+             f"{row['out_of_place']['bus_bw']:.2f}", f"{row['percent_of_limit']:.1f}",
+             f"{row['size'] / row['limit_bus_bw'] / 1e3:.1f}", row["buffers"]]  # busbw in GB/s
             for row in sorted(results, key=lambda row: (row["workers"], row["transport"], row["size"]))]
     return [
         "# Rounds of one parameter server", "",
@@ -44,10 +45,10 @@ def limits_section(args):
         "experiments/benchmarks/ps_round.py.", "", "## Compared with the limits of the machine", "",
         "    psring bench --collective ps_push_pull " + " ".join(flags), "",
         "Real rounds alternate with those that measure the limit, and weights are checked. Times are per call of the slowest "
-        f"rank, the median over {args.iterations} iterations in {args.rounds} rounds. The limit is, over TCP, the same round "
+        f"rank, the median over the iterations of all rounds. The limit is, over TCP, the same round "
         "over plain TCP; in shared memory, one pass that adds all gradients and updates and writes the weights of every worker. "
         f"Other programs used {min(foreign):.0f} to {max(foreign):.0f}% of the processors.", "",
-        *runs.table("workers | transport | buffers | size, B | time, us | busbw, GB/s | % of limit", rows), ""]
+        *runs.table("workers | transport | size, B | time, us | busbw, GB/s | % of limit | limit, us | buffers", rows), ""]
 
 
 def psring_round(args, workers, transport):
@@ -88,7 +89,7 @@ def peers_section(args, versions, *programs):
                    for transport in ("shm", "tcp")), ", ".join(f"{v / 1e3:.1f}" for v in values)]
                 for name, values in results.items()]
         lines += [f"### {workers} worker{'s' * (workers > 1)}", "", others, "",
-                  *runs.table("server | ms | it / psring over shm (paired median) | it / psring over TCP | each round, ms", rows),
+                  *runs.table("server | ms | it / psring over shm (paired median) | it / psring over tcp | each round, ms", rows),
                   ""]
     return lines
 
