@@ -125,7 +125,8 @@ def main():
         text, problems, verdict = report(rows)
         verdict = f"**{'Not held' if problems else 'Held'}**: {verdict}." + "".join(f"\n* {one}" for one in problems)
         if options.out:  # updated after each case
-            pathlib.Path(options.out).write_text(HEAD + " ".join(sys.argv) + f"\n\n{runs.measured_on()}.\n\n{text}\n\n{verdict}\n")
+            pathlib.Path(options.out).write_text(
+                HEAD + " ".join(sys.argv) + f"\n\n{runs.measured_on()}.\n\n{text}\n\n{verdict}\n")
     print(f"{text}\n\n{verdict}")
     sys.exit(1 if problems else 0)
 

@@ -46,7 +46,7 @@ def limits_section(args):
         "    psring bench --collective ps_push_pull " + " ".join(flags), "",
         "Real rounds alternate with those that measure the limit, and weights are checked. Times are per call of the slowest "
         f"rank, the median over the iterations of all rounds. The limit is, over TCP, the same round "
-        "over plain TCP; in shared memory, one pass that adds all gradients and updates and writes the weights of every worker. "
+        "over plain TCP; in shared memory, one pass that adds all gradients and writes the updated weights of every worker. "
         f"Other programs used {min(foreign):.0f} to {max(foreign):.0f}% of the processors.", "",
         *runs.table("workers | transport | size, B | time, us | busbw, GB/s | % of limit | limit, us | buffers", rows), ""]
 
@@ -80,8 +80,8 @@ def contenders(args, workers, with_torch, with_tensorflow, ps_lite):
 
 def peers_section(args, versions, *programs):
     lines = ["## Compared with other parameter servers", "",
-             f"{versions}. A gradient of {args.bytes} B, float32, one computing thread per process. Medians of {args.iterations} "
-             f"iterations; {args.rounds} interleaved rounds; ms as median (lowest to highest).", ""]
+             f"{versions}. A gradient of {args.bytes} B, float32, one computing thread per process. Medians of "
+             f"{args.iterations} iterations; {args.rounds} interleaved rounds; ms as median (lowest to highest).", ""]
     for workers in map(int, args.workers.split(",")):
         results, others = runs.interleave(contenders(args, workers, *programs), args.rounds, f"{workers} workers")
         rows = [[name, runs.spread([v / 1e3 for v in values], ".1f"),
@@ -89,8 +89,8 @@ def peers_section(args, versions, *programs):
                    for transport in ("shm", "tcp")), ", ".join(f"{v / 1e3:.1f}" for v in values)]
                 for name, values in results.items()]
         lines += [f"### {workers} worker{'s' * (workers > 1)}", "", others, "",
-                  *runs.table("server | ms | it / psring over shm (paired median) | it / psring over tcp | each round, ms", rows),
-                  ""]
+                  *runs.table("server | ms | it / psring over shm (paired median) | it / psring over tcp | each round, ms",
+                              rows), ""]
     return lines
 
 

@@ -73,7 +73,8 @@ def contenders(args, model, with_torch, with_tensorflow):
     all_of.add_psring("psring single, 1 process", "--strategy", "single")
     all_of.add_psring("psring none, 2 processes", "--strategy", "none", "--workers", 2)
     for transport, name in (("shm", "shared memory"), ("tcp", "TCP")):
-        for strategy, its, flags in (("ring", "", []), ("ps-sync", " and a server", SERVER), ("ps-async", " and a server", SERVER)):
+        for strategy, its, flags in (("ring", "", []), ("ps-sync", " and a server", SERVER),
+                                     ("ps-async", " and a server", SERVER)):
             all_of.add_psring(f"psring {strategy} over {name}, 2 workers{its}", "--strategy", strategy, "--workers", 2,
                               "--transport", transport, *flags)
     if with_torch:

@@ -80,8 +80,8 @@ class Collectives(unittest.TestCase):
         def row(backend, algorithm, buffers, bandwidth):
             return {"backend": backend, "algorithm": algorithm, "buffers": buffers, "transport": "shm", "size": 4096,
                     "out_of_place": {"bus_bw": bandwidth}}
-        rows = [row("native", "ring", "private", 3.0), row("native", "direct", "private", 4.0), row("native", "ring", "shared", 9.0),
-                row("mpi", "ring", "private", 1.0), row("mpi", "default", "private", 2.0)]
+        rows = [row("native", "ring", "private", 3.0), row("native", "direct", "private", 4.0),
+                row("native", "ring", "shared", 9.0), row("mpi", "ring", "private", 1.0), row("mpi", "default", "private", 2.0)]
         self.assertEqual(collectives.times_mpi(rows, [4096])[2:], ["| private | 2.00 |", "| shared | 4.50 |"])
         self.assertEqual(collectives.name(rows[0]), "native ring, shm, private buffers")
         self.assertEqual(collectives.times_mpi(rows[:3], [4096]), [])
