@@ -83,8 +83,8 @@ def build_ps_lite(folder, out):
     program = pathlib.Path(out) / "ps_lite_peer"
     dependencies = pathlib.Path(folder) / "deps"  # ps-lite's own copies of protobuf and ZeroMQ, if it was built with them
     runs.run(["g++", "-std=c++17", "-O3", "-march=native", "-I", pathlib.Path(folder) / "include",
-              "-I", dependencies / "include", HERE / "ps_lite_peer.cc", library, "-L", dependencies / "lib", f"-Wl,-rpath,{dependencies / 'lib'}", "-lprotobuf",
-              "-lzmq", "-pthread", "-o", program])
+              "-I", dependencies / "include", HERE / "ps_lite_peer.cc", library, "-L", dependencies / "lib",
+              f"-Wl,-rpath,{dependencies / 'lib'}", "-lprotobuf", "-lzmq", "-pthread", "-o", program])
     return program
 
 
