@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """PyTorch's part of the training benchmark: the same networks, batch and optimizer, one thread per process.
 
-Prints one JSON line: {"samples_per_s": ..., "loss": mean of the last tenth of the steps, "torch": version}. --workers above 1
-uses DistributedDataParallel over gloo, one process per worker. With --device cuda, one process trains on a GPU, with all data
-in its memory. --precision has psring's meaning: float32 without tf32, tf32 in products and convolutions, or bfloat16 by autocast.
-Without files in --data_dir, the images are random. Started by training.py; requires PyTorch.
+Prints one JSON line: {"samples_per_s": ..., "loss": mean of the last tenth of the steps, "torch": version}. --workers above
+1 uses DistributedDataParallel over gloo, one process per worker. With --device cuda, one process trains on a GPU, with all
+data in its memory. --precision has psring's meaning: float32 without tf32, tf32 in products and convolutions, or bfloat16
+by autocast. Without files in --data_dir, the images are random. Started by training.py; requires PyTorch.
 """
 import argparse
 import contextlib
