@@ -53,13 +53,20 @@ class Contenders:
         return peers.torch(self.args, script, *self.common(), "--workers", str(workers), *code, env=env)
 
     def best_torch(self, workers):
-        """Returns (name, flags, environment) of the fastest: of the code, then of the allocators with it."""
+        """Returns (name, flags, environment) of the fastest: of the code, then of the allocators with it. What fails is
+        omitted: torch.compile needs a compiler, and old versions have no fused optimizer on CPUs."""
         def fastest(candidates):
             speeds = []
             for name, code, env in candidates:
-                speeds.append(self.torch(workers, code, env)["samples_per_s"])
-                self.tried.append([f"{name}, {workers} process{'es' * (workers > 1)}", f"{speeds[-1]:,.0f}"])
-                print(f"{self.model}: PyTorch, {self.tried[-1][0]}: {speeds[-1]:,.0f}", file=sys.stderr)
+                label = f"{name}, {workers} process{'es' * (workers > 1)}"
+                try:
+                    speeds.append(self.torch(workers, code, env)["samples_per_s"])
+                except SystemExit as failure:
+                    speeds.append(0)
+                    print(f"omitted: PyTorch, {label}: {str(failure).strip().splitlines()[-1]}", file=sys.stderr)
+                    continue
+                self.tried.append([label, f"{speeds[-1]:,.0f}"])
+                print(f"{self.model}: PyTorch, {label}: {speeds[-1]:,.0f}", file=sys.stderr)
             return candidates[speeds.index(max(speeds))]
 
         codes = {**CODE, **(CHANNELS_LAST if self.model == "cnn" else {})}

@@ -111,6 +111,14 @@ class Peers(unittest.TestCase):
         (name, code, env), tried = self.best("mlp", lambda code, env: 100 * len(code) - len(env))
         self.assertEqual((name, code, env), ("torch.compile, fused optimizer, default malloc", ["--fused", "--compile"], {}))
         self.assertNotIn("channels", str(tried))
+
+        def without_compiler(code, env):
+            if "--compile" in code:
+                raise SystemExit("python failed:\nno compiler")
+            return len(code) + 1
+        (_, code, _), tried = self.best("mlp", without_compiler)
+        self.assertEqual(code, ["--fused"])
+        self.assertNotIn("compile", str(tried))
         (name, code, env), tried = self.best("cnn", lambda code, env: ("--channels_last" in code) * 10 + len(env))
         self.assertEqual((name, env), ("channels last, fused optimizer, malloc tuned", peers.GLIBC_TUNED))
         self.assertEqual(len(tried), 5 + len(stderr_of(peers.allocators)[0]))
