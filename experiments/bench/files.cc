@@ -109,7 +109,7 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
            {"hostname", ranks[rank].host},
            {"device", ranks[rank].device_index()},
            {"device_hex", ranks[rank].device_kind()},
-           {"device_info", request.device == "cpu" ? run.machine.cpu_model : ranks[rank].device}});
+           {"device_info", request.device == "cpu" ? run.machine.processor.name : ranks[rank].device}});
     }
   }
   OrderedJson rows = OrderedJson::array();

@@ -22,11 +22,12 @@ std::string StepText(const SizeSweep& sweep) {
   return absl::StrFormat("%d(factor)", sweep.step_factor > 0 ? sweep.step_factor : kDefaultFactor);
 }
 
-// The title of a table: "native ring, shm, shared buffers".
+// "native ring, shm, shared". Over TCP, buffers are private unless stated.
 std::string ShortName(const BenchTable& table) {
   const BenchCombination& combination = table.combination;
-  return absl::StrCat(combination.backend, table.algorithm.empty() ? "" : " ", table.algorithm, ", ",
-                      table.transport, combination.buffers == "private" ? "" : ", " + combination.buffers);
+  return absl::StrCat(
+      combination.backend, table.algorithm.empty() ? "" : " ", table.algorithm, ", ", table.transport,
+      combination.buffers == "private" && table.transport == "tcp" ? "" : ", " + combination.buffers);
 }
 
 std::string Title(const BenchTable& table, Language language) {
@@ -93,7 +94,7 @@ std::string SummaryText(const BenchRequest& request, const BenchResult& result, 
 std::string BenchHeadText(const BenchRequest& request, const BenchPlan& plan, const Machine& machine,
                           double expected_s, Language language) {
   std::string text = Say(language, kBenchOn, kVersion, kRevision, machine.cores,
-                         machine.cores == 1 ? "core" : "cores", machine.cpu_model) +
+                         machine.cores == 1 ? "core" : "cores", ProcessorText(machine.processor)) +
                      "\n";
   absl::StrAppendFormat(
       &text, "# minBytes %d maxBytes %d step: %s warmup iters: %d iters: %d agg iters: %s validation: %d\n",

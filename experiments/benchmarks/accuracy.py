@@ -5,7 +5,6 @@
 
 Prints the table and writes experiments/results/accuracy.md (without --only). Takes about 10 minutes on two cores.
 """
-import datetime
 import statistics
 
 import runs
@@ -40,7 +39,7 @@ def main():
         return
     runs.write_result("accuracy.md", [
         "# What the strategies learn", "",
-        f"Measured {datetime.date.today()}: test accuracy on Fashion-MNIST, batch 128 per worker, linear decay to 0, each "
+        f"{runs.measured_on()}: test accuracy on Fashion-MNIST, batch 128 per worker, linear decay to 0, each "
         "strategy's default learning rate and momentum. Written by experiments/benchmarks/accuracy.py.", "", *table])
 
 

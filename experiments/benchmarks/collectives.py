@@ -31,7 +31,7 @@ def short(size):
 
 
 def name(row):
-    buffers = "" if row["buffers"] == "private" else f", {row['buffers']} buffers"
+    buffers = "" if row["transport"] == "tcp" else f", {row['buffers']} buffers"
     return f"{row['backend']} {row['algorithm']}, {row['transport']}{buffers}"
 
 
@@ -59,13 +59,29 @@ def table(rows, sizes):
                        for one, of_name in by_name.items()])
 
 
+def times_mpi(rows, sizes):
+    """psring's best busbw divided by Open MPI's best, out of place: one line per kind of buffers."""
+    def best(backend, buffers, size):
+        found = [row["out_of_place"]["bus_bw"] for row in rows
+                 if (row["backend"], row["buffers"], row["size"]) == (backend, buffers, size)]
+        return max(found, default=None)
+
+    lines = []
+    for buffers in ("private", "huge", "shared"):
+        ours = [best("native", buffers, size) for size in sizes]
+        theirs = [best("mpi", buffers, size) or best("mpi", "private", size) for size in sizes]
+        if any(ours) and any(theirs):
+            lines.append([buffers, *(f"{a / b:.2f}" if a and b else "" for a, b in zip(ours, theirs))])
+    return runs.table(" | ".join(["psring's buffers", *map(short, sizes)]), lines) if lines else []
+
+
 def section(title, results, manifest, command):
     machine = manifest["machine"]
     sizes = sorted({row["size"] for row in results})
     foreign = [row["foreign_cpu_pct"] for row in results]
     lines = [
         title, "",
-        f"{manifest['started_utc'][:10]}, {machine['cpu']}, {machine['cores']} cores, {machine['memory_mb']} MiB, "
+        f"{manifest['started_utc'][:10]}, {runs.machine_text(machine)}, {machine['cores']} cores, {machine['memory_mb']} MiB, "
         f"{machine['system']}, kernel {machine['kernel']}, revision {manifest['versions']['revision']}. Other programs "
         f"used {min(foreign):.0f} to {max(foreign):.0f}% of the processors meanwhile.", "",
         f"    {command}", "",
@@ -76,6 +92,9 @@ def section(title, results, manifest, command):
         rows = [row for row in results if row["workers"] == workers]
         crowded = f" on {machine['cores']} cores" if workers > machine["cores"] else ""
         lines += [f"## {workers} processes{crowded}: busbw in GB/s; time of a call in us", "", *table(rows, sizes), ""]
+        if compared := times_mpi(rows, sizes):
+            lines += ["psring's best busbw divided by Open MPI's best, out of place (*derived*); Open MPI's buffers are of the "
+                      "same kind, or private if it was not measured with them:", "", *compared, ""]
     return "\n".join(lines) + "\n"
 
 

@@ -18,13 +18,11 @@ import collections
 import pathlib
 import statistics
 import sys
-import tempfile
 
 import runs
 
 MEDIAN_BELOW, WORST_BELOW = .05, .12
 MOST_FOREIGN_PCT = 25
-MOST_TRIES = 3
 TENSORS = 20
 STRATEGIES = "ring,star,direct,halving-doubling,ps-sync"
 
@@ -123,18 +121,12 @@ def main():
     rows = []
     for case in cases:
         print(case.name, file=sys.stderr)
-        for _ in range(MOST_TRIES):  # another program may disturb a measurement
-            with tempfile.TemporaryDirectory() as folder:
-                fresh = measure(options, pathlib.Path(folder), case)
-            why = next((row["not_valid"] for row in fresh if row["not_valid"]), "")
-            if not why:
-                break
-            print(f"  not valid: {why}", file=sys.stderr)
-        rows += fresh
+        rows += runs.measure_again_if_disturbed(lambda folder, case=case: measure(options, folder, case))
         text, problems, verdict = report(rows)
         verdict = f"**{'Not held' if problems else 'Held'}**: {verdict}." + "".join(f"\n* {one}" for one in problems)
         if options.out:  # updated after each case
-            pathlib.Path(options.out).write_text(HEAD + " ".join(sys.argv) + f"\n\n{text}\n\n{verdict}\n")
+            pathlib.Path(options.out).write_text(
+                HEAD + " ".join(sys.argv) + f"\n\n{runs.measured_on()}.\n\n{text}\n\n{verdict}\n")
     print(f"{text}\n\n{verdict}")
     sys.exit(1 if problems else 0)
 

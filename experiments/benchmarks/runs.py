@@ -68,9 +68,32 @@ def cpu_info():
     return pathlib.Path("/proc/cpuinfo").read_text()
 
 
+def processor_text(name, family, model, stepping, instruction_sets):
+    """As experiments/host/processor.h writes it; unknown numbers are negative."""
+    numbers = [f"{key} {value}" for key, value in (("family", family), ("model", model), ("stepping", stepping)) if value >= 0]
+    details = "; ".join(part for part in (", ".join(numbers), instruction_sets) if part)
+    return f"{name} ({details})" if details else name
+
+
+def processor(cpuinfo):
+    """The text for the first processor in the text of /proc/cpuinfo."""
+    fields = {key.strip(): value.strip() for key, _, value in
+              (line.partition(":") for line in cpuinfo.strip().split("\n\n")[0].splitlines())}
+    flags = fields.get("flags", "").split()
+    sets = [one for one in ("avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni") if one in flags]
+    return processor_text(fields.get("model name", "unknown"), *(int(fields.get(key, -1)) for key in
+                                                               ("cpu family", "model", "stepping")),
+                          " ".join(sets + [one for one in flags if one.startswith("amx_")]))
+
+
+def machine_text(machine):
+    """The processor of a manifest's "machine"; those written before it had a family only have a name."""
+    return processor_text(machine["cpu"], *(machine.get(key, -1) for key in ("cpu_family", "cpu_model", "cpu_stepping")),
+                          machine.get("instruction_sets", ""))
+
+
 def measured_on():
-    models = [line.split(":")[1].strip() for line in cpu_info().splitlines() if line.startswith("model name")]
-    return f"Measured {datetime.date.today()} on {models[0] if models else 'unknown'}, {os.cpu_count()} cores"
+    return f"Measured {datetime.date.today()} on {processor(cpu_info())}, {os.cpu_count()} cores"
 
 
 def cpu_ticks():
@@ -82,8 +105,10 @@ def cpu_ticks():
 def interleave(contenders, rounds, label):
     """Runs every contender once per round, so that disturbances affect all equally. The first round is a warm-up.
 
-    contenders: {name: function that returns samples/s}. Returns ({name: values}, a sentence about other processes)."""
+    contenders: {name: function that returns a positive figure}. Returns ({name: values}, a sentence about other
+    processes)."""
     results = {name: [] for name in contenders}
+    load = os.getloadavg()[0]
     total0, busy0 = cpu_ticks()
     own0 = sum(os.times()[2:4])
     for round_index in range(rounds + 1):
@@ -94,8 +119,8 @@ def interleave(contenders, rounds, label):
             print(f"{label} round {round_index}: {name}: {value:,.0f}", file=sys.stderr)
     total1, busy1 = cpu_ticks()
     own = (sum(os.times()[2:4]) - own0) * os.sysconf("SC_CLK_TCK")
-    foreign = 100 * max(0.0, (busy1 - busy0 - own)) / (total1 - total0)
-    return results, f"Processor time of others during the run: {foreign:.1f}%."
+    foreign = 100 * max(0.0, busy1 - busy0 - own) / max(1, total1 - total0)
+    return results, f"Processor time of others during the run: {foreign:.1f}%; load average before it: {load:.1f}."
 
 
 def paired_ratio(values, base):
@@ -112,11 +137,12 @@ def table(head, rows):
             *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)]
 
 
-def write_result(name, lines):
-    """Prints the lines and writes them to experiments/results/NAME."""
+def write_result(name, lines, folder=RESULTS):
+    """Prints the lines and writes them to NAME in the folder."""
     text = "\n".join(lines) + "\n"
     print(text)
-    (RESULTS / name).write_text(text)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
 
 
 def virtual_cluster_flags(doc):
@@ -130,6 +156,18 @@ def virtual_cluster_flags(doc):
 
 def psring_command(options):
     return [*(["chrt", "--rr", "1"] if options.realtime else []), pathlib.Path(options.psring).resolve()]
+
+
+def measure_again_if_disturbed(measure, most_tries=3):
+    """Calls measure(folder) in an empty folder until no returned row is "not_valid"; returns the last try's rows."""
+    for _ in range(most_tries):
+        with tempfile.TemporaryDirectory() as folder:
+            rows = measure(pathlib.Path(folder))
+        why = next((row["not_valid"] for row in rows if row["not_valid"]), "")
+        if not why:
+            break
+        print(f"  not valid: {why}", file=sys.stderr)
+    return rows
 
 
 def why_not_valid(valid, note, ignore_others):

@@ -16,14 +16,12 @@ or a run is not valid. Requires network namespaces (./run doctor).
 import collections
 import pathlib
 import sys
-import tempfile
 
 import runs
 
 TOLERANCE = .05
 MEGABYTES = 3
 MOST_FOREIGN_PCT = 25
-MOST_TRIES = 3
 
 Case = collections.namedtuple("Case", "schedule placement buckets workers servers")  # servers: "" is compare's default
 CASES = [
@@ -114,14 +112,7 @@ def main():
     rows = []
     for case in cases:
         print(name_of(case), file=sys.stderr)
-        for _ in range(MOST_TRIES):  # another program may disturb a measurement
-            with tempfile.TemporaryDirectory() as folder:
-                fresh = measure(options, pathlib.Path(folder), case)
-            why = next((row["not_valid"] for row in fresh if row["not_valid"]), "")
-            if not why:
-                break
-            print(f"  not valid: {why}", file=sys.stderr)
-        rows += fresh
+        rows += runs.measure_again_if_disturbed(lambda folder, case=case: measure(options, folder, case))
         text, problems = report(rows)
         if options.out:  # updated after each case
             command = " ".join([f"experiments/benchmarks/{pathlib.Path(sys.argv[0]).name}", *sys.argv[1:]])

@@ -1,82 +1,143 @@
 #!/usr/bin/env python3
-"""Compares the training speed of psring and PyTorch in samples/s: one process, and two with shared memory and with TCP.
+"""Compares the training speed of psring with PyTorch and TensorFlow on one machine, in samples/s.
 
-    ./run build && experiments/benchmarks/training.py [--rounds 5] [--models mlp,cnn]
+    ./run build && experiments/benchmarks/training.py [--rounds 5] [--models mlp,cnn] [--torch_python torch/bin/python]
+                                                      [--tensorflow_python tf/bin/python]
 
-Every contender runs once per round. Prints the tables and writes experiments/results/training_MODEL.md. If --python has no
-torch, only psring is measured. PyTorch runs twice: unchanged, and with glibc's malloc set not to return memory to the
-system, which makes it faster.
+One process, two workers with an all-reduce (psring's ring; PyTorch DDP over gloo), and two workers with a parameter server in a
+process of its own (psring; PyTorch's RPC; TensorFlow's ParameterServerStrategy, which is asynchronous). All train the same
+network with the same batch, optimizer and learning rate in float32, with one computing thread per process, and report the loss
+at the end, so that different work would be seen.
+
+PyTorch is measured as most programs use it, and at its best: the fastest of eager, the fused optimizer, torch.compile and
+channels last, then the fastest allocator with it, each tried once before the rounds. What is not installed is omitted. The
+rounds are interleaved, the first is a warm-up. Prints the tables and writes training_MODEL.md to --out.
 """
-import json
-import os
-import subprocess
+import pathlib
 import sys
 
+import peers
 import runs
 
-PEER = runs.ROOT / "experiments/benchmarks/pytorch_peer.py"
-TUNED = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296", "MALLOC_TOP_PAD_": "67108864"}
 STEPS = {"mlp": 300, "cnn": 30}
+CODE = {"eager": [], "fused optimizer": ["--fused"], "torch.compile, fused optimizer": ["--fused", "--compile"]}
+CHANNELS_LAST = {"channels last, fused optimizer": ["--fused", "--channels_last"],
+                 "channels last, torch.compile, fused optimizer": ["--fused", "--channels_last", "--compile"]}
+SERVER = ["--server_placement", "dedicated"]
 
 
-def run_psring(common, strategy, workers, transport="auto"):
-    return float(runs.train([*common, "--strategy", strategy, "--workers", workers, "--no_eval", "--lr", "0.02",
-                             "--transport", transport])["samples_per_s"])
+class Contenders:
+    """Functions that return samples/s, and the loss at the end of each one's last run."""
+
+    def __init__(self, args, model):
+        self.args, self.model = args, model
+        self.steps = str(args.steps or STEPS[model])
+        self.measure, self.loss, self.base = {}, {}, {}
+        self.tried = []
+
+    def common(self):
+        return ["--model", self.model, "--steps", self.steps, "--warmup_steps", "10", "--lr", "0.02"]
+
+    def add(self, name, run, base=""):
+        """run: returns {"samples_per_s", "loss"}. base: the psring contender that it is compared with."""
+        def measure():
+            result = run()
+            self.loss[name] = float(result["loss"])
+            return float(result["samples_per_s"])
+        self.measure[name], self.base[name] = measure, base
+
+    def add_psring(self, name, *flags):
+        self.add(name, lambda: runs.train([*self.common(), "--momentum", "0.9", "--no_eval", *flags]))
+
+    def torch(self, workers, code, env, script="pytorch_peer.py"):
+        return peers.torch(self.args, script, *self.common(), "--workers", str(workers), *code, env=env)
+
+    def best_torch(self, workers):
+        """Returns (name, flags, environment) of the fastest: of the code, then of the allocators with it. What fails is
+        omitted: torch.compile needs a compiler, and old versions have no fused optimizer on CPUs."""
+        def fastest(candidates):
+            speeds = []
+            for name, code, env in candidates:
+                label = f"{name}, {workers} process{'es' * (workers > 1)}"
+                try:
+                    speeds.append(self.torch(workers, code, env)["samples_per_s"])
+                except SystemExit as failure:
+                    speeds.append(0)
+                    print(f"omitted: PyTorch, {label}: {str(failure).strip().splitlines()[-1]}", file=sys.stderr)
+                    continue
+                self.tried.append([label, f"{speeds[-1]:,.0f}"])
+                print(f"{self.model}: PyTorch, {label}: {speeds[-1]:,.0f}", file=sys.stderr)
+            return candidates[speeds.index(max(speeds))]
+
+        codes = {**CODE, **(CHANNELS_LAST if self.model == "cnn" else {})}
+        name, code, _ = fastest([(f"{name}, malloc tuned", code, peers.GLIBC_TUNED) for name, code in codes.items()])
+        name = name.removesuffix(", malloc tuned")
+        return fastest([(f"{name}, {allocator}", code, env) for allocator, env in peers.allocators().items()])
 
 
-def run_torch(python, common, workers, env):
-    output = runs.run([python, PEER, *common, "--workers", workers], timeout=600, env={**os.environ, **env})
-    return json.loads(output.strip().splitlines()[-1])["samples_per_s"]
+def contenders(args, model, with_torch, with_tensorflow):
+    all_of = Contenders(args, model)
+    all_of.add_psring("psring single, 1 process", "--strategy", "single")
+    all_of.add_psring("psring none, 2 processes", "--strategy", "none", "--workers", 2)
+    for transport, name in (("shm", "shared memory"), ("tcp", "TCP")):
+        for strategy, its, flags in (("ring", "", []), ("ps-sync", " and a server", SERVER),
+                                     ("ps-async", " and a server", SERVER)):
+            all_of.add_psring(f"psring {strategy} over {name}, 2 workers{its}", "--strategy", strategy, "--workers", 2,
+                              "--transport", transport, *flags)
+    if with_torch:
+        all_of.add("PyTorch eager, 1 process", lambda: all_of.torch(1, [], {}), "psring single, 1 process")
+        name, code, env = all_of.best_torch(1)
+        all_of.add(f"PyTorch at its best ({name}), 1 process", lambda: all_of.torch(1, code, env), "psring single, 1 process")
+        all_of.add("PyTorch DDP, 2 workers", lambda: all_of.torch(2, [], {}), "psring ring over shared memory, 2 workers")
+        ddp, ddp_code, ddp_env = all_of.best_torch(2)
+        all_of.add(f"PyTorch DDP at its best ({ddp}), 2 workers", lambda: all_of.torch(2, ddp_code, ddp_env),
+                   "psring ring over shared memory, 2 workers")
+        for mode, flags in (("sync", []), ("async", ["--asynchronous"])):  # with the best code of one process
+            all_of.add(f"PyTorch RPC, {mode}hronous, 2 workers and a server",
+                       lambda flags=flags: all_of.torch(2, [*code, *flags], env, "pytorch_server_peer.py"),
+                       f"psring ps-{mode} over shared memory, 2 workers and a server")
+    if with_tensorflow:
+        all_of.add("TensorFlow ParameterServerStrategy, 2 workers and a server",
+                   lambda: peers.tensorflow(args, *all_of.common(), "--workers", "2"),
+                   "psring ps-async over TCP, 2 workers and a server")
+    return all_of
 
 
-def contenders(python, model):
-    """{name: function that returns samples/s}"""
-    common = ["--model", model, "--steps", STEPS[model], "--warmup_steps", "10"]
-    ours = {
-        "psring single, 1 process": lambda: run_psring(common, "single", 1),
-        "psring none, 2 processes": lambda: run_psring(common, "none", 2),
-        "psring ring over shared memory, 2 processes": lambda: run_psring(common, "ring", 2, "shm"),
-        "psring ring over TCP, 2 processes": lambda: run_psring(common, "ring", 2, "tcp"),
-    }
-    pytorch = {
-        "PyTorch, 1 process": lambda: run_torch(python, common, 1, {}),
-        "PyTorch, 1 process, malloc tuned": lambda: run_torch(python, common, 1, TUNED),
-        "PyTorch DDP over gloo, 2 processes": lambda: run_torch(python, common, 2, {}),
-        "PyTorch DDP over gloo, 2 processes, malloc tuned": lambda: run_torch(python, common, 2, TUNED),
-    }
-    return {**ours, **(pytorch if python else {})}
-
-
-def torch_version(python):
-    """Returns PyTorch's version, or "" if `python` has no torch."""
-    if not python:
-        return ""
-    probe = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
-    if probe.returncode:
-        print("PyTorch not found: only psring is measured", file=sys.stderr)
-    return "" if probe.returncode else probe.stdout.strip()
+def write(args, model, found, results, others, versions):
+    rows = []
+    for name, values in results.items():
+        base = found.base[name]
+        rows.append([name, runs.spread(values), f"{runs.paired_ratio(results[base], values):.2f}" if base else "",
+                     base.removeprefix("psring "), f"{found.loss[name]:.3f}", ", ".join(f"{v:,.0f}" for v in values)])
+    lines = ["# Training speed beside PyTorch and TensorFlow", "",
+             f"{runs.measured_on()}, no GPU; {versions}; batch 128 per worker, {found.steps} steps after 10 of warm-up, one "
+             "computing thread per process, momentum SGD, float32, Fashion-MNIST; "
+             f"{args.rounds} interleaved rounds; samples/s as median (lowest to highest). All *measured*. Written by "
+             "experiments/benchmarks/training.py.", "", f"## {model}", "", others, "",
+             *runs.table("contender | samples/s | psring / it (paired median) | compared with psring's | "
+                         "loss of the last tenth | each round", rows)]
+    if found.tried:
+        lines += ["", "PyTorch, each tried once to find the fastest:", "", *runs.table("PyTorch | samples/s", found.tried)]
+    runs.write_result(f"training_{model}.md", lines, args.out)
 
 
 def main():
     parser = runs.flags(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--models", default="mlp,cnn")
-    parser.add_argument("--python", default="/usr/bin/python3", help="an interpreter with torch; empty: only psring")
+    parser.add_argument("--steps", type=int, default=0, help="measured steps [mlp 300, cnn 30]")
+    parser.add_argument("--out", type=pathlib.Path, default=runs.RESULTS, help="folder for the results")
+    peers.add_flags(parser)
     args = parser.parse_args()
-    version = torch_version(args.python)
-    for model in args.models.split(","):
-        results, others = runs.interleave(contenders(version and args.python, model), args.rounds, model)
-        rows = []
-        for name, values in results.items():
-            ours = "single, 1 process" if "1 process" in name else "ring over shared memory, 2 processes"
-            ratio = f"{runs.paired_ratio(results['psring ' + ours], values):.2f}" if name.startswith("PyTorch") else ""
-            rows.append([name, runs.spread(values), ratio])
-        runs.write_result(f"training_{model}.md", [
-            "# Training speed beside PyTorch", "",
-            f"{runs.measured_on()}, no GPU; PyTorch {version or 'absent'}; batch 128 per process, one thread per process, "
-            f"momentum SGD, Fashion-MNIST; {args.rounds} interleaved rounds; samples/s as median (lowest to highest). "
-            "Written by experiments/benchmarks/training.py.", "",
-            f"## {model}", "", others, "", *runs.table("contender | samples/s | psring / it (paired median)", rows)])
+    models = args.models.split(",")
+    if args.rounds < 1 or args.steps < 0 or not set(models) <= set(STEPS):
+        parser.error(f"--rounds must be at least 1, --steps not negative, --models of {','.join(STEPS)}")
+    torch, tensorflow = peers.torch_version(args), peers.tensorflow_version(args)
+    versions = f"PyTorch {torch or 'absent'}, TensorFlow {tensorflow or 'absent'}"
+    for model in models:
+        found = contenders(args, model, torch, tensorflow)
+        results, others = runs.interleave(found.measure, args.rounds, model)
+        write(args, model, found, results, others, versions)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ test accuracy must lie within the range of the live seeds (which may be narrow b
 tables and writes experiments/results/virtual_clock.md (without --only). Exit code 1 if a strategy does not agree. Takes
 about 10 minutes on two cores; other programs slow it down but do not distort it, because their effect is part of the times.
 """
-import datetime
 import os
 import statistics
 import sys
@@ -72,7 +71,7 @@ def main():
     parser.add_argument("--only", choices=STRATEGIES)
     args = parser.parse_args()
     lines = ["# Simulated time beside real time", "",
-             f"{datetime.date.today()}: {args.model}, Fashion-MNIST, workers over TCP, --straggler {STRAGGLER}, "
+             f"{runs.measured_on()}: {args.model}, Fashion-MNIST, workers over TCP, --straggler {STRAGGLER}, "
              f"{args.epochs:g} epochs, {args.repeats} seeds each; live (*measured*), and on a virtual clock with the times of "
              "each live training (*simulated* in time, accuracy *measured*). Written by experiments/benchmarks/virtual_clock.py."]
     failed = []

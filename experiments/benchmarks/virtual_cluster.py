@@ -110,7 +110,7 @@ def main():
         *runs.table("over ring | workers | measured | theory | off", ratios)])
     print(text)
     if options.out:
-        pathlib.Path(options.out).write_text(text + "\n")
+        pathlib.Path(options.out).write_text(f"{runs.measured_on()}.\n\n{text}\n")
     for failure in failures:
         print(f"outside: {failure}", file=sys.stderr)
     sys.exit(1 if failures else 0)

@@ -34,9 +34,10 @@ struct Examination {
 };
 
 Examination ExamineCores(const Machine& machine, Language language) {
+  const std::string processor = ProcessorText(machine.processor);
   return {.what = In(language, kCores),
           .found = machine.cores >= 2,
-          .detail = absl::StrCat(machine.cores, machine.cpu_model.empty() ? "" : ", " + machine.cpu_model),
+          .detail = absl::StrCat(machine.cores, processor.empty() ? "" : ", " + processor),
           .fix = In(language, kCoresFix)};
 }
 

@@ -33,11 +33,11 @@ double QuotaCores() {
   return quota / period;
 }
 
-// The value of `key` in lines such as "model name : AMD EPYC" or `PRETTY_NAME="Debian"`.
-std::string Field(const std::string& text, const std::string& key, char separator) {
+// The value of `key` in lines such as `PRETTY_NAME="Debian"`.
+std::string Field(const std::string& text, const std::string& key) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     if (!absl::StartsWith(line, key)) continue;
-    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(separator, 1));
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits('=', 1));
     if (parts.size() != 2) continue;
     absl::string_view value = absl::StripAsciiWhitespace(parts[1]);
     absl::ConsumePrefix(&value, "\"");
@@ -62,12 +62,12 @@ Machine DescribeMachine() {
   if (const double quota = QuotaCores(); quota > 0) {
     machine.cores = std::clamp(static_cast<int>(std::floor(quota + 0.01)), 1, machine.cores);
   }
-  machine.cpu_model = Field(ReadFile("/proc/cpuinfo").value_or(""), "model name", ':');
+  machine.processor = ParseProcessor(ReadFile("/proc/cpuinfo").value_or(""));
   struct sysinfo info {};
   if (sysinfo(&info) == 0) {
     machine.memory_mb = static_cast<int64_t>(info.totalram) * info.mem_unit / (1 << 20);
   }
-  machine.system = Field(ReadFile("/etc/os-release").value_or(""), "PRETTY_NAME", '=');
+  machine.system = Field(ReadFile("/etc/os-release").value_or(""), "PRETTY_NAME");
   utsname name{};
   if (uname(&name) == 0) {
     machine.kernel = name.release;

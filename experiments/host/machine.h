@@ -5,11 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "experiments/host/processor.h"
+
 namespace psring {
 
 struct Machine {
   int cores = 1;  // available to this process, by its affinity and the container's quota
-  std::string cpu_model;
+  Processor processor;
   int64_t memory_mb = 0;
   std::string system;  // "Debian GNU/Linux 12 (bookworm)"
   std::string kernel;  // "6.1.0-18-amd64"

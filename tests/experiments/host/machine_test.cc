@@ -26,6 +26,31 @@ TEST(Machine, IsDescribed) {
   EXPECT_FALSE(machine.kernel.empty());
 }
 
+constexpr char kCpuInfo[] =
+    "processor\t: 0\n"
+    "cpu family\t: 26\n"
+    "model\t\t: 17\n"
+    "model name\t: AMD EPYC\n"
+    "stepping\t: 0\n"
+    "flags\t\t: fpu amx_tile avx512_bf16 avx512f sse fma avx2 avx512_vnni amx_int8 avx512_vnnix\n"
+    "\n"
+    "processor\t: 1\n"
+    "model\t\t: 1\n"
+    "flags\t\t: fpu\n";
+
+TEST(Processor, IsTheFirstOfCpuInfoAndListsTheSetsThatMatter) {
+  const Processor processor = ParseProcessor(kCpuInfo);
+  EXPECT_EQ(processor.instruction_sets, "avx2 fma avx512f avx512_bf16 avx512_vnni amx_tile amx_int8");
+  EXPECT_EQ(ProcessorText(processor),
+            "AMD EPYC (family 26, model 17, stepping 0; avx2 fma avx512f avx512_bf16 avx512_vnni amx_tile "
+            "amx_int8)");
+}
+
+TEST(Processor, WithoutFamilyOrInstructionSetsIsOnlyNamed) {
+  EXPECT_EQ(ProcessorText(ParseProcessor("model name: Neoverse-N1\nFeatures: asimd\n")), "Neoverse-N1");
+  EXPECT_EQ(ProcessorText(ParseProcessor("")), "");
+}
+
 TEST(Machine, OurOwnWorkIsNotForeign) {
   const ForeignCpu foreign;
   volatile double sum = 0;

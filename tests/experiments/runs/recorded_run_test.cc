@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "experiments/runs/manifest.h"
+
 namespace psring {
 namespace {
 
@@ -116,6 +118,17 @@ TEST(RecordedRun, NamesDifferences) {
   EXPECT_THAT(Differences(run, now.dump()),
               ElementsAre("machine: cores 2 then, 4 now", "psring: revision abc then, def now",
                           "programs: trainer were built from other sources"));
+}
+
+TEST(RecordedRun, DistinguishesProcessorsOfOneName) {
+  Machine machine;
+  machine.processor = {.name = "AMD EPYC", .family = 25, .model = 1, .stepping = 1, .instruction_sets = "avx2"};
+  const std::string then = ManifestJson({.machine = machine, .plan = {}});
+  machine.processor.family = 26;
+  machine.processor.instruction_sets = "avx2 avx512f";
+  EXPECT_THAT(Differences({.json = then}, ManifestJson({.machine = machine, .plan = {}})),
+              ElementsAre("machine: cpu_family 25 then, 26 now",
+                          "machine: instruction_sets avx2 then, avx2 avx512f now"));
 }
 
 TEST(RecordedRun, QuotesForTheShell) {

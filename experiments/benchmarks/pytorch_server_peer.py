@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""A parameter server over PyTorch's RPC: one server, --workers workers, one process and one thread of computing each.
+
+The server is that of PyTorch's tutorial on batched RPC: it answers a push of gradients with the weights after an update.
+Synchronous: it waits for the gradients of all workers and applies their mean. --asynchronous: it applies each when it arrives.
+Prints one JSON line like pytorch_peer.py. With --round_bytes N, no network is trained: every worker pushes a gradient of N
+bytes and receives the weights (plain SGD, every weight of the last round checked), and the line is {"times_us": [of each
+round, the slowest worker's], "torch": version}. Started by training.py and ps_round.py; requires PyTorch.
+"""
+import json
+import sys
+import threading
+import time
+
+import pytorch_peer
+import torch
+import torch.distributed as dist
+import torch.distributed.rpc as rpc
+import torch.multiprocessing as mp
+from torch import nn
+
+SERVER = None  # in the server's process
+
+
+class Server:
+    def __init__(self, params, lr, momentum, wanted):
+        self.params = [nn.Parameter(p) for p in params]
+        self.optimizer = torch.optim.SGD(self.params, lr=lr, momentum=momentum, fused=True)
+        self.wanted = wanted  # gradients of one update
+        self.lock = threading.Lock()
+        self.arrived = 0
+        self.future = torch.futures.Future()
+
+    def push(self, gradients):
+        with self.lock:
+            for p, gradient in zip(self.params, gradients):
+                if self.arrived:
+                    p.grad.add_(gradient)
+                else:
+                    p.grad = gradient
+            self.arrived += 1
+            future = self.future
+            if self.arrived < self.wanted:
+                return future
+            if self.wanted > 1:
+                torch._foreach_mul_([p.grad for p in self.params], 1 / self.wanted)
+            self.optimizer.step()
+            self.arrived, self.future = 0, torch.futures.Future()
+            # Replies are sent after this function; the next asynchronous update must not change them.
+            weights = [p.detach() if self.wanted > 1 else p.detach().clone() for p in self.params]
+        future.set_result(weights)
+        return future
+
+
+@rpc.functions.async_execution
+def push(gradients):
+    return SERVER.push(gradients)
+
+
+def serve(params, lr, momentum, wanted):
+    global SERVER
+    torch.set_num_threads(1)
+    SERVER = Server(params, lr, momentum, wanted)
+
+
+def step_of_training(rank, args):
+    task = pytorch_peer.Task(rank, args)
+    if args.compile:
+        task.compile()
+    params = list(task.model.parameters())
+
+    def step(i):
+        task.backward(i)
+        for p, weights in zip(params, rpc.rpc_sync("server", push, args=([p.grad for p in params],))):
+            p.data, p.grad = weights, None
+
+    return step, [p.detach().clone() for p in params], task
+
+
+def step_of_round(args):
+    gradient = torch.ones(args.round_bytes // 4)
+
+    def step(i):
+        weights = rpc.rpc_sync("server", push, args=([gradient],))[0]
+        if i == args.warmup_steps + args.steps - 1 and not args.asynchronous:
+            expected = -float(i + 1)
+            if not bool((weights == expected).all()):
+                raise SystemExit(f"wrong weights in round {i}: {weights[0].item()} instead of {expected}")
+
+    return step, [torch.zeros(args.round_bytes // 4)], None
+
+
+def work(rank, args, ports, results):
+    torch.set_num_threads(1)
+    options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://127.0.0.1:{ports[0]}", rpc_timeout=600,
+                                              num_worker_threads=max(4, args.workers))
+    if rank == args.workers:
+        rpc.init_rpc("server", rank=rank, world_size=args.workers + 1, rpc_backend_options=options)
+        rpc.shutdown()
+        return
+    rpc.init_rpc(f"worker{rank}", rank=rank, world_size=args.workers + 1, rpc_backend_options=options)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{ports[1]}", rank=rank, world_size=args.workers)
+    step, params, task = step_of_round(args) if args.round_bytes else step_of_training(rank, args)
+    if rank == 0:
+        lr, momentum = (1.0, 0.0) if args.round_bytes else (args.lr, 0.9)
+        rpc.rpc_sync("server", serve, args=(params, lr, momentum, 1 if args.asynchronous else args.workers))
+    dist.barrier()
+    for i in range(args.warmup_steps):
+        step(i)
+    dist.barrier()
+    begin, times = time.monotonic(), []
+    for i in range(args.steps):
+        start = time.monotonic()
+        step(args.warmup_steps + i)
+        times.append((time.monotonic() - start) * 1e6)
+    dist.barrier()
+    seconds = time.monotonic() - begin
+    every = [None] * args.workers
+    dist.all_gather_object(every, times)
+    if rank == 0:
+        line = {"times_us": [max(of_one) for of_one in zip(*every)]}
+        if not args.round_bytes:
+            line = {"samples_per_s": args.steps * args.batch * args.workers / seconds, "loss": task.final_loss()}
+        results.put({**line, "torch": torch.__version__})
+    rpc.shutdown()
+
+
+def main():
+    parser = pytorch_peer.flags(__doc__)
+    parser.add_argument("--asynchronous", action="store_true")
+    parser.add_argument("--round_bytes", type=int, default=0)
+    args = parser.parse_args()
+    if args.round_bytes % 4 or args.round_bytes < 0:
+        parser.error("--round_bytes must be a multiple of 4")
+    results = mp.get_context("spawn").SimpleQueue()
+    mp.spawn(work, (args, [pytorch_peer.free_port(), pytorch_peer.free_port()], results), nprocs=args.workers + 1)
+    print(json.dumps(results.get()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

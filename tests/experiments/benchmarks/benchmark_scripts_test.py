@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""The benchmark scripts' decisions, without running a benchmark. Argument: the folder experiments/benchmarks."""
+import contextlib
+import io
+import pathlib
+import sys
+import tempfile
+import types
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, sys.argv.pop(1))
+
+import collectives
+import peers
+import ps_round
+import runs
+import training
+
+CPU_INFO = """processor\t: 0
+cpu family\t: 26
+model\t\t: 17
+model name\t: AMD EPYC
+stepping\t: 0
+flags\t\t: fpu amx_tile avx512_bf16 avx512f sse fma avx2 avx512_vnni amx_int8 avx512_vnnix
+
+processor\t: 1
+model\t\t: 1
+flags\t\t: fpu
+"""
+
+
+def stderr_of(function):
+    with contextlib.redirect_stderr(io.StringIO()) as text:
+        result = function()
+    return result, text.getvalue()
+
+
+class Processor(unittest.TestCase):
+    def test_is_written_as_psring_writes_it(self):
+        self.assertEqual(runs.processor(CPU_INFO), "AMD EPYC (family 26, model 17, stepping 0; avx2 fma avx512f avx512_bf16 "
+                         "avx512_vnni amx_tile amx_int8)")
+        self.assertEqual(runs.processor(""), "unknown")
+
+    def test_of_an_old_manifest_is_only_named(self):
+        self.assertEqual(runs.machine_text({"cpu": "AMD EPYC"}), "AMD EPYC")
+        self.assertEqual(runs.machine_text({"cpu": "AMD EPYC", "cpu_family": 25, "cpu_model": 1, "cpu_stepping": 1,
+                                            "instruction_sets": "avx2"}), "AMD EPYC (family 25, model 1, stepping 1; avx2)")
+
+
+class Measuring(unittest.TestCase):
+    def tries(self, reasons):
+        left = iter(reasons)
+        return stderr_of(lambda: runs.measure_again_if_disturbed(lambda folder: [
+            {"not_valid": ""}, {"not_valid": next(left), "empty": not any(folder.iterdir())}]))
+
+    def test_repeats_disturbed_measurements(self):
+        rows, said = self.tries(["busy", "", "not reached"])
+        self.assertEqual(rows[1], {"not_valid": "", "empty": True})
+        self.assertIn("busy", said)
+
+    def test_gives_up_after_three(self):
+        rows, _ = self.tries(["a", "b", "c", ""])
+        self.assertEqual(rows[1]["not_valid"], "c")
+
+    def test_interleaves_and_omits_the_warm_up(self):
+        order = []
+        values = iter(range(1, 7))
+
+        def contender(name):
+            return lambda: order.append(name) or next(values)
+        (results, others), _ = stderr_of(lambda: runs.interleave({"a": contender("a"), "b": contender("b")}, 2, "test"))
+        self.assertEqual(order, ["a", "b"] * 3)
+        self.assertEqual(results, {"a": [3, 5], "b": [4, 6]})
+        self.assertIn("load average", others)
+
+
+class Collectives(unittest.TestCase):
+    def test_compare_each_kind_of_buffers_with_mpi(self):
+        def row(backend, algorithm, buffers, bandwidth):
+            return {"backend": backend, "algorithm": algorithm, "buffers": buffers, "transport": "shm", "size": 4096,
+                    "out_of_place": {"bus_bw": bandwidth}}
+        rows = [row("native", "ring", "private", 3.0), row("native", "direct", "private", 4.0),
+                row("native", "ring", "shared", 9.0), row("mpi", "ring", "private", 1.0), row("mpi", "default", "private", 2.0)]
+        self.assertEqual(collectives.times_mpi(rows, [4096])[2:], ["| private | 2.00 |", "| shared | 4.50 |"])
+        self.assertEqual(collectives.name(rows[0]), "native ring, shm, private buffers")
+        self.assertEqual(collectives.times_mpi(rows[:3], [4096]), [])
+
+
+class Peers(unittest.TestCase):
+    def test_absent_ones_are_omitted_and_named(self):
+        found, said = stderr_of(lambda: peers.version("/no/python", "torch", "pip install torch"))
+        self.assertEqual((found, said), ("", "omitted: /no/python has no torch: pip install torch\n"))
+        with tempfile.TemporaryDirectory() as folder:
+            found, said = stderr_of(lambda: peers.build_ps_lite(folder, folder))
+        self.assertIsNone(found)
+        self.assertRegex(said, "^omitted: no ps-lite in .*README.*--ps_lite.*\n$")
+
+    def test_servers_found_are_measured(self):
+        args = types.SimpleNamespace(bytes=8, iterations=1)
+        self.assertEqual(list(ps_round.contenders(args, 2, "", "", None)), ["psring over shm", "psring over tcp"])
+        self.assertEqual(len(ps_round.contenders(args, 2, "2.15", "2.21", pathlib.Path("p"))), 6)
+
+    def best(self, model, speed):
+        found = training.Contenders(types.SimpleNamespace(steps=0), model)
+        found.torch = lambda workers, code, env: {"samples_per_s": speed(" ".join(code), env)}
+        result, _ = stderr_of(lambda: found.best_torch(1))
+        return result, found.tried
+
+    def test_pytorch_is_compared_at_its_best(self):
+        (name, code, env), tried = self.best("mlp", lambda code, env: 100 * len(code) - len(env))
+        self.assertEqual((name, code, env), ("torch.compile, fused optimizer, default malloc", ["--fused", "--compile"], {}))
+        self.assertNotIn("channels", str(tried))
+
+        def without_compiler(code, env):
+            if "--compile" in code:
+                raise SystemExit("python failed:\nno compiler")
+            return len(code) + 1
+        (_, code, _), tried = self.best("mlp", without_compiler)
+        self.assertEqual(code, ["--fused"])
+        self.assertNotIn("compile", str(tried))
+        (name, code, env), tried = self.best("cnn", lambda code, env: ("--channels_last" in code) * 10 + len(env))
+        self.assertEqual((name, env), ("channels last, fused optimizer, malloc tuned", peers.GLIBC_TUNED))
+        self.assertEqual(len(tried), 5 + len(stderr_of(peers.allocators)[0]))
+
+
+if __name__ == "__main__":
+    unittest.main()
