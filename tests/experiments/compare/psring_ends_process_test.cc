@@ -23,8 +23,8 @@ class VirtualClusterTest : public PsringEndsTest {
  protected:
   void SetUp() override {
     PsringEndsTest::SetUp();
-    const Outcome possible =
-        Run({"train", "--data", "synthetic", "--link", "1gbit", "--shaping", "netns", "--dry_run"});
+    const Outcome possible = Run({"train", "--data", "synthetic", "--model", "mlp-small", "--link", "1gbit",
+                                  "--shaping", "netns", "--dry_run"});
     if (possible.exit_code != 0) GTEST_SKIP() << possible.err;
   }
 };

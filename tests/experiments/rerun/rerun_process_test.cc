@@ -30,7 +30,8 @@ class RerunTest : public LaunchTest {
 
 TEST_F(RerunTest, RepeatsATrainingBitForBit) {
   const auto first = Run(absl::StrCat(
-      "train --strategy ring --workers 2 --data synthetic --steps 4 --seed 5 --out ", Folder("first")));
+      "train --strategy ring --workers 2 --model mlp-small --data synthetic --steps 4 --seed 5 --out ",
+      Folder("first")));
   ASSERT_TRUE(first->Succeeded()) << first->Story();
   const auto again = Run(absl::StrCat("rerun ", Folder("first"), " --out ", Folder("again")));
   ASSERT_TRUE(again->Succeeded()) << again->Story();
@@ -59,8 +60,8 @@ TEST_F(RerunTest, RepeatsATrainingBitForBit) {
 
 TEST_F(RerunTest, AComparisonUsesTheFirstRunsRoundsAndSteps) {
   const auto first =
-      Run(absl::StrCat("compare --strategies single --workers 1 --batch 8 --data synthetic --link none "
-                       "--no_eval --time_budget 20s --out ",
+      Run(absl::StrCat("compare --strategies single --workers 1 --model mlp-small --batch 8 --data synthetic "
+                       "--link none --no_eval --time_budget 20s --out ",
                        Folder("first")));
   ASSERT_TRUE(first->Succeeded()) << first->Story();
   nlohmann::json manifest = Manifest("first");
