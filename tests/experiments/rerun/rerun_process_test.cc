@@ -66,7 +66,7 @@ TEST_F(RerunTest, AComparisonUsesTheFirstRunsRoundsAndSteps) {
   ASSERT_TRUE(first->Succeeded()) << first->Story();
   nlohmann::json manifest = Manifest("first");
   manifest["cost"]["steps"] = 8;  // as if the machine had been another one
-  manifest["cost"]["rounds_done"] = 4;
+  manifest["cost"]["rounds_done"] = 2;
   for (auto& configuration : manifest["cost"]["configurations"]) {
     for (auto& flag : configuration["trainer_flags"]) {
       if (flag.get<std::string>().starts_with("--steps=")) flag = "--steps=8";
@@ -76,12 +76,12 @@ TEST_F(RerunTest, AComparisonUsesTheFirstRunsRoundsAndSteps) {
   const auto again = Run(absl::StrCat("rerun ", Folder("first"), " --out ", Folder("again")));
   ASSERT_TRUE(again->Succeeded()) << again->Story();
   EXPECT_EQ(Manifest("again")["cost"]["steps"], 8);
-  EXPECT_EQ(Manifest("again")["cost"]["rounds_done"], 4);
+  EXPECT_EQ(Manifest("again")["cost"]["rounds_done"], 2);
   const auto config =
       Run(absl::StrCat("compare --config ", Folder("again"), "/config.toml --out ", Folder("config")));
   ASSERT_TRUE(config->Succeeded()) << config->Story();
   EXPECT_EQ(Manifest("config")["cost"]["steps"], 8);
-  EXPECT_EQ(Manifest("config")["cost"]["rounds_done"], 4);
+  EXPECT_EQ(Manifest("config")["cost"]["rounds_done"], 2);
 }
 
 TEST_F(RerunTest, RepeatsAPredictionAndABenchmark) {
