@@ -27,7 +27,8 @@ absl::StatusOr<SocketPair> ConnectOverLoopback();
 absl::StatusOr<double> MeasureLatency(SocketPair connection, double seconds);
 
 // Bytes/s received on each connection over `seconds`, while all send at once. The first `warmup` seconds, in
-// which TCP's windows open, do not count.
+// which TCP's windows open, do not count. It takes up to 5 s longer if a connection received nothing until
+// then.
 absl::StatusOr<std::vector<double>> MeasureRates(std::vector<SocketPair> connections, double warmup,
                                                  double seconds);
 

@@ -79,7 +79,7 @@ class PsringInAFolder : public testing::Test {
     EXPECT_TRUE(Eventually([&] { return !Slurp(steps).empty(); })) << steps;
   }
   static void ExpectNoProcessWith(const std::string& folder) {
-    EXPECT_TRUE(Eventually([&] { return Processes(folder).empty(); }, absl::Seconds(3))) << folder;
+    EXPECT_TRUE(Eventually([&] { return Processes(folder).empty(); }, absl::Seconds(20))) << folder;
   }
 
   std::filesystem::path root_;

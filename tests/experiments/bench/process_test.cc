@@ -163,7 +163,7 @@ TEST_F(BenchTest, PrintsATablePerCombinationAndWritesARunFolder) {
 TEST_F(BenchTest, EveryCollectiveIsCorrectForEveryTypeAndReduction) {
   const Outcome outcome =
       Run({"--collective", "all_reduce,reduce_scatter,all_gather,broadcast", "-d", "all", "-o", "all",
-           "--workers", "3", "--root", "2", "--sizes", "12,1000,20K", "-n", "2", "-w", "0", "--rounds", "1"});
+           "--workers", "3", "--root", "2", "--sizes", "12,20K", "-n", "2", "-w", "0", "--rounds", "1"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("=== all_reduce, native ring over shm, shared"));
   std::set<std::string> types, reductions, roots;
@@ -203,7 +203,7 @@ TEST_F(BenchTest, ASignalEndsAllProcessesAndSetsTheExitCode) {
     kill(psring, signal);
     const Outcome outcome = Finish(psring);
     EXPECT_EQ(outcome.exit_code, 128 + signal) << outcome.err;
-    EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
     EXPECT_EQ(outcome.err, absl::StrCat("psring bench: interrupted (", name, ")\n"));
     EXPECT_TRUE(DataLines(outcome.out).empty()) << outcome.out;
     EXPECT_TRUE(Workers().empty());

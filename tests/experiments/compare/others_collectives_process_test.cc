@@ -28,8 +28,8 @@ class OthersCollectives : public OtherCollectivesTest, public testing::WithParam
  protected:
   void SetUp() override {
     OtherCollectivesTest::SetUp();
-    const std::string why = WhyNot(
-        Run({"train", "--data", "synthetic", "--strategy", GetParam(), "--workers", "2", "--dry_run"}));
+    const std::string why = WhyNot(Run({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy",
+                                        GetParam(), "--workers", "2", "--dry_run"}));
     if (!why.empty()) {
       EXPECT_TRUE(absl::StrContains(why, "install")) << why;
       GTEST_SKIP() << why;
@@ -48,9 +48,9 @@ class OthersCollectives : public OtherCollectivesTest, public testing::WithParam
 };
 
 TEST_P(OthersCollectives, AreComparedWithOursOverTheSameTransport) {
-  const Outcome outcome =
-      Run({"compare", "--data", "synthetic", "--strategies", absl::StrCat("ring,", GetParam()), "--workers",
-           "2", "--repeats", "1", "--steps", "4", "--samples", "640", "--batch", "32"});
+  const Outcome outcome = Run({"compare", "--data", "synthetic", "--model", "mlp-small", "--strategies",
+                               absl::StrCat("ring,", GetParam()), "--workers", "2", "--repeats", "1",
+                               "--steps", "4", "--no_eval", "--batch", "32"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(absl::StrContains(outcome.out, "All payload went over TCP.")) << outcome.out;
   const auto summary = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"));
@@ -74,7 +74,7 @@ TEST_P(OthersCollectives, CtrlCLeavesNothingBehind) {
   kill(psring, SIGINT);
   const Outcome outcome = Finish(psring);
   EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
   EXPECT_EQ(outcome.err, "psring train: interrupted (SIGINT)\n");
   ExpectNoProcessWith(out);
 }
@@ -94,7 +94,7 @@ TEST_P(OthersCollectives, AKilledRankEndsTheRest) {
   const absl::Time begin = absl::Now();
   const Outcome outcome = Finish(psring);
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
   EXPECT_TRUE(absl::StrContains(outcome.err, "rank 1")) << outcome.err;
   ExpectNoProcessWith(out);
 }

@@ -21,11 +21,23 @@ using testing::Not;
 
 class ResumeTest : public PsringInAFolder {
  protected:
-  // 4 rounds of single, none and ring, then trainings of single and ring.
-  static std::vector<std::string> Comparison(const std::string& out) {
+  // 3 rounds of single, none and ring.
+  static std::vector<std::string> Rounds(const std::string& out) {
     return {"compare", "--data",  "synthetic", "--model",   "mlp-small", "--strategies", "ring", "--workers",
-            "2",       "--batch", "32",        "--repeats", "4",         "--steps",      "4",    "--samples",
-            "1280",    "--link",  "none",      "--out",     out};
+            "2",       "--batch", "32",        "--repeats", "3",         "--steps",      "4",    "--link",
+            "none",    "--out",   out};
+  }
+  static std::vector<std::string> With(std::vector<std::string> arguments,
+                                       const std::vector<std::string>& more) {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  static std::vector<std::string> OnlyRounds(const std::string& out) {
+    return With(Rounds(out), {"--no_eval"});
+  }
+  // Then trainings of single and ring.
+  static std::vector<std::string> Comparison(const std::string& out) {
+    return With(Rounds(out), {"--samples", "640"});
   }
   fs::path Folder(const std::string& run) const { return root_ / "work" / run; }
   nlohmann::json Json(const std::string& run, const std::string& file) const {
@@ -64,26 +76,26 @@ TEST_F(ResumeTest, AnInterruptedComparisonReportsItsRoundsAndContinues) {
 
   const Outcome second = Run({"compare", "--resume", "run"});
   ASSERT_EQ(second.exit_code, 0) << second.out << second.err;
-  EXPECT_THAT(second.out, HasSubstr("resumed after 2 rounds of 4"));
-  EXPECT_THAT(second.out, Not(HasSubstr("round 2/4")));
+  EXPECT_THAT(second.out, HasSubstr("resumed after 2 rounds of 3"));
+  EXPECT_THAT(second.out, Not(HasSubstr("round 2/3")));
   const auto whole = Json("run", "summary.json");
   ASSERT_EQ(whole.size(), 3);
   for (size_t i = 0; i < whole.size(); ++i) {
-    ASSERT_EQ(whole[i]["rounds"]["step_ms"].size(), 4);
+    ASSERT_EQ(whole[i]["rounds"]["step_ms"].size(), 3);
     for (size_t round = 0; round < 2; ++round) {
       EXPECT_EQ(whole[i]["rounds"]["step_ms"][round], partial[i]["rounds"]["step_ms"][round]);
     }
   }
   const auto manifest = Json("run", "manifest.json");
   EXPECT_EQ(manifest["finished"], true);
-  EXPECT_EQ(manifest["cost"]["rounds_done"], 4);
-  EXPECT_EQ(Launches("run", "cost"), 4 * 3);
-  EXPECT_EQ(Launches("run", "accuracy"), 4 * 2);
+  EXPECT_EQ(manifest["cost"]["rounds_done"], 3);
+  EXPECT_EQ(Launches("run", "cost"), 3 * 3);
+  EXPECT_EQ(Launches("run", "accuracy"), 3 * 2);
   EXPECT_FALSE(nlohmann::json::parse(Slurp(Folder("run") / "trace.json"))["traceEvents"].empty());
 
   const Outcome third = Run({"compare", "--resume", "run"});
   EXPECT_EQ(third.exit_code, 2);
-  EXPECT_THAT(third.err, HasSubstr("this comparison is finished, with 4 rounds"));
+  EXPECT_THAT(third.err, HasSubstr("this comparison is finished, with 3 rounds"));
 }
 
 TEST_F(ResumeTest, TrainingsThatHaveEndedAreKept) {
@@ -95,16 +107,16 @@ TEST_F(ResumeTest, TrainingsThatHaveEndedAreKept) {
   EXPECT_EQ(before.size(), 2) << before;
   const Outcome second = Run({"compare", "--resume", "run"});
   ASSERT_EQ(second.exit_code, 0) << second.out << second.err;
-  EXPECT_EQ(Launches("run", "cost"), 4 * 3);
-  EXPECT_EQ(Launches("run", "accuracy"), 4 * 2);
+  EXPECT_EQ(Launches("run", "cost"), 3 * 3);
+  EXPECT_EQ(Launches("run", "accuracy"), 3 * 2);
   for (const auto& row : Json("run", "summary.json")) {
     if (row["figures"]["strategy"] == "none") continue;
-    EXPECT_EQ(row["accuracy"]["trainings"], 4) << row;
+    EXPECT_EQ(row["accuracy"]["trainings"], 3) << row;
   }
 }
 
 TEST_F(ResumeTest, AFailedRoundKeepsTheOthers) {
-  const pid_t psring = Start(Comparison("run"));
+  const pid_t psring = Start(OnlyRounds("run"));
   // Round 2 cannot write its records, because a file has the name of their folder.
   const fs::path in_the_way = Folder("run") / "records/cost-2";
   EXPECT_TRUE(Eventually([&] { return fs::exists(Folder("run") / "records/cost-1"); }));
@@ -117,11 +129,11 @@ TEST_F(ResumeTest, AFailedRoundKeepsTheOthers) {
   fs::remove(in_the_way);
   const Outcome second = Run({"compare", "--resume", "run"});
   EXPECT_EQ(second.exit_code, 0) << second.out << second.err;
-  for (const auto& row : Json("run", "summary.json")) EXPECT_EQ(row["rounds"]["step_ms"].size(), 4);
+  for (const auto& row : Json("run", "summary.json")) EXPECT_EQ(row["rounds"]["step_ms"].size(), 3);
 }
 
 TEST_F(ResumeTest, OnlyTheSameRunIsContinued) {
-  const Outcome first = InterruptDuring(Comparison("run"), Folder("run") / "records/cost-2", SIGINT);
+  const Outcome first = InterruptDuring(OnlyRounds("run"), Folder("run") / "records/cost-2", SIGINT);
   ASSERT_EQ(first.exit_code, 128 + SIGINT) << first.err;
   const auto refused = [&](const std::vector<std::string>& flags, const std::string& why) {
     std::vector<std::string> arguments = {"compare"};

@@ -5,6 +5,9 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <functional>
+#include <map>
+
 #include "absl/strings/match.h"
 #include "common/io/files.h"
 #include "experiments/processes/interrupt.h"
@@ -40,107 +43,140 @@ class CulpritsTest : public LaunchTest {
     }
   }
 
-  const int port_ = FreePort();
+  int port_ = FreePort();
 };
 
-// {rendezvous: "port", "file"}
-class CulpritsEverywhereTest : public CulpritsTest, public testing::WithParamInterface<std::string> {
+// Starts a job for each way to meet, and several jobs at once, because these tests mostly wait.
+class CulpritsEverywhereTest : public CulpritsTest {
  protected:
-  std::string Meeting() const {
-    return GetParam() == "file" ? absl::StrCat("--rendezvous file://", folder_, "/meet")
-                                : "--rendezvous env://";
+  struct Job {
+    std::string file;  // empty: they meet at a port
+    StartedOnes ranks;
+  };
+  // `start(meeting)`: starts the ranks of a job with these flags.
+  void StartJobs(const std::function<StartedOnes(const std::string& meeting)>& start) {
+    port_ = FreePort();
+    jobs_.push_back({"", start("--rendezvous env://")});
+    const std::string file = Folder(absl::StrCat("meet", jobs_.size()));
+    jobs_.push_back({file, start(absl::StrCat("--rendezvous file://", file))});
   }
+  // All ranks of all jobs succeed and leave no files.
+  void ExpectSuccess() {
+    for (Job& job : jobs_) {
+      SCOPED_TRACE(job.file);
+      EXPECT_TRUE(WaitForAll(job.ranks));
+      for (const auto& rank : job.ranks) EXPECT_TRUE(rank->Succeeded()) << rank->Story();
+      EXPECT_FALSE(std::filesystem::exists(job.file));
+    }
+    jobs_.clear();
+  }
+  void ExpectOneLineOfEachRank(const std::vector<std::string>& parts) {
+    for (Job& job : jobs_) {
+      SCOPED_TRACE(job.file);
+      ExpectOneLineEach(job.ranks, parts);
+    }
+    jobs_.clear();
+  }
+
+  std::vector<Job> jobs_;
 };
 
-TEST_P(CulpritsEverywhereTest, ACorrectJobSucceeds) {
-  StartedOnes ranks;
-  for (const char* rank : {"0", "1"}) ranks.push_back(Rank(rank, "2", Meeting() + " --strategy ring"));
-  EXPECT_TRUE(WaitForAll(ranks));
-  for (const auto& rank : ranks) EXPECT_TRUE(rank->Succeeded()) << rank->Story();
-  EXPECT_FALSE(std::filesystem::exists(Folder("meet")));
+TEST_F(CulpritsEverywhereTest, ACorrectJobSucceeds) {
+  StartJobs([&](const std::string& meeting) {
+    StartedOnes ranks;
+    for (const char* rank : {"0", "1"}) ranks.push_back(Rank(rank, "2", meeting + " --strategy ring"));
+    return ranks;
+  });
+  ExpectSuccess();
 }
 
-TEST_P(CulpritsEverywhereTest, AMissingRank) {
-  StartedOnes ranks;
-  for (const char* rank : {"0", "2"}) {
-    ranks.push_back(Rank(rank, "3", Meeting() + " --strategy ring --timeout 6"));
-  }
-  ExpectOneLineEach(ranks, {"waited 6 s for rank 1", "rank 1 never joined"});
-}
-
-TEST_P(CulpritsEverywhereTest, TwoProcessesWithTheSameRank) {
-  StartedOnes ranks;
-  for (const char* rank : {"0", "1", "1"}) {
-    ranks.push_back(Rank(rank, "3", Meeting() + " --strategy ring --timeout 8"));
-  }
-  ExpectOneLineEach(ranks, {"claims to be rank 1, which is taken by"});
-}
-
-TEST_P(CulpritsEverywhereTest, DifferentWorldSizes) {
-  StartedOnes ranks;
-  ranks.push_back(Rank("0", "2", Meeting() + " --strategy ring --timeout 20"));
-  ranks.push_back(Rank("1", "3", Meeting() + " --strategy ring --timeout 20"));
-  EXPECT_TRUE(WaitForAll(ranks));
-  for (const auto& rank : ranks) {
-    EXPECT_FALSE(rank->Succeeded());
-    for (const char* part : {"the world size of rank ", " is 2", " is 3"}) {
-      EXPECT_TRUE(absl::StrContains(rank->errors(), part)) << rank->errors();
+TEST_F(CulpritsEverywhereTest, AMissingRank) {
+  StartJobs([&](const std::string& meeting) {
+    StartedOnes ranks;
+    for (const char* rank : {"0", "2"}) {
+      ranks.push_back(Rank(rank, "3", meeting + " --strategy ring --timeout 6"));
     }
-  }
+    return ranks;
+  });
+  ExpectOneLineOfEachRank({"waited 6 s for rank 1", "rank 1 never joined"});
+}
+
+TEST_F(CulpritsEverywhereTest, TwoProcessesWithTheSameRank) {
+  StartJobs([&](const std::string& meeting) {
+    StartedOnes ranks;
+    for (const char* rank : {"0", "1", "1"}) {
+      ranks.push_back(Rank(rank, "3", meeting + " --strategy ring --timeout 8"));
+    }
+    return ranks;
+  });
+  ExpectOneLineOfEachRank({"claims to be rank 1, which is taken by"});
+}
+
+TEST_F(CulpritsEverywhereTest, DifferentWorldSizes) {
+  StartJobs([&](const std::string& meeting) {
+    StartedOnes ranks;
+    ranks.push_back(Rank("0", "2", meeting + " --strategy ring --timeout 20"));
+    ranks.push_back(Rank("1", "3", meeting + " --strategy ring --timeout 20"));
+    return ranks;
+  });
+  ExpectOneLineOfEachRank({"the world size of rank ", " is 2", " is 3"});
 }
 
 // A job of one rank does not wait for others.
-TEST_P(CulpritsEverywhereTest, WorldSizeOneOnlyOnRankZero) {
+TEST_F(CulpritsEverywhereTest, WorldSizeOneOnlyOnRankZero) {
   const std::string flags =
       " --strategy ring --model mlp-small --data synthetic --steps 10000000 --no_eval --timeout 20";
-  StartedOnes ranks;
-  for (const char* rank : {"0", "1"}) {
-    ranks.push_back(std::make_unique<Started>(
-        Command(PSRING_TRAINER, absl::StrCat("--progress none ", Meeting(), flags)),
-        std::vector<std::string>{absl::StrCat("RANK=", rank),
-                                 absl::StrCat("WORLD_SIZE=", rank == std::string("0") ? 1 : 2),
-                                 "LOCAL_WORLD_SIZE=", "LOCAL_RANK=", "MASTER_ADDR=127.0.0.1",
-                                 absl::StrCat("MASTER_PORT=", port_), "PSRING_STORE_HOSTED="}));
-  }
-  ExpectOneLineEach(ranks, {"the world size of rank ", " is 2", " is 1"});
+  StartJobs([&](const std::string& meeting) {
+    StartedOnes ranks;
+    for (const char* rank : {"0", "1"}) {
+      ranks.push_back(std::make_unique<Started>(
+          Command(PSRING_TRAINER, absl::StrCat("--progress none ", meeting, flags)),
+          std::vector<std::string>{absl::StrCat("RANK=", rank),
+                                   absl::StrCat("WORLD_SIZE=", rank == std::string("0") ? 1 : 2),
+                                   "LOCAL_WORLD_SIZE=", "LOCAL_RANK=", "MASTER_ADDR=127.0.0.1",
+                                   absl::StrCat("MASTER_PORT=", port_), "PSRING_STORE_HOSTED="}));
+    }
+    return ranks;
+  });
+  ExpectOneLineOfEachRank({"the world size of rank ", " is 2", " is 1"});
 }
 
-TEST_P(CulpritsEverywhereTest, DifferentModelOrFlagsOnOneRank) {
+TEST_F(CulpritsEverywhereTest, DifferentModelOrFlagsOnOneRank) {
   for (const std::string other : {"--model mlp", "--lr 0.5", "--seed 7"}) {
     SCOPED_TRACE(other);
-    StartedOnes ranks;
-    for (const char* rank : {"0", "1", "2"}) {
-      const bool odd = std::string(rank) == "2";
-      ranks.push_back(std::make_unique<Started>(
-          Command(
-              PSRING_TRAINER,
-              absl::StrCat("--progress none ", Meeting(),
-                           " --strategy ring --data synthetic --steps 4 --batch 16 --no_eval --timeout 20 ",
-                           odd                      ? other
-                           : other == "--model mlp" ? "--model mlp-small"
-                                                    : "")),
-          std::vector<std::string>{absl::StrCat("RANK=", rank), "WORLD_SIZE=3", "LOCAL_WORLD_SIZE=",
-                                   "MASTER_ADDR=127.0.0.1", absl::StrCat("MASTER_PORT=", port_)}));
-    }
-    ExpectOneLineEach(ranks, {"rank 2 was started with "});
+    const std::string flags =
+        " --strategy ring --data synthetic --steps 4 --batch 16 --no_eval --timeout 20 ";
+    const std::string usual = other == "--model mlp" ? "--model mlp-small" : "";
+    StartJobs([&](const std::string& meeting) {
+      StartedOnes ranks;
+      for (const char* rank : {"0", "1", "2"}) {
+        ranks.push_back(std::make_unique<Started>(
+            Command(PSRING_TRAINER, absl::StrCat("--progress none ", meeting, flags,
+                                                 std::string(rank) == "2" ? other : usual)),
+            std::vector<std::string>{absl::StrCat("RANK=", rank), "WORLD_SIZE=3", "LOCAL_WORLD_SIZE=",
+                                     "MASTER_ADDR=127.0.0.1", absl::StrCat("MASTER_PORT=", port_)}));
+      }
+      return ranks;
+    });
+    ExpectOneLineOfEachRank({"rank 2 was started with "});
   }
 }
 
-TEST_P(CulpritsEverywhereTest, AClockOffByAnHour) {
-  for (const bool complete : {true, false}) {
-    StartedOnes ranks;
-    const std::vector<std::string> off = {absl::StrCat("LD_PRELOAD=", PSRING_CLOCK_OFF)};
-    const std::string flags = Meeting() + " --strategy ring --timeout " + (complete ? "20" : "6");
-    ranks.push_back(Rank("0", "3", flags));
-    ranks.push_back(Rank("1", "3", flags, off));
-    if (complete) {
-      ranks.push_back(Rank("2", "3", flags));
-      EXPECT_TRUE(WaitForAll(ranks));
-      for (const auto& rank : ranks) EXPECT_TRUE(rank->Succeeded()) << rank->Story();
-    } else {
-      ExpectOneLineEach(ranks, {"rank 2 never joined"});
-    }
-  }
+TEST_F(CulpritsEverywhereTest, AClockOffByAnHour) {
+  const auto job_of = [&](bool complete) {
+    return [this, complete](const std::string& meeting) {
+      const std::string flags = absl::StrCat(meeting, " --strategy ring --timeout ", complete ? 20 : 6);
+      StartedOnes ranks;
+      ranks.push_back(Rank("0", "3", flags));
+      ranks.push_back(Rank("1", "3", flags, {absl::StrCat("LD_PRELOAD=", PSRING_CLOCK_OFF)}));
+      if (complete) ranks.push_back(Rank("2", "3", flags));
+      return ranks;
+    };
+  };
+  StartJobs(job_of(/*complete=*/true));
+  ExpectSuccess();
+  StartJobs(job_of(/*complete=*/false));
+  ExpectOneLineOfEachRank({"rank 2 never joined"});
 }
 
 // Entries of a killed run in the file do not count as members of the next run.
@@ -201,9 +237,6 @@ TEST_F(CulpritsTest, TwoRunsAtTheSameTimeOnOneFile) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Meeting, CulpritsEverywhereTest, testing::Values("port", "file"),
-                         [](const auto& info) { return info.param; });
-
 // An address without a machine, and a port of this machine without a listener.
 TEST_F(CulpritsTest, AMasterThatCannotBeReached) {
   const Interrupt interrupt;
@@ -214,18 +247,21 @@ TEST_F(CulpritsTest, AMasterThatCannotBeReached) {
     ASSERT_TRUE(made.ok()) << made.status();
     machines = *std::move(made);
   }
+  std::map<std::string, StartedOnes> jobs;
   for (const std::string& master : {std::string("127.0.0.1"), Namespaces::Address(77)}) {
-    if (master != "127.0.0.1" && machines == nullptr) GTEST_SKIP() << why;
-    StartedOnes ranks;
+    if (master != "127.0.0.1" && machines == nullptr) continue;
     for (const char* rank : {"1", "2"}) {
-      ranks.push_back(std::make_unique<Started>(
+      jobs[master].push_back(std::make_unique<Started>(
           Command(PSRING_TRAINER, absl::StrCat("--progress none --strategy ring --timeout 3", kCulpritSteps)),
           std::vector<std::string>{absl::StrCat("RANK=", rank), "WORLD_SIZE=3", "LOCAL_WORLD_SIZE=",
                                    "MASTER_ADDR=" + master, absl::StrCat("MASTER_PORT=", port_)},
           master == "127.0.0.1" ? ChildNetwork() : machines->node(0)));
     }
+  }
+  for (auto& [master, ranks] : jobs) {
     ExpectOneLineEach(ranks, {absl::StrCat(master, ":", port_), "waited 3 s", "check MASTER_ADDR"});
   }
+  if (machines == nullptr) GTEST_SKIP() << why;
 }
 
 TEST_F(CulpritsTest, RankZeroOnAnotherMachineThanMasterAddr) {

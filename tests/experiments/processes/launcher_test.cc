@@ -74,7 +74,7 @@ TEST_F(LauncherTest, ACrashEndsTheLaunchAndIsReportedWithItsLastLines) {
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_EQ(status.message(),
             "fake x 2: rank 1 ended with exit code 3; its last lines:\n  | before\n  | out of luck");
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
 }
 
 TEST_F(LauncherTest, ASignalIsNamed) {
@@ -135,7 +135,7 @@ TEST_F(LauncherTest, AChildThatIgnoresSigtermIsKilled) {
       Spec({Shell("rank 0", "trap '' TERM; while :; do sleep 0.05; done"), Shell("rank 1", "exit 1")}),
       *interrupt_);
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
 }
 
 TEST_F(LauncherTest, AnInterruptEndsEverything) {
@@ -145,7 +145,7 @@ TEST_F(LauncherTest, AnInterruptEndsEverything) {
   const absl::Status status = RunChildren(spec, *interrupt_);
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(status.message(), "interrupted (SIGINT)");
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
 }
 
 TEST_F(LauncherTest, AnInterruptDuringAnEarlierLaunchStopsTheNext) {

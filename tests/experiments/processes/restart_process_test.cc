@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 TEST_F(RestartTest, AKilledRankRestartsAllFromTheLastCheckpoint) {
   const std::string undisturbed = Undisturbed(kRing);
-  Start(kRing, Out("run"), absl::StrCat("--max_restarts 1 --checkpoint_dir ", Folder()));
+  Start(kRing, Out("run"), absl::StrCat(kSlow, " --max_restarts 1 --checkpoint_dir ", Folder()));
   const pid_t rank1 = PidOf("rank 1");
   AwaitCheckpoint(Folder(), SomeStep());
   Kill(rank1, SIGKILL);
@@ -33,10 +33,10 @@ TEST_F(RestartTest, AKilledRankRestartsAllFromTheLastCheckpoint) {
 }
 
 TEST_F(RestartTest, AKilledProcessOfSeveralRanksRestartsAllFromTheLastCheckpoint) {
-  const std::string four = "--strategy ring --workers 4 --jitter_ms 2";
+  const std::string four = "--strategy ring --workers 4";
   const std::string undisturbed = Undisturbed(four);
   Start(absl::StrCat(four, " --ranks_per_process 2"), Out("run"),
-        absl::StrCat("--max_restarts 1 --checkpoint_dir ", Folder()));
+        absl::StrCat(kSlow, " --max_restarts 1 --checkpoint_dir ", Folder()));
   const pid_t second = PidOf("rank 1");  // RANK counts processes
   AwaitCheckpoint(Folder(), SomeStep());
   Kill(second, SIGKILL);
@@ -48,7 +48,7 @@ TEST_F(RestartTest, AKilledProcessOfSeveralRanksRestartsAllFromTheLastCheckpoint
 
 TEST_F(RestartTest, OnlyAKilledServerIsRestartedButAKilledWorkerRestartsAll) {
   const std::string undisturbed = Undisturbed(kSingle);
-  Start(kServer, Out("run"), absl::StrCat("--max_restarts 3 --checkpoint_dir ", Folder()));
+  Start(kServer, Out("run"), absl::StrCat(kSlow, " --max_restarts 3 --checkpoint_dir ", Folder()));
   const pid_t rank1 = PidOf("rank 1"), server = PidOf("server");
   AwaitCheckpoint(Folder(), SomeStep());
   Kill(server, SIGKILL);
@@ -66,7 +66,7 @@ TEST_F(RestartTest, OnlyAKilledServerIsRestartedButAKilledWorkerRestartsAll) {
 
 TEST_F(RestartTest, WorkersRestoreRoundingResidualsAfterAServerRestart) {
   const std::string undisturbed = Undisturbed(kServerIn16Bits);
-  Start(kServerIn16Bits, Out("run"), absl::StrCat("--max_restarts 2 --checkpoint_dir ", Folder()));
+  Start(kServerIn16Bits, Out("run"), absl::StrCat(kSlow, " --max_restarts 2 --checkpoint_dir ", Folder()));
   for (int death = 0; death < 2; ++death) {
     AwaitCheckpoint(Folder(), 100 * death + SomeStep());
     Kill(PidOf("server"), SIGKILL);
@@ -81,7 +81,7 @@ TEST_F(RestartTest, WorkersRestoreRoundingResidualsAfterAServerRestart) {
 TEST_F(RestartTest, OnlyTheKilledServerOfTwoIsRestartedAndRestartsAreCountedTogether) {
   const std::string undisturbed = Undisturbed(kSingle);
   Start(absl::StrCat(kServer, " --servers 2"), Out("run"),
-        absl::StrCat("--max_restarts 2 --checkpoint_dir ", Folder()));
+        absl::StrCat(kSlow, " --max_restarts 2 --checkpoint_dir ", Folder()));
   for (int death = 0; death < 2; ++death) {
     AwaitCheckpoint(Folder(), 100 * death + SomeStep());
     std::vector<pid_t> servers;
@@ -124,7 +124,7 @@ TEST_F(RestartTest, AnAsynchronousRunReachesItsAccuracyAfterServerRestarts) {
 }
 
 TEST_F(RestartTest, ARankThatAlwaysDiesEndsTheJobAfterMaxRestarts) {
-  Start(kRing, Out("run"), "--max_restarts 2");
+  Start(kRing, Out("run"), absl::StrCat(kSlow, " --max_restarts 2"));
   pid_t last = -1;
   for (int death = 0; death < 3; ++death) {
     last = PidOf("rank 1", last);

@@ -134,13 +134,13 @@ class RestartTest : public testing::Test {
   std::mt19937 random_{static_cast<uint32_t>(seed_)};
 };
 
+constexpr char kSlow[] = "--jitter_ms 2";  // leaves time to kill processes; weights are the same
 constexpr char kSingle[] = "--strategy single --micro_batches 2";
-constexpr char kRing[] = "--strategy ring --workers 2 --jitter_ms 2";
-constexpr char kThreads[] = "--strategy ring --workers 2 --jitter_ms 2 --ranks_per_process 2";
-constexpr char kServer[] = "--strategy ps-sync --workers 2 --deterministic --jitter_ms 2";
+constexpr char kRing[] = "--strategy ring --workers 2";
+constexpr char kThreads[] = "--strategy ring --workers 2 --ranks_per_process 2";
+constexpr char kServer[] = "--strategy ps-sync --workers 2 --deterministic";
 // Rounding residuals are part of each rank's state.
-constexpr char kRingIn16Bits[] = "--strategy ring --workers 3 --jitter_ms 2 --wire bfloat16";
-constexpr char kServerIn16Bits[] =
-    "--strategy ps-sync --workers 2 --deterministic --jitter_ms 2 --wire bfloat16";
+constexpr char kRingIn16Bits[] = "--strategy ring --workers 3 --wire bfloat16";
+constexpr char kServerIn16Bits[] = "--strategy ps-sync --workers 2 --deterministic --wire bfloat16";
 
 }  // namespace psring

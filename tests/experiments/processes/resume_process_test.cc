@@ -26,6 +26,8 @@ class Killed : public RestartTest, public testing::WithParamInterface<const char
            : what == kRing || what == kThreads ? "ring-2"
                                                : "ps-sync-2";
   }
+  // The undisturbed reference takes no delays.
+  std::string Slowly() const { return GetParam() == std::string(kSingle) ? "" : absl::StrCat(kSlow, " "); }
   // Strategies that end with the same bits.
   std::string Reference() const {
     return GetParam() == std::string(kServer)    ? kSingle
@@ -34,23 +36,16 @@ class Killed : public RestartTest, public testing::WithParamInterface<const char
   }
 };
 
-TEST_P(Killed, PsringKilledLeavesNothingAndAResumedRunEndsWithTheSameWeights) {
+// Killed; resumed from the folder of checkpoints and stopped; resumed from that run.
+TEST_P(Killed, AfterSigkillAndSigtermAResumedRunEndsWithTheSameWeights) {
   const std::string undisturbed = Undisturbed(Reference());
-  const std::string checkpoints = absl::StrCat("--checkpoint_dir ", Folder(), " --resume latest");
-  Start(GetParam(), Out("killed"), checkpoints);
+  Start(GetParam(), Out("killed"), absl::StrCat(Slowly(), "--checkpoint_dir ", Folder(), " --resume latest"));
   AwaitCheckpoint(Folder(), SomeStep());
   Kill(psring_, SIGKILL);
   EXPECT_EQ(Wait(), 128 + SIGKILL);
   EXPECT_TRUE(AllEnd());
-  Start(GetParam(), Out("resumed"), checkpoints);
-  EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_EQ(Hash(Out("resumed")), undisturbed);
-}
 
-TEST_P(Killed, SigtermKeepsACheckpointOfThatStep) {
-  const std::string undisturbed = Undisturbed(Reference());
-  // No --checkpoint_every here, so the newest checkpoint may be the signal's.
-  Start(GetParam(), Out("stopped"));
+  Start(GetParam(), Out("stopped"), absl::StrCat(Slowly(), "--resume ", Folder()));
   const fs::path folder = fs::path(Out("stopped")) / "records" / "training-1" / Records() / "checkpoints";
   AwaitCheckpoint(folder, SomeStep());
   Kill(psring_, SIGTERM);
@@ -58,6 +53,7 @@ TEST_P(Killed, SigtermKeepsACheckpointOfThatStep) {
   EXPECT_TRUE(AllEnd());
   const std::string newest = ListCheckpoints(folder.string()).front().path;
   EXPECT_TRUE(absl::StrContains(output(), absl::StrCat("--resume ", newest))) << output();
+
   Start(GetParam(), Out("resumed"), absl::StrCat("--resume ", Out("stopped")));
   EXPECT_EQ(Wait(), 0) << output();
   EXPECT_EQ(Hash(Out("resumed")), undisturbed);

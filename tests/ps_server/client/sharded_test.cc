@@ -385,7 +385,7 @@ TEST(ShardedTest, TheLossOfOneServerEndsTheJobAndIsNamed) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(" of 3: "));
   });
   for (int server = 0; server < 3; ++server) EXPECT_FALSE(servers.server(server).WaitUntilOver(Soon())->ok());
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(25)) << "before any timeout";
 }
 
 // Each server loses the worker independently; only one of them has its complete gradient.

@@ -172,13 +172,13 @@ TEST_F(StagedPushesTest, APushInTheMiddleOfAnotherIsRejected) {
 }
 
 TEST_F(StagedPushesTest, TheTimeoutNamesTheWorkerThatUsesTheMemory) {
-  const ServerOptions stops{.timeout = absl::Milliseconds(200), .on_worker_loss = OnWorkerLoss::kStop};
+  const ServerOptions stops{.timeout = absl::Seconds(1), .on_worker_loss = OnWorkerLoss::kStop};
   Begin(3, "async", stops);
   SendChunk(1, 0);
   ASSERT_EQ(SendChunk(0, 0), Receipt::kNotYet);
   ASSERT_EQ(SendChunk(2, 0), Receipt::kNotYet);
   EXPECT_EQ(inboxes_[0]->AwaitEnd(),
-            "waited 200ms for worker 1 to send the rest of a push, so that there is memory for the pushes of "
+            "waited 1s for worker 1 to send the rest of a push, so that there is memory for the pushes of "
             "workers 0, 2");
   inboxes_.clear();
   Begin(2, "async", stops);
@@ -186,11 +186,11 @@ TEST_F(StagedPushesTest, TheTimeoutNamesTheWorkerThatUsesTheMemory) {
   SendChunk(1, 0, 0, kChunkBytes);
   ASSERT_EQ(SendChunk(0, 0), Receipt::kNotYet);
   EXPECT_EQ(inboxes_[0]->AwaitEnd(),
-            "waited 200ms for worker 1 to read weights, so that there is memory for the pushes of worker 0");
+            "waited 1s for worker 1 to read weights, so that there is memory for the pushes of worker 0");
 }
 
 TEST_F(StagedPushesTest, IfTheJobContinuesAStoppedWorkerIsLostWithItsMemory) {
-  Begin(2, "ssp:1", {.timeout = absl::Milliseconds(200)});
+  Begin(2, "ssp:1", {.timeout = absl::Seconds(1)});
   SendChunk(1, 0);
   ASSERT_EQ(SendChunk(0, 0), Receipt::kNotYet);
   EXPECT_THAT(inboxes_[1]->AwaitEnd(), HasSubstr("worker 1 to send the rest of a push"));

@@ -173,7 +173,7 @@ class Servers {
 };
 
 TEST(DeathsTest, WithKilledServersSynchronousWeightsEqualAnUninterruptedRun) {
-  AtRandomMoments(4, [](std::mt19937& random) {
+  AtRandomMoments(2, [](std::mt19937& random) {
     constexpr int kWorkers = 2;
     constexpr int64_t kSteps = 40;
     for (const int count : {1, 2, 3}) {
@@ -202,7 +202,7 @@ TEST(DeathsTest, WithKilledServersSynchronousWeightsEqualAnUninterruptedRun) {
 
 // Each shard continues from its own checkpoint, independently of the others.
 TEST(DeathsTest, KilledAsynchronousServersContinueAndCountLostUpdates) {
-  AtRandomMoments(4, [](std::mt19937& random) {
+  AtRandomMoments(2, [](std::mt19937& random) {
     constexpr int kWorkers = 2;
     constexpr int64_t kSteps = 40;
     for (const std::string consistency : {"async", "ssp:2"}) {

@@ -320,11 +320,12 @@ absl::Status UseAll(ProcessGroup& group, Stream& stream, Device& device, DType t
   return stream.Synchronize();
 }
 
-TEST_P(ProcessGroupTest, EveryCollectiveIsExactForEveryRankCountSizeTypeAndOp) {
+// The schedules themselves are proved for every number of ranks in schedule_test.
+TEST_P(ProcessGroupTest, EveryCollectiveIsExactForManyRankCountsSizesTypesAndOps) {
   const std::unique_ptr<Device> device = MakeCpuDevice();
   const DType types[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
   const ReduceOp ops[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax};
-  for (int ranks = 1; ranks <= 16; ++ranks) {
+  for (int ranks : {1, 2, 3, 4, 5, 6, 7, 8, 11, 16}) {
     SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
     RunRanks(transport(), ranks, options(), [&](ProcessGroup& group, Stream& stream) {
       int turn = ranks;  // the same on all ranks

@@ -390,7 +390,7 @@ TEST(ConnectMeshTest, ARankThatDoesNotConnectIsNamed) {
   for (int rank : {0, 1}) {
     threads.emplace_back([&, rank] {
       const absl::Cleanup ended = [&] { others_end.count_down(); };
-      FakeRendezvous rendezvous(store, rank, 3, absl::Milliseconds(300));
+      FakeRendezvous rendezvous(store, rank, 3, absl::Seconds(1));
       const absl::Status status = ConnectMesh(rendezvous, {.transport = "tcp"}).status();
       EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
       EXPECT_THAT(Text(status), AllOf(HasSubstr("connection from rank 2"), Not(HasSubstr("from rank 1"))));

@@ -326,7 +326,7 @@ TEST_P(Dependence, AFailedRankStopsTheOthers) {
           return fails && ++calls == 2 ? absl::InternalError("the disk is full") : absl::OkStatus();
         };
       });
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(25)) << "before any timeout";
   for (int rank = 0; rank < workers(); ++rank) {
     ASSERT_FALSE(outcomes[rank].result.ok()) << "rank " << rank;
     const std::string message(outcomes[rank].result.status().message());
