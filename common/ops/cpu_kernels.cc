@@ -1,5 +1,6 @@
 #include "common/ops/cpu_kernels.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "common/ops/elementwise.h"
@@ -49,8 +50,23 @@ inline bool IsPositive(BFloat16Bits x) { return static_cast<int16_t>(x) > 0; }
 
 // Inlined into what is compiled for several instruction sets.
 template <typename T>
-[[gnu::always_inline]] inline void Mask(size_t count, const T* __restrict y, T* __restrict dy) {
-  for (size_t i = 0; i < count; ++i) dy[i] = IsPositive(y[i]) ? dy[i] : T{0};
+[[gnu::always_inline]] inline void Mask(size_t rows, size_t columns, const T* __restrict y, T* __restrict dy,
+                                        float* __restrict sums) {
+  for (size_t row = 0; row < rows; ++row, y += columns, dy += columns) {
+    for (size_t c = 0; c < columns; ++c) {
+      const T value = IsPositive(y[c]) ? dy[c] : T{0};
+      dy[c] = value;
+      sums[c] += ValueOf(value);
+    }
+  }
+}
+
+template <typename T>
+[[gnu::always_inline]] inline void SumRows(size_t rows, size_t columns, const T* __restrict dy,
+                                           float* __restrict sums) {
+  for (size_t row = 0; row < rows; ++row, dy += columns) {
+    for (size_t c = 0; c < columns; ++c) sums[c] += ValueOf(dy[c]);
+  }
 }
 
 template <typename T>
@@ -98,9 +114,16 @@ BFloat16Bits* Bits(Span span) { return static_cast<BFloat16Bits*>(span.data); }
 
 }  // namespace
 
-PSRING_MULTIVERSION void MaskWhereZero(ConstSpan y, Span dy) {
-  if (y.type == DType::kBFloat16) return Mask(y.count, Bits(y), Bits(dy));
-  Mask(y.count, y.floats(), dy.floats());
+PSRING_MULTIVERSION void MaskAndSum(ConstSpan y, Span dy, size_t columns, float* sums) {
+  const size_t rows = dy.count / columns;
+  std::fill_n(sums, columns, 0.0f);
+  const bool is_float = dy.type == DType::kFloat32;
+  if (y.data == nullptr) {
+    if (is_float) return SumRows(rows, columns, dy.floats(), sums);
+    return SumRows(rows, columns, Bits(dy), sums);
+  }
+  if (is_float) return Mask(rows, columns, y.floats(), dy.floats(), sums);
+  Mask(rows, columns, Bits(y), Bits(dy), sums);
 }
 
 PSRING_MULTIVERSION void MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax) {

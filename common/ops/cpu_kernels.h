@@ -21,8 +21,10 @@ void Apply(const MomentumStep& step, size_t count, float* weights, const float* 
 void Apply(const AdamStep& step, size_t count, float* weights, const float* gradient, float* mean,
            float* variance);
 
-// float32 or bfloat16. dy = 0 where y is 0 (y is an output of relu, never negative).
-void MaskWhereZero(ConstSpan y, Span dy);
+// float32 or bfloat16, in one pass over dy, [rows][columns]: dy = 0 where y is 0 (y is an output of relu,
+// never negative; with y.data null dy stays), and sums[c] = the sum of dy's column c, added in the order of
+// the rows.
+void MaskAndSum(ConstSpan y, Span dy, size_t columns, float* sums);
 
 void MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax);
 void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx);

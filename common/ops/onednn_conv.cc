@@ -56,12 +56,12 @@ dnnl::convolution_backward_data::primitive_desc ConvDataGradient(const ConvShape
                                                            kStride, kPadding, kPadding);
 }
 
-dnnl::convolution_backward_weights::primitive_desc ConvFilterGradients(const ConvShape& s, Workplace& w) {
+dnnl::convolution_backward_weights::primitive_desc ConvFilterGradient(const ConvShape& s, Workplace& w) {
   const Desc x = Input(s, w), dfilter = Filter(s, kFloat32, ImageTag::any), dy = Output(s, w);
-  const auto forward = Describe<dnnl::convolution_forward>(
-      w.engine(), {}, kTraining, kDirect, x, AnyFilter(s, w), Bias(s), dy, kStride, kPadding, kPadding);
-  return DescribeBackward<dnnl::convolution_backward_weights>(w.engine(), forward, kDirect, x, dfilter,
-                                                              Bias(s), dy, kStride, kPadding, kPadding);
+  const auto forward = Describe<dnnl::convolution_forward>(w.engine(), {}, kTraining, kDirect, x,
+                                                           AnyFilter(s, w), dy, kStride, kPadding, kPadding);
+  return DescribeBackward<dnnl::convolution_backward_weights>(w.engine(), forward, kDirect, x, dfilter, dy,
+                                                              kStride, kPadding, kPadding);
 }
 
 }  // namespace
@@ -91,11 +91,11 @@ ConvBackward::Data::Data(const ConvShape& s, Workplace& workplace)
       filter(PlainFilter(s), desc.weights_desc(), /*back=*/false, workplace) {}
 
 ConvBackward::Weights::Weights(const ConvShape& s, Workplace& workplace)
-    : desc(ConvFilterGradients(s, workplace)),
+    : desc(ConvFilterGradient(s, workplace)),
       convolve(desc, workplace),
       filter_sum(PlainFilter(s), desc.diff_weights_desc(), /*back=*/true, workplace),
       filter(desc.diff_weights_desc(), workplace.engine()),
-      bias(Bias(s), workplace.engine()) {}
+      bias(s.out_channels) {}
 
 ConvBackward::ConvBackward(const ConvShape& shape, Workplace& workplace)
     : shape_(shape),
@@ -120,20 +120,18 @@ void ConvBackward::Run(const void* x, const float* weight, const void* y, void* 
     return static_cast<const std::byte*>(all) + group * y_step * SizeOf(type);
   };
   float* const group_filter = static_cast<float*>(weights_.filter.get_data_handle());
-  float* const group_bias = static_cast<float*>(weights_.bias.get_data_handle());
   for (int group = 0; group < groups; ++group) {
     const void* const group_dy = y_of(dy, group);
-    if (shape_.relu) {
-      cpu::MaskWhereZero({y_of(y, group), y_step, type}, {const_cast<void*>(group_dy), y_step, type});
-    }
     const bool first = group == 0;
+    cpu::MaskAndSum({shape_.relu ? y_of(y, group) : nullptr, y_step, type},
+                    {const_cast<void*>(group_dy), y_step, type}, shape_.out_channels,
+                    first ? dbias : weights_.bias.data());
     weights_.convolve.Run({{DNNL_ARG_SRC, x_of(x, group)},
                            {DNNL_ARG_DIFF_DST, group_dy},
-                           {DNNL_ARG_DIFF_WEIGHTS, first ? weights_.filter_sum.floats() : group_filter},
-                           {DNNL_ARG_DIFF_BIAS, first ? dbias : group_bias}});
+                           {DNNL_ARG_DIFF_WEIGHTS, first ? weights_.filter_sum.floats() : group_filter}});
     if (!first) {
       cpu::Add(weights_.filter_sum.count(), weights_.filter_sum.floats(), group_filter);
-      cpu::Add(shape_.out_channels, dbias, group_bias);
+      cpu::Add(weights_.bias.size(), dbias, weights_.bias.data());
     }
     if (dx != nullptr) {
       data_->convolve.Run({{DNNL_ARG_DIFF_DST, group_dy},

@@ -14,7 +14,9 @@ Kernel::Kernel(const dnnl::primitive_desc_base& desc, Workplace& workplace)
   workplace_.Reserve(desc_.scratchpad_desc().get_size());
 }
 
-void Kernel::Run(std::initializer_list<Argument> arguments) {
+void Kernel::Run(absl::Span<const Argument> arguments) {
+  if (workplace_.calls() != nullptr)
+    workplace_.calls()->push_back({this, {arguments.begin(), arguments.end()}});
   for (const Argument& argument : arguments) {
     Memory(argument.id).set_data_handle(const_cast<void*>(argument.data));
   }

@@ -2,13 +2,28 @@
 #pragma once
 
 #include <cstddef>
-#include <initializer_list>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
+#include <vector>
 
+#include "absl/types/span.h"
 #include "common/device/device.h"
 
 namespace psring::onednn {
+
+class Kernel;
+
+// An argument of a primitive, such as DNNL_ARG_SRC, and its memory.
+struct Argument {
+  int id;
+  const void* data;
+};
+
+// An execution of a kernel.
+struct Call {
+  Kernel* kernel;
+  std::vector<Argument> arguments;
+};
 
 // The stream and scratch memory of all kernels. The scratch grows to the largest need and is kept. One thread
 // at a time.
@@ -36,6 +51,10 @@ class Workplace {
   void* scratch() const { return bytes_ == 0 ? nullptr : scratch_.get_data_handle(); }
   void Reserve(size_t bytes);
 
+  // From now on kernels append their calls; null: they do not.
+  void Record(std::vector<Call>* calls) { calls_ = calls; }
+  std::vector<Call>* calls() const { return calls_; }
+
  private:
   const int threads_;
   const DType activations_;
@@ -43,12 +62,7 @@ class Workplace {
   dnnl::stream stream_{engine_};
   dnnl::memory scratch_;
   size_t bytes_ = 0;
-};
-
-// An argument of a primitive, such as DNNL_ARG_SRC, and its memory.
-struct Argument {
-  int id;
-  const void* data;
+  std::vector<Call>* calls_ = nullptr;
 };
 
 // Borrows the workplace. All calls throw dnnl::error.
@@ -57,7 +71,10 @@ class Kernel {
   Kernel(const dnnl::primitive_desc_base& desc, Workplace& workplace);
 
   // Takes every argument of the primitive, in the layouts of its descriptor. Returns when it is done.
-  void Run(std::initializer_list<Argument> arguments);
+  void Run(absl::Span<const Argument> arguments);
+
+  // A matrix product or a convolution, in contrast to a change of layout.
+  bool is_product() const { return desc_.get_kind() != dnnl::primitive::kind::reorder; }
 
  private:
   dnnl::memory& Memory(int id);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "common/ops/onednn_kernel.h"
 #include "common/ops/onednn_primitives.h"
@@ -16,7 +17,7 @@ class OrderedWeights {
   // From `plain`, which is float32, to `ordered`, or back.
   OrderedWeights(const Desc& plain, const Desc& ordered, bool back, Workplace& workplace);
 
-  void FromPlain(const float* plain) { reorder_.Run({{DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, data()}}); }
+  void FromPlain(const void* plain) { reorder_.Run({{DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, data()}}); }
   void ToPlain(float* plain) { reorder_.Run({{DNNL_ARG_FROM, data()}, {DNNL_ARG_TO, plain}}); }
   void* data() const { return memory_.get_data_handle(); }
   // The float32 values.
@@ -41,6 +42,26 @@ class LinearForward {
   std::optional<OrderedWeights> weights_;  // if the primitive cannot read them directly
 };
 
+// The product of dy with a second matrix, which is first copied if the primitive needs another layout.
+class GradientProduct {
+ public:
+  // The primitive's names for its arguments.
+  struct Ids {
+    int dy, right, result;
+  };
+  static constexpr Ids kOfMatmul = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
+
+  // `plain`: the layout in which Run gets the second matrix.
+  GradientProduct(const dnnl::primitive_desc_base& desc, const Ids& ids, const Desc& plain,
+                  Workplace& workplace);
+  void Run(const void* dy, const void* right, void* result);
+
+ private:
+  Ids ids_;
+  Kernel multiply_;
+  std::optional<OrderedWeights> right_;
+};
+
 class LinearBackward {
  public:
   LinearBackward(const LinearShape& shape, Workplace& workplace);
@@ -50,9 +71,7 @@ class LinearBackward {
  private:
   LinearShape shape_;
   DType type_;
-  dnnl::inner_product_backward_data::primitive_desc desc_;
-  Kernel data_, weights_;
-  std::optional<OrderedWeights> ordered_;  // if the primitive cannot write them directly
+  GradientProduct data_, weights_;
 };
 
 class ConvForward {
@@ -85,7 +104,8 @@ class ConvBackward {
     dnnl::convolution_backward_weights::primitive_desc desc;
     Kernel convolve;
     OrderedWeights filter_sum;  // over the groups so far; float32
-    dnnl::memory filter, bias;  // of a group
+    dnnl::memory filter;        // of a group
+    std::vector<float> bias;    // of a group
   };
 
   const ConvShape shape_;

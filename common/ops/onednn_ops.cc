@@ -3,11 +3,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/ops/cpu_ops.h"
 #include "common/ops/onednn_layers.h"
+#include "common/ops/step_products.h"
 
 namespace psring {
 namespace {
@@ -32,6 +34,8 @@ class OneDnnOps : public CpuOps {
     return activations() == DType::kFloat32 ? "onednn" : "onednn, bfloat16";
   }
   DType activations() const override { return workplace_.activations(); }
+
+  onednn::Workplace& workplace() { return workplace_; }
 
   void LinearForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                      Stream& stream) override {
@@ -102,6 +106,30 @@ class OneDnnOps : public CpuOps {
   Layers<ConvShape, onednn::ConvBackward> conv_backward_;
 };
 
+class OneDnnProducts : public StepProducts {
+ public:
+  explicit OneDnnProducts(int threads) : ops_(threads, DType::kFloat32) { ops_.workplace().Record(&calls_); }
+
+  Ops& ops() override { return ops_; }
+
+  absl::Status Repeat() override {
+    ops_.workplace().Record(nullptr);
+    std::erase_if(calls_, [](const onednn::Call& call) { return !call.kernel->is_product(); });
+    omp_set_num_threads(ops_.workplace().threads());
+    try {
+      for (const onednn::Call& call : calls_) call.kernel->Run(call.arguments);
+    } catch (const dnnl::error& error) {
+      return absl::InternalError(absl::StrCat("oneDNN: ", error.what()));
+    }
+    ops_.workplace().Record(&calls_);
+    return absl::OkStatus();
+  }
+
+ private:
+  OneDnnOps ops_;
+  std::vector<onednn::Call> calls_;
+};
+
 }  // namespace
 
 BFloat16 BFloat16Support() {
@@ -110,6 +138,10 @@ BFloat16 BFloat16Support() {
   };
   if (has(dnnl::cpu_isa::avx512_core_bf16)) return BFloat16::kNative;
   return has(dnnl::cpu_isa::avx512_core) ? BFloat16::kEmulated : BFloat16::kNone;
+}
+
+std::unique_ptr<StepProducts> MakeStepProducts(int threads) {
+  return std::make_unique<OneDnnProducts>(threads);
 }
 
 std::unique_ptr<Ops> MakeOneDnnOps(int threads, DType activations) {

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/ops/cpu_kernels.h"
 #include "common/ops/cpu_ops.h"
 
 namespace psring {
@@ -84,7 +83,7 @@ class ReferenceOps : public CpuOps {
     CheckForward(s, x, weight, dbias, y);
     CheckBackward(x, weight, y, dy, dx, dweight);
     Run(stream, [=] {
-      if (s.relu) cpu::MaskWhereZero(y, dy);
+      for (size_t i = 0; s.relu && i < dy.count; ++i) dy.floats()[i] = y.floats()[i] > 0 ? dy.floats()[i] : 0;
       std::vector<double> dx_sum(dx.data == nullptr ? 0 : dx.count), dweight_sum(dweight.count),
           dbias_sum(dbias.count);
       for (size_t i = 0; i < dy.count; ++i) dbias_sum[i % s.out_channels] += dy.floats()[i];

@@ -106,6 +106,8 @@ peer=()
 train cpu-ring --device cpu --strategy ring --workers 2 --model mlp-small --steps 50
 train cpu-ps-sync --device cpu --strategy ps-sync --workers 2 --model mlp-small --steps 50
 step op-bandwidth-cpu 120 "$here/bin/op_bandwidth" cpu 64
+step step-limit-mlp 120 "$here/bin/step_limit" mlp
+step step-limit-cnn 300 "$here/bin/step_limit" cnn
 if ((gpus > 0)); then
   step op-bandwidth 300 "$here/bin/op_bandwidth" cuda 256
   while read -r op share; do

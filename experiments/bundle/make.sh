@@ -9,7 +9,7 @@ stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 mkdir -p "$stage/$name"/{bin,lib,tests}
 
-for program in psring trainer ps_server ring_worker ps_worker op_bandwidth; do
+for program in psring trainer ps_server ring_worker ps_worker op_bandwidth step_limit; do
   cp "$build/bin/$program" "$stage/$name/bin/"
 done
 # Leaves out tests that contain the build folder's path: they need programs or sources there.

@@ -1,0 +1,128 @@
+// Compares the training step of one process with its lower limit, the time of only its matrix products and
+// convolutions: step_limit [MODEL [BATCH [ROUNDS]]]. CPU, one thread, float32, momentum SGD, synthetic data.
+//
+// Real steps and products alternate in blocks in one process, so that both see the same machine. Prints a
+// line of JSON: medians over all counted steps, and the median over rounds of the ratio of a round's medians.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/command_line.h"
+#include "common/device/device.h"
+#include "common/devices/make_device.h"
+#include "common/measure/trace.h"
+#include "common/ops/step_products.h"
+#include "experiments/stats/statistics.h"
+#include "trainer/models/batch_memory.h"
+#include "trainer/models/model.h"
+#include "trainer/step/train_loop.h"
+
+namespace psring {
+namespace {
+
+constexpr int kBlock = 6;       // steps, and repetitions of the products, in a round
+constexpr int kNotCounted = 2;  // at the beginning of each block: they bring their memory into the cache
+
+struct Options {
+  std::string model = "mlp";
+  int batch = 128;
+  int rounds = 20;
+};
+
+// The products of one step of a model, on memory of its own.
+class Products {
+ public:
+  static absl::StatusOr<std::unique_ptr<Products>> Create(const ModelRow& row, const Dataset& data, int batch,
+                                                          Device& device) {
+    auto made = std::make_unique<Products>();
+    made->products_ = MakeStepProducts(/*threads=*/1);
+    PSRING_ASSIGN_OR_RETURN(made->model_, row.make(data, batch, device, made->products_->ops()));
+    PSRING_ASSIGN_OR_RETURN(made->memory_, BatchMemory::Create(data, batch, device));
+    const std::vector<float> initial = made->model_->InitialWeights(/*seed=*/1);
+    PSRING_ASSIGN_OR_RETURN(made->weights_, device.Allocate(initial.size() * sizeof(float)));
+    PSRING_ASSIGN_OR_RETURN(made->gradient_, device.Allocate(initial.size() * sizeof(float)));
+    std::vector<int64_t> indices(static_cast<size_t>(batch));
+    for (size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<int64_t>(i);
+    const std::unique_ptr<Stream> stream = device.NewStream(StreamKind::kCompute, "products");
+    stream->Copy(made->weights_.data(), initial.data(), made->weights_.bytes());
+    PSRING_ASSIGN_OR_RETURN(const Batch loaded, made->memory_.Load(data, indices, *stream));
+    made->model_->Forward(made->weights_.span(), loaded, made->memory_.score(), *stream);
+    made->model_->Backward(made->weights_.span(), loaded, made->gradient_.span(), *stream, [](ReadyRange) {});
+    PSRING_RETURN_IF_ERROR(stream->Synchronize());
+    return made;
+  }
+
+  absl::Status Repeat() { return products_->Repeat(); }
+
+ private:
+  std::unique_ptr<StepProducts> products_;  // the model borrows its ops
+  std::unique_ptr<Model> model_;
+  BatchMemory memory_;
+  Buffer weights_, gradient_;
+};
+
+absl::Status Run(const Options& options) {
+  const DataSplits data = MakeSyntheticData({.train = 16 * int64_t{options.batch}, .test = 1}, /*seed=*/1);
+  PSRING_ASSIGN_OR_RETURN(const ModelRow* const row, FindModel(options.model));
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice("cpu"));
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Products> products,
+                          Products::Create(*row, data.train, options.batch, *device));
+  TrainingOptions training;
+  training.model = options.model;
+  training.data = "synthetic";
+  training.device = "cpu";
+  training.batch = options.batch;
+  training.steps = int64_t{kBlock} * options.rounds;
+  training.warmup_steps = kBlock;
+  training.evaluate = false;
+  training.lr = .01;
+
+  Trace trace(/*rank=*/0);
+  Worker worker{.device = *device, .data = data, .trace = trace};
+  std::vector<double> step_ms, limit_ms, ratios, steps_of_round;
+  absl::Status status;
+  worker.on_step = [&](const StepRecord& record) {
+    const int64_t in_block = record.step % kBlock;
+    if (in_block >= kNotCounted) steps_of_round.push_back(record.step_ms);
+    if (in_block + 1 < kBlock) return;
+    std::vector<double> products_of_round;
+    for (int i = 0; i < kBlock && status.ok(); ++i) {
+      const int64_t begin = MonotonicNanos();
+      status = products->Repeat();
+      if (i >= kNotCounted) products_of_round.push_back(static_cast<double>(MonotonicNanos() - begin) / 1e6);
+    }
+    if (!record.warmup) {
+      ratios.push_back(Quantile(steps_of_round, .5) / Quantile(products_of_round, .5));
+      step_ms.insert(step_ms.end(), steps_of_round.begin(), steps_of_round.end());
+      limit_ms.insert(limit_ms.end(), products_of_round.begin(), products_of_round.end());
+    }
+    steps_of_round.clear();
+  };
+  worker.objection = [&] { return status; };
+  PSRING_RETURN_IF_ERROR(RunWorker(training, worker).status());
+  std::printf(
+      "{\"model\": \"%s\", \"batch\": %d, \"threads\": 1, \"rounds\": %d, \"step_ms\": %.3f, "
+      "\"limit_ms\": %.3f, \"step_over_limit\": %.3f}\n",
+      options.model.c_str(), options.batch, options.rounds, Quantile(step_ms, .5), Quantile(limit_ms, .5),
+      Quantile(ratios, .5));
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace psring
+
+int main(int argc, char** argv) {
+  psring::Options options;
+  if (argc > 1) options.model = argv[1];
+  const bool valid = argc <= 4 && (argc < 3 || absl::SimpleAtoi(argv[2], &options.batch)) &&
+                     (argc < 4 || absl::SimpleAtoi(argv[3], &options.rounds)) && options.batch > 0 &&
+                     options.batch <= 1 << 14 && options.rounds > 0 && options.rounds <= 10000;
+  if (!valid) {
+    return psring::Fail("step_limit", "usage: step_limit [MODEL [BATCH, 1 to 16384 [ROUNDS, 1 to 10000]]]",
+                        2);
+  }
+  const absl::Status status = psring::Run(options);
+  return status.ok() ? 0 : psring::Fail("step_limit", std::string(status.message()));
+}
