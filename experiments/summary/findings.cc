@@ -311,13 +311,17 @@ void AddTransports(const std::vector<SummaryRow>& rows, Sentences& findings) {
   if (strategies.empty()) return;
   if (strategies.size() == 1) {
     findings.Add(kOneWire, strategies.begin()->first);
-    return;
+  } else {
+    std::vector<std::string> parts;
+    for (const auto& [transport, names] : strategies) {
+      parts.push_back(findings.Say(kOverWire, findings.Joined(names), transport));
+    }
+    findings.Add(kWiresDiffer, findings.Joined(parts, kSemicolon));
   }
-  std::vector<std::string> parts;
-  for (const auto& [transport, names] : strategies) {
-    parts.push_back(findings.Say(kOverWire, findings.Joined(names), transport));
+  if (std::ranges::any_of(rows,
+                          [](const SummaryRow& row) { return row.configuration.workers_per_push() > 1; })) {
+    findings.Add(kWithinMachines);
   }
-  findings.Add(kWiresDiffer, findings.Joined(parts, kSemicolon));
 }
 
 // States the largest cost of recording.

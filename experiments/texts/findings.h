@@ -167,6 +167,12 @@ inline constexpr Phrase kDataParallelAlone = {
 
 // Transports, recording, caveats.
 inline constexpr Phrase kSharedMemory = {"shared memory", "共享内存"};
+inline constexpr Phrase kWithinMachines = {
+    "With --local_aggregation this is the exchange with the servers. Within a machine the workers use shared "
+    "memory, and the bytes sent include 3(g-1)/g of the gradient per worker, for g workers on a machine.",
+    "使用 --local_aggregation 时，以上指与服务器的交换。机器内的 worker "
+    "经由共享内存交换；发送的字节数包括每个 "
+    "worker 在机器内的 3(g-1)/g 个梯度，g 为一台机器上的 worker 数。"};
 inline constexpr Phrase kOneWire = {"All payload went over $0.", "所有数据都经由 $0 传输。"};
 inline constexpr Phrase kOverWire = {"$0 over $1", "$0 经由 $1"};
 inline constexpr Phrase kWiresDiffer = {
