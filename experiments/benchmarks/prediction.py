@@ -45,7 +45,7 @@ CASES = [
     replay("resnet50", 1000, 2, 3), exchange(100, 5), replay("vgg16", 1000, 4, 1), replay("resnet50", 200, 4, 1),
 ]
 
-HEAD = """# Prediction beside measurement, on the virtual cluster
+HEAD = """# Prediction compared with measurement, on the virtual cluster
 
 Links of 1 Gbit/s unless a case names another rate. A step is the mean over all workers, which begin it together.
 

@@ -11,8 +11,10 @@ at the end, so that different work would be seen.
 
 PyTorch is measured as most programs use it, and at its best: the fastest of eager, the fused optimizer, torch.compile and
 channels last, then the fastest allocator with it, each tried once before the rounds. What is not installed is omitted. The
-rounds are interleaved, the first is a warm-up. Prints the tables and writes training_MODEL.md to --out.
+rounds are interleaved, the first is a warm-up. Then step_limit compares psring's step with only its matrix products and
+convolutions. Prints the tables and writes training_MODEL.md to --out.
 """
+import json
 import pathlib
 import sys
 
@@ -103,13 +105,21 @@ def contenders(args, model, with_torch, with_tensorflow):
     return all_of
 
 
+def limit_text(model):
+    """A step of one process and the same calls of matrix products and convolutions alone, in turn."""
+    found = json.loads(runs.run([runs.PSRING.with_name("step_limit"), model, 128, 20]))
+    return (f"One psring process: a step takes {found['step_ms']:.1f} ms, its matrix products and convolutions alone "
+            f"{found['limit_ms']:.1f} ms: {found['step_over_limit']:.2f} times (medians of {found['rounds']} rounds in turn; "
+            "the same library calls, with one thread).")
+
+
 def write(args, model, found, results, others, versions):
     rows = []
     for name, values in results.items():
         base = found.base[name]
         rows.append([name, runs.spread(values), f"{runs.paired_ratio(results[base], values):.2f}" if base else "",
                      base.removeprefix("psring "), f"{found.loss[name]:.3f}", ", ".join(f"{v:,.0f}" for v in values)])
-    lines = ["# Training speed beside PyTorch and TensorFlow", "",
+    lines = ["# Training speed compared with PyTorch and TensorFlow", "",
              f"{runs.measured_on()}, no GPU; {versions}; batch 128 per worker, {found.steps} steps after 10 of warm-up, one "
              "computing thread per process, momentum SGD, float32, Fashion-MNIST; "
              f"{args.rounds} interleaved rounds; samples/s as median (lowest to highest). All *measured*. Written by "
@@ -118,6 +128,7 @@ def write(args, model, found, results, others, versions):
                          "loss of the last tenth | each round", rows)]
     if found.tried:
         lines += ["", "PyTorch, each tried once to find the fastest:", "", *runs.table("PyTorch | samples/s", found.tried)]
+    lines += ["", limit_text(model)]
     runs.write_result(f"training_{model}.md", lines, args.out)
 
 

@@ -70,7 +70,7 @@ def main():
     parser.add_argument("--model", default="mlp")
     parser.add_argument("--only", choices=STRATEGIES)
     args = parser.parse_args()
-    lines = ["# Simulated time beside real time", "",
+    lines = ["# Simulated time compared with real time", "",
              f"{runs.measured_on()}: {args.model}, Fashion-MNIST, workers over TCP, --straggler {STRAGGLER}, "
              f"{args.epochs:g} epochs, {args.repeats} seeds each; live (*measured*), and on a virtual clock with the times of "
              "each live training (*simulated* in time, accuracy *measured*). Written by experiments/benchmarks/virtual_clock.py."]
