@@ -102,8 +102,8 @@ TEST(FailureTest, SlowWorkersAreNamedAtTheTimeout) {
   };
   for (const Case& c : {Case{"backup:1", "waited 1s for workers 1, 2 to announce the gradient of step 1"},
                         Case{"ssp:1", "waited 1s for workers 1, 2 to push bucket 0 of step 1"}}) {
-    const auto cluster = MakeCluster(ServerOptions{
-        .workers = 3, .timeout = absl::Seconds(1), .on_worker_loss = OnWorkerLoss::kStop});
+    const auto cluster = MakeCluster(
+        ServerOptions{.workers = 3, .timeout = absl::Seconds(1), .on_worker_loss = OnWorkerLoss::kStop});
     ServerJob job = MakeJob(3, {10, 10});
     job.consistency = c.consistency;
     std::latch stepped(3);
