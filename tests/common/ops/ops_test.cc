@@ -85,7 +85,8 @@ INSTANTIATE_TEST_SUITE_P(All, OpsTest, testing::ValuesIn(kImplementations),
 std::vector<LinearShape> LinearShapes() {
   std::vector<LinearShape> shapes;
   for (const int batch : {1, 2, 7, 32}) {
-    for (const auto& [inputs, outputs] : {std::pair{1, 1}, {3, 5}, {17, 10}, {64, 128}, {785, 33}, {1024, 9}}) {
+    for (const auto& [inputs, outputs] :
+         {std::pair{1, 1}, {3, 5}, {17, 10}, {64, 128}, {785, 33}, {1024, 9}}) {
       for (const bool relu : {false, true}) shapes.push_back({batch, inputs, outputs, relu});
     }
   }

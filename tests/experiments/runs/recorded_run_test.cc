@@ -122,7 +122,8 @@ TEST(RecordedRun, NamesDifferences) {
 
 TEST(RecordedRun, DistinguishesProcessorsOfOneName) {
   Machine machine;
-  machine.processor = {.name = "AMD EPYC", .family = 25, .model = 1, .stepping = 1, .instruction_sets = "avx2"};
+  machine.processor = {
+      .name = "AMD EPYC", .family = 25, .model = 1, .stepping = 1, .instruction_sets = "avx2"};
   const std::string then = ManifestJson({.machine = machine, .plan = {}});
   machine.processor.family = 26;
   machine.processor.instruction_sets = "avx2 avx512f";
