@@ -23,14 +23,15 @@ std::string Dump(const TrainingOptions& o) {
       << o.schedule << '|' << o.warmup_epochs << '|' << o.linear_scaling << '|' << o.bucket_mb << '|'
       << o.seed << '|' << o.eval_every << '|' << o.evaluate << '|' << o.check_replicas << '|' << o.ps_schedule
       << '|' << o.backend << '|' << o.transport << '|' << o.server_placement << '|' << o.deterministic << '|'
-      << o.oversubscribe << '|' << o.timeout_s << '|' << o.servers << '|' << o.clip_norm << '|'
-      << o.staleness_lr << '|' << o.wire << '|' << o.workload << '|' << o.compute_speedup << '|'
-      << o.validation << '|' << o.score << '|' << o.align_steps << '|' << o.straggler << '|' << o.jitter_ms
-      << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms << '|' << o.serve_ms << '|'
-      << o.on_worker_loss << '|' << o.worker_timeout_s << '|' << o.reject_nonfinite << '|' << o.checkpoint_dir
-      << '|' << o.checkpoint_every << '|' << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts
-      << '|' << o.staging_mb << '|' << o.accumulate << '|' << o.drop_last << '|' << o.precision << '|'
-      << o.ranks_per_process << '|' << o.width << '|' << o.cuda_graph;
+      << o.local_aggregation << '|' << o.oversubscribe << '|' << o.timeout_s << '|' << o.servers << '|'
+      << o.clip_norm << '|' << o.staleness_lr << '|' << o.wire << '|' << o.workload << '|'
+      << o.compute_speedup << '|' << o.validation << '|' << o.score << '|' << o.align_steps << '|'
+      << o.straggler << '|' << o.jitter_ms << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms
+      << '|' << o.serve_ms << '|' << o.on_worker_loss << '|' << o.worker_timeout_s << '|'
+      << o.reject_nonfinite << '|' << o.checkpoint_dir << '|' << o.checkpoint_every << '|'
+      << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts << '|' << o.staging_mb << '|'
+      << o.accumulate << '|' << o.drop_last << '|' << o.precision << '|' << o.ranks_per_process << '|'
+      << o.width << '|' << o.cuda_graph;
   return out.str();
 }
 
@@ -91,6 +92,7 @@ const std::vector<Field>& Fields() {
       {"--network_ms", [](auto& o) { o.network_ms = "exp:2"; }},
       {"--serve_ms", [](auto& o) { o.serve_ms = "1.5"; }},
       {"--deterministic", [](auto& o) { o.deterministic = true; }},
+      {"--local_aggregation", [](auto& o) { o.local_aggregation = true; }},
       {"--oversubscribe", [](auto& o) { o.oversubscribe = true; }},
       {"--on_worker_loss", [](auto& o) { o.on_worker_loss = "continue"; }},
       {"--worker_timeout", [](auto& o) { o.worker_timeout_s = 0.5; }},

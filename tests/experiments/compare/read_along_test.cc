@@ -80,7 +80,7 @@ TEST_F(ReadAlongTest, ALivePageShowsTheRunAndEndsWithIt) {
   EXPECT_GT(json["loss"], 0);
   EXPECT_EQ(json["steps_planned"], 100000);
   EXPECT_THAT(Get(port, "/"), HasSubstr("live.json"));
-  EXPECT_THAT(Get(port, "/etc/passwd"), HasSubstr("there is /"));
+  EXPECT_THAT(Get(port, "/etc/passwd"), HasSubstr("not found"));
   run.Signal(SIGINT);
   EXPECT_FALSE(WaitUntil(run, [] { return false; }));
   EXPECT_EQ(Get(port, "/live.json"), "");

@@ -32,8 +32,8 @@ TEST(BucketFindings, NameTheTimesAndTheReasonWhereFewBucketsDifferFromTheLaw) {
   EXPECT_THAT(of(2, "pipelined"),
               ElementsAre(StartsWith(
                   "For the actual buckets, theory predicts longer exchanges than the law for large gradients "
-                  "(ps-sync with 4 workers: 450 ms until the last worker has its weights, not 300 ms), "
-                  "because no weights of a bucket")));
+                  "(ps-sync with 4 workers: 450 ms until the last worker has its weights, not 300 ms). "
+                  "The weights of a bucket cannot leave before its last gradient")));
   EXPECT_THAT(of(100, "pipelined"), IsEmpty());
   EXPECT_THAT(of(2, "serial"), IsEmpty());
 }
@@ -43,8 +43,8 @@ TEST(BucketFindings, NameTheUpdateIfItIsTheDifference) {
   wires.update_s_per_byte = 10e-9;
   EXPECT_THAT(BucketFindings({ServerRow(1, "serial", wires)}, wires),
               ElementsAre(testing::HasSubstr(
-                  "720 ms until the last worker has its weights, not 600 ms), because the law leaves "
-                  "out the server's updates")));
+                  "720 ms until the last worker has its weights, not 600 ms). The law ignores "
+                  "the server's updates")));
 }
 
 TEST(BucketFindings, AreEmptyWithoutMeasuredLinks) {

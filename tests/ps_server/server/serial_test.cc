@@ -43,7 +43,8 @@ class SerialTest : public ::testing::Test {
     job_ = MakeJob(2, {kInBucket, kInBucket});
     job_.consistency = consistency;
     job_.serial = serial;
-    server_ = std::make_unique<ParameterServer>(*device_, ServerOptions{.workers = 2});
+    server_ = std::make_unique<ParameterServer>(
+        *device_, ServerOptions{.workers = 2, .worker_timeout = absl::Seconds(60)});
     lane_ = *server_->NewLane();
     for (const int worker : {0, 1}) {
       ASSERT_EQ(Join(worker, /*again=*/false), absl::OkStatus());
