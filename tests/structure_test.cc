@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -190,6 +191,45 @@ TEST(Structure, OptionalPartsAreSelectedByFileNotByIfdef) {
           << file.path << ": " << line;
     }
   }
+}
+
+// The linker would merge them without an error, if one program contained both.
+TEST(Structure, NoTwoClassesHaveOneName) {
+  const std::regex begins("namespace ?(\\w*(::\\w+)*) \\{[^}]*");
+  const std::regex ends("\\}( {2}// namespace.*)?"), declares("(class|struct|enum) .*;");
+  const std::regex defines("(class|struct) (\\[\\[\\w+\\]\\] )?([A-Z]\\w*)( final)?( :.*| \\{.*)");
+  std::map<std::string, std::string> where;  // by full name
+  for (const SourceFile& file : ReadSources()) {
+    if (file.is_test()) continue;
+    std::vector<std::string> namespaces;
+    std::string before;
+    for (const std::string& line : file.lines) {
+      std::smatch match;
+      if (std::regex_match(line, match, begins)) {
+        namespaces.push_back(match[1].str() + "::");
+      } else if (std::regex_match(line, match, ends)) {
+        // A brace alone ends a function, or a namespace that only declares.
+        if (match[1].matched || std::regex_match(before, declares)) {
+          ASSERT_FALSE(namespaces.empty()) << file.path;
+          namespaces.pop_back();
+        }
+      } else if (std::regex_match(line, match, defines)) {
+        std::string name = match[3];
+        bool is_local = false;  // in an unnamed namespace
+        for (auto outer = namespaces.rbegin(); outer != namespaces.rend(); ++outer) {
+          is_local = is_local || *outer == "::";
+          name = *outer + name;
+        }
+        if (!is_local) {
+          EXPECT_TRUE(where.emplace(name, file.path).second)
+              << name << " is in " << file.path << " and in " << where[name];
+        }
+      }
+      before = line;
+    }
+    EXPECT_TRUE(namespaces.empty()) << file.path;
+  }
+  EXPECT_GT(where.size(), 500);
 }
 
 TEST(Structure, FoldersAndFilesAreSmall) {

@@ -331,7 +331,7 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   configuration.training.strategy = configuration.strategy.name;
   configuration.per_machine =
       probe.per_machine > 0 ? std::min(probe.per_machine, configuration.ranks()) : configuration.ranks();
-  for (const UpdateRule& rule : probe.updates) {
+  for (const StrategyUpdate& rule : probe.updates) {
     if (rule.strategy == BaseName(strategy)) configuration.update = rule;
   }
   ResetOtherStrategiesFlags(configuration);

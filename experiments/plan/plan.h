@@ -43,7 +43,7 @@ struct CompareOptions {
 };
 
 // How a strategy updates the weights, as the trainer reports it.
-struct UpdateRule {
+struct StrategyUpdate {
   std::string strategy, optimizer;
   double lr = 0, momentum = 0;
   std::vector<std::string> warnings;  // settings that are valid but will probably hurt
@@ -55,7 +55,7 @@ struct Configuration {
   ModelInfo model;
   int workers = 1;
   TrainingOptions training;
-  UpdateRule update;
+  StrategyUpdate update;
   bool oversubscribed = false;
   int per_machine = 1;            // workers on a machine
   double target_accuracy = 0;     // 0: none
@@ -80,7 +80,7 @@ struct Probe {
   int64_t parameters = 0;                // of the model
   std::vector<int64_t> bucket_elements;  // of --bucket_mb; empty: not known
   std::string data_hash;                 // of training and test data
-  std::vector<UpdateRule> updates;
+  std::vector<StrategyUpdate> updates;
   double step_s = 0;          // one step of one process
   int64_t step_samples = 0;   // of that step; 0: as many as in any step
   double launch_s = 0;        // one launch without its steps

@@ -155,7 +155,7 @@ absl::Status LiveRank::Connect() {
 
 // --local_aggregation: the group of this machine's ranks. FindPushers has checked their numbers.
 absl::Status LiveRank::ConnectMachine() {
-  const Machine machine = MachineOf(join_.rank, join_.local_world_size);
+  const MachineRanks machine = MachineOf(join_.rank, join_.local_world_size);
   machine_ = MakePartRendezvous(*rendezvous_, machine.ranks, absl::StrCat("machine ", machine.number));
   GroupOptions options = MachineGroupOptions(flags_.training, device_->gpu());
   options.bind_host = address_;

@@ -127,7 +127,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
                 .global_samples = drawn.global_samples,
                 .global_samples_before = clock_->samples()};
   if (options_.local_aggregation) {
-    const Machine machine = MachineOf(worker_.rank, worker_.group->size());
+    const MachineRanks machine = MachineOf(worker_.rank, worker_.group->size());
     info.machine_samples =
         sampler_->SamplesOf(machine.ranks.front(), worker_.group->size(), drawn.global_samples);
   }

@@ -21,7 +21,7 @@ constexpr int kStepsWithRounds = 100;
 class AllReduceStrategy : public SyncStrategy, public StepRecording, public BucketOrder, public Residuals {
  public:
   AllReduceStrategy(const StrategyContext& context, LocalUpdate update, std::unique_ptr<Ops> lane_ops,
-                    WireCodec codec, Clipping clipping)
+                    WireCodec codec, NormClipping clipping)
       : context_(context),
         group_(*context.group),
         buckets_(context.buckets),
@@ -209,7 +209,7 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
   std::vector<Bucket> buckets_;
   const Staging staging_;
   WireCodec codec_;
-  const Clipping clipping_;
+  const NormClipping clipping_;
   LocalUpdate update_;
   const std::unique_ptr<Ops> lane_ops_;  // the compute thread uses its own
   StepInfo info_;
@@ -234,7 +234,8 @@ absl::StatusOr<Strategy> MakeAllReduce(const StrategyContext& context) {
   PSRING_ASSIGN_OR_RETURN(LocalUpdate update, LocalUpdate::Create(context));
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(context.device, context.threads));
   PSRING_ASSIGN_OR_RETURN(WireCodec codec, WireCodec::Create(context.wire, count, context.group->info()));
-  PSRING_ASSIGN_OR_RETURN(Clipping clipping, Clipping::Create(context.update.clip_norm, context.device));
+  PSRING_ASSIGN_OR_RETURN(NormClipping clipping,
+                          NormClipping::Create(context.update.clip_norm, context.device));
   const bool rounds = codec.rounds();
   auto made = std::make_unique<AllReduceStrategy>(context, std::move(update), std::move(ops),
                                                   std::move(codec), std::move(clipping));

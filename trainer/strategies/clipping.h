@@ -11,11 +11,11 @@
 namespace psring {
 
 // Per step: Begin, Add for each bucket, End, then Factor. Without clipping all of them do nothing.
-class Clipping {
+class NormClipping {
  public:
   // `clip_norm` 0: no clipping.
-  static absl::StatusOr<Clipping> Create(double clip_norm, Device& device) {
-    Clipping clipping;
+  static absl::StatusOr<NormClipping> Create(double clip_norm, Device& device) {
+    NormClipping clipping;
     clipping.clip_norm_ = clip_norm;
     PSRING_ASSIGN_OR_RETURN(clipping.sum_of_squares_, DeviceValue<double>::Create(device));
     return clipping;

@@ -20,7 +20,8 @@ namespace {
 constexpr absl::Duration kLater = absl::Seconds(5);
 
 // The leader's view of the job: its machine is one worker.
-StrategyContext ContextOfLeader(const StrategyContext& of_rank, const Machine& machine, Stream& compute) {
+StrategyContext ContextOfLeader(const StrategyContext& of_rank, const MachineRanks& machine,
+                                Stream& compute) {
   return {.rank = machine.number,
           .world_size = of_rank.world_size / of_rank.group->size(),
           .device = of_rank.device,
@@ -37,7 +38,7 @@ StrategyContext ContextOfLeader(const StrategyContext& of_rank, const Machine& m
 class LocalAggregation : public SyncStrategy, public StageBarrier {
  public:
   // `leader`: the exchange with the servers, over `exchange`; empty on other ranks.
-  LocalAggregation(const StrategyContext& context, Machine machine, std::unique_ptr<Stream> exchange,
+  LocalAggregation(const StrategyContext& context, MachineRanks machine, std::unique_ptr<Stream> exchange,
                    Strategy leader)
       : context_(context),
         machine_(std::move(machine)),
@@ -177,7 +178,7 @@ class LocalAggregation : public SyncStrategy, public StageBarrier {
   }
 
   const StrategyContext context_;
-  const Machine machine_;
+  const MachineRanks machine_;
   ProcessGroup& group_;
   const Staging staging_;
   TrainingState state_;
@@ -195,9 +196,9 @@ class LocalAggregation : public SyncStrategy, public StageBarrier {
 
 }  // namespace
 
-Machine MachineOf(int rank, int per_machine) {
+MachineRanks MachineOf(int rank, int per_machine) {
   PSRING_CHECK(per_machine > 0);
-  Machine machine{.number = rank / per_machine, .leads = rank % per_machine == 0};
+  MachineRanks machine{.number = rank / per_machine, .leads = rank % per_machine == 0};
   machine.ranks.resize(static_cast<size_t>(per_machine));
   std::iota(machine.ranks.begin(), machine.ranks.end(), machine.number * per_machine);
   return machine;
@@ -222,7 +223,7 @@ absl::Status CheckLocalAggregation(const TrainingOptions& options, const Strateg
 
 absl::StatusOr<Strategy> MakeLocalAggregation(const StrategyContext& context) {
   PSRING_CHECK(context.group != nullptr && context.world_size % context.group->size() == 0);
-  Machine machine = MachineOf(context.rank, context.group->size());
+  MachineRanks machine = MachineOf(context.rank, context.group->size());
   PSRING_CHECK(machine.leads == (context.servers.client != nullptr));
   std::unique_ptr<Stream> exchange;
   Strategy leader;

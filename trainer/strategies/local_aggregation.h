@@ -14,12 +14,12 @@
 namespace psring {
 
 // The machine of a rank. Every machine has as many ranks, numbered consecutively.
-struct Machine {
+struct MachineRanks {
   int number = 0;  // the worker number for the servers
   std::vector<int> ranks;
   bool leads = false;  // whether this rank is the leader
 };
-Machine MachineOf(int rank, int per_machine);
+MachineRanks MachineOf(int rank, int per_machine);
 
 // For the group of a machine's ranks. With --deterministic it adds in the order of ranks (`star`), else each
 // rank adds a part (`direct`). --transport is for the exchange with the servers. It waits a little longer

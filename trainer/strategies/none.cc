@@ -12,7 +12,7 @@ namespace {
 
 class NoneStrategy : public SyncStrategy, public StepRecording {
  public:
-  NoneStrategy(const StrategyContext& context, LocalUpdate update, Clipping clipping)
+  NoneStrategy(const StrategyContext& context, LocalUpdate update, NormClipping clipping)
       : context_(context),
         clipping_(std::move(clipping)),
         update_(std::move(update)),
@@ -97,7 +97,7 @@ class NoneStrategy : public SyncStrategy, public StepRecording {
   }
 
   const StrategyContext context_;
-  const Clipping clipping_;
+  const NormClipping clipping_;
   LocalUpdate update_;
   const bool records_update_;
   StepInfo info_;
@@ -110,7 +110,8 @@ class NoneStrategy : public SyncStrategy, public StepRecording {
 
 absl::StatusOr<Strategy> MakeNone(const StrategyContext& context) {
   PSRING_ASSIGN_OR_RETURN(LocalUpdate update, LocalUpdate::Create(context));
-  PSRING_ASSIGN_OR_RETURN(Clipping clipping, Clipping::Create(context.update.clip_norm, context.device));
+  PSRING_ASSIGN_OR_RETURN(NormClipping clipping,
+                          NormClipping::Create(context.update.clip_norm, context.device));
   auto made = std::make_unique<NoneStrategy>(context, std::move(update), std::move(clipping));
   Strategy strategy;
   if (context.records_steps) strategy.recording = made.get();

@@ -407,7 +407,7 @@ TEST(Plan, EveryRoundHasItsOwnOrder) {
 
 TEST(Plan, RepeatsNoWarningOfTheTrainer) {
   Probe probe = TestProbe();
-  for (UpdateRule& rule : probe.updates) rule.warnings = {"this will hurt"};
+  for (StrategyUpdate& rule : probe.updates) rule.warnings = {"this will hurt"};
   const Plan plan = PlanFor({}, 2, probe);
   EXPECT_EQ(std::count(plan.notes.begin(), plan.notes.end(), "this will hurt"), 1);
 }
