@@ -15,6 +15,7 @@
 #include "common/base/command_line.h"
 #include "common/device/device.h"
 #include "common/devices/make_device.h"
+#include "common/measure/collective_table.h"
 #include "common/measure/trace.h"
 #include "common/ops/step_products.h"
 #include "trainer/models/batch_memory.h"
@@ -33,12 +34,6 @@ struct Options {
   int rounds = 20;
 };
 
-// 0 if empty.
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
-}
 double Lowest(const std::vector<double>& values) { return *std::min_element(values.begin(), values.end()); }
 
 // The products of one step of a model, on memory of its own.
