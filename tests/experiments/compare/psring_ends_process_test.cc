@@ -33,7 +33,6 @@ TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
   const Outcome outcome =
       RunOnLinks({"compare", "--data", "synthetic", "--strategies", "ring,ps-sync", "--workers", "2",
                   "--repeats", "1", "--steps", "4", "--no_eval", "--batch", "32", "--link", "100mbit"});
-  if (CannotCarry(outcome)) GTEST_SKIP() << outcome.err;
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   int compared = 0;
   for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
@@ -57,7 +56,6 @@ TEST_F(VirtualClusterTest, RanksOfOneProcessShareALink) {
   const Outcome outcome = RunOnLinks({"compare", "--data", "synthetic", "--strategies", "ring,ps-sync",
                                       "--workers", "2,4", "--ranks_per_process", "2", "--repeats", "1",
                                       "--steps", "4", "--no_eval", "--batch", "16", "--link", "1gbit"});
-  if (CannotCarry(outcome)) GTEST_SKIP() << outcome.err;
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   int compared = 0;
   for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
