@@ -57,6 +57,10 @@ int64_t BurstBytes(double bits_per_s) {
   return std::max<int64_t>(16 << 10, static_cast<int64_t>(kBurstSeconds * bits_per_s / 8));
 }
 
+int64_t LargestPacketBytes(double bits_per_s) {
+  return std::min<int64_t>(64 << 10, BurstBytes(bits_per_s) * 7 / 8);  // the rest is for the frames' headers
+}
+
 int64_t QueueBytes(double bits_per_s) {
   return std::max<int64_t>(256 << 10, static_cast<int64_t>(kQueueSeconds * bits_per_s / 8));
 }

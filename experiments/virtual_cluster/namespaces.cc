@@ -264,10 +264,12 @@ absl::Status Namespaces::Connect(double bits_per_s, const Interrupt& interrupt) 
   PSRING_RETURN_IF_ERROR(Tune(switch_network()));
   for (int i = 0; i < nodes(); ++i) {
     PSRING_RETURN_IF_ERROR(Tune(node(i)));
-    PSRING_RETURN_IF_ERROR(
-        Batch("ip", node(i),
-              {"link set lo up", "link set eth0 up", absl::StrCat("addr add ", Address(i), "/16 dev eth0")},
-              {}, interrupt));
+    std::vector<std::string> own = {"link set lo up", "link set eth0 up",
+                                    absl::StrCat("addr add ", Address(i), "/16 dev eth0")};
+    if (bits_per_s > 0) {
+      own.push_back(absl::StrCat("link set eth0 gso_max_size ", LargestPacketBytes(bits_per_s)));
+    }
+    PSRING_RETURN_IF_ERROR(Batch("ip", node(i), own, {}, interrupt));
   }
   return bits_per_s > 0 ? Shape(bits_per_s, interrupt) : absl::OkStatus();
 }
@@ -291,7 +293,8 @@ absl::Status Namespaces::ShapeAll(double bits_per_s, const Interrupt& interrupt)
 
 // A token bucket, followed by one queue for each other node, served round robin if the kernel can. With one
 // queue for all, TCP shares a link unevenly and repeats differ. Offloads stay on: the kernel counts a large
-// packet by the frames it represents.
+// packet by the frames it represents. But it splits those that are larger than the bucket
+// (LargestPacketBytes).
 std::vector<std::string> Namespaces::Shaper(const std::string& interface, const std::string& other_end,
                                             double bits_per_s) const {
   const int64_t queue = QueueBytes(bits_per_s);

@@ -60,7 +60,8 @@ class VirtualCluster {
   // Configures `child`, which has not started, to run on `node`.
   void Place(int node, ChildSpec& child) const;
   // Starts a rendezvous store at the switch, which all nodes reach; sets `host` to its address.
-  absl::StatusOr<std::unique_ptr<RendezvousServer>> HostStore(std::string& host) const;
+  absl::StatusOr<std::unique_ptr<RendezvousServer>> HostStore(const JobSecret& secret,
+                                                              std::string& host) const;
 
  private:
   VirtualCluster() = default;

@@ -123,6 +123,10 @@ TEST(Link, TheBurstIsAboutAMillisecondOfTheRate) {
   EXPECT_EQ(BurstBytes(1e9), 128 << 10);
   EXPECT_NEAR(static_cast<double>(BurstBytes(1e10)), 10 * (128 << 10), 16);
   EXPECT_EQ(BurstBytes(1e6), 16 << 10);
+  EXPECT_EQ(LargestPacketBytes(1e9), 64 << 10);
+  for (const double rate : {1e6, 1e8, 2e8, 2.5e8, 5e8}) {
+    EXPECT_LT(LargestPacketBytes(rate), BurstBytes(rate)) << rate;
+  }
 }
 
 TEST(Link, AServersNodeIsRank0sItsWorkersOrAfterTheWorkers) {
