@@ -20,8 +20,10 @@
 #include "common/io/files.h"
 #include "common/measure/open_metrics.h"
 #include "common/measure/records.h"
+#include "common/net/descriptor_limit.h"
 #include "common/net/http_server.h"
 #include "common/net/link_shaper.h"
+#include "common/rendezvous/job_failure.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ps_server/bench/round_limits.h"
 #include "ps_server/protocol/messages.h"
@@ -77,12 +79,13 @@ absl::Status WriteRecords(const Flags& flags, const ServerStats& stats, const Ar
                    ToJson(ResultOf(flags.server, stats)));
 }
 
-void Note(const std::string& text) { std::fprintf(stderr, "ps_server: note: %s\n", text.c_str()); }
+void PrintNote(const std::string& text) { Note("ps_server", text); }
 
 // A server has no rank: the number of workers is a flag.
 absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), "0", absl::StrCat(flags.workers));
   PSRING_ASSIGN_OR_RETURN(RendezvousOptions meeting, ParseRendezvous(flags.rendezvous, environment));
+  PSRING_ASSIGN_OR_RETURN(meeting.secret, LoadJobSecret(ProcessEnvironment()));
   meeting.timeout = absl::Seconds(flags.timeout_s);
   return meeting;
 }
@@ -118,16 +121,17 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
                                            .staging_bytes = static_cast<size_t>(flags.staging_mb) << 20,
                                            .checkpoints = process.checkpoints.get(),
                                            .checkpoint_every = flags.checkpoint_every,
-                                           .on_note = Note,
+                                           .on_note = PrintNote,
                                            .arrivals = &arrivals});
   if (incarnation.checkpoint.has_value()) {
     PSRING_RETURN_IF_ERROR(server.Restore(*incarnation.checkpoint, incarnation.epoch));
-    Note(absl::StrCat(!incarnation.epoch.has_value() ? "continues" : "goes back and continues", " from step ",
-                      incarnation.checkpoint->step, " in ", flags.checkpoint_dir));
+    PrintNote(absl::StrCat(!incarnation.epoch.has_value() ? "continues" : "goes back and continues",
+                           " from step ", incarnation.checkpoint->step, " in ", flags.checkpoint_dir));
   }
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Service> service,
                           Service::Start(server, {.host = flags.bind,
                                                   .port = flags.port,
+                                                  .secret = meeting.secret,
                                                   .threads = flags.threads,
                                                   .shaper = process.shaper.get()}));
   if (process.rendezvous == nullptr) {
@@ -139,16 +143,19 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
       if (path != "/metrics") return {.code = 404, .body = "use /metrics\n"};
       return {.type = kOpenMetricsType, .body = ServerMetricsText(flags.server, server.stats())};
     };
-    PSRING_ASSIGN_OR_RETURN(metrics,
-                            HttpServer::Start({.host = flags.bind, .port = process.metrics_port}, answer));
+    PSRING_ASSIGN_OR_RETURN(metrics, HttpServer::Start({.host = flags.bind,
+                                                        .port = process.metrics_port,
+                                                        .token = meeting.secret.Derived("metrics").Hex()},
+                                                       answer));
     process.metrics_port = metrics->port();
     if (!incarnation.epoch.has_value()) {
-      std::printf("ps_server: metrics of server %d: %s/metrics\n", flags.server, metrics->url().c_str());
+      std::printf("ps_server: metrics of server %d: %s\n", flags.server, metrics->url("/metrics").c_str());
     }
   }
   std::unique_ptr<RoundLimitServer> limits;
   if (flags.limits) {
-    PSRING_ASSIGN_OR_RETURN(limits, RoundLimitServer::Start(flags.bind, flags.workers, meeting.timeout));
+    PSRING_ASSIGN_OR_RETURN(
+        limits, RoundLimitServer::Start(flags.bind, meeting.secret, flags.workers, meeting.timeout));
     PSRING_RETURN_IF_ERROR(process.rendezvous->Set("ps/0/limits", limits->address()));
   }
   PSRING_RETURN_IF_ERROR(process.rendezvous->Set(absl::StrCat("ps/", flags.server), service->address()));
@@ -172,7 +179,10 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
     server.CheckpointNow(absl::Now() + absl::Milliseconds(1500));
     server.Abort(absl::CancelledError("the parameter server received a signal to end"));
   }
-  if (ending_signal == 0) incarnation.goes_back_to = server.goes_back_to();
+  if (ending_signal == 0) {
+    incarnation.goes_back_to = server.goes_back_to();
+    if (!incarnation.goes_back_to.has_value()) outcome = WithToldFailure(*process.rendezvous, *outcome);
+  }
   incarnation.restarts = server.stats().restarts;
   if (outcome->ok() && !flags.record.empty()) outcome = WriteRecords(flags, server.stats(), arrivals);
   if (outcome->ok() && process.checkpoints != nullptr) process.checkpoints->Clear();
@@ -287,6 +297,9 @@ int main(int argc, char** argv) {
                         2);
   }
   psring::KeepFreedMemory();
+  const absl::Status allowed =
+      psring::AllowDescriptors(psring::ServerDescriptors(flags.workers), psring::RanksText(flags.workers));
+  if (!allowed.ok()) return psring::Fail("ps_server", std::string(allowed.message()), 2);
   const absl::StatusOr<psring::RendezvousOptions> meeting = psring::Meeting(flags);
   if (!meeting.ok()) return psring::Fail("ps_server", std::string(meeting.status().message()), 2);
   const absl::Status status = psring::Run(flags, *meeting);

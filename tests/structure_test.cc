@@ -232,6 +232,29 @@ TEST(Structure, NoTwoClassesHaveOneName) {
   EXPECT_GT(where.size(), 500);
 }
 
+// The files of a library are compiled together, so a function in an unnamed namespace would be an overload of
+// another file's function, and might be called in its place.
+TEST(Structure, FunctionsOfUnnamedNamespacesHaveDifferentNamesWithinAFolder) {
+  const std::regex defines("(template <.*> )?[A-Za-z_][\\w:<>,&* ]*[ &*]([A-Z]\\w*)\\(.*");
+  std::map<std::pair<std::string, std::string>, std::pair<std::string, bool>> where;  // file, whether unnamed
+  for (const SourceFile& file : ReadSources()) {
+    if (file.is_test() || !file.path.ends_with(".cc")) continue;
+    bool is_unnamed = false;
+    for (const std::string& line : file.lines) {
+      std::smatch match;
+      if (line == "namespace {") is_unnamed = true;
+      if (line == "}  // namespace") is_unnamed = false;
+      if (!std::regex_match(line, match, defines)) continue;
+      const auto [other, is_new] =
+          where.emplace(std::pair(file.folder(), match[2].str()), std::pair(file.path, is_unnamed));
+      if (is_new || other->second.first == file.path) continue;
+      EXPECT_FALSE(is_unnamed || other->second.second)
+          << match[2] << " is in " << file.path << " and in " << other->second.first;
+    }
+  }
+  EXPECT_GT(where.size(), 1000u);
+}
+
 TEST(Structure, FoldersAndFilesAreSmall) {
   std::map<std::string, int> files_of_folder;
   for (const SourceFile& file : ReadSources()) {

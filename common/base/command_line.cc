@@ -463,4 +463,8 @@ int Fail(const std::string& program, const std::string& message, int code) {
   return code;
 }
 
+void Note(const std::string& program, const std::string& message) {
+  Fail(program, absl::StrCat("note: ", message));
+}
+
 }  // namespace psring

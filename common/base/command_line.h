@@ -81,5 +81,7 @@ std::string Printable(const std::string& text);
 
 // Prints "PROGRAM: MESSAGE" on stderr, the message escaped by Printable; returns `code`.
 int Fail(const std::string& program, const std::string& message, int code = 1);
+// Prints "PROGRAM: note: MESSAGE" in the same way.
+void Note(const std::string& program, const std::string& message);
 
 }  // namespace psring

@@ -1,16 +1,13 @@
 #include "common/base/config_file.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/read_file.h"
 
 namespace psring {
 namespace {
@@ -145,17 +142,11 @@ absl::StatusOr<std::vector<ConfigItem>> ParseConfig(const std::string& text, con
 }
 
 absl::StatusOr<std::vector<ConfigItem>> ReadConfigFile(const std::string& file) {
-  std::ifstream in(file);
-  std::string text(kMostConfigBytes + 1, '\0');
-  if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad() || !(in || in.eof())) {
-    return absl::NotFoundError(absl::StrCat("--config: cannot read ", file, ": ", std::strerror(errno)));
+  const absl::StatusOr<std::string> text = ReadFile(file, kMostConfigBytes);
+  if (!text.ok()) {
+    return absl::Status(text.status().code(), absl::StrCat("--config: ", text.status().message()));
   }
-  text.resize(static_cast<size_t>(in.gcount()));
-  if (text.size() > kMostConfigBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("--config: ", file, " is larger than 1 MiB"));
-  }
-  return ParseConfig(text, file);
+  return ParseConfig(*text, file);
 }
 
 std::string ConfigLine(const std::string& key, const std::string& value) {

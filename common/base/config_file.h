@@ -19,7 +19,7 @@ struct ConfigItem {
 // InvalidArgument: "FILE:3: ..."; also for a key given twice.
 absl::StatusOr<std::vector<ConfigItem>> ParseConfig(const std::string& text, const std::string& file);
 
-// ParseConfig of a file of at most 1 MiB (InvalidArgument if larger). NotFound if it cannot be read.
+// ParseConfig of a file of at most 1 MiB, with the errors of ReadFile.
 absl::StatusOr<std::vector<ConfigItem>> ReadConfigFile(const std::string& file);
 
 // "key = value\n", quoted if necessary, so that ParseConfig returns `value`.

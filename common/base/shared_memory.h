@@ -13,14 +13,18 @@
 
 namespace psring {
 
-// A mapping of an anonymous file (memfd). The kernel frees it when the last process that maps it ends, even
-// by a crash. Move-only.
+// A mapping of an anonymous file (memfd) whose size is sealed, so that access never raises SIGBUS. The kernel
+// frees it when the last process that maps it ends, even by a crash. Move-only.
+//
+// Not protected: the contents. A process that has the descriptor can change them at any time, so what is read
+// from memory of another process is copied before it is checked.
 class SharedMemory {
  public:
   SharedMemory() = default;
   // Zero-filled; pages are allocated when touched. ResourceExhausted contains the requested size.
   static absl::StatusOr<SharedMemory> Create(size_t bytes);
-  // Maps memory of another process and takes ownership of the descriptor. `prefault`: no page faults later.
+  // Maps memory that another process made with Create, and takes ownership of the descriptor.
+  // InvalidArgument: not such memory, or smaller than `bytes`. `prefault`: no page faults later.
   static absl::StatusOr<SharedMemory> Adopt(int fd, size_t bytes, bool prefault);
 
   std::byte* data() const { return data_.get(); }

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -18,6 +17,7 @@
 #include "common/base/check.h"
 #include "common/base/file_descriptor.h"
 #include "common/io/files.h"
+#include "common/io/json_object.h"
 
 namespace psring {
 namespace {
@@ -51,9 +51,8 @@ absl::Status MoveInPlace(const std::string& from, const std::string& to) {
 int64_t SequenceIn(const fs::path& position_file) {
   const absl::StatusOr<std::string> text = ReadFile(position_file.string());
   if (!text.ok()) return -1;
-  const nlohmann::json json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  const auto sequence = json.is_object() ? json.find("sequence") : json.end();
-  return sequence != json.end() && sequence->is_number_unsigned() ? sequence->get<int64_t>() : -1;
+  const absl::StatusOr<JsonObject> json = JsonObject::Parse(*text, kMostTextBytes);
+  return json.ok() ? json->WholeNumber<int64_t>("sequence", 0, INT64_MAX).value_or(-1) : -1;
 }
 
 // Removes the entries of `folder` whose names have this prefix and suffix.

@@ -1,22 +1,15 @@
 #include "common/io/files.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/file_descriptor.h"
 
 namespace psring {
-
-absl::Status FileError(const std::string& what, const std::string& path) {
-  const auto code = errno == ENOENT ? absl::StatusCode::kNotFound : absl::StatusCode::kUnavailable;
-  return absl::Status(code, absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
-}
 
 absl::Status WriteFile(const std::string& path, const std::string& text) {
   static std::atomic<int> count{0};  // two threads may write one path
@@ -28,22 +21,6 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
   if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) status = FileError("write", path);
   if (!status.ok()) ::unlink(temporary.c_str());
   return status;
-}
-
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return FileError("read", path);
-  std::string text;
-  struct stat info;
-  if (::fstat(file.get(), &info) == 0 && info.st_size > 0) text.reserve(static_cast<size_t>(info.st_size));
-  char block[1 << 16];
-  while (true) {
-    const ssize_t n = ::read(file.get(), block, sizeof(block));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return FileError("read", path);
-    if (n == 0) return text;
-    text.append(block, static_cast<size_t>(n));
-  }
 }
 
 absl::Status WriteToFile(int fd, const void* data, size_t bytes, const std::string& path) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/read_file.h"
 
 namespace psring {
 namespace {
@@ -120,6 +121,9 @@ absl::StatusOr<std::vector<NamedTensor>> DecodeSafetensors(std::string_view byte
   const uint64_t header_bytes = LengthAt(bytes);
   bytes.remove_prefix(kLengthBytes);
   if (header_bytes > bytes.size()) return Damaged("it is truncated, or not a safetensors file");
+  if (header_bytes > kMostTextBytes) {
+    return Damaged(absl::StrCat("its header has ", header_bytes, " bytes; the limit is ", kMostTextBytes));
+  }
   const Json header = Json::parse(bytes.substr(0, header_bytes), nullptr, /*allow_exceptions=*/false);
   const std::string_view data = bytes.substr(header_bytes);
   if (!header.is_object()) return Damaged("its header is not a JSON object");

@@ -1,6 +1,9 @@
 #include "common/measure/arrivals.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/read_file.h"
+#include "common/io/json_object.h"
 #include "nlohmann/json.hpp"
 
 namespace psring {
@@ -10,11 +13,12 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "psring arrivals 1";
 
-constexpr uint64_t kMostWorkers = 1 << 16;  // an update has at most two bytes
+constexpr char kNotArrivals[] = "this is not a record of arrivals (\"psring arrivals 1\")";
+
+constexpr int kMostWorkers = 1 << 16;  // an update has at most two bytes
+constexpr size_t kMostBuckets = 1 << 20, kMostConsistencyBytes = 64;
 
 size_t Width(int workers) { return workers > 256 ? 2 : 1; }
-
-bool IsText(const OrderedJson& json, const char* key) { return json.contains(key) && json[key].is_string(); }
 
 }  // namespace
 
@@ -39,25 +43,21 @@ std::string ToBytes(const Arrivals& arrivals) {
 
 absl::StatusOr<Arrivals> ArrivalsFromBytes(const std::string& bytes) {
   const size_t end = bytes.find('\n');
-  const OrderedJson json = OrderedJson::parse(bytes.substr(0, end), nullptr, /*allow_exceptions=*/false);
-  if (end == std::string::npos || !json.is_object() || !IsText(json, "format") || json["format"] != kFormat ||
-      !json.contains("updates") || !json["updates"].is_array()) {
-    return absl::InvalidArgumentError(absl::StrCat("this is not a record of arrivals (\"", kFormat, "\")"));
+  if (end == std::string::npos) return absl::InvalidArgumentError(kNotArrivals);
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json,
+                          JsonObject::Parse(bytes.substr(0, end), kMostTextBytes, "the record of arrivals"));
+  if (json.Text("format", sizeof(kFormat)).value_or("") != kFormat) {
+    return absl::InvalidArgumentError(kNotArrivals);
   }
-  if (!IsText(json, "consistency")) {
-    return absl::InvalidArgumentError("the record of arrivals has no text \"consistency\"");
-  }
-  const bool has_count = json.contains("workers") && json["workers"].is_number_unsigned();
-  const uint64_t workers = has_count ? json["workers"].get<uint64_t>() : 0;
-  if (workers < 1 || workers > kMostWorkers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the record of arrivals must have 1 to ", kMostWorkers, " \"workers\""));
-  }
-  Arrivals arrivals{.consistency = json["consistency"], .workers = static_cast<int>(workers)};
+  Arrivals arrivals;
+  PSRING_ASSIGN_OR_RETURN(arrivals.consistency, json.Text("consistency", kMostConsistencyBytes));
+  PSRING_ASSIGN_OR_RETURN(arrivals.workers, json.WholeNumber("workers", 1, kMostWorkers));
   const size_t width = Width(arrivals.workers);
   size_t at = end + 1;
-  for (const OrderedJson& count : json["updates"]) {
-    const size_t updates = count.is_number_unsigned() ? count.get<size_t>() : SIZE_MAX;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<int64_t> counts,
+                          json.WholeNumbers("updates", kMostBuckets, 0, INT64_MAX));
+  for (const int64_t count : counts) {
+    const auto updates = static_cast<size_t>(count);
     if (updates > (bytes.size() - at) / width) {
       return absl::InvalidArgumentError("the record of arrivals is truncated");
     }

@@ -1,19 +1,32 @@
 #include "common/measure/records.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <concepts>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/read_file.h"
+#include "common/io/json_object.h"
 #include "nlohmann/json.hpp"
 
 namespace psring {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr size_t kMostElements = 1 << 24, kMostFieldBytes = 64 << 10;
+// Sums and differences of a few of them do not overflow.
+constexpr int64_t kMostWhole = int64_t{1} << 60;
+constexpr double kMostRecordMs = 1e11;
+constexpr int64_t kMostBucketElements = int64_t{1} << 40;
 
 // The fields of each record, listed once: both writer and reader visit them.
 #define FIELD(name) visit(#name, record.name)
@@ -153,94 +166,78 @@ class ObjectWriter {
   bool first_ = true;
 };
 
-// Reads the fields of one JSON object and keeps the first error. Other fields are ignored, so that later
-// versions can add some.
+// Reads the fields of one JSON object and keeps the first error.
 class ObjectReader {
  public:
-  explicit ObjectReader(const Json& object) : object_(object) {
-    if (!object_.is_object()) problem_ = "not a JSON object";
-  }
+  explicit ObjectReader(const JsonObject& object) : object_(object) {}
 
   template <typename T>
   void operator()(const char* key, T& value) {
-    const Json* found = Find(key);
-    if (found != nullptr && !Read(*found, value)) Wrong(key);
+    if (status_.ok()) Read(key, value);
   }
   // Fields that earlier versions did not write keep their defaults.
   template <typename T>
   void Optional(const char* key, T& value) {
-    if (problem_.empty() && object_.contains(key)) (*this)(key, value);
+    if (object_.Has(key)) (*this)(key, value);
   }
 
   template <typename T, typename VisitFields>
   void OptionalObject(const char* key, T& value, VisitFields visit_fields) {
-    if (!problem_.empty() || !object_.contains(key)) return;
-    ObjectReader fields(object_[key]);
-    visit_fields(fields, value);
-    if (!fields.problem_.empty()) problem_ = absl::StrCat("in \"", key, "\": ", fields.problem_);
+    if (!status_.ok() || !object_.Has(key)) return;
+    const absl::StatusOr<JsonObject> object = object_.Object(key);
+    status_ = object.ok() ? ReadAll(*object, value, visit_fields) : object.status();
   }
 
   template <typename T, typename VisitElement>
   void Objects(const char* key, std::vector<T>& values, VisitElement visit_element) {
-    const Json* found = Find(key);
-    if (found == nullptr) return;
-    if (!found->is_array()) return Wrong(key);
+    if (!status_.ok()) return;
+    const absl::StatusOr<std::vector<JsonObject>> objects = object_.Objects(key, kMostElements);
+    status_ = objects.status();
+    if (!status_.ok()) return;
     values.clear();
-    for (const Json& json : *found) {
-      ObjectReader element(json);
-      visit_element(element, values.emplace_back());
-      if (!element.problem_.empty()) {
-        problem_ = absl::StrCat("in \"", key, "\": ", element.problem_);
-        return;
-      }
+    for (const JsonObject& object : *objects) {
+      status_ = ReadAll(object, values.emplace_back(), visit_element);
+      if (!status_.ok()) return;
     }
   }
 
-  const std::string& problem() const { return problem_; }
+  template <typename T, typename VisitFields>
+  static absl::Status ReadAll(const JsonObject& object, T& value, VisitFields visit_fields) {
+    ObjectReader fields(object);
+    visit_fields(fields, value);
+    return fields.status_;
+  }
 
  private:
-  const Json* Find(const char* key) {
-    if (!problem_.empty()) return nullptr;
-    const auto found = object_.find(key);
-    if (found != object_.end()) return &*found;
-    problem_ = absl::StrCat("\"", key, "\" is missing");
-    return nullptr;
+  template <typename T>
+  void Keep(absl::StatusOr<T> read, T& value) {
+    status_ = read.status();
+    if (read.ok()) value = *std::move(read);
   }
-  void Wrong(const char* key) { problem_ = absl::StrCat("\"", key, "\" has the wrong type"); }
-
-  static bool Read(const Json& json, std::string& value) {
-    if (!json.is_string()) return false;
-    value = json.get_ref<const std::string&>();
-    return true;
-  }
-  static bool Read(const Json& json, bool& value) {
-    if (!json.is_boolean()) return false;
-    value = json.get<bool>();
-    return true;
-  }
-  static bool Read(const Json& json, double& value) {
-    if (!json.is_number() && !json.is_null()) return false;
-    value = json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
-    return true;
+  void Read(const char* key, std::string& value) { Keep(object_.Text(key, kMostFieldBytes), value); }
+  void Read(const char* key, bool& value) { Keep(object_.Bool(key), value); }
+  void Read(const char* key, double& value) {
+    // As nanoseconds, times fit into an int64_t.
+    const double most = absl::EndsWith(key, "_ms") ? kMostRecordMs : std::numeric_limits<double>::max();
+    Keep(object_.NumberOrNull(key, -most, most), value);
   }
   template <std::integral T>
-  static bool Read(const Json& json, T& value) {
-    if (!json.is_number_integer()) return false;
-    value = json.get<T>();
-    return true;
+  void Read(const char* key, T& value) {
+    using Limits = std::numeric_limits<T>;
+    const auto least =
+        static_cast<T>(std::is_signed_v<T> ? std::max<int64_t>(Limits::min(), -kMostWhole) : 0);
+    const auto most = static_cast<T>(std::min<uint64_t>(Limits::max(), kMostWhole));
+    Keep(object_.WholeNumber<T>(key, least, most), value);
   }
-  template <typename T>
-  static bool Read(const Json& json, std::vector<T>& values) {
-    if (!json.is_array()) return false;
-    values.clear();
-    for (const Json& element : json) {
-      if (!Read(element, values.emplace_back())) return false;
-    }
-    return true;
+  void Read(const char* key, std::vector<int64_t>& values) {
+    Keep(object_.WholeNumbers(key, kMostElements, -kMostWhole, kMostWhole), values);
+  }
+  void Read(const char* key, std::vector<std::string>& values) {
+    Keep(object_.Texts(key, kMostElements, kMostFieldBytes), values);
   }
 
-  const Json& object_;
-  std::string problem_;
+  const JsonObject& object_;
+  absl::Status status_;
 };
 
 template <typename Visit, typename Record>
@@ -255,14 +252,9 @@ std::string Write(const Record& record, Visit visit, size_t size_hint) {
 
 template <typename Record, typename Visit>
 absl::StatusOr<Record> Read(const std::string& text, const char* what, Visit visit) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(what, ": not JSON"));
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMostRecordBytes, what));
   Record record;
-  ObjectReader reader(json);
-  visit(reader, record);
-  if (!reader.problem().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(what, ": ", reader.problem()));
-  }
+  PSRING_RETURN_IF_ERROR(ObjectReader::ReadAll(json, record, visit));
   return record;
 }
 
@@ -278,7 +270,14 @@ std::string ToJson(const DdpFigures& figures) { return Write(figures, kDdpFigure
 std::string ToJson(const DataParallelFigures& figures) { return Write(figures, kDataParallel, 512); }
 std::string ToJson(const RankResult& result) { return Write(result, kRankResult, 1024); }
 absl::StatusOr<RankResult> RankResultFromJson(const std::string& text) {
-  return Read<RankResult>(text, "rank result", kRankResult);
+  absl::StatusOr<RankResult> result = Read<RankResult>(text, "rank result", kRankResult);
+  if (!result.ok()) return result;
+  for (const int64_t elements : result->bucket_elements) {
+    if (elements >= 0 && elements <= kMostBucketElements) continue;
+    return absl::InvalidArgumentError(absl::StrCat("rank result: bucket_elements: expected from 0 to ",
+                                                   kMostBucketElements, ", found ", elements));
+  }
+  return result;
 }
 std::string ToJson(const ServerResult& result) { return Write(result, kServerResult, 1024); }
 absl::StatusOr<ServerResult> ServerResultFromJson(const std::string& text) {

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/read_file.h"
+#include "common/io/json_object.h"
 #include "nlohmann/json.hpp"
 
 namespace psring {
@@ -12,19 +14,8 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-absl::Status Read(const OrderedJson& worker, const char* key, std::vector<double>& values) {
-  const auto found = worker.find(key);
-  if (found == worker.end() || !found->is_array()) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is missing"));
-  }
-  for (const OrderedJson& value : *found) {
-    if (!value.is_number() || !(value.get<double>() >= 0)) {
-      return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" contains a value that is not a time"));
-    }
-    values.push_back(value.get<double>());
-  }
-  return absl::OkStatus();
-}
+constexpr size_t kMostWorkersTimed = 1 << 16, kMostSteps = 1 << 24;
+constexpr double kMostMs = 1e9;
 
 }  // namespace
 
@@ -39,18 +30,15 @@ std::string ToJson(const StepTimes& times) {
 }
 
 absl::StatusOr<StepTimes> StepTimesFromJson(const std::string& text) {
-  const OrderedJson json = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("workers") || !json["workers"].is_array() ||
-      json["workers"].empty()) {
-    return absl::InvalidArgumentError("these are not step times: \"workers\" is missing");
-  }
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMostRecordBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> workers, json.Objects("workers", kMostWorkersTimed));
+  if (workers.empty()) return absl::InvalidArgumentError("workers: none has step times");
   StepTimes times;
-  for (const OrderedJson& worker : json["workers"]) {
+  for (const JsonObject& worker : workers) {
     WorkerTimes& read = times.workers.emplace_back();
-    if (!worker.is_object()) return absl::InvalidArgumentError("a worker's step times are not an object");
-    PSRING_RETURN_IF_ERROR(Read(worker, "compute_ms", read.compute_ms));
-    PSRING_RETURN_IF_ERROR(Read(worker, "other_ms", read.other_ms));
-    PSRING_RETURN_IF_ERROR(Read(worker, "exchange_ms", read.exchange_ms));
+    PSRING_ASSIGN_OR_RETURN(read.compute_ms, worker.Numbers("compute_ms", kMostSteps, 0, kMostMs));
+    PSRING_ASSIGN_OR_RETURN(read.other_ms, worker.Numbers("other_ms", kMostSteps, 0, kMostMs));
+    PSRING_ASSIGN_OR_RETURN(read.exchange_ms, worker.Numbers("exchange_ms", kMostSteps, 0, kMostMs));
     if (read.steps() == 0 || read.other_ms.size() != read.steps() ||
         read.exchange_ms.size() != read.steps()) {
       return absl::InvalidArgumentError(absl::StrCat(

@@ -1,10 +1,16 @@
 // The part of HTTP/1.1 that serving a page and metrics needs. Pure.
-#include <string_view>
+#include <openssl/crypto.h>
+
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/net/address.h"
 #include "common/net/http_server.h"
 
@@ -14,6 +20,7 @@ namespace {
 const char* ReasonOf(int code) {
   constexpr std::pair<int, const char*> kReasons[] = {{200, "OK"},
                                                       {400, "Bad Request"},
+                                                      {401, "Unauthorized"},
                                                       {403, "Forbidden"},
                                                       {404, "Not Found"},
                                                       {405, "Method Not Allowed"},
@@ -25,16 +32,51 @@ const char* ReasonOf(int code) {
   return "Error";
 }
 
+struct HttpField {
+  std::string name;  // in lower case
+  absl::string_view value;
+};
+
 HttpAnswer Refuse(int code, const std::string& why, bool head_only = false) {
   return {true, HttpBytes({.code = code, .body = absl::StrCat(why, "\n")}, head_only)};
 }
 
-// "127.0.0.1:80", "localhost", "[::1]:80" without the port.
+// "127.0.0.1:80", "localhost", "[::1]:80" without the port; empty if it is malformed.
 std::string HostOf(absl::string_view field) {
-  absl::string_view host = absl::StripAsciiWhitespace(field);
-  if (!host.empty() && host.front() == '[') return std::string(host.substr(1, host.find(']') - 1));
-  return absl::AsciiStrToLower(
-      host.substr(0, host.rfind(':') == absl::string_view::npos ? host.size() : host.rfind(':')));
+  absl::string_view rest = absl::StripAsciiWhitespace(field), host;
+  if (absl::ConsumePrefix(&rest, "[")) {
+    const size_t end = rest.find(']');
+    if (end == absl::string_view::npos) return "";
+    host = rest.substr(0, end);
+    rest.remove_prefix(end + 1);
+  } else {
+    host = rest.substr(0, rest.find(':'));
+    rest.remove_prefix(host.size());
+  }
+  uint32_t port = 0;
+  if (!rest.empty() && !(absl::ConsumePrefix(&rest, ":") && absl::SimpleAtoi(rest, &port))) return "";
+  return absl::AsciiStrToLower(host);
+}
+
+bool IsToken(absl::string_view given, const std::string& token) {
+  return given.size() == token.size() && CRYPTO_memcmp(given.data(), token.data(), token.size()) == 0;
+}
+
+// Whether the target's query or a header field contains `token`.
+bool HasToken(absl::string_view target, const std::vector<HttpField>& fields, const std::string& token) {
+  if (token.empty()) return true;
+  const std::pair<absl::string_view, absl::string_view> query =
+      absl::StrSplit(target, absl::MaxSplits('?', 1));
+  for (absl::string_view parameter : absl::StrSplit(query.second, '&')) {
+    if (absl::ConsumePrefix(&parameter, "token=") && IsToken(parameter, token)) return true;
+  }
+  for (const HttpField& field : fields) {
+    absl::string_view value = absl::StripAsciiWhitespace(field.value);
+    if (field.name == "authorization" && absl::ConsumePrefix(&value, "Bearer ") && IsToken(value, token)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -47,7 +89,7 @@ std::string HttpBytes(const HttpReply& reply, bool head_only) {
       reply.code == 405 ? "Allow: GET, HEAD\r\n" : "", "\r\n", head_only ? "" : reply.body);
 }
 
-HttpAnswer AnswerHttp(const std::string& received, bool this_host_only,
+HttpAnswer AnswerHttp(const std::string& received, const HttpAccess& access,
                       const std::function<HttpReply(const std::string& path)>& answer) {
   const size_t end = received.find("\r\n\r\n");
   if (end == std::string::npos) {
@@ -64,14 +106,20 @@ HttpAnswer AnswerHttp(const std::string& received, bool this_host_only,
   if (words[2] != "HTTP/1.1" && words[2] != "HTTP/1.0") return Refuse(505, "this server speaks HTTP/1.1");
   const bool head_only = words[0] == "HEAD";
   if (words[0] != "GET" && !head_only) return Refuse(405, "this server only answers GET and HEAD");
-  if (this_host_only) {
-    for (size_t i = 1; i < lines.size(); ++i) {
-      const std::pair<absl::string_view, absl::string_view> field =
-          absl::StrSplit(lines[i], absl::MaxSplits(':', 1));
-      if (absl::AsciiStrToLower(field.first) == "host" && !IsLoopback(HostOf(field.second))) {
-        return Refuse(403, "this server answers only requests for localhost", head_only);
-      }
+  std::vector<HttpField> fields;
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const std::pair<absl::string_view, absl::string_view> field =
+        absl::StrSplit(lines[i], absl::MaxSplits(':', 1));
+    fields.push_back({absl::AsciiStrToLower(field.first), field.second});
+  }
+  for (const HttpField& field : fields) {
+    if (access.this_host_only && field.name == "host" && !IsLoopback(HostOf(field.value))) {
+      return Refuse(403, "this server answers only requests for localhost", head_only);
     }
+  }
+  if (!HasToken(words[1], fields, access.token)) {
+    return Refuse(401, "this server answers only requests with its token; use the URL that psring printed",
+                  head_only);
   }
   return {true, HttpBytes(answer(std::string(words[1].substr(0, words[1].find('?')))), head_only)};
 }

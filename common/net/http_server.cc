@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/net/address.h"
+#include "common/net/random_token.h"
 
 namespace psring {
 namespace {
@@ -29,7 +30,7 @@ struct Connection {
 };
 
 // Reads, replies and writes as far as possible without waiting. False: the connection is finished.
-bool Serve(Connection& connection, bool this_host_only, const HttpServer::Answer& answer) {
+bool Serve(Connection& connection, const HttpAccess& access, const HttpServer::Answer& answer) {
   char block[4096];
   while (!connection.answered) {
     const ssize_t n = recv(connection.socket.get(), block, sizeof block, MSG_DONTWAIT);
@@ -37,7 +38,7 @@ bool Serve(Connection& connection, bool this_host_only, const HttpServer::Answer
     if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     if (n == 0) return false;
     connection.received.append(block, static_cast<size_t>(n));
-    HttpAnswer reply = AnswerHttp(connection.received, this_host_only, answer);
+    HttpAnswer reply = AnswerHttp(connection.received, access, answer);
     connection.answered = reply.complete;
     connection.sending = std::move(reply.bytes);
   }
@@ -55,6 +56,12 @@ bool Serve(Connection& connection, bool this_host_only, const HttpServer::Answer
   return false;
 }
 
+HttpAccess AccessOf(const HttpServerOptions& options) {
+  constexpr size_t kTokenDigits = 32;
+  if (IsLoopback(options.host)) return {.this_host_only = true};
+  return {.token = options.token.empty() ? RandomToken(kTokenDigits) : options.token};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options,
@@ -69,7 +76,11 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
 
 HttpServer::HttpServer(const HttpServerOptions& options, Answer answer, TcpListener listener,
                        FileDescriptor end)
-    : host_(options.host), answer_(std::move(answer)), listener_(std::move(listener)), end_(std::move(end)) {
+    : host_(options.host),
+      access_(AccessOf(options)),
+      answer_(std::move(answer)),
+      listener_(std::move(listener)),
+      end_(std::move(end)) {
   thread_ = std::thread([this] { Serve(); });
 }
 
@@ -79,10 +90,12 @@ HttpServer::~HttpServer() {
   thread_.join();
 }
 
-std::string HttpServer::url() const { return absl::StrCat("http://", AddressText(host_, listener_.port)); }
+std::string HttpServer::url(const std::string& path) const {
+  return absl::StrCat("http://", AddressText(host_, listener_.port), path,
+                      access_.token.empty() ? "" : absl::StrCat("?token=", access_.token));
+}
 
 void HttpServer::Serve() {
-  const bool this_host_only = IsLoopback(host_);
   std::vector<Connection> connections;
   while (true) {
     std::vector<pollfd> waits = {{end_.get(), POLLIN, 0}, {listener_.socket.get(), POLLIN, 0}};
@@ -98,9 +111,8 @@ void HttpServer::Serve() {
     if (waits[0].revents != 0) return;
     // Backwards, so that finished connections can be removed.
     for (size_t i = connections.size(); i-- > 0;) {
-      const bool goes_on =
-          absl::Now() < connections[i].deadline &&
-          (waits[i + 2].revents == 0 || psring::Serve(connections[i], this_host_only, answer_));
+      const bool goes_on = absl::Now() < connections[i].deadline &&
+                           (waits[i + 2].revents == 0 || psring::Serve(connections[i], access_, answer_));
       if (!goes_on) connections.erase(connections.begin() + static_cast<std::ptrdiff_t>(i));
     }
     if (waits[1].revents == 0) continue;

@@ -32,16 +32,24 @@ struct HttpAnswer {
   bool complete = false;  // otherwise more of the request must be received
   std::string bytes;
 };
-// The server's reply to `received`, everything received so far: an error if it is malformed, too long, or
-// neither GET nor HEAD; else the result of `answer` for its path without the query ("/metrics").
-// `this_host_only`: rejects requests that name another host, so that other sites' pages whose names resolve
-// to this host cannot read the data (DNS rebinding).
-HttpAnswer AnswerHttp(const std::string& received, bool this_host_only,
+// Which requests a server answers.
+struct HttpAccess {
+  // Those that name this host, so that other sites' pages whose names resolve to this host cannot read the
+  // data (DNS rebinding).
+  bool this_host_only = false;
+  // Those with this token: "?token=TOKEN" or "Authorization: Bearer TOKEN". Empty: no token is needed.
+  std::string token;
+};
+// The server's reply to `received`, everything received so far: an error if it is malformed, too long, not
+// allowed, or neither GET nor HEAD; else the result of `answer` for its path without the query ("/metrics").
+HttpAnswer AnswerHttp(const std::string& received, const HttpAccess& access,
                       const std::function<HttpReply(const std::string& path)>& answer);
 
 struct HttpServerOptions {
   std::string host = "127.0.0.1";
   int port = 0;  // 0: the system chooses
+  // Requests must contain it unless `host` is a loopback address. Empty: a random one.
+  std::string token = {};
 };
 
 class HttpServer {
@@ -54,8 +62,8 @@ class HttpServer {
   // Stops at once; pending requests are not answered.
   ~HttpServer();
 
-  // "http://127.0.0.1:4242"
-  std::string url() const;
+  // "http://127.0.0.1:4242" and `path`, with the token if one is needed.
+  std::string url(const std::string& path = "") const;
   int port() const { return listener_.port; }
 
  private:
@@ -63,6 +71,7 @@ class HttpServer {
   void Serve();
 
   const std::string host_;
+  const HttpAccess access_;
   const Answer answer_;
   TcpListener listener_;
   FileDescriptor end_;  // an eventfd: readable once the server must stop

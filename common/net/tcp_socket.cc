@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,36 @@ namespace {
 absl::StatusOr<FileDescriptor> OpenSocket(const addrinfo& address) {
   FileDescriptor fd(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return SystemError("cannot open a socket");
+  return fd;
+}
+
+absl::StatusOr<FileDescriptor> Listen(const addrinfo& address, const std::string& what, bool reuse) {
+  PSRING_ASSIGN_OR_RETURN(FileDescriptor fd, OpenSocket(address));
+  const int on = 1;  // the port may have old connections in TIME_WAIT
+  if (reuse) (void)setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0) return SystemError(what);
+  if (listen(fd.get(), SOMAXCONN) != 0) return SystemError(what);
+  return fd;
+}
+
+absl::StatusOr<FileDescriptor> Connect(const addrinfo& address, const std::string& what, absl::Time deadline,
+                                       const std::string& source) {
+  PSRING_ASSIGN_OR_RETURN(FileDescriptor fd, OpenSocket(address));
+  if (!source.empty()) {
+    PSRING_ASSIGN_OR_RETURN(const AddressList from, ResolveHost(source, 0));
+    if (bind(fd.get(), from->ai_addr, from->ai_addrlen) != 0) {
+      return SystemError(absl::StrCat("cannot connect from ", source));
+    }
+  }
+  if (connect(fd.get(), address.ai_addr, address.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) return SystemError(what);
+    PSRING_RETURN_IF_ERROR(AwaitSocket(fd.get(), POLLOUT, deadline, what));
+    socklen_t length = sizeof errno;
+    int error = 0;
+    if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) return SystemError(what);
+    if (errno = error; error != 0) return SystemError(what);
+  }
+  PSRING_RETURN_IF_ERROR(PrepareTcpSocket(fd.get()));
   return fd;
 }
 
@@ -49,22 +80,25 @@ absl::Status AwaitSocket(int fd, short events, absl::Time deadline, const std::s
 }
 
 absl::StatusOr<TcpListener> ListenTcp(const std::string& host, int port) {
-  PSRING_ASSIGN_OR_RETURN(AddressList addresses, ResolveHost(host, port));
-  TcpListener listener;
-  PSRING_ASSIGN_OR_RETURN(listener.socket, OpenSocket(*addresses));
-  const std::string what = absl::StrCat("cannot listen on ", AddressText(host, port));
-  const int on = 1;  // the port may have old connections in TIME_WAIT
-  if (port != 0) (void)setsockopt(listener.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (bind(listener.socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) return SystemError(what);
-  if (listen(listener.socket.get(), SOMAXCONN) != 0) return SystemError(what);
+  PSRING_ASSIGN_OR_RETURN(const AddressList addresses, ResolveHost(host, port));
+  absl::StatusOr<FileDescriptor> socket;
+  for (const addrinfo* address = addresses.get(); address != nullptr && !socket.ok();
+       address = address->ai_next) {
+    socket = Listen(*address, absl::StrCat("cannot listen on ", AddressText(host, port)), port != 0);
+  }
+  PSRING_RETURN_IF_ERROR(socket.status());
+  return TakeListener(*std::move(socket));
+}
+
+absl::StatusOr<TcpListener> TakeListener(FileDescriptor socket) {
   sockaddr_storage bound;
   socklen_t length = sizeof bound;
-  if (getsockname(listener.socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
-    return SystemError(what);
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
+    return SystemError("cannot determine the port of a listener");
   }
-  listener.port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
-                                                    : reinterpret_cast<sockaddr_in&>(bound).sin_port);
-  return listener;
+  const int port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
+                                                     : reinterpret_cast<sockaddr_in&>(bound).sin_port);
+  return TcpListener{std::move(socket), port};
 }
 
 bool WithinHost(int fd) {
@@ -90,25 +124,14 @@ bool WithinHost(int fd) {
 
 absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, absl::Time deadline,
                                           const std::string& source) {
-  PSRING_ASSIGN_OR_RETURN(AddressList addresses, ResolveHost(host, port));
-  PSRING_ASSIGN_OR_RETURN(FileDescriptor fd, OpenSocket(*addresses));
-  if (!source.empty()) {
-    PSRING_ASSIGN_OR_RETURN(const AddressList from, ResolveHost(source, 0));
-    if (bind(fd.get(), from->ai_addr, from->ai_addrlen) != 0) {
-      return SystemError(absl::StrCat("cannot connect from ", source));
-    }
-  }
+  PSRING_ASSIGN_OR_RETURN(const AddressList addresses, ResolveHost(host, port));
   const std::string what = absl::StrCat("cannot connect to ", AddressText(host, port));
-  if (connect(fd.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) {
-    if (errno != EINPROGRESS) return SystemError(what);
-    PSRING_RETURN_IF_ERROR(AwaitSocket(fd.get(), POLLOUT, deadline, what));
-    socklen_t length = sizeof errno;
-    int error = 0;
-    if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) return SystemError(what);
-    if (errno = error; error != 0) return SystemError(what);
+  absl::StatusOr<FileDescriptor> socket;
+  for (const addrinfo* address = addresses.get(); address != nullptr && !socket.ok();
+       address = address->ai_next) {
+    socket = Connect(*address, what, deadline, source);
   }
-  PSRING_RETURN_IF_ERROR(PrepareTcpSocket(fd.get()));
-  return fd;
+  return socket;
 }
 
 absl::Status PrepareTcpSocket(int fd) {

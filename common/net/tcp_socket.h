@@ -22,11 +22,14 @@ struct TcpListener {
   FileDescriptor socket;
   int port = 0;
 };
-// `port` 0: the system chooses.
+// On the first address of `host` that this machine has. `port` 0: the system chooses.
 absl::StatusOr<TcpListener> ListenTcp(const std::string& host, int port = 0);
 
-// DeadlineExceeded and Unavailable name the address. `source`: the local address of the connection; empty:
-// the system chooses.
+// For a socket that listens already.
+absl::StatusOr<TcpListener> TakeListener(FileDescriptor socket);
+
+// To the first address of `host` that accepts. DeadlineExceeded and Unavailable name the address. `source`:
+// the local address of the connection; empty: the system chooses.
 absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, absl::Time deadline,
                                           const std::string& source = "");
 

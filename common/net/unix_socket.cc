@@ -65,22 +65,6 @@ absl::StatusOr<UnixSocket> UnixSocket::Connect(const std::string& name) {
   return UnixSocket(std::move(fd));
 }
 
-absl::StatusOr<UnixSocket> UnixSocket::Accept(absl::Time deadline) const {
-  while (true) {
-    PSRING_RETURN_IF_ERROR(AwaitSocket(fd_.get(), POLLIN, deadline, kLocal));
-    FileDescriptor fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (fd.get() < 0) {
-      if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) continue;
-      return Failed("accept");
-    }
-    ucred peer = {};
-    socklen_t length = sizeof(peer);
-    if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return Failed("getsockopt");
-    if (peer.uid != geteuid()) return absl::PermissionDeniedError("a process of another user has connected");
-    return UnixSocket(std::move(fd));
-  }
-}
-
 absl::Status UnixSocket::Send(const std::string& text, const std::vector<int>& files,
                               absl::Time deadline) const {
   PSRING_CHECK(!text.empty() && text.size() <= kMostText && files.size() <= kMostFiles);

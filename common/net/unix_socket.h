@@ -12,8 +12,8 @@
 
 namespace psring {
 
-// One end of a connection, or a listener; one thread at a time. Every wait ends at its deadline with
-// DeadlineExceeded.
+// One end of a connection, or a listener (PendingConnections accepts); one thread at a time. Every wait ends
+// at its deadline with DeadlineExceeded.
 class UnixSocket {
  public:
   struct Message {
@@ -35,9 +35,6 @@ class UnixSocket {
   static absl::StatusOr<UnixSocket> Listen(const std::string& name);
   // Unavailable if no process listens under that name in this network namespace.
   static absl::StatusOr<UnixSocket> Connect(const std::string& name);
-
-  // The next connection. PermissionDenied: it came from another user, and is closed.
-  absl::StatusOr<UnixSocket> Accept(absl::Time deadline) const;
 
   // Sends a whole message of 1 to kMostText bytes, or nothing. The caller keeps ownership of `files`.
   absl::Status Send(const std::string& text, const std::vector<int>& files, absl::Time deadline) const;

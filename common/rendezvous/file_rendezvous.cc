@@ -31,7 +31,7 @@ std::string Numbered(const char* what, int64_t number) {
   return absl::StrCat(what, "/", absl::Dec(number, absl::kZeroPad8));
 }
 
-std::string Text(const Participant& process) {
+std::string ParticipantText(const Participant& process) {
   return absl::StrCat(process.rank, " ", process.world_size, " ", process.name);
 }
 
@@ -80,7 +80,7 @@ class FileRendezvous final : public Rendezvous {
       }
       PSRING_RETURN_IF_ERROR(store_->Hold(*member));
       member_ = *member;
-      return Values{{Numbered("member", member_), Text(process)}};
+      return Values{{Numbered("member", member_), ParticipantText(process)}};
     }));
     return refused;
   }

@@ -31,21 +31,21 @@ constexpr Names kNames[] = {
     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr},
 };
 
-std::string Text(const GetEnv& get_env, const char* name) {
+std::string Variable(const GetEnv& get_env, const char* name) {
   return name == nullptr ? "" : get_env(name).value_or("");
 }
 
 const Names* Find(const GetEnv& get_env) {
   for (const Names& names : kNames) {
     const bool step = std::string_view(names.launcher) == "srun";
-    if (!step && !Text(get_env, names.rank).empty()) return &names;
-    if (!Text(get_env, names.size).empty()) return &names;
+    if (!step && !Variable(get_env, names.rank).empty()) return &names;
+    if (!Variable(get_env, names.size).empty()) return &names;
   }
   return nullptr;
 }
 
 absl::StatusOr<int> Needed(const std::string& scheme, const char* name, int least, const GetEnv& get_env) {
-  const std::string text = Text(get_env, name);
+  const std::string text = Variable(get_env, name);
   if (!text.empty()) return NumberOf(name, text, least, kMostInt);
   return absl::InvalidArgumentError(
       absl::StrCat(scheme, " needs the variable ", name, ", which is not set; psring and torchrun set it"));
@@ -55,16 +55,16 @@ absl::StatusOr<int> Needed(const std::string& scheme, const char* name, int leas
 constexpr int kPorts = 20'000, kFirstPort = 12'000;
 
 void ReadSlurm(const GetEnv& get_env, LaunchedAs& as) {
-  const std::string job = Text(get_env, "SLURM_JOB_ID"), step = Text(get_env, "SLURM_STEP_ID");
+  const std::string job = Variable(get_env, "SLURM_JOB_ID"), step = Variable(get_env, "SLURM_STEP_ID");
   as.job = absl::StrCat("slurm-", job, ".", step);
-  as.master_host = FirstHost(Text(get_env, "SLURM_STEP_NODELIST"));
+  as.master_host = FirstHost(Variable(get_env, "SLURM_STEP_NODELIST"));
   int64_t job_number = 0, step_number = 0;
   if (absl::SimpleAtoi(job, &job_number) && absl::SimpleAtoi(step, &step_number) && job_number >= 0) {
     as.master_port = kFirstPort + static_cast<int>((job_number * 7 + step_number % kPorts) % kPorts);
   }
   int node = 0;
-  if (absl::SimpleAtoi(Text(get_env, "SLURM_NODEID"), &node)) {
-    as.local_world_size = TasksOnNode(Text(get_env, "SLURM_STEP_TASKS_PER_NODE"), node);
+  if (absl::SimpleAtoi(Variable(get_env, "SLURM_NODEID"), &node)) {
+    as.local_world_size = TasksOnNode(Variable(get_env, "SLURM_STEP_TASKS_PER_NODE"), node);
   }
 }
 
@@ -109,16 +109,16 @@ absl::StatusOr<LaunchedAs> ReadLauncher(const std::string& scheme, const GetEnv&
     return absl::InvalidArgumentError(absl::StrCat(names.rank, " ", as.rank, " is not below ", names.size,
                                                    " ", as.world_size, "; ranks count from 0"));
   }
-  if (const std::string text = Text(get_env, names.local_rank); !text.empty()) {
+  if (const std::string text = Variable(get_env, names.local_rank); !text.empty()) {
     PSRING_ASSIGN_OR_RETURN(as.local_rank, NumberOf(names.local_rank, text, 0, kMostInt));
   }
-  if (const std::string text = Text(get_env, names.local_size); !text.empty()) {
+  if (const std::string text = Variable(get_env, names.local_size); !text.empty()) {
     PSRING_ASSIGN_OR_RETURN(as.local_world_size, NumberOf(names.local_size, text, 1, kMostInt));
   }
   if (as.launcher == "mpirun") {
     // Open MPI 4 and 5, or their common PMIx.
     for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}) {
-      if (as.job.empty()) as.job = Text(get_env, name);
+      if (as.job.empty()) as.job = Variable(get_env, name);
     }
     if (!as.job.empty()) as.job = absl::StrCat("mpirun-", as.job);
   }

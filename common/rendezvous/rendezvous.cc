@@ -1,15 +1,11 @@
 #include "common/rendezvous/rendezvous.h"
 
+#include <grpcpp/create_channel_posix.h>
 #include <grpcpp/grpcpp.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <iterator>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +13,7 @@
 #include "common/base/check.h"
 #include "common/measure/trace.h"
 #include "common/net/address.h"
+#include "common/net/authentication.h"
 #include "common/net/grpc_polling.h"
 #include "common/rendezvous/file_rendezvous.h"
 #include "common/rendezvous/own_address.h"
@@ -34,6 +31,9 @@ constexpr absl::Duration kLinger = absl::Seconds(5);
 constexpr absl::Duration kGrace = absl::Seconds(5);
 // The time between pings, and the time after which a peer that does not answer one is lost.
 constexpr int kPingMs = 10'000;
+// Between attempts to reach a store that is not up yet, and the limit of one attempt.
+constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(50);
+constexpr absl::Duration kLongestAttempt = absl::Seconds(2);
 constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 30);
 
 grpc::Status ToGrpc(const absl::Status& status) {
@@ -49,7 +49,7 @@ class Service final : public proto::Rendezvous::Service {
 
   grpc::Status Join(grpc::ServerContext*, const proto::JoinRequest* request,
                     proto::JoinReply* reply) override {
-    const absl::StatusOr<int64_t> member = store_.Join(
+    const absl::StatusOr<MemberId> member = store_.Join(
         {.rank = request->rank(), .world_size = request->world_size(), .name = request->process()});
     if (member.ok()) reply->set_member(*member);
     return ToGrpc(member.status());
@@ -59,7 +59,7 @@ class Service final : public proto::Rendezvous::Service {
                       proto::AttendReply*) override {
     proto::AttendRequest request;
     if (!reader->Read(&request)) return grpc::Status::OK;
-    const int64_t member = request.member();
+    const MemberId member = request.member();
     while (reader->Read(&request)) {
     }
     store_.Lose(member);
@@ -72,8 +72,7 @@ class Service final : public proto::Rendezvous::Service {
   }
 
   grpc::Status Set(grpc::ServerContext*, const proto::SetRequest* request, proto::SetReply*) override {
-    store_.Set(request->key(), request->value());
-    return grpc::Status::OK;
+    return ToGrpc(store_.Set(request->key(), request->value()));
   }
 
   grpc::Status Get(grpc::ServerContext*, const proto::GetRequest* request, proto::GetReply* reply) override {
@@ -109,58 +108,34 @@ class GrpcRendezvousServer final : public RendezvousServer {
   ~GrpcRendezvousServer() override {
     store_.WaitUntilEmpty(kLinger);
     store_.Close(absl::UnavailableError("the rendezvous store has been closed by its host"));
+    listener_.reset();
     if (server_ != nullptr) server_->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
-    if (accepting_.joinable()) {
-      ::shutdown(listener_, SHUT_RDWR);  // its accept returns
-      accepting_.join();
-    }
-    if (listener_ >= 0) ::close(listener_);
   }
 
-  absl::Status Listen(const std::string& host, int port) {
-    // Checks the address before gRPC does, since gRPC only logs the reason.
-    PSRING_RETURN_IF_ERROR(
-        CheckThatPortIsFree(host, port, "stop the program that uses it or choose another MASTER_PORT"));
+  // We accept connections, authenticate them and pass them to gRPC. (gRPC could also listen only in its
+  // thread's network namespace.)
+  absl::Status ServeOn(TcpListener listener, const JobSecret& secret) {
     ChooseGrpcPolling();
-    grpc::ServerBuilder builder;
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // otherwise two stores could share one port
-    builder.AddListeningPort(AddressText(host, port), grpc::InsecureServerCredentials(), &port_);
-    Serve(builder);
-    if (server_ != nullptr && port_ > 0) return absl::OkStatus();
-    return absl::UnavailableError(absl::StrCat("cannot serve on ", AddressText(host, port)));
-  }
-
-  // gRPC can listen only in its thread's network namespace; so we accept, and gRPC serves.
-  absl::Status ListenOn(int listener) {
-    ChooseGrpcPolling();
-    listener_ = listener;
-    sockaddr_in address = {};
-    socklen_t length = sizeof address;
-    if (::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-      return absl::InternalError(absl::StrCat("cannot serve on the given socket: ", std::strerror(errno)));
-    }
-    port_ = ntohs(address.sin_port);
     grpc::ServerBuilder builder;
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
     Serve(builder);
-    if (server_ == nullptr) return absl::UnavailableError("cannot serve on the given socket");
-    accepting_ = std::thread([this] {
-      while (true) {
-        const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
-        if (fd < 0) return;
-        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-        connection.listener_fd = listener_;
-        connection.fd = fd;
-        acceptor_->HandleNewConnection(&connection);
-      }
-    });
+    if (server_ == nullptr) return absl::UnavailableError("gRPC did not start a rendezvous store");
+    const auto on_member = [this, fd = listener.socket.get()](FileDescriptor socket, uint64_t) {
+      if (!PrepareTcpSocket(socket.get()).ok()) return;
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.listener_fd = fd;
+      connection.fd = socket.release();
+      acceptor_->HandleNewConnection(&connection);
+    };
+    PSRING_ASSIGN_OR_RETURN(
+        listener_, AuthenticatedListener::Start(
+                       std::move(listener), {.secret = secret, .purpose = Purpose::kRendezvous}, on_member));
     return absl::OkStatus();
   }
 
-  int port() const override { return port_; }
+  int port() const override { return listener_->port(); }
   absl::Status Surplus() override { return store_.Surplus(); }
 
  private:
@@ -178,27 +153,19 @@ class GrpcRendezvousServer final : public RendezvousServer {
 
   RendezvousStore store_;
   Service service_{store_};
-  int port_ = 0;
-  int listener_ = -1;  // on which we accept
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
-  std::thread accepting_;
-  std::unique_ptr<grpc::Server> server_;  // last: its threads use the members above
+  std::unique_ptr<grpc::Server> server_;  // its threads use the members above
+  std::unique_ptr<AuthenticatedListener> listener_;
 };
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+// Over an authenticated connection, which is not reopened when it is lost: then this process is lost, too.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, FileDescriptor socket) {
   ChooseGrpcPolling();
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // ranks connect directly, whatever the environment says
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
-                   1);  // a connection of its own, so that its end is noticed
-  // Ranks that start before the store should connect soon after it starts.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);  // in effect the limit of one attempt
   arguments.SetMaxReceiveMessageSize(kMostMessageBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingMs);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomInsecureChannelFromFd(address, socket.release(), arguments);
 }
 
 class GrpcRendezvous final : public Rendezvous {
@@ -210,8 +177,8 @@ class GrpcRendezvous final : public Rendezvous {
                  std::unique_ptr<RendezvousServer> server)
       : options_(options),
         address_(AddressText(options.host, options.port)),
-        server_(std::move(server)),
-        stub_(proto::Rendezvous::NewStub(MakeChannel(AddressText(dial_host, options.port)))) {}
+        dial_host_(dial_host),
+        server_(std::move(server)) {}
 
   ~GrpcRendezvous() override {
     if (attendance_ != nullptr) {
@@ -227,9 +194,10 @@ class GrpcRendezvous final : public Rendezvous {
   }
 
   absl::Status Join(int rank) {
+    const absl::Time deadline = absl::Now() + options_.timeout;
+    PSRING_RETURN_IF_ERROR(Connect(deadline));
     grpc::ClientContext context;
-    context.set_wait_for_ready(true);
-    SetDeadline(context, options_.timeout);
+    context.set_deadline(absl::ToChronoTime(deadline));
     proto::JoinRequest request;
     request.set_rank(rank);
     request.set_world_size(options_.world_size);
@@ -309,6 +277,25 @@ class GrpcRendezvous final : public Rendezvous {
   }
 
  private:
+  // Retries until the store is up.
+  absl::Status Connect(absl::Time deadline) {
+    const std::string store = absl::StrCat("the rendezvous store at ", address_);
+    const Credentials credentials = {.secret = options_.secret, .purpose = Purpose::kRendezvous};
+    while (true) {
+      const absl::Time until = std::min(deadline, absl::Now() + kLongestAttempt);
+      absl::StatusOr<FileDescriptor> socket = ConnectTcp(dial_host_, options_.port, until);
+      absl::Status status = socket.status();
+      if (status.ok()) status = AuthenticateTo(socket->get(), credentials, store, until);
+      if (status.ok()) {
+        stub_ = proto::Rendezvous::NewStub(MakeChannel(address_, *std::move(socket)));
+        return status;
+      }
+      if (absl::IsPermissionDenied(status) || absl::IsFailedPrecondition(status)) return status;
+      if (absl::Now() + kBetweenAttempts >= deadline) return Unreachable();
+      absl::SleepFor(kBetweenAttempts);
+    }
+  }
+
   // `when` completes the error message.
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
@@ -345,9 +332,6 @@ class GrpcRendezvous final : public Rendezvous {
       case grpc::CANCELLED:
         return absl::UnavailableError(absl::StrCat("lost the rendezvous store at ", address_, " ", when, "; ",
                                                    Host(), ", which hosts it, has ended"));
-      case grpc::UNIMPLEMENTED:
-        return absl::FailedPreconditionError(
-            absl::StrCat("the program at ", address_, " is not a rendezvous store; check MASTER_PORT"));
       default:
         return absl::Status(
             code, absl::StrCat("rendezvous store at ", address_, " ", when, ": ", status.error_message()));
@@ -356,9 +340,10 @@ class GrpcRendezvous final : public Rendezvous {
 
   const RendezvousOptions options_;
   const std::string address_;
+  const std::string dial_host_;
   std::unique_ptr<RendezvousServer> server_;  // if this process hosts the store
   std::unique_ptr<Stub> stub_;
-  int64_t member_ = -1;
+  MemberId member_;
   grpc::ClientContext attend_context_;
   proto::AttendReply attend_reply_;
   std::unique_ptr<grpc::ClientWriter<proto::AttendRequest>> attendance_;
@@ -371,7 +356,8 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Enter(RendezvousOptions options, int
   std::unique_ptr<RendezvousServer> server;
   if (rank == 0 && !options.hosted_elsewhere) {
     PSRING_ASSIGN_OR_RETURN(dial_host, StoreAddress(options.bind, options.host));
-    PSRING_ASSIGN_OR_RETURN(server, RendezvousServer::Start(dial_host, options.port, options.noun));
+    PSRING_ASSIGN_OR_RETURN(server,
+                            RendezvousServer::Start(dial_host, options.port, options.secret, options.noun));
     options.port = server->port();
   }
   auto rendezvous = std::make_unique<GrpcRendezvous>(options, dial_host, std::move(server));
@@ -382,15 +368,21 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Enter(RendezvousOptions options, int
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(const std::string& host, int port,
+                                                                          const JobSecret& secret,
                                                                           const std::string& noun) {
+  PSRING_RETURN_IF_ERROR(
+      CheckThatPortIsFree(host, port, "stop the program that uses it or choose another MASTER_PORT"));
+  PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host, port));
   auto server = std::make_unique<GrpcRendezvousServer>(noun);
-  PSRING_RETURN_IF_ERROR(server->Listen(host, port));
+  PSRING_RETURN_IF_ERROR(server->ServeOn(std::move(listener), secret));
   return server;
 }
 
-absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::StartOn(int listener) {
+absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::StartOn(FileDescriptor socket,
+                                                                            const JobSecret& secret) {
+  PSRING_ASSIGN_OR_RETURN(TcpListener listener, TakeListener(std::move(socket)));
   auto server = std::make_unique<GrpcRendezvousServer>("rank");
-  PSRING_RETURN_IF_ERROR(server->ListenOn(listener));
+  PSRING_RETURN_IF_ERROR(server->ServeOn(std::move(listener), secret));
   return server;
 }
 

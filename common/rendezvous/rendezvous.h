@@ -7,7 +7,8 @@
 // (with torchrun's own store on MASTER_PORT, ours takes the next port), else their equivalents under srun,
 // else, if all ranks are on one host, a file of the job. Rank and world size always come from the launcher.
 //
-// Every wait has a deadline, and its error names the missing ranks. A wait ends earlier, with Unavailable and
+// Only processes with the job's secret can connect to a gRPC store (net/authentication.h). Every wait has a
+// deadline, and its error names the missing ranks. A wait ends earlier, with Unavailable and
 // the name of the process, if a process that it waits for has left, died or was rejected.
 #pragma once
 
@@ -18,7 +19,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/file_descriptor.h"
 #include "common/net/clock_offset.h"
+#include "common/net/job_secret.h"
 #include "common/rendezvous/launched_as.h"
 
 namespace psring {
@@ -33,6 +36,7 @@ struct RendezvousOptions {
   int port = 0;
   bool hosted_elsewhere = false;  // otherwise rank 0 hosts the store
   std::string bind;               // rank 0's own address if `host` is not one: own_address.h
+  JobSecret secret;               // of all processes of the job, and of the connections between ranks
   absl::Duration timeout = absl::Seconds(60);
   std::string noun = "rank";  // how errors name a rank
 
@@ -53,9 +57,11 @@ class RendezvousServer {
   // `port` 0 lets the system choose. An error says if the address is in use. The destructor waits at most 5 s
   // for members to leave; calls of those that remain fail. `noun`: how errors name a rank.
   static absl::StatusOr<std::unique_ptr<RendezvousServer>> Start(const std::string& host, int port,
+                                                                 const JobSecret& secret,
                                                                  const std::string& noun = "rank");
-  // On a TCP socket that listens already, such as one of another network namespace; takes ownership.
-  static absl::StatusOr<std::unique_ptr<RendezvousServer>> StartOn(int listener);
+  // On a TCP socket that listens already, such as one of another network namespace.
+  static absl::StatusOr<std::unique_ptr<RendezvousServer>> StartOn(FileDescriptor socket,
+                                                                   const JobSecret& secret);
   virtual ~RendezvousServer() = default;
   virtual int port() const = 0;
   virtual absl::Status Surplus() = 0;  // see Rendezvous
@@ -65,8 +71,8 @@ class RendezvousServer {
 class Rendezvous {
  public:
   // Joins as a rank and hosts the store if this rank does. Errors: the store cannot be reached by the
-  // deadline (names the address), another process has this rank (names its host and pid), the world sizes
-  // differ.
+  // deadline (names the address), it has another secret (PermissionDenied), another process has this rank
+  // (names its host and pid), the world sizes differ.
   static absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const RendezvousOptions& options);
   // Joins as a process that is not a rank, such as a parameter server.
   static absl::StatusOr<std::unique_ptr<Rendezvous>> Connect(const RendezvousOptions& options);

@@ -5,36 +5,85 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/net/random_token.h"
 
 namespace psring {
 
-absl::StatusOr<int64_t> RendezvousStore::Join(const Participant& process) {
+// Counts a call while it waits, under the store's lock.
+struct RendezvousStore::WaitingCall {
+  explicit WaitingCall(RendezvousStore& of) ABSL_NO_THREAD_SAFETY_ANALYSIS : store(of) { ++store.waiting_; }
+  ~WaitingCall() ABSL_NO_THREAD_SAFETY_ANALYSIS { --store.waiting_; }
+  WaitingCall(const WaitingCall&) = delete;
+  WaitingCall& operator=(const WaitingCall&) = delete;
+
+  absl::Status Check() const ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (store.waiting_ <= store.limits_.waiting) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat("the rendezvous store already has ",
+                                                     store.limits_.waiting, " waiting calls, its limit"));
+  }
+
+  RendezvousStore& store;
+};
+
+absl::StatusOr<MemberId> RendezvousStore::Join(const Participant& process) {
   MutexLock lock(mutex_);
   PSRING_RETURN_IF_ERROR(closed_);
-  absl::StatusOr<int64_t> member = roster_.Join(process);
+  const absl::StatusOr<int64_t> number = roster_.Join(process);
   changed_.NotifyAll();  // waits for a rejected rank must fail
+  PSRING_RETURN_IF_ERROR(number.status());
+  const uint64_t bits[] = {KernelRandom(), KernelRandom()};
+  MemberId member(reinterpret_cast<const char*>(bits), sizeof bits);
+  members_[member] = *number;
   return member;
 }
 
-void RendezvousStore::Leave(int64_t member) { Depart(member, Roster::Presence::kLeft); }
-void RendezvousStore::Lose(int64_t member) { Depart(member, Roster::Presence::kLost); }
+void RendezvousStore::Leave(const MemberId& member) { Depart(member, Roster::Presence::kLeft); }
+void RendezvousStore::Lose(const MemberId& member) { Depart(member, Roster::Presence::kLost); }
 
-void RendezvousStore::Depart(int64_t member, Roster::Presence how) {
+void RendezvousStore::Depart(const MemberId& member, Roster::Presence how) {
   MutexLock lock(mutex_);
-  roster_.Depart(member, how);
+  const auto found = members_.find(member);
+  if (found == members_.end()) return;
+  roster_.Depart(found->second, how);
   changed_.NotifyAll();
 }
 
-void RendezvousStore::Set(const std::string& key, const std::string& value) {
+absl::Status RendezvousStore::CheckSpace(size_t keys, size_t bytes) const {
+  if (values_.size() + rounds_.size() + keys > limits_.keys) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the rendezvous store already has ", limits_.keys, " keys, its limit"));
+  }
+  if (bytes > limits_.bytes || bytes_ > limits_.bytes - bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("the rendezvous store has no space for ", bytes,
+                                                     " bytes; its limit is ", limits_.bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RendezvousStore::Set(const std::string& key, const std::string& value) {
   MutexLock lock(mutex_);
-  values_[key] = value;
+  const auto found = values_.find(key);
+  if (found == values_.end()) {
+    PSRING_RETURN_IF_ERROR(CheckSpace(1, key.size() + value.size()));
+    bytes_ += key.size() + value.size();
+    values_.emplace(key, value);
+  } else {
+    bytes_ -= found->second.size();
+    const absl::Status space = CheckSpace(0, value.size());
+    if (space.ok()) found->second = value;
+    bytes_ += found->second.size();
+    PSRING_RETURN_IF_ERROR(space);
+  }
   changed_.NotifyAll();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> RendezvousStore::Get(const std::string& key, const std::string& whom,
                                                  absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   MutexLock lock(mutex_);
+  const WaitingCall call(*this);
+  PSRING_RETURN_IF_ERROR(call.Check());
   for (bool in_time = true;; in_time = changed_.WaitUntil(mutex_, deadline)) {
     if (const auto found = values_.find(key); found != values_.end()) return found->second;
     PSRING_RETURN_IF_ERROR(closed_);
@@ -54,31 +103,28 @@ std::vector<int> RendezvousStore::Missing(const Round& round) {
   return missing;
 }
 
-absl::StatusOr<std::vector<std::string>> RendezvousStore::Exchange(int64_t member, const std::string& name,
-                                                                   const std::string& value,
-                                                                   absl::Duration timeout,
-                                                                   const std::vector<int>& ranks) {
-  const absl::Time deadline = absl::Now() + timeout;
-  MutexLock lock(mutex_);
-  if (!roster_.HasRank(member)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("exchange '", name, "' is only for ranks that have joined"));
+absl::StatusOr<std::shared_ptr<RendezvousStore::Round>> RendezvousStore::Enter(
+    const Participant& process, const std::string& name, const std::string& value,
+    const std::vector<int>& ranks) {
+  if (ranks.size() > static_cast<size_t>(process.world_size)) {
+    return absl::FailedPreconditionError(absl::StrCat("exchange '", name, "' has more ranks than the job"));
   }
-  const Participant process = roster_.at(member);  // a copy: members may join while we wait
   std::set<int> among(ranks.begin(), ranks.end());
   for (int rank = 0; rank < process.world_size && ranks.empty(); ++rank) among.insert(rank);
   if (!among.contains(process.rank) || *among.begin() < 0 || *among.rbegin() >= process.world_size) {
     return absl::FailedPreconditionError(
         absl::StrCat("rank ", process.rank, " is not part of exchange '", name, "'"));
   }
-  std::shared_ptr<Round>& open = rounds_[name];
-  if (open == nullptr) {
-    open = std::make_shared<Round>();
-    open->ranks = among;
-  }
+  const size_t bytes = name.size() + value.size();
+  const auto found = rounds_.find(name);
+  PSRING_RETURN_IF_ERROR(found == rounds_.end() ? CheckSpace(1, bytes) : found->second->failure);
   // A copy: the map's entry goes when the round completes, or a next one takes its place.
-  const std::shared_ptr<Round> round = open;
-  PSRING_RETURN_IF_ERROR(round->failure);
+  std::shared_ptr<Round> round = found != rounds_.end() ? found->second : std::make_shared<Round>();
+  if (found == rounds_.end()) {
+    round->ranks = among;
+  } else {
+    PSRING_RETURN_IF_ERROR(CheckSpace(0, bytes));
+  }
   if (round->ranks != among) {
     return absl::FailedPreconditionError(
         absl::StrCat("exchange '", name, "' was started with other ranks than those of rank ", process.rank));
@@ -87,8 +133,31 @@ absl::StatusOr<std::vector<std::string>> RendezvousStore::Exchange(int64_t membe
     return absl::FailedPreconditionError(
         absl::StrCat("rank ", process.rank, " already waits at exchange '", name, "'"));
   }
+  rounds_[name] = round;
+  round->bytes += bytes;
+  bytes_ += bytes;
+  return round;
+}
+
+absl::StatusOr<std::vector<std::string>> RendezvousStore::Exchange(const MemberId& member,
+                                                                   const std::string& name,
+                                                                   const std::string& value,
+                                                                   absl::Duration timeout,
+                                                                   const std::vector<int>& ranks) {
+  const absl::Time deadline = absl::Now() + timeout;
+  MutexLock lock(mutex_);
+  const WaitingCall call(*this);
+  PSRING_RETURN_IF_ERROR(call.Check());
+  const auto found = members_.find(member);
+  if (found == members_.end() || !roster_.HasRank(found->second)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("exchange '", name, "' is only for ranks that have joined"));
+  }
+  const Participant process = roster_.at(found->second);  // a copy: members may join while we wait
+  PSRING_ASSIGN_OR_RETURN(const std::shared_ptr<Round> round, Enter(process, name, value, ranks));
   if (round->values.size() == round->ranks.size()) {
     round->complete = true;
+    Release(*round);
     rounds_.erase(name);
     changed_.NotifyAll();
   }
@@ -97,6 +166,8 @@ absl::StatusOr<std::vector<std::string>> RendezvousStore::Exchange(int64_t membe
     round->failure = closed_.ok() ? roster_.Hopeless(Missing(*round), name) : closed_;
     if (round->failure.ok() && !in_time) round->failure = roster_.TooLate(Missing(*round), name, timeout);
     if (!round->failure.ok()) {
+      Release(*round);
+      round->values.clear();
       changed_.NotifyAll();
       return round->failure;
     }

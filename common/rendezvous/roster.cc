@@ -1,6 +1,7 @@
 #include "common/rendezvous/roster.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -8,6 +9,12 @@
 #include "common/base/check.h"
 
 namespace psring {
+namespace {
+
+constexpr size_t kMostNameBytes = 1024;
+constexpr size_t kMostRefusals = 1000;  // remembered
+
+}  // namespace
 
 std::string SecondsText(absl::Duration duration) {
   return absl::StrFormat("%g s", absl::ToDoubleSeconds(duration));
@@ -30,6 +37,16 @@ std::string Roster::Describe(const Member& member) const {
 }
 
 absl::Status Roster::Admit(const Participant& process) const {
+  if (size() >= kMostMembers) {
+    return absl::ResourceExhaustedError(absl::StrCat("more than ", kMostMembers, " processes have joined"));
+  }
+  if (process.name.size() > kMostNameBytes) {
+    return absl::InvalidArgumentError("a process joined with a name that is too long");
+  }
+  if (process.world_size > kMostRanks) {
+    return absl::InvalidArgumentError(absl::StrCat("the world size ", process.world_size,
+                                                   " is above the limit of ", kMostRanks, " ", noun_, "s"));
+  }
   if (process.rank < 0) return absl::OkStatus();
   if (process.rank >= process.world_size) {
     return absl::InvalidArgumentError(
@@ -59,6 +76,10 @@ absl::StatusOr<int64_t> Roster::Join(const Participant& process) {
   members_.push_back({process});
   if (process.rank >= 0) member_of_rank_[process.rank] = member;
   return member;
+}
+
+void Roster::Refuse(int rank, std::string why) {
+  if (refused_.size() < kMostRefusals) refused_.push_back({rank, std::move(why)});
 }
 
 void Roster::Depart(int64_t member, Presence how) {

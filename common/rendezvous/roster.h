@@ -28,16 +28,19 @@ struct Participant {
 
 class Roster {
  public:
+  static constexpr int kMostRanks = 65'536;
+  static constexpr int64_t kMostMembers = 2 * kMostRanks;
+
   enum class Presence { kHere, kLeft, kLost };
 
   explicit Roster(std::string noun = "rank") : noun_(std::move(noun)) {}
 
-  // The member's number. AlreadyExists: the rank is or was taken; InvalidArgument: no such rank, or a world
-  // size that differs from earlier ranks'. Rejected processes are remembered for the error messages of
-  // others.
+  // The member's number. AlreadyExists: the rank is or was taken; InvalidArgument: no such rank, too many, or
+  // a world size that differs from earlier ranks'; ResourceExhausted: too many members. Rejected processes
+  // are remembered for the error messages of others.
   absl::StatusOr<int64_t> Join(const Participant& process);
   void Depart(int64_t member, Presence how);  // no effect if it has departed before
-  void Refuse(int rank, std::string why) { refused_.push_back({rank, std::move(why)}); }
+  void Refuse(int rank, std::string why);
 
   bool HasRank(int64_t member) const;
   const Participant& at(int64_t member) const { return members_[static_cast<size_t>(member)].process; }

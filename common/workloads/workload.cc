@@ -1,6 +1,6 @@
 #include "common/workloads/workload.h"
 
-#include <cmath>
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -21,6 +21,13 @@ namespace {
 constexpr char kColumns[] = "name,bytes,ready_ms";
 constexpr char kDeclared[] = ",declared";
 
+// Elements of a tensor are counted in an int, and times in int64 nanoseconds after division by a speedup.
+constexpr int64_t kMostTensorBytes = int64_t{4} * INT32_MAX, kMostBytes = int64_t{1} << 40;
+constexpr size_t kMostTensors = 100'000;
+constexpr double kMostMs = 3.6e6;  // an hour
+constexpr int kMostBatch = 1'000'000;
+constexpr double kMostFlops = 1e21;
+
 // Parses the lines of one file.
 class Reader {
  public:
@@ -29,10 +36,13 @@ class Reader {
   absl::Status Line(std::string text) {
     ++line_;
     absl::StripAsciiWhitespace(&text);
-    // A spreadsheet may have quoted a comment or a name.
-    text = absl::StrJoin(ParseCsvLine(text), ",");
     if (text.empty()) return absl::OkStatus();
     if (text.front() == '#') return Header(text.substr(1));
+    // A spreadsheet may have quoted a comment or a name.
+    const absl::StatusOr<std::vector<std::string>> fields = ParseCsvLine(text);
+    if (!fields.ok()) return Wrong(std::string(fields.status().message()));
+    text = absl::StrJoin(*fields, ",");
+    if (!text.empty() && text.front() == '#') return Header(text.substr(1));
     if (!columns_) {
       const std::string given = absl::StrJoin(absl::StrSplit(text, ' ', absl::SkipEmpty()), "");
       absl::string_view columns = given;
@@ -93,12 +103,15 @@ class Reader {
     for (const auto& [name, text_of] : texts) {
       if (key == name) *text_of = value;
     }
-    if (key == "batch" && (!absl::SimpleAtoi(value, &workload_.batch) || workload_.batch < 1)) {
-      return Wrong(absl::StrCat("batch '", value, "' is not a whole number above 0"));
+    if (key == "batch" &&
+        (!absl::SimpleAtoi(value, &workload_.batch) || workload_.batch < 1 || workload_.batch > kMostBatch)) {
+      return Wrong(absl::StrCat("batch '", value, "' is not a whole number from 1 to ", kMostBatch));
     }
     if (key == "flops_per_sample" &&
-        (!absl::SimpleAtod(value, &workload_.flops_per_sample) || !(workload_.flops_per_sample > 0))) {
-      return Wrong(absl::StrCat("flops_per_sample '", value, "' is not a number above 0"));
+        (!absl::SimpleAtod(value, &workload_.flops_per_sample) || !(workload_.flops_per_sample > 0) ||
+         workload_.flops_per_sample > kMostFlops)) {
+      return Wrong(
+          absl::StrCat("flops_per_sample '", value, "' is not a number above 0 and at most ", kMostFlops));
     }
     forward_ = forward_ || key == "forward_ms";
     backward_ = backward_ || key == "backward_ms";
@@ -108,8 +121,8 @@ class Reader {
   }
 
   absl::Status Milliseconds(const std::string& what, absl::string_view text, double& value) const {
-    if (absl::SimpleAtod(text, &value) && std::isfinite(value) && value >= 0) return absl::OkStatus();
-    return Wrong(absl::StrCat(what, " '", text, "' is not a time in ms"));
+    if (absl::SimpleAtod(text, &value) && value >= 0 && value <= kMostMs) return absl::OkStatus();
+    return Wrong(absl::StrCat(what, " '", text, "' is not a time in ms, from 0 to ", kMostMs));
   }
 
   absl::Status Tensor(const std::string& text) {
@@ -131,6 +144,15 @@ class Reader {
     if (!absl::SimpleAtoi(fields.back(), &tensor.bytes) || tensor.bytes < 4 || tensor.bytes % 4 != 0) {
       return Wrong(absl::StrCat("bytes '", fields.back(), "' is not a size of float32 values"));
     }
+    if (tensor.bytes > kMostTensorBytes) {
+      return Wrong(absl::StrCat("bytes ", tensor.bytes, " are more than ", kMostTensorBytes,
+                                "; divide the tensor into several rows"));
+    }
+    bytes_ += tensor.bytes;
+    if (bytes_ > kMostBytes || workload_.tensors.size() == kMostTensors) {
+      return Wrong(absl::StrCat("a workload has at most ", kMostTensors, " tensors of ", kMostBytes,
+                                " bytes in total"));
+    }
     fields.pop_back();
     tensor.name = absl::StrJoin(fields, ",");
     if (!workload_.tensors.empty() && tensor.ready_ms < workload_.tensors.back().ready_ms) {
@@ -144,6 +166,7 @@ class Reader {
 
   Workload workload_;
   int line_ = 0;
+  int64_t bytes_ = 0;
   bool columns_ = false, declared_ = false, forward_ = false, backward_ = false;
 };
 

@@ -26,7 +26,7 @@ namespace psring {
 
 struct GradientTensor {
   std::string name;
-  int64_t bytes = 0;    // float32: a multiple of 4, at least 4
+  int64_t bytes = 0;    // float32: a multiple of 4, at least 4, at most 4 INT32_MAX
   double ready_ms = 0;  // since backward began
   int declared = -1;    // its position in the model; -1: tensors are declared in reverse order
 };

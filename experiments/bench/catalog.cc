@@ -1,6 +1,8 @@
 #include "experiments/bench/catalog.h"
 
-#include <nlohmann/json.hpp>
+#include "common/base/check.h"
+#include "common/base/read_file.h"
+#include "common/io/json_object.h"
 
 namespace psring {
 
@@ -11,21 +13,23 @@ const std::vector<std::string>& BackendInfo::AlgorithmsFor(const std::string& co
 }
 
 absl::StatusOr<BenchCatalog> BenchCatalogFromJson(const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("collectives") || !json.contains("backends")) {
-    return absl::InternalError("`ring_worker --describe` did not answer with its tables");
-  }
-  using Names = std::vector<std::string>;
-  BenchCatalog catalog{.collectives = json["collectives"].get<Names>()};
-  for (const nlohmann::json& row : json["backends"]) {
+  constexpr size_t kMostRows = 1000, kMostBytes = 4096;
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json,
+                          JsonObject::Parse(text, kMostTextBytes, "the answer of `ring_worker --describe`"));
+  BenchCatalog catalog;
+  PSRING_ASSIGN_OR_RETURN(catalog.collectives, json.Texts("collectives", kMostRows, kMostBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> backends, json.Objects("backends", kMostRows));
+  for (const JsonObject& row : backends) {
     BackendInfo& backend = catalog.backends.emplace_back();
-    backend.name = row.value("name", "");
-    backend.summary = row.value("summary", "");
-    backend.available = row.value("available", false);
-    backend.missing = row.value("missing", "");
-    backend.transports = row.value("transports", Names());
-    for (const auto& [collective, algorithms] : row["algorithms"].items()) {
-      backend.algorithms[collective] = algorithms.get<Names>();
+    PSRING_ASSIGN_OR_RETURN(backend.name, row.Text("name", kMostBytes));
+    PSRING_ASSIGN_OR_RETURN(backend.summary, row.Text("summary", kMostBytes, ""));
+    PSRING_ASSIGN_OR_RETURN(backend.available, row.Bool("available", false));
+    PSRING_ASSIGN_OR_RETURN(backend.missing, row.Text("missing", kMostBytes, ""));
+    PSRING_ASSIGN_OR_RETURN(backend.transports, row.Texts("transports", kMostRows, kMostBytes));
+    PSRING_ASSIGN_OR_RETURN(const JsonObject algorithms, row.Object("algorithms"));
+    for (const std::string& collective : algorithms.Keys()) {
+      PSRING_ASSIGN_OR_RETURN(backend.algorithms[collective],
+                              algorithms.Texts(collective.c_str(), kMostRows, kMostBytes));
     }
   }
   return catalog;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "common/io/csv.h"
 #include "common/measure/collective_table.h"
+#include "common/net/job_secret.h"
 #include "experiments/runs/manifest.h"
 #include "experiments/runs/run_files.h"
 #include "experiments/stats/statistics.h"
@@ -28,6 +29,7 @@ constexpr int kJsonVersion = 3;  // of the layout of nccl-tests
 OrderedJson RelevantEnvironment() {
   OrderedJson list = OrderedJson::array();
   for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (absl::StartsWith(*entry, absl::StrCat(kSecretVariable, "="))) continue;
     for (const char* prefix : {"PSRING_", "OMPI_", "MPICH_", "GLOO_", "NCCL_", "OMP_", "MALLOC_"}) {
       if (absl::StartsWith(*entry, prefix)) list.push_back(*entry);
     }

@@ -2,26 +2,39 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/read_file.h"
 #include "experiments/stats/statistics.h"
 
 namespace psring {
 namespace {
 
-using Json = nlohmann::json;
+constexpr size_t kMostSamples = 1 << 20, kMostRanks = 1 << 16, kMostNameBytes = 4096;
+constexpr double kMostUs = 1e15;
 
-// Adds the samples of another round.
-void Add(const Json& json, SampleFigures& figures) {
-  if (!json.is_object()) return;
-  for (const Json& time : json.value("times_us", Json::array())) {
-    if (time.is_number()) figures.times_us.push_back(time.get<double>());
-  }
-  figures.calls_per_turn = json.value("calls_per_turn", int64_t{0});
-  figures.wrong = std::max(figures.wrong, json.value("wrong", int64_t{-1}));
+// The samples of another round. Fields that are absent keep their defaults.
+absl::StatusOr<SampleFigures> SamplesFrom(const JsonObject& json) {
+  SampleFigures figures;
+  PSRING_ASSIGN_OR_RETURN(figures.times_us, json.Numbers("times_us", kMostSamples, 0, kMostUs));
+  PSRING_ASSIGN_OR_RETURN(figures.calls_per_turn,
+                          json.WholeNumber<int64_t>("calls_per_turn", 0, INT64_MAX, 0));
+  PSRING_ASSIGN_OR_RETURN(figures.wrong, json.WholeNumber<int64_t>("wrong", -1, INT64_MAX, -1));
+  return figures;
+}
+
+absl::StatusOr<SampleFigures> SamplesAt(const JsonObject& row, const char* key) {
+  if (!row.Has(key)) return SampleFigures();
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, row.Object(key));
+  return SamplesFrom(json);
+}
+
+void Add(const SampleFigures& more, SampleFigures& figures) {
+  figures.times_us.insert(figures.times_us.end(), more.times_us.begin(), more.times_us.end());
+  figures.calls_per_turn = more.calls_per_turn;
+  figures.wrong = std::max(figures.wrong, more.wrong);
 }
 
 }  // namespace
@@ -70,39 +83,70 @@ int BenchRank::device_index() const {
 
 bool BenchResult::Note(const BenchLaunch& launch, const std::string& line) {
   if (line.empty() || line[0] != '{') return false;
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("event")) return false;
-  const std::string event = json.value("event", "");
-  if (event == "start") {
-    std::vector<BenchRank>& ranks = ranks_[launch.workers];
-    ranks.clear();
-    for (const Json& rank : json.value("ranks", Json::array())) {
-      ranks.push_back({rank.value("host", ""), rank.value("pid", 0), rank.value("device", "cpu")});
-    }
-    const Json groups = json.value("groups", Json::array());
-    for (size_t i = 0; i < std::min(groups.size(), launch.combinations.size()); ++i) {
-      BenchTable& table = tables_[launch.combinations[i]];
-      table.algorithm = groups[i].value("algorithm", table.algorithm);
-      table.transport = groups[i].value("transport", table.transport);
-    }
-  } else if (event == "row") {
-    const size_t i = json.value("combination", size_t{0});
-    if (i >= launch.combinations.size()) return true;
-    BenchCell& cell = CellOf(tables_[launch.combinations[i]], json.value("type", ""), json.value("op", ""),
-                             json.value("bytes", uint64_t{0}));
-    cell.count = json.value("count", uint64_t{0});
-    Add(json.value("out_of_place", Json()), cell.out_of_place);
-    Add(json.value("in_place", Json()), cell.in_place);
-  } else if (event == "limit") {
-    SampleFigures figures;
-    Add(json, figures);
-    limits_.Add(launch.workers, json.value("kind", ""), json.value("collective", ""),
-                json.value("bytes", uint64_t{0}), figures.times_us);
-  } else if (event == "progress") {
-    done_ = json.value("done", size_t{0});
-    of_ = json.value("of", size_t{0});
+  const absl::StatusOr<JsonObject> json = JsonObject::Parse(line, kMostTextBytes);
+  if (!json.ok()) return false;
+  const absl::StatusOr<std::string> event = json->Text("event", kMostNameBytes);
+  if (!event.ok()) return false;
+  if (*event == "start") {
+    (void)NoteStart(launch, *json);
+  } else if (*event == "row") {
+    (void)NoteRow(launch, *json);
+  } else if (*event == "limit") {
+    (void)NoteLimit(launch, *json);
+  } else if (*event == "progress") {
+    done_ = json->WholeNumber<size_t>("done", 0, INT64_MAX).value_or(0);
+    of_ = json->WholeNumber<size_t>("of", 0, INT64_MAX).value_or(0);
   }
   return true;
+}
+
+absl::Status BenchResult::NoteStart(const BenchLaunch& launch, const JsonObject& json) {
+  std::vector<BenchRank>& ranks = ranks_[launch.workers];
+  ranks.clear();
+  if (json.Has("ranks")) {
+    PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, json.Objects("ranks", kMostRanks));
+    for (const JsonObject& row : rows) {
+      BenchRank rank;
+      PSRING_ASSIGN_OR_RETURN(rank.host, row.Text("host", kMostNameBytes, ""));
+      PSRING_ASSIGN_OR_RETURN(rank.pid, row.WholeNumber("pid", 0, INT32_MAX, 0));
+      PSRING_ASSIGN_OR_RETURN(rank.device, row.Text("device", kMostNameBytes, "cpu"));
+      ranks.push_back(std::move(rank));
+    }
+  }
+  if (!json.Has("groups")) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> groups, json.Objects("groups", kMostRanks));
+  for (size_t i = 0; i < std::min(groups.size(), launch.combinations.size()); ++i) {
+    BenchTable& table = tables_[launch.combinations[i]];
+    PSRING_ASSIGN_OR_RETURN(table.algorithm, groups[i].Text("algorithm", kMostNameBytes, table.algorithm));
+    PSRING_ASSIGN_OR_RETURN(table.transport, groups[i].Text("transport", kMostNameBytes, table.transport));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BenchResult::NoteRow(const BenchLaunch& launch, const JsonObject& json) {
+  if (launch.combinations.empty()) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const size_t i,
+                          json.WholeNumber<size_t>("combination", 0, launch.combinations.size() - 1));
+  PSRING_ASSIGN_OR_RETURN(const std::string type, json.Text("type", kMostNameBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::string op, json.Text("op", kMostNameBytes));
+  PSRING_ASSIGN_OR_RETURN(const uint64_t bytes, json.WholeNumber<uint64_t>("bytes", 0, INT64_MAX));
+  PSRING_ASSIGN_OR_RETURN(const uint64_t count, json.WholeNumber<uint64_t>("count", 0, INT64_MAX));
+  PSRING_ASSIGN_OR_RETURN(const SampleFigures out_of_place, SamplesAt(json, "out_of_place"));
+  PSRING_ASSIGN_OR_RETURN(const SampleFigures in_place, SamplesAt(json, "in_place"));
+  BenchCell& cell = CellOf(tables_[launch.combinations[i]], type, op, bytes);
+  cell.count = count;
+  Add(out_of_place, cell.out_of_place);
+  Add(in_place, cell.in_place);
+  return absl::OkStatus();
+}
+
+absl::Status BenchResult::NoteLimit(const BenchLaunch& launch, const JsonObject& json) {
+  PSRING_ASSIGN_OR_RETURN(const std::string kind, json.Text("kind", kMostNameBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::string collective, json.Text("collective", kMostNameBytes, ""));
+  PSRING_ASSIGN_OR_RETURN(const uint64_t bytes, json.WholeNumber<uint64_t>("bytes", 0, INT64_MAX));
+  PSRING_ASSIGN_OR_RETURN(const SampleFigures samples, SamplesFrom(json));
+  limits_.Add(launch.workers, kind, collective, bytes, samples.times_us);
+  return absl::OkStatus();
 }
 
 void BenchResult::NoteForeignCpu(const BenchLaunch& launch, double percent) {

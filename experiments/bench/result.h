@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/io/json_object.h"
 #include "common/measure/collective_table.h"
 #include "experiments/bench/limits.h"
 #include "experiments/bench/plan.h"
@@ -70,6 +71,10 @@ class BenchResult {
   CollectiveRow RowOf(const BenchTable& table, const BenchCell& cell, int root) const;
 
  private:
+  // The lines of each event. InvalidArgument: a field is missing or invalid.
+  absl::Status NoteStart(const BenchLaunch& launch, const JsonObject& json);
+  absl::Status NoteRow(const BenchLaunch& launch, const JsonObject& json);
+  absl::Status NoteLimit(const BenchLaunch& launch, const JsonObject& json);
   BenchCell& CellOf(BenchTable& table, const std::string& type, const std::string& op, uint64_t bytes);
 
   const BenchPlan& plan_;

@@ -61,13 +61,15 @@ Words WorkerFlags(const BenchRequest& request, const BenchPlan& plan, const Benc
   return flags;
 }
 
-Words StoreEnvironment(int port) {
-  return {absl::StrCat("MASTER_ADDR=", kHost), absl::StrCat("MASTER_PORT=", port), "PSRING_STORE_HOSTED=1"};
+Words StoreEnvironment(int port, const JobSecret& secret) {
+  return {absl::StrCat("MASTER_ADDR=", kHost), absl::StrCat("MASTER_PORT=", port), "PSRING_STORE_HOSTED=1",
+          SecretEnvironment(secret)};
 }
 
 absl::StatusOr<std::vector<ChildSpec>> Children(const BenchRequest& request, const BenchPlan& plan,
                                                 const BenchLaunch& launch, const BenchBinaries& binaries,
-                                                const std::string& folder, int port) {
+                                                const std::string& folder, int port,
+                                                const JobSecret& secret) {
   const bool push_pull = launch.kind == BenchLaunchKind::kPushPull;
   Words command = {push_pull ? binaries.ps_worker : binaries.ring_worker};
   Append(command, WorkerFlags(request, plan, launch));
@@ -82,7 +84,7 @@ absl::StatusOr<std::vector<ChildSpec>> Children(const BenchRequest& request, con
     Append(child.command, command);
     child.environment = mpirun.environment;
     child.keeps = mpirun.folder;
-    Append(child.environment, StoreEnvironment(port));
+    Append(child.environment, StoreEnvironment(port, secret));
     child.log_path = absl::StrCat(folder, "/log-mpirun.txt");
     return children;
   }
@@ -92,7 +94,7 @@ absl::StatusOr<std::vector<ChildSpec>> Children(const BenchRequest& request, con
     child.command = command;
     child.environment = {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
                          absl::StrCat("WORLD_SIZE=", launch.workers)};
-    Append(child.environment, StoreEnvironment(port));
+    Append(child.environment, StoreEnvironment(port, secret));
     child.log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank);
   }
   const int servers = push_pull ? plan.combinations[launch.combinations[0]].servers : 0;
@@ -108,7 +110,7 @@ absl::StatusOr<std::vector<ChildSpec>> Children(const BenchRequest& request, con
                      "--port=0",
                      absl::StrCat("--timeout=", request.timeout_s)};
     if (launch.limits && server == 0) child.command.push_back("--limits");
-    child.environment = StoreEnvironment(port);
+    child.environment = StoreEnvironment(port, secret);
     child.log_path = absl::StrCat(folder, "/log-server", server, ".txt");
     child.serves = true;
   }
@@ -158,9 +160,12 @@ absl::Status LaunchBench(const BenchRequest& request, const BenchPlan& plan, con
                          const BenchBinaries& binaries, const std::string& folder, double expected_s,
                          const Interrupt& interrupt, const std::string& label, Display& display,
                          BenchResult& result) {
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousServer> store, RendezvousServer::Start(kHost, 0));
+  const JobSecret secret = JobSecret::Random();
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousServer> store,
+                          RendezvousServer::Start(kHost, 0, secret));
   LaunchSpec spec{.what = launch.name()};
-  PSRING_ASSIGN_OR_RETURN(spec.children, Children(request, plan, launch, binaries, folder, store->port()));
+  PSRING_ASSIGN_OR_RETURN(spec.children,
+                          Children(request, plan, launch, binaries, folder, store->port(), secret));
   spec.deadline = absl::Seconds(2 * request.timeout_s + 30 + 10 * expected_s);
   display.Redraw(absl::StrCat("# ", label, launch.name(), ": starting"));
   spec.on_line = [&](int, const std::string& line) {

@@ -42,7 +42,7 @@ bool SaysDiverged(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     if (!absl::StartsWith(entry.path().filename().string(), "log-")) continue;
-    const absl::StatusOr<std::string> log = ReadFile(entry.path().string());
+    const absl::StatusOr<std::string> log = ReadFile(entry.path().string(), kMostRecordBytes);
     if (log.ok() && absl::StrContains(*log, "training diverged")) return true;
   }
   return false;

@@ -37,7 +37,7 @@ absl::StatusOr<Experiment::Done> Experiment::Read(const Configuration& configura
   seeded.training.seed = done.label.seed;
   absl::StatusOr<Launched> launched = ReadLaunched(seeded, folder_.path() + "/" + done.label.records);
   if (!launched.ok()) {
-    return absl::DataLossError(absl::StrCat("--resume: the records of a finished launch are missing: ",
+    return absl::DataLossError(absl::StrCat("--resume: the records of a finished launch cannot be read: ",
                                             launched.status().message()));
   }
   PSRING_ASSIGN_OR_RETURN(done.figures, FiguresOf(seeded, launched->records));

@@ -1,12 +1,13 @@
 // outcome.json: what a launch measured in addition to its processes' records.
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/io/files.h"
+#include "common/io/json_object.h"
 #include "experiments/compare/runner.h"
 #include "experiments/runs/run_folder.h"
-#include "experiments/runs/untrusted_json.h"
 #include "experiments/summary/time_scale.h"
 
 namespace psring {
@@ -20,6 +21,14 @@ constexpr Counter kCounters[] = {{"retransmitted_segments", &NetworkFigures::ret
                                  {"timeouts", &NetworkFigures::timeouts},
                                  {"queue_drops", &NetworkFigures::queue_drops},
                                  {"again_ms", &NetworkFigures::again_ms}};
+
+// 0 if it was not a number when it was written, or earlier versions did not write it.
+absl::StatusOr<double> FigureAt(const JsonObject& json, const char* key) {
+  constexpr double kMost = 1e18;
+  if (!json.Has(key)) return 0.0;
+  PSRING_ASSIGN_OR_RETURN(const double value, json.NumberOrNull(key, -kMost, kMost));
+  return std::isnan(value) ? 0.0 : value;
+}
 
 std::string OutcomePath(const std::string& folder) { return absl::StrCat(folder, "/outcome.json"); }
 
@@ -38,15 +47,17 @@ absl::Status WriteOutcome(const Launched& launched, const std::string& folder) {
 absl::StatusOr<Launched> ReadLaunched(const Configuration& configuration, const std::string& folder) {
   Launched launched;
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(OutcomePath(folder)));
-  const UntrustedJson json = ParseUntrusted(text);
-  launched.wall_s = NumberAt(json, "wall_s", 0);
-  launched.foreign_cpu_pct = NumberAt(json, "foreign_cpu_pct", 0);
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json,
+                          JsonObject::Parse(text, kMostTextBytes, OutcomePath(folder)));
+  PSRING_ASSIGN_OR_RETURN(launched.wall_s, FigureAt(json, "wall_s"));
+  PSRING_ASSIGN_OR_RETURN(launched.foreign_cpu_pct, FigureAt(json, "foreign_cpu_pct"));
   PSRING_ASSIGN_OR_RETURN(launched.records,
                           ReadRecords(folder, configuration.ranks(), configuration.servers()));
-  if (json.is_object() && json.contains("network_per_step")) {
+  if (json.Has("network_per_step")) {
+    PSRING_ASSIGN_OR_RETURN(const JsonObject per_step, json.Object("network_per_step"));
     NetworkFigures& network = launched.records.network.emplace();
     for (const Counter& counter : kCounters) {
-      network.*counter.value = NumberAt(json["network_per_step"], counter.name, 0);
+      PSRING_ASSIGN_OR_RETURN(network.*counter.value, FigureAt(per_step, counter.name));
     }
   }
   DivideTimes(configuration.training.time_scale, launched.records);

@@ -1,5 +1,4 @@
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/io/files.h"
+#include "common/io/json_object.h"
 #include "common/measure/records.h"
 #include "experiments/compare/compare.h"
 #include "experiments/compare/experiment.h"
@@ -20,6 +20,7 @@ namespace psring {
 namespace {
 
 constexpr char kArrivals[] = "arrivals-server0.bin";
+constexpr size_t kMostHashBytes = 64;
 
 struct Replayed {
   std::string weights_hash;
@@ -33,12 +34,13 @@ absl::StatusOr<Replayed> ReplayOne(const LaunchNote& note, const Binaries& binar
   command.insert(command.end(), note.trainer_flags.begin(), note.trainer_flags.end());
   PSRING_ASSIGN_OR_RETURN(const std::string output, RunForOutput(command, absl::Hours(24), interrupt));
   std::vector<std::string> lines = absl::StrSplit(output, '\n', absl::SkipEmpty());
-  const nlohmann::json json =
-      lines.empty() ? nlohmann::json() : nlohmann::json::parse(lines.back(), nullptr, false);
-  if (!json.is_object() || !json.contains("weights_hash")) {
-    return absl::InternalError(absl::StrCat("`trainer --replay` answered: ", output));
-  }
-  return Replayed{json.value("weights_hash", ""), json.value("updates", int64_t{0})};
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json,
+                          JsonObject::Parse(lines.empty() ? "" : lines.back(), kMostTextBytes,
+                                            "the answer of `trainer --replay`"));
+  Replayed replayed;
+  PSRING_ASSIGN_OR_RETURN(replayed.weights_hash, json.Text("weights_hash", kMostHashBytes));
+  PSRING_ASSIGN_OR_RETURN(replayed.updates, json.WholeNumber<int64_t>("updates", 0, INT64_MAX));
+  return replayed;
 }
 
 // The launches that can be replayed.
@@ -69,18 +71,21 @@ absl::StatusOr<int> ReplayAll(const std::string& run, const Interrupt& interrupt
   PSRING_ASSIGN_OR_RETURN(const std::vector<LaunchNote> launches, AsynchronousLaunches(run));
   int differ = 0;
   for (const LaunchNote& note : launches) {
-    PSRING_ASSIGN_OR_RETURN(const std::string text,
-                            ReadFile(absl::StrCat(note.folder, "/result-rank0.json")));
-    PSRING_ASSIGN_OR_RETURN(const RankResult live, RankResultFromJson(text));
+    const std::string path = absl::StrCat(note.folder, "/result-rank0.json");
+    PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostRecordBytes));
+    const absl::StatusOr<RankResult> live = RankResultFromJson(text);
+    if (!live.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": ", live.status().message()));
+    }
     display.Redraw(absl::StrCat("replaying ", note.folder));
     PSRING_ASSIGN_OR_RETURN(const Replayed replayed, ReplayOne(note, binaries, interrupt));
-    const bool same = replayed.weights_hash == live.weights_hash;
+    const bool same = replayed.weights_hash == live->weights_hash;
     differ += !same;
     display.Clear();
     display.Say(absl::StrFormat("%s x %d: %d updates repeated, weights %s: %s", note.strategy, note.workers,
                                 replayed.updates, replayed.weights_hash,
                                 same ? "equal to the run's, bit for bit"
-                                     : absl::StrCat("DIFFERENT from the run's, ", live.weights_hash)));
+                                     : absl::StrCat("DIFFERENT from the run's, ", live->weights_hash)));
   }
   if (differ == 0) return 0;
   return Fail(

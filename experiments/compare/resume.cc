@@ -11,14 +11,16 @@
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/io/files.h"
+#include "common/io/json_object.h"
 #include "experiments/runs/manifest.h"
-#include "experiments/runs/untrusted_json.h"
-#include "nlohmann/json.hpp"
 
 namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr size_t kMostNameBytes = 256;
+constexpr double kMostWallS = 1e9;
 
 // Flags that may differ each time a run is started.
 const std::set<std::string>& FreeFlags() {
@@ -66,8 +68,9 @@ absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
   const std::string path = folder + "/manifest.json";
   if (!fs::exists(path, error)) return wrong("this is not a run folder: it has no manifest.json");
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  const UntrustedJson json = ParseUntrusted(text);
-  if (json.is_object() && TextAt(json, "verb") == "train") {
+  const absl::StatusOr<JsonObject> manifest = JsonObject::Parse(text, kMostTextBytes, "its manifest.json");
+  if (!manifest.ok()) return wrong(manifest.status().message());
+  if (manifest->Text("verb", kMostNameBytes).value_or("") == "train") {
     return wrong("this is a training; psring train --resume continues from its checkpoints");
   }
   const absl::StatusOr<RecordedRun> recorded = RecordedRunFromJson(text);
@@ -75,16 +78,19 @@ absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
   if (recorded->verb != "compare") return wrong("this is a run of ", recorded->verb, ", not a comparison");
   const absl::StatusOr<RecordedPlan> plan = RecordedPlanFromJson(text);
   if (!plan.ok()) return wrong(plan.status().message());
-  if (!json.contains("ended")) return wrong("an earlier psring wrote it; psring rerun repeats it");
+  if (!manifest->Has("ended")) return wrong("an earlier psring wrote it; psring rerun repeats it");
   if (plan->all_done()) {
     return wrong("this comparison is finished, with ", plan->rounds_done, " rounds; psring rerun ", folder,
                  " repeats it");
   }
-  ResumedRun run{.recorded = *recorded,
-                 .plan = *plan,
-                 .started_utc = TextAt(json, "started_utc"),
-                 .wall_s = NumberAt(json, "wall_s", 0)};
-  if (const auto link = json.find("link"); link != json.end()) run.shaping = TextAt(*link, "shaping");
+  const absl::StatusOr<std::string> started = manifest->Text("started_utc", kMostNameBytes, "");
+  if (!started.ok()) return wrong(started.status().message());
+  const absl::StatusOr<double> wall_s = manifest->Number("wall_s", 0, kMostWallS, 0);
+  if (!wall_s.ok()) return wrong(wall_s.status().message());
+  ResumedRun run{.recorded = *recorded, .plan = *plan, .started_utc = *started, .wall_s = *wall_s};
+  if (const auto link = manifest->Object("link"); link.ok()) {
+    run.shaping = link->Text("shaping", kMostNameBytes).value_or("");
+  }
   return run;
 }
 

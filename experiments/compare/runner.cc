@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,8 +13,10 @@
 #include "common/base/check.h"
 #include "common/cuda/cuda_device.h"
 #include "common/io/files.h"
+#include "common/io/json_object.h"
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
+#include "common/net/descriptor_limit.h"
 #include "common/rendezvous/rendezvous.h"
 #include "experiments/compare/checkpoints.h"
 #include "experiments/host/machine.h"
@@ -41,6 +42,7 @@ struct Ground {
   Site site;
   NodeLayout layout;  // of site.nodes
   int ranks_per_process = 1;
+  JobSecret secret;  // of this launch; on several machines, of all launches
   std::unique_ptr<RendezvousServer> store;
   std::string store_host;
   int attempt = 0;  // above 0: the job was restarted
@@ -76,17 +78,18 @@ struct Ground {
   }
 };
 
-absl::StatusOr<Ground> Prepare(const Site& site, const TrainingOptions& training, int attempt) {
+absl::StatusOr<Ground> PrepareGround(const Site& site, const TrainingOptions& training, int attempt) {
   Ground ground{.site = site, .ranks_per_process = training.ranks_per_process, .attempt = attempt};
+  ground.secret = site.nodes != nullptr ? site.nodes->options().secret : JobSecret::Random();
   if (site.cluster != nullptr) {
-    PSRING_ASSIGN_OR_RETURN(ground.store, site.cluster->HostStore(ground.store_host));
+    PSRING_ASSIGN_OR_RETURN(ground.store, site.cluster->HostStore(ground.secret, ground.store_host));
     return ground;
   }
   if (site.nodes != nullptr) {
     ground.layout = site.nodes->LayoutOf(training);
   }
   ground.store_host = ground.Address(0);
-  PSRING_ASSIGN_OR_RETURN(ground.store, RendezvousServer::Start(ground.store_host, 0));
+  PSRING_ASSIGN_OR_RETURN(ground.store, RendezvousServer::Start(ground.store_host, 0, ground.secret));
   return ground;
 }
 
@@ -109,7 +112,8 @@ TrainingJob JobOf(const Configuration& configuration, const Ground& ground) {
                   .servers = configuration.servers(),
                   .outlives_workers = configuration.servers() > 0 && ContinuesWithoutAWorker(configuration),
                   .store_host = ground.store_host,
-                  .store_port = ground.store->port()};
+                  .store_port = ground.store->port(),
+                  .secret = ground.secret};
   job.local_processes = ground.site.nodes != nullptr ? ground.layout.per_node / ground.ranks_per_process
                                                      : configuration.processes();
   // A rank's machine is the virtual one; otherwise ranks only choose GPUs by their local numbers.
@@ -202,6 +206,21 @@ std::optional<NetworkFigures> NetworkOf(const std::vector<NodeCounters>& before,
   return figures;
 }
 
+constexpr int64_t kMostElements = int64_t{1} << 50;
+constexpr size_t kMostBuckets = 1 << 20, kMostStrategies = 1000, kMostAnswerBytes = 4096;
+
+absl::StatusOr<StrategyUpdate> UpdateFrom(const JsonObject& json) {
+  constexpr double kMostFactor = 1e30;
+  StrategyUpdate update;
+  PSRING_ASSIGN_OR_RETURN(update.strategy, json.Text("strategy", kMostAnswerBytes));
+  PSRING_ASSIGN_OR_RETURN(update.optimizer, json.Text("optimizer", kMostAnswerBytes));
+  PSRING_ASSIGN_OR_RETURN(update.lr, json.Number("lr", 0, kMostFactor));
+  PSRING_ASSIGN_OR_RETURN(update.momentum, json.Number("momentum", 0, kMostFactor));
+  PSRING_ASSIGN_OR_RETURN(update.warnings, json.Texts("warnings", kMostStrategies, kMostAnswerBytes));
+  PSRING_ASSIGN_OR_RETURN(update.refused, json.Text("refused", kMostAnswerBytes));
+  return update;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> FindProgram(const std::string& name) {
@@ -237,22 +256,18 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
     if (!absl::ConsumePrefix(&message, "trainer: ")) return text.status();
     return absl::FailedPreconditionError(message);
   }
-  const nlohmann::json json = nlohmann::json::parse(*text, nullptr, false);
-  if (!json.is_object() || !json.contains("samples") || !json.contains("parameters")) {
-    return absl::InternalError(absl::StrCat("`trainer --check_only` answered: ", *text));
-  }
-  Probe probe{.samples = json["samples"].get<int64_t>(),
-              .test_samples = json.value("test_samples", int64_t{0}),
-              .parameters = json["parameters"].get<int64_t>(),
-              .bucket_elements = json.value("bucket_elements", std::vector<int64_t>()),
-              .data_hash = json.value("data_hash", "")};
-  for (const nlohmann::json& update : json.value("updates", nlohmann::json::array())) {
-    probe.updates.push_back({.strategy = update.value("strategy", ""),
-                             .optimizer = update.value("optimizer", ""),
-                             .lr = update.value("lr", 0.0),
-                             .momentum = update.value("momentum", 0.0),
-                             .warnings = update.value("warnings", std::vector<std::string>()),
-                             .refused = update.value("refused", "")});
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json,
+                          JsonObject::Parse(*text, kMostTextBytes, "the answer of `trainer --check_only`"));
+  Probe probe;
+  PSRING_ASSIGN_OR_RETURN(probe.samples, json.WholeNumber<int64_t>("samples", 1, kMostElements));
+  PSRING_ASSIGN_OR_RETURN(probe.test_samples, json.WholeNumber<int64_t>("test_samples", 0, kMostElements, 0));
+  PSRING_ASSIGN_OR_RETURN(probe.parameters, json.WholeNumber<int64_t>("parameters", 0, kMostElements));
+  PSRING_ASSIGN_OR_RETURN(probe.bucket_elements,
+                          json.WholeNumbers("bucket_elements", kMostBuckets, 0, kMostElements));
+  PSRING_ASSIGN_OR_RETURN(probe.data_hash, json.Text("data_hash", kMostAnswerBytes, ""));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> updates, json.Objects("updates", kMostStrategies));
+  for (const JsonObject& update : updates) {
+    PSRING_ASSIGN_OR_RETURN(probe.updates.emplace_back(), UpdateFrom(update));
   }
   return probe;
 }
@@ -264,7 +279,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
                      double expected_s, int attempt, const Binaries& binaries, const Site& site,
                      const Interrupt& interrupt, Display& display, int& restarts) {
   const int each = configuration.training.ranks_per_process;
-  PSRING_ASSIGN_OR_RETURN(const Ground ground, Prepare(site, configuration.training, attempt));
+  PSRING_ASSIGN_OR_RETURN(const Ground ground, PrepareGround(site, configuration.training, attempt));
   const TrainingJob job = JobOf(configuration, ground);
   LaunchSpec spec{.what = configuration.name(), .restarts = restarts};
   const bool simulated = configuration.simulated();
@@ -285,6 +300,9 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     if (!ground.IsHere(ground.NodeOf(configuration, server))) continue;
     spec.children.push_back(Server(configuration, job, server, ground, folder, binaries));
   }
+  const auto processes = static_cast<int64_t>(spec.children.size());
+  PSRING_RETURN_IF_ERROR(
+      AllowDescriptors(LauncherDescriptors(processes), absl::StrCat(processes, " processes")));
   spec.deadline = std::min(absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s),
                            site.until - absl::Now());
 

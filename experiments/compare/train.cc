@@ -167,7 +167,9 @@ absl::Status TrainOnNodes(const ExperimentFlags& flags, const Interrupt& interru
                 .metrics_port = flags.metrics_port};
   // Node 0 reports the error; this node may not see the checkpoints.
   (void)ResolveResume(own.training);
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Nodes> nodes, Nodes::Join(flags.nodes, SharedFlags(flags)));
+  NodesOptions options = flags.nodes;
+  PSRING_ASSIGN_OR_RETURN(options.secret, LoadJobSecret(ProcessEnvironment()));
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Nodes> nodes, Nodes::Join(options, SharedFlags(flags)));
   if (!nodes->leads()) return nodes->Follow(own, interrupt, display);
   const absl::Status status = Train(flags, nodes.get(), interrupt, display);
   nodes->End(status);

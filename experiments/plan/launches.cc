@@ -17,6 +17,9 @@ namespace fs = std::filesystem;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr char kName[] = "launch.json";
+constexpr size_t kMostFlags = 1024, kMostFlagBytes = 64 << 10;
+constexpr int kMostProcesses = 1 << 16;
+constexpr double kLeastScale = 1e-9;
 
 }  // namespace
 
@@ -38,24 +41,19 @@ std::string ToJson(const LaunchNote& note) {
          "\n";
 }
 
-absl::StatusOr<LaunchNote> LaunchNoteFromJson(const std::string& text) {
-  const OrderedJson json = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
-  const auto number = [&](const char* key) { return !json.contains(key) || json[key].is_number_integer(); };
-  if (!json.is_object() || !json.contains("strategy") || !json["strategy"].is_string() ||
-      !json.contains("trainer_flags") || !json["trainer_flags"].is_array() || !number("workers") ||
-      !number("servers")) {
-    return absl::InvalidArgumentError("this is not a launch.json of psring");
-  }
-  LaunchNote note{.strategy = json.value("strategy", ""),
-                  .workers = json.value("workers", 1),
-                  .servers = json.value("servers", 0)};
-  if (const auto scale = json.find("time_scale"); scale != json.end() && scale->is_number()) {
-    note.time_scale = scale->get<double>();
-  }
-  for (const OrderedJson& flag : json["trainer_flags"]) {
-    if (flag.is_string()) note.trainer_flags.push_back(flag.get<std::string>());
-  }
+absl::StatusOr<LaunchNote> LaunchNoteFrom(const JsonObject& json) {
+  LaunchNote note;
+  PSRING_ASSIGN_OR_RETURN(note.strategy, json.Text("strategy", kMostFlagBytes));
+  PSRING_ASSIGN_OR_RETURN(note.workers, json.WholeNumber("workers", 1, kMostProcesses, 1));
+  PSRING_ASSIGN_OR_RETURN(note.servers, json.WholeNumber("servers", 0, kMostProcesses, 0));
+  PSRING_ASSIGN_OR_RETURN(note.trainer_flags, json.Texts("trainer_flags", kMostFlags, kMostFlagBytes));
+  PSRING_ASSIGN_OR_RETURN(note.time_scale, json.Number("time_scale", kLeastScale, 1 / kLeastScale, 1));
   return note;
+}
+
+absl::StatusOr<LaunchNote> LaunchNoteFromJson(const std::string& text, const std::string& name) {
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMostTextBytes, name));
+  return LaunchNoteFrom(json);
 }
 
 std::string FlagOf(const LaunchNote& note, const std::string& flag, const std::string& otherwise) {
@@ -85,12 +83,8 @@ absl::StatusOr<std::vector<LaunchNote>> ListLaunches(const std::string& run) {
   std::vector<LaunchNote> notes;
   for (const fs::path& path : found) {
     PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path.string()));
-    absl::StatusOr<LaunchNote> note = LaunchNoteFromJson(text);
-    if (!note.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(path.string(), ": ", note.status().message()));
-    }
-    note->folder = path.parent_path().string();
-    notes.push_back(*std::move(note));
+    PSRING_ASSIGN_OR_RETURN(notes.emplace_back(), LaunchNoteFromJson(text, path.string()));
+    notes.back().folder = path.parent_path().string();
   }
   return notes;
 }

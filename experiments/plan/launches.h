@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/io/json_object.h"
 #include "experiments/plan/plan.h"
 
 namespace psring {
@@ -22,7 +23,9 @@ struct LaunchNote {
 
 LaunchNote NoteOf(const Configuration& configuration);
 std::string ToJson(const LaunchNote& note);
-absl::StatusOr<LaunchNote> LaunchNoteFromJson(const std::string& text);
+// `name` begins the errors.
+absl::StatusOr<LaunchNote> LaunchNoteFromJson(const std::string& text, const std::string& name = "");
+absl::StatusOr<LaunchNote> LaunchNoteFrom(const JsonObject& json);
 
 // The value of a flag among `trainer_flags`, or `otherwise`.
 std::string FlagOf(const LaunchNote& note, const std::string& flag, const std::string& otherwise);
@@ -44,7 +47,8 @@ struct RecordedPlan {
            trainings_done.size() >= accuracy.size() * static_cast<size_t>(trainings_each);
   }
 };
-// From the text of a manifest.json. InvalidArgument: it is not of compare or train, or has no rounds.
+// From the text of a manifest.json. InvalidArgument: it is not of compare or train, has no rounds, or a field
+// is missing or invalid.
 absl::StatusOr<RecordedPlan> RecordedPlanFromJson(const std::string& manifest);
 
 // For --plan_of RUN: copies an earlier run's rounds, steps and samples into `plan` unless `asked` sets them.

@@ -80,16 +80,23 @@ std::string RatesCsv(const std::vector<TriedRate>& tried) {
 }
 
 absl::StatusOr<std::vector<TriedRate>> RatesFromCsv(const std::string& csv) {
+  constexpr double kMost = 1e30;
+  const auto number = [](const std::string& text, double& value) {
+    return absl::SimpleAtod(text, &value) && value >= 0 && value <= kMost;
+  };
   std::vector<TriedRate> tried;
   const std::vector<std::string> lines = absl::StrSplit(csv, '\n', absl::SkipEmpty());
   for (size_t i = 1; i < lines.size(); ++i) {
-    const std::vector<std::string> fields = absl::StrSplit(lines[i], ',');
+    const absl::StatusOr<std::vector<std::string>> parsed = ParseCsvLine(lines[i]);
+    if (!parsed.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("line ", i + 1, ": ", parsed.status().message()));
+    }
+    const std::vector<std::string>& fields = *parsed;
     TriedRate rate{.strategy = fields.front()};
     double accuracy = 0;
-    if (fields.size() != 6 || !absl::SimpleAtoi(fields[1], &rate.workers) ||
-        !absl::SimpleAtod(fields[2], &rate.lr) || (fields[5] != "true" && fields[5] != "false") ||
-        (!fields[3].empty() &&
-         (!absl::SimpleAtod(fields[3], &accuracy) || !absl::SimpleAtod(fields[4], &rate.loss)))) {
+    if (fields.size() != 6 || !absl::SimpleAtoi(fields[1], &rate.workers) || rate.workers < 1 ||
+        !number(fields[2], rate.lr) || (fields[5] != "true" && fields[5] != "false") ||
+        (!fields[3].empty() && (!number(fields[3], accuracy) || !absl::SimpleAtod(fields[4], &rate.loss)))) {
       return absl::InvalidArgumentError(absl::StrCat("line ", i + 1, " is not one of rates.csv"));
     }
     if (!fields[3].empty()) rate.accuracy = accuracy;

@@ -1,26 +1,21 @@
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/read_file.h"
 #include "experiments/plan/launches.h"
 
 namespace psring {
 namespace {
 
-using Json = nlohmann::json;
+constexpr int kMostRecordedRounds = 1'000'000, kMostPlannedSteps = 1'000'000'000;
+constexpr size_t kMostConfigurations = 10'000, kMostPathBytes = 4096;
 
-int NumberAt(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_number() ? found->get<int>() : 0;
-}
-
-absl::StatusOr<std::vector<LaunchNote>> NotesOf(const Json& part) {
+absl::StatusOr<std::vector<LaunchNote>> NotesOf(const JsonObject& part) {
   std::vector<LaunchNote> notes;
-  const auto configurations = part.find("configurations");
-  if (configurations == part.end() || !configurations->is_array()) return notes;
-  for (const Json& configuration : *configurations) {
-    PSRING_ASSIGN_OR_RETURN(notes.emplace_back(), LaunchNoteFromJson(configuration.dump()));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> configurations,
+                          part.Objects("configurations", kMostConfigurations));
+  for (const JsonObject& configuration : configurations) {
+    PSRING_ASSIGN_OR_RETURN(notes.emplace_back(), LaunchNoteFrom(configuration));
   }
   return notes;
 }
@@ -60,27 +55,28 @@ absl::Status TakeFitted(const std::vector<LaunchNote>& notes, const TrainingOpti
 }  // namespace
 
 absl::StatusOr<RecordedPlan> RecordedPlanFromJson(const std::string& manifest) {
-  const Json json = Json::parse(manifest, nullptr, false);
-  if (!json.is_object() || !json.contains("cost") || !json["cost"].is_object() ||
-      !json.contains("accuracy") || !json["accuracy"].is_object()) {
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json,
+                          JsonObject::Parse(manifest, kMostTextBytes, "its manifest.json"));
+  if (!json.Has("cost") || !json.Has("accuracy")) {
     return absl::InvalidArgumentError("its manifest has no plan of compare or train");
   }
-  RecordedPlan plan{.rounds = NumberAt(json["cost"], "rounds_done"),
-                    .rounds_planned = NumberAt(json["cost"], "rounds_planned"),
-                    .rounds_done = NumberAt(json["cost"], "rounds_done"),
-                    .warmup_steps = NumberAt(json["cost"], "warmup_steps"),
-                    .steps = NumberAt(json["cost"], "steps"),
-                    .trainings_each = NumberAt(json["accuracy"], "trainings_each")};
+  PSRING_ASSIGN_OR_RETURN(const JsonObject cost, json.Object("cost"));
+  PSRING_ASSIGN_OR_RETURN(const JsonObject accuracy, json.Object("accuracy"));
+  RecordedPlan plan;
+  PSRING_ASSIGN_OR_RETURN(plan.rounds_planned, cost.WholeNumber("rounds_planned", 0, kMostRecordedRounds));
+  PSRING_ASSIGN_OR_RETURN(plan.rounds_done, cost.WholeNumber("rounds_done", 0, kMostRecordedRounds));
+  PSRING_ASSIGN_OR_RETURN(plan.warmup_steps, cost.WholeNumber("warmup_steps", 0, kMostPlannedSteps));
+  PSRING_ASSIGN_OR_RETURN(plan.steps, cost.WholeNumber("steps", 0, kMostPlannedSteps));
+  PSRING_ASSIGN_OR_RETURN(plan.trainings_each,
+                          accuracy.WholeNumber("trainings_each", 0, kMostRecordedRounds));
   // A run that was interrupted in its first round has only planned rounds.
-  if (plan.rounds == 0) plan.rounds = plan.rounds_planned;
+  plan.rounds = plan.rounds_done == 0 ? plan.rounds_planned : plan.rounds_done;
   if (plan.rounds == 0) return absl::InvalidArgumentError("its manifest has no rounds");
-  PSRING_ASSIGN_OR_RETURN(plan.cost, NotesOf(json["cost"]));
-  PSRING_ASSIGN_OR_RETURN(plan.accuracy, NotesOf(json["accuracy"]));
-  if (const auto done = json["accuracy"].find("trainings_done");
-      done != json["accuracy"].end() && done->is_array()) {
-    for (const Json& training : *done) {
-      if (training.is_string()) plan.trainings_done.push_back(training.get<std::string>());
-    }
+  PSRING_ASSIGN_OR_RETURN(plan.cost, NotesOf(cost));
+  PSRING_ASSIGN_OR_RETURN(plan.accuracy, NotesOf(accuracy));
+  if (accuracy.Has("trainings_done")) {
+    PSRING_ASSIGN_OR_RETURN(plan.trainings_done,
+                            accuracy.Texts("trainings_done", kMostConfigurations, kMostPathBytes));
   }
   return plan;
 }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,17 +18,64 @@
 namespace psring {
 namespace {
 
+constexpr double kMostPieces = 100'000;
 constexpr char kDefaultLinkMissing[] = "the run's rows have no link_mbps; write --link with the links' rate";
 
-double NumberOr(const std::string& text, double otherwise) {
-  double value = 0;
-  return absl::SimpleAtod(text, &value) ? value : otherwise;
+// One row of summary.csv, by column. Errors name the line.
+class CsvRow {
+ public:
+  CsvRow(const std::map<std::string, size_t>& column, const std::vector<std::string>& fields, int line)
+      : column_(column), fields_(fields), line_(line) {}
+
+  std::string Text(const char* name) const {
+    const auto at = column_.find(name);
+    return at == column_.end() ? "" : fields_[at->second];
+  }
+  // `otherwise`: the value of an empty field, and of a column that the file does not have.
+  absl::StatusOr<double> Number(const char* name, double most, double otherwise) const {
+    const std::string text = Text(name);
+    double value = otherwise;
+    if (!text.empty() && (!absl::SimpleAtod(text, &value) || !(value >= 0 && value <= most))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("line ", line_, ": ", name, " '", text, "' is not a number from 0 to ", most));
+    }
+    return value;
+  }
+  absl::StatusOr<int> Count(const char* name, int most, int otherwise) const {
+    PSRING_ASSIGN_OR_RETURN(const double value, Number(name, most, otherwise));
+    return static_cast<int>(value);
+  }
+
+ private:
+  const std::map<std::string, size_t>& column_;
+  const std::vector<std::string>& fields_;
+  const int line_;
+};
+
+absl::StatusOr<RunStep> StepOf(const CsvRow& row) {
+  constexpr int kMostWorkers = 1 << 20;  // as predict's flags
+  constexpr double kMostMs = 3.6e6, kMostParameters = 1e12, kMostMbps = 1e8, kMostBucketMb = 1e6;
+  RunStep step{.strategy = row.Text("strategy"),
+               .placement = row.Text("placement").empty() ? "rank0" : row.Text("placement")};
+  PSRING_ASSIGN_OR_RETURN(step.workers, row.Count("workers", kMostWorkers, 0));
+  PSRING_ASSIGN_OR_RETURN(step.servers, row.Count("servers", kMostWorkers, 0));
+  PSRING_ASSIGN_OR_RETURN(const double step_ms, row.Number("step_ms", kMostMs, 0));
+  PSRING_ASSIGN_OR_RETURN(const double compute_ms, row.Number("compute_ms", kMostMs, 0));
+  PSRING_ASSIGN_OR_RETURN(const double parameters, row.Number("parameters", kMostParameters, 0));
+  PSRING_ASSIGN_OR_RETURN(step.bucket_mb, row.Number("bucket_mb", kMostBucketMb, 25));
+  PSRING_ASSIGN_OR_RETURN(const double link_mbps, row.Number("link_mbps", kMostMbps, 0));
+  PSRING_ASSIGN_OR_RETURN(step.batch, row.Count("batch_per_worker", 1 << 20, 1));
+  step.step_s = 1e-3 * step_ms;
+  step.compute_s = 1e-3 * compute_ms;
+  step.bytes = 4 * parameters;
+  step.link_bytes_per_s = 1e6 / 8 * link_mbps;
+  return step;
 }
 
 // Buckets that are ready evenly over backward.
 Workload EvenWorkload(const RunStep& step, double compute_s) {
   const double piece = std::max(0.25, step.bucket_mb) * (1 << 20);
-  const int count = std::max(1, static_cast<int>(std::ceil(step.bytes / piece)));
+  const int count = static_cast<int>(std::clamp(std::ceil(step.bytes / piece), 1.0, kMostPieces));
   Workload workload{.name = "measured",
                     .device = "measured",
                     .batch = std::max(1, step.batch),
@@ -120,6 +168,10 @@ class Calibration {
       if (step.strategy != strategy.name || step.workers < 2) continue;
       const double compute = ComputeOf(step);
       if (!(compute > 0)) continue;
+      if (inputs_.workload && !(inputs_.workload->compute_ms() > 0)) {
+        return absl::InvalidArgumentError(
+            "the times of --workload are 0; its steps cannot be scaled to the run's");
+      }
       Workload workload = inputs_.workload
                               ? Faster(*inputs_.workload, inputs_.workload->compute_ms() / (1e3 * compute))
                               : EvenWorkload(step, compute);
@@ -151,34 +203,35 @@ class Calibration {
 
 absl::StatusOr<std::vector<RunStep>> ParseRunSteps(const std::string& csv) {
   std::map<std::string, size_t> column;
+  size_t columns = 0;
   std::vector<RunStep> steps;
-  for (const absl::string_view line : absl::StrSplit(csv, '\n', absl::SkipWhitespace())) {
-    const std::vector<std::string> fields = ParseCsvLine(line);
+  int line = 0;
+  for (const absl::string_view text : absl::StrSplit(csv, '\n')) {
+    ++line;
+    if (absl::StripAsciiWhitespace(text).empty()) continue;
+    const absl::StatusOr<std::vector<std::string>> fields = ParseCsvLine(text);
+    if (!fields.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", fields.status().message()));
+    }
     if (column.empty()) {
-      for (size_t i = 0; i < fields.size(); ++i) column[fields[i]] = i;
+      columns = fields->size();
+      for (size_t i = 0; i < columns; ++i) column[(*fields)[i]] = i;
       for (const char* needed : {"strategy", "workers", "step_ms"}) {
         if (!column.contains(needed))
           return absl::InvalidArgumentError(absl::StrCat("it has no column ", needed));
       }
       continue;
     }
-    const auto text = [&](const char* name) {
-      const auto at = column.find(name);
-      return at == column.end() || at->second >= fields.size() ? std::string() : fields[at->second];
-    };
-    if (text("basis") == "simulated") continue;
+    if (fields->size() != columns) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("line ", line, ": it has ", fields->size(), " fields; the header has ", columns));
+    }
+    const CsvRow row(column, *fields, line);
+    if (row.Text("basis") == "simulated") continue;
     // With --local_aggregation the speed within machines, which the run does not have, matters too.
-    if (NumberOr(text("workers_per_push"), 1) > 1) continue;
-    RunStep step{.strategy = text("strategy"),
-                 .placement = text("placement").empty() ? "rank0" : text("placement"),
-                 .workers = static_cast<int>(NumberOr(text("workers"), 0)),
-                 .servers = static_cast<int>(NumberOr(text("servers"), 0)),
-                 .step_s = 1e-3 * NumberOr(text("step_ms"), 0),
-                 .compute_s = 1e-3 * NumberOr(text("compute_ms"), 0),
-                 .bytes = 4 * NumberOr(text("parameters"), 0),
-                 .bucket_mb = NumberOr(text("bucket_mb"), 25),
-                 .link_bytes_per_s = 1e6 / 8 * NumberOr(text("link_mbps"), 0),
-                 .batch = static_cast<int>(NumberOr(text("batch_per_worker"), 1))};
+    PSRING_ASSIGN_OR_RETURN(const double workers_per_push, row.Number("workers_per_push", 1 << 20, 1));
+    if (workers_per_push > 1) continue;
+    PSRING_ASSIGN_OR_RETURN(RunStep step, StepOf(row));
     if (step.workers >= 1 && step.step_s > 0) steps.push_back(std::move(step));
   }
   if (steps.empty()) return absl::InvalidArgumentError("it has no row with a measured step_ms");

@@ -118,6 +118,7 @@ absl::StatusOr<std::unique_ptr<Nodes>> Nodes::Join(const NodesOptions& options,
   join.port = options.master_port;
   join.timeout = options.timeout;
   join.noun = "node";
+  join.secret = options.secret;
   PSRING_ASSIGN_OR_RETURN(const std::string address, OwnAddress(options.network, join));
   join.bind = address;
   PSRING_ASSIGN_OR_RETURN(nodes->rendezvous_, Rendezvous::Join(join));
@@ -314,6 +315,7 @@ absl::Status Nodes::FollowAll(const NodeSetup& own, const Interrupt& interrupt, 
       PSRING_ASSIGN_OR_RETURN(order, NodeOrderFromJson(text));
       if (order.over) return absl::OkStatus();
       PSRING_ASSIGN_OR_RETURN(job, JobOf(order, own, address(0), folder.path()));
+      job.secret = options_.secret;
       return absl::OkStatus();
     };
     PSRING_RETURN_IF_ERROR(WaitFor({.key = Key("order", options_.node),
@@ -392,7 +394,7 @@ absl::Status Nodes::SendRecords(const TrainingJob& job, const ClockMap& clock, c
   PSRING_RETURN_IF_ERROR(rendezvous_->Set(Key("within", options_.node), absl::StrCat(clock.within())));
   std::string names;
   for (const std::string& name : RecordNames(job, PartOf(job, LayoutOf(job.training), options_.node))) {
-    const absl::StatusOr<std::string> written = ReadFile(absl::StrCat(folder, "/", name));
+    const absl::StatusOr<std::string> written = ReadFile(absl::StrCat(folder, "/", name), kMostRecordBytes);
     if (absl::IsNotFound(written.status())) continue;
     PSRING_RETURN_IF_ERROR(written.status());
     PSRING_ASSIGN_OR_RETURN(const std::string text, OnClock(clock, name, *written));

@@ -3,8 +3,8 @@
 // launched, and keeps the results. The other nodes follow: they start their part of each launch and send back
 // its records.
 //
-// Anyone who can reach the store can write to it, so a node validates what it reads there (node_order.h). It
-// ignores invalid values, because the right node may still overwrite them.
+// Every process with the job's secret can write to the store, so a node validates what it reads there
+// (node_order.h). It ignores invalid values, because the right node may still overwrite them.
 #pragma once
 
 #include <functional>
@@ -33,6 +33,7 @@ struct NodesOptions {
   std::string master_addr;
   int master_port = 29500;
   NetworkChoice network;
+  JobSecret secret;  // the same on all nodes
   absl::Duration timeout = absl::Seconds(60);
 
   bool several() const { return nodes > 1; }

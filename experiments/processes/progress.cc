@@ -1,11 +1,11 @@
 #include "experiments/processes/progress.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/command_line.h"
+#include "common/io/json_object.h"
 #include "common/measure/trace.h"
 #include "experiments/texts/plan.h"
 
@@ -20,21 +20,22 @@ constexpr int64_t kRedrawNs = 100'000'000;
 
 std::optional<ProgressEvent> ParseProgress(const std::string& line) {
   if (line.empty() || line.front() != '{') return std::nullopt;
-  const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
-  if (!json.is_object() || !json.contains("event") || !json["event"].is_string()) return std::nullopt;
-  const auto number = [&](const char* key) {
-    const auto field = json.find(key);
-    return field != json.end() && field->is_number() ? field->get<double>() : 0.0;
+  constexpr size_t kMostBytes = 64 << 10;
+  const absl::StatusOr<JsonObject> json = JsonObject::Parse(line, kMostBytes);
+  if (!json.ok()) return std::nullopt;
+  const absl::StatusOr<std::string> event = json->Text("event", kMostBytes);
+  if (!event.ok()) return std::nullopt;
+  const auto count = [&](const char* key) {
+    return json->WholeNumber<int64_t>(key, 0, INT64_MAX).value_or(0);
   };
-  return ProgressEvent{
-      .event = json["event"].get<std::string>(),
-      .rank = static_cast<int>(number("rank")),
-      .step = static_cast<int64_t>(number("step")),
-      .steps = static_cast<int64_t>(number("steps")),
-      .loss = number("loss"),
-      .text = json.contains("text") && json["text"].is_string() ? json["text"].get<std::string>() : "",
-      .samples = static_cast<int64_t>(number("samples")),
-      .tx_bytes = static_cast<int64_t>(number("tx_bytes"))};
+  return ProgressEvent{.event = *event,
+                       .rank = json->WholeNumber("rank", INT32_MIN, INT32_MAX).value_or(0),
+                       .step = count("step"),
+                       .steps = count("steps"),
+                       .loss = json->Number("loss", -1e300, 1e300).value_or(0),
+                       .text = json->Text("text", kMostBytes).value_or(""),
+                       .samples = count("samples"),
+                       .tx_bytes = count("tx_bytes")};
 }
 
 void LaunchProgress::Note(const ProgressEvent& event) {

@@ -30,7 +30,7 @@ int NodeLayout::NodeOfServer(const std::string& placement, int server, int serve
 
 std::vector<std::string> StoreEnvironment(const TrainingJob& job) {
   return {absl::StrCat("MASTER_ADDR=", job.store_host), absl::StrCat("MASTER_PORT=", job.store_port),
-          "PSRING_STORE_HOSTED=1"};
+          "PSRING_STORE_HOSTED=1", SecretEnvironment(job.secret)};
 }
 
 std::vector<std::string> TrainerCommand(const TrainingOptions& training, const JobHost& host) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/net/job_secret.h"
 #include "common/options/training_options.h"
 #include "experiments/processes/launcher.h"
 
@@ -36,6 +37,7 @@ struct TrainingJob {
   bool outlives_workers = false;  // it continues without a killed worker
   std::string store_host;         // of the rendezvous store, which psring hosts
   int store_port = 0;
+  JobSecret secret;
 
   int processes() const { return workers / training.ranks_per_process; }
   // The clients of the servers: with --local_aggregation one per machine.
@@ -51,7 +53,8 @@ struct JobHost {
   int metrics_port = -1;  // of rank 0; 0: the system chooses; below 0: none
 };
 
-// MASTER_ADDR, MASTER_PORT and PSRING_STORE_HOSTED: the launcher hosts the store.
+// MASTER_ADDR, MASTER_PORT and PSRING_STORE_HOSTED: the launcher hosts the store. PSRING_SECRET: only the
+// job's own processes can use it.
 std::vector<std::string> StoreEnvironment(const TrainingJob& job);
 // The command line of a trainer, the same for all; their ranks are in the environment.
 std::vector<std::string> TrainerCommand(const TrainingOptions& training, const JobHost& host);

@@ -37,9 +37,9 @@ class RankTrace {
     const int lane = static_cast<int>(std::fmod(std::max(0.0, NumberAt(event, "tid", 0)), kLanes));
     const int stream = moves ? kFirstLane + lane : kComputing;
     const Json args = event.contains("args") && event["args"].is_object() ? event["args"] : Json::object();
-    const auto step = static_cast<int64_t>(NumberAt(args, "step", -1));
+    const auto step = CountAt(args, "step", -1);
     Json shown = {{"stream", stream}, {"device", rank}, {"correlation", events_.size() + 1}, {"step", step}};
-    if (moves) shown["bucket"] = static_cast<int64_t>(NumberAt(args, "bucket", -1));
+    if (moves) shown["bucket"] = CountAt(args, "bucket", -1);
     events_.push_back({{"ph", "X"},
                        {"cat", "kernel"},
                        {"name", moves ? "ncclKernel_psring" : name},

@@ -20,7 +20,6 @@ namespace fs = std::filesystem;
 
 using Json = UntrustedJson;
 
-constexpr uint64_t kLargestFile = uint64_t{1} << 30;
 constexpr size_t kMostCsvLines = 2000;
 constexpr double kSchemaVersion = 1;
 
@@ -38,11 +37,9 @@ class Reader {
   }
 
   static absl::StatusOr<std::string> TextOf(const fs::path& path) {
-    std::error_code error;
-    const uint64_t size = fs::file_size(path, error);
-    if (error) return absl::NotFoundError("missing");
-    if (size > kLargestFile) return absl::ResourceExhaustedError("too large");
-    return ReadFile(path.string());
+    absl::StatusOr<std::string> text = ReadFile(path.string(), kMostRecordBytes);
+    if (absl::IsNotFound(text.status())) return absl::NotFoundError("missing");
+    return text;
   }
 
   // Likewise, but null.

@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
@@ -13,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/io/files.h"
+#include "common/io/json_object.h"
 #include "experiments/bench/runner.h"
 #include "experiments/compare/experiment.h"
 #include "experiments/processes/launcher.h"
@@ -67,21 +67,22 @@ absl::StatusOr<std::vector<std::string>> ChangedInputs(const RecordedRun& run, c
     changed.push_back(absl::StrCat("the training data cannot be read: ", answer.status().message()));
     return changed;
   }
-  const auto json = nlohmann::json::parse(*answer, nullptr, false);
-  if (!json.is_object() || json.value("data_hash", "") != run.provenance.data_hash) {
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json,
+                          JsonObject::Parse(*answer, kMostTextBytes, "the answer of `trainer --check_only`"));
+  if (json.Text("data_hash", kMostTextBytes).value_or("") != run.provenance.data_hash) {
     changed.push_back("the training data has changed");
   }
   return changed;
 }
 
 std::string WriterOf(const RecordedRun& run) {
-  const auto json = nlohmann::json::parse(run.json, nullptr, false);
-  const auto versions = json.is_object() ? json.find("versions") : json.end();
-  if (!json.is_object() || versions == json.end() || !versions->is_object())
-    return "the psring that wrote it";
-  const auto version = versions->find("psring");
-  if (version == versions->end() || !version->is_string()) return "the psring that wrote it";
-  return absl::StrCat("psring ", version->get<std::string>(), ", which wrote it");
+  constexpr size_t kMostVersionBytes = 64;
+  const auto version = [&]() -> absl::StatusOr<std::string> {
+    PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(run.json, kMostTextBytes));
+    PSRING_ASSIGN_OR_RETURN(const JsonObject versions, json.Object("versions"));
+    return versions.Text("psring", kMostVersionBytes);
+  }();
+  return version.ok() ? absl::StrCat("psring ", *version, ", which wrote it") : "the psring that wrote it";
 }
 
 // FailedPrecondition: a recorded flag was renamed or removed since the run.

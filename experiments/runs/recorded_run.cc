@@ -5,14 +5,18 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/base/config_file.h"
 #include "common/base/delays.h"
+#include "common/base/read_file.h"
+#include "common/io/json_object.h"
 #include "experiments/runs/untrusted_json.h"
 
 namespace psring {
@@ -22,22 +26,23 @@ using Json = UntrustedJson;
 
 constexpr int kLayout = 1;
 
-std::vector<std::string> WordsAt(const Json& json, const char* key) {
-  std::vector<std::string> words;
-  const auto found = json.find(key);
-  if (found == json.end() || !found->is_array()) return words;
-  for (const Json& word : *found) {
-    if (word.is_string()) words.push_back(word.get<std::string>());
-  }
-  return words;
+constexpr size_t kMostWords = 10'000, kMostWordBytes = 64 << 10;
+constexpr size_t kMostMarks = 1000, kMostPathBytes = 4096;
+
+// Empty if there is no such field.
+absl::StatusOr<std::vector<std::string>> WordsAt(const JsonObject& json, const char* key) {
+  if (!json.Has(key)) return std::vector<std::string>();
+  return json.Texts(key, kMostWords, kMostWordBytes);
 }
 
-std::vector<FileMark> MarksAt(const Json& json, const char* key) {
+absl::StatusOr<std::vector<FileMark>> MarksAt(const JsonObject& json, const char* key) {
   std::vector<FileMark> marks;
-  const auto found = json.find(key);
-  if (found == json.end() || !found->is_array()) return marks;
-  for (const Json& mark : *found) {
-    if (mark.is_object()) marks.push_back({TextAt(mark, "path"), TextAt(mark, "hash")});
+  if (!json.Has(key)) return marks;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, json.Objects(key, kMostMarks));
+  for (const JsonObject& row : rows) {
+    FileMark& mark = marks.emplace_back();
+    PSRING_ASSIGN_OR_RETURN(mark.path, row.Text("path", kMostPathBytes));
+    PSRING_ASSIGN_OR_RETURN(mark.hash, row.Text("hash", kMostPathBytes));
   }
   return marks;
 }
@@ -103,31 +108,43 @@ std::string Absolute(const std::string& value, const std::string& name, const st
   return trace ? absl::StrCat(kTracePrefix, full) : full;
 }
 
-std::string Brief(const Json& json) { return json.is_string() ? json.get<std::string>() : json.dump(); }
+// On one line.
+std::string Brief(const Json& json) {
+  if (!json.is_string()) return DumpUntrusted(json);
+  std::string text = json.get<std::string>();
+  return std::any_of(text.begin(), text.end(), absl::ascii_iscntrl) ? DumpUntrusted(json) : text;
+}
 
 }  // namespace
 
 absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
-  const Json json = ParseUntrusted(text);
-  if (!json.is_object()) return absl::InvalidArgumentError("its manifest.json is not a JSON object");
-  const auto layout = json.find("schema_version");
-  if (layout == json.end() || *layout != kLayout) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("its manifest has layout ", layout == json.end() ? "none" : layout->dump(),
-                     "; this psring supports ", kLayout, "; use the psring that wrote it"));
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json,
+                          JsonObject::Parse(text, kMostTextBytes, "its manifest.json"));
+  if (!json.Has("schema_version")) {
+    return absl::InvalidArgumentError("its manifest.json has no schema_version: it is not a run's");
   }
-  RecordedRun run{.verb = TextAt(json, "verb"), .command_line = WordsAt(json, "command_line"), .json = text};
+  PSRING_ASSIGN_OR_RETURN(const int layout, json.WholeNumber("schema_version", 0, INT32_MAX));
+  if (layout != kLayout) {
+    return absl::InvalidArgumentError(absl::StrCat("its manifest has layout ", layout,
+                                                   "; this psring supports ", kLayout,
+                                                   "; use the psring that wrote it"));
+  }
+  RecordedRun run{.json = text};
+  PSRING_ASSIGN_OR_RETURN(run.verb, json.Text("verb", kMostWordBytes));
+  PSRING_ASSIGN_OR_RETURN(run.command_line, json.Texts("command_line", kMostWords, kMostWordBytes));
   if (run.command_line.size() < 2 || run.command_line[1] != run.verb ||
       (run.verb != "compare" && run.verb != "train" && run.verb != "bench" && run.verb != "predict")) {
     return absl::InvalidArgumentError("its manifest has no command line of compare, train, bench or predict");
   }
-  run.provenance = {.working_directory = TextAt(json, "working_directory"),
-                    .binaries = MarksAt(json, "binaries"),
-                    .inputs = MarksAt(json, "inputs"),
-                    .settled = WordsAt(json, "settled")};
-  if (const auto data = json.find("data"); data != json.end() && data->is_object()) {
-    run.provenance.data_flags = WordsAt(*data, "trainer_flags");
-    run.provenance.data_hash = TextAt(*data, "hash");
+  PSRING_ASSIGN_OR_RETURN(run.provenance.working_directory,
+                          json.Text("working_directory", kMostPathBytes, ""));
+  PSRING_ASSIGN_OR_RETURN(run.provenance.binaries, MarksAt(json, "binaries"));
+  PSRING_ASSIGN_OR_RETURN(run.provenance.inputs, MarksAt(json, "inputs"));
+  PSRING_ASSIGN_OR_RETURN(run.provenance.settled, WordsAt(json, "settled"));
+  if (json.Has("data")) {
+    PSRING_ASSIGN_OR_RETURN(const JsonObject data, json.Object("data"));
+    PSRING_ASSIGN_OR_RETURN(run.provenance.data_flags, WordsAt(data, "trainer_flags"));
+    PSRING_ASSIGN_OR_RETURN(run.provenance.data_hash, data.Text("hash", kMostWordBytes, ""));
   }
   if (run.provenance.working_directory.empty() || run.provenance.binaries.empty()) {
     return absl::InvalidArgumentError(
@@ -206,9 +223,12 @@ std::vector<std::string> Differences(const RecordedRun& recorded, const std::str
     }
   }
   std::vector<std::string> programs;
-  for (const FileMark& mark : MarksAt(here, "binaries")) {
-    for (const FileMark& was : recorded.provenance.binaries) {
-      if (was.path == mark.path && was.hash != mark.hash) programs.push_back(mark.path);
+  if (here.contains("binaries") && here["binaries"].is_array()) {
+    for (const Json& mark : here["binaries"]) {
+      for (const FileMark& was : recorded.provenance.binaries) {
+        if (was.path == TextAt(mark, "path") && was.hash != TextAt(mark, "hash"))
+          programs.push_back(was.path);
+      }
     }
   }
   if (!programs.empty()) {

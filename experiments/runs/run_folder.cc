@@ -30,7 +30,7 @@ absl::Status AppendText(const std::string& path, const std::string& text) {
 template <typename Record>
 absl::StatusOr<Record> ReadRecord(const std::string& path,
                                   absl::StatusOr<Record> (*parse)(const std::string&)) {
-  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostRecordBytes));
   absl::StatusOr<Record> record = parse(text);
   if (record.ok()) return record;
   return absl::DataLossError(absl::StrCat(path, ": ", record.status().message()));
@@ -57,7 +57,7 @@ absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int
         records.ranks.emplace_back(),
         ReadRecord(absl::StrFormat("%s/result-rank%d.json", folder, rank), RankResultFromJson));
     const std::string path = absl::StrFormat("%s/steps-rank%d.jsonl", folder, rank);
-    PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+    PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostRecordBytes));
     auto& steps = records.steps.emplace_back();
     for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
       absl::StatusOr<StepRecord> step = StepRecordFromJson(std::string(line));
@@ -125,7 +125,7 @@ absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& co
   trace.time_scale = configuration.training.time_scale;
   // Without the group's backend and algorithm, the trace has no arrows.
   const absl::StatusOr<std::string> result =
-      ReadFile(absl::StrFormat("%s/%s/result-rank0.json", path_, label.records));
+      ReadFile(absl::StrFormat("%s/%s/result-rank0.json", path_, label.records), kMostRecordBytes);
   if (result.ok()) {
     if (const absl::StatusOr<RankResult> of_rank = RankResultFromJson(*result); of_rank.ok()) {
       trace.backend = of_rank->backend;
@@ -134,7 +134,7 @@ absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& co
   }
   for (int rank = 0; rank < configuration.ranks(); ++rank) {
     absl::StatusOr<std::string> text =
-        ReadFile(absl::StrFormat("%s/%s/trace-rank%d.json", path_, label.records, rank));
+        ReadFile(absl::StrFormat("%s/%s/trace-rank%d.json", path_, label.records, rank), kMostRecordBytes);
     if (text.ok()) trace.ranks.push_back(*std::move(text));  // lost workers have none
   }
   return absl::OkStatus();

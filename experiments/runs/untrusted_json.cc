@@ -20,6 +20,12 @@ double NumberAt(const UntrustedJson& json, const char* key, double otherwise) {
   return found != json.end() && found->is_number() ? found->get<double>() : otherwise;
 }
 
+int64_t CountAt(const UntrustedJson& json, const char* key, int64_t otherwise) {
+  constexpr double kMost = 9e15;  // doubles hold whole numbers up to here
+  const double number = NumberAt(json, key, static_cast<double>(otherwise));
+  return number >= -kMost && number <= kMost ? static_cast<int64_t>(number) : otherwise;
+}
+
 std::string TextAt(const UntrustedJson& json, const char* key) {
   if (!json.is_object()) return "";
   const auto found = json.find(key);

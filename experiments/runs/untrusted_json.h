@@ -1,6 +1,7 @@
 // Parses JSON from untrusted sources without exceptions.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -16,6 +17,8 @@ std::string DumpUntrusted(const UntrustedJson& json);
 
 // `otherwise` if `json` is not an object or has no such number.
 double NumberAt(const UntrustedJson& json, const char* key, double otherwise);
+// The same for a whole number; `otherwise` also if an int64_t cannot hold it.
+int64_t CountAt(const UntrustedJson& json, const char* key, int64_t otherwise);
 // Empty if `json` is not an object or has no such string.
 std::string TextAt(const UntrustedJson& json, const char* key);
 

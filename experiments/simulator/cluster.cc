@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -12,14 +11,16 @@
 #include "common/base/bit_rate.h"
 #include "common/base/check.h"
 #include "common/io/files.h"
+#include "common/io/json_object.h"
 
 namespace psring {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr double kGbit = 1e9 / 8;
 constexpr double kMostRate = 1e14 / 8;  // bytes/s, as ParseBitRate allows
+constexpr int kMostGpus = 1024, kMostCards = 64, kMostRings = 64;
+constexpr double kMostNumber = 1e12;
+constexpr size_t kMostRateBytes = 64;
 
 absl::Status Wrong(const std::string& name, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("cluster ", name, ": ", what));
@@ -55,15 +56,19 @@ const std::vector<ClusterPreset>& ClusterPresets() {
 }
 
 absl::StatusOr<Cluster> ClusterFromJson(const std::string& name, const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return Wrong(name, "not a JSON object");
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json,
+                          JsonObject::Parse(text, kMostTextBytes, absl::StrCat("cluster ", name)));
   Cluster cluster{.name = name};
   const std::map<std::string, double*> rates = {{"link", &cluster.link_bytes_per_s},
                                                 {"intra", &cluster.intra_bytes_per_s},
                                                 {"connection", &cluster.connection_bytes_per_s}};
-  const std::map<std::string, int*> counts = {{"gpus_per_node", &cluster.gpus_per_node},
-                                              {"cards_per_node", &cluster.cards_per_node},
-                                              {"rings", &cluster.rings}};
+  struct Count {
+    int* value;
+    int most;
+  };
+  const std::map<std::string, Count> counts = {{"gpus_per_node", {&cluster.gpus_per_node, kMostGpus}},
+                                               {"cards_per_node", {&cluster.cards_per_node, kMostCards}},
+                                               {"rings", {&cluster.rings, kMostRings}}};
   const std::map<std::string, double*> numbers = {
       {"fraction", &cluster.fraction},
       {"latency_us", &cluster.latency_s},
@@ -79,23 +84,19 @@ absl::StatusOr<Cluster> ClusterFromJson(const std::string& name, const std::stri
       {"barrier_us", &cluster.barrier_s},
       {"socket_bytes", &cluster.socket_bytes},
       {"burst_bytes", &cluster.burst_bytes}};
-  for (const auto& [key, value] : json.items()) {
+  for (const std::string& key : json.Keys()) {
     if (const auto rate = rates.find(key); rate != rates.end()) {
-      if (!value.is_string()) {
-        return Wrong(name, absl::StrCat(key, " must be a text such as \"25gbit\""));
-      }
-      const absl::StatusOr<double> bits = ParseBitRate(value.get<std::string>());
-      if (!bits.ok()) return Wrong(name, absl::StrCat(key, ": ", bits.status().message()));
+      PSRING_ASSIGN_OR_RETURN(const std::string text_of_rate, json.Text(key.c_str(), kMostRateBytes));
+      const absl::StatusOr<double> bits = ParseBitRate(text_of_rate);
+      if (!bits.ok()) return json.Error(key, std::string(bits.status().message()));
       *rate->second = *bits / 8;
     } else if (const auto count = counts.find(key); count != counts.end()) {
-      if (!value.is_number_integer()) return Wrong(name, absl::StrCat(key, " must be a whole number"));
-      // A number that an int cannot hold must not wrap into the allowed range.
-      *count->second = static_cast<int>(std::clamp<int64_t>(value.get<int64_t>(), -1, 1 << 20));
+      PSRING_ASSIGN_OR_RETURN(*count->second.value, json.WholeNumber(key.c_str(), 1, count->second.most));
     } else if (const auto number = numbers.find(key); number != numbers.end()) {
-      if (!value.is_number()) return Wrong(name, absl::StrCat(key, " must be a number"));
-      *number->second = value.get<double>() * (absl::EndsWith(key, "_us") ? 1e-6 : 1);
+      PSRING_ASSIGN_OR_RETURN(const double value, json.Number(key.c_str(), 0, kMostNumber));
+      *number->second = value * (absl::EndsWith(key, "_us") ? 1e-6 : 1);
     } else if (key != "name") {
-      return Wrong(name, absl::StrCat("unknown field '", key, "'"));
+      return json.UnknownField(key);
     }
   }
   if (absl::Status status = CheckCluster(cluster); !status.ok()) {
@@ -130,18 +131,18 @@ absl::Status CheckCluster(const Cluster& cluster) {
   }
   if (cluster.link_bytes_per_s <= 0)
     return wrong("the rate of the links is missing; use --link 25gbit or --cluster");
-  if (cluster.gpus_per_node < 1 || cluster.gpus_per_node > 1024) {
-    return wrong("gpus_per_node is ", cluster.gpus_per_node, "; it must be 1 to 1024");
+  if (cluster.gpus_per_node < 1 || cluster.gpus_per_node > kMostGpus) {
+    return wrong("gpus_per_node is ", cluster.gpus_per_node, "; it must be 1 to ", kMostGpus);
   }
   if (cluster.gpus_per_node > 1 && cluster.intra_bytes_per_s <= 0) {
     return wrong("nodes of ", cluster.gpus_per_node,
                  " GPUs need the rate of the links inside a node; use --intra 300gbit");
   }
-  if (cluster.cards_per_node < 1 || cluster.cards_per_node > 64) {
-    return wrong("cards_per_node is ", cluster.cards_per_node, "; it must be 1 to 64");
+  if (cluster.cards_per_node < 1 || cluster.cards_per_node > kMostCards) {
+    return wrong("cards_per_node is ", cluster.cards_per_node, "; it must be 1 to ", kMostCards);
   }
-  if (cluster.rings < 1 || cluster.rings > 64)
-    return wrong("rings is ", cluster.rings, "; it must be 1 to 64");
+  if (cluster.rings < 1 || cluster.rings > kMostRings)
+    return wrong("rings is ", cluster.rings, "; it must be 1 to ", kMostRings);
   if (!(cluster.fraction > 0 && cluster.fraction <= 1)) {
     return wrong("fraction is ", cluster.fraction, "; it must be above 0 and at most 1");
   }

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -33,14 +34,16 @@ absl::StatusOr<ComputeVariation> OfKind(ComputeVariation::Kind kind, const std::
 }  // namespace
 
 absl::StatusOr<ComputeVariation> VariationOfSamples(std::vector<double> times) {
+  constexpr double kMostTime = 1e18;  // in any unit; the sum is finite
   if (times.size() < 2) return absl::InvalidArgumentError("at least 2 measured times are needed");
-  const double mean = std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
-  for (double& time : times) {
-    if (!(time > 0 && std::isfinite(time))) {
-      return absl::InvalidArgumentError(absl::StrCat("the measured time ", time, " is not above 0"));
+  for (const double time : times) {
+    if (!(time > 0 && time <= kMostTime)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the measured time ", time, " is not above 0 and at most ", kMostTime));
     }
-    time /= mean;
   }
+  const double mean = std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
+  for (double& time : times) time /= mean;
   std::sort(times.begin(), times.end());
   return ComputeVariation{.kind = ComputeVariation::Kind::kSamples, .samples = std::move(times)};
 }
@@ -57,10 +60,12 @@ absl::StatusOr<ComputeVariation> ParseComputeVariation(const std::string& text) 
   }
   PSRING_ASSIGN_OR_RETURN(const std::string lines, ReadFile(text));
   std::vector<double> times;
-  for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipWhitespace())) {
-    if (line.front() == '#') continue;
+  int number = 0;
+  for (const absl::string_view line : absl::StrSplit(lines, '\n')) {
+    ++number;
+    if (absl::StripAsciiWhitespace(line).empty() || line.front() == '#') continue;
     if (!absl::SimpleAtod(line, &times.emplace_back())) {
-      return absl::InvalidArgumentError(absl::StrCat(text, ": '", line, "' is not a time"));
+      return absl::InvalidArgumentError(absl::StrCat(text, ": line ", number, " is not a time"));
     }
   }
   absl::StatusOr<ComputeVariation> variation = VariationOfSamples(std::move(times));

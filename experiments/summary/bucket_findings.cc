@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kLeastDifference = 0.05;
 
-std::string Ms(double seconds) { return absl::StrFormat(seconds < .1 ? "%.1f" : "%.0f", 1e3 * seconds); }
+std::string MsText(double seconds) { return absl::StrFormat(seconds < .1 ? "%.1f" : "%.0f", 1e3 * seconds); }
 
 bool Differ(double seconds, double law) { return std::abs(seconds - law) > kLeastDifference * law; }
 
@@ -40,7 +40,7 @@ std::vector<std::string> BucketFindings(const std::vector<SummaryRow>& rows,
         Differ(ExchangeSeconds(pattern, buckets, transfers), ExchangeSeconds(pattern, bytes, transfers));
     (by_buckets ? few : other)
         .push_back(findings.Say(kNotTheLaw, row.configuration.strategy.name, row.configuration.workers,
-                                Ms(theory), Ms(law)));
+                                MsText(theory), MsText(law)));
   }
   if (!few.empty()) findings.Add(kFewBuckets, findings.Joined(few, kSemicolon));
   if (!other.empty()) findings.Add(kBeyondTheLaw, findings.Joined(other, kSemicolon));

@@ -44,9 +44,9 @@ std::string NameOf(const SummaryRow& row, Language language) {
 
 std::string Fixed(double value, int digits = 2) { return absl::StrFormat("%.*f", digits, value); }
 
-std::string Signed(double value) { return absl::StrFormat("%+.1f", value); }
+std::string SignedMs(double value) { return absl::StrFormat("%+.1f", value); }
 
-std::string Range(const std::optional<Interval>& interval, Language language) {
+std::string IntervalText(const std::optional<Interval>& interval, Language language) {
   if (!interval) return In(language, kNoInterval);
   return Say(language, kInterval, Fixed(interval->low), Fixed(interval->high));
 }
@@ -59,7 +59,7 @@ std::string WithRange(const std::string& figure, const std::optional<Interval>& 
 }
 
 std::string PairText(const PairedComparison& pair, bool shown, int rounds, Language language) {
-  const std::string ratio = Fixed(pair.ratio), range = Range(pair.interval, language),
+  const std::string ratio = Fixed(pair.ratio), range = IntervalText(pair.interval, language),
                     count = RoundsText(rounds, language);
   if (shown) return Say(language, kPairWins, ratio, range, count);
   const bool excludes_1 = pair.interval && (pair.interval->low > 1 || pair.interval->high < 1);
@@ -103,9 +103,9 @@ void AddCosts(const std::vector<SummaryRow>& rows, Sentences& findings) {
     std::vector<std::string> costs;
     for (const SummaryRow& row : rows) {
       if (row.configuration.workers != workers || !row.cost_against_none_ms) continue;
-      costs.push_back(
-          WithRange(findings.Say(kCost, NameOf(row, findings.language()), Signed(*row.cost_against_none_ms)),
-                    row.cost_against_none_95, 1, findings.language()));
+      costs.push_back(WithRange(
+          findings.Say(kCost, NameOf(row, findings.language()), SignedMs(*row.cost_against_none_ms)),
+          row.cost_against_none_95, 1, findings.language()));
     }
     if (costs.empty()) continue;
     findings.Add(kCosts, workers, Fixed(none->mean.step_ms, 1), findings.Joined(costs));
@@ -208,7 +208,7 @@ void AddDerivedBytes(const std::vector<SummaryRow>& rows, Sentences& findings) {
   findings.Add(kBytesDerived, findings.Joined(names));
 }
 
-void AddStaleness(const std::vector<SummaryRow>& rows, Sentences& findings) {
+void AddStalenessFindings(const std::vector<SummaryRow>& rows, Sentences& findings) {
   std::vector<std::string> parts, bounded;
   for (const SummaryRow& row : rows) {
     const StrategyInfo& strategy = row.configuration.strategy;
@@ -369,7 +369,7 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
   for (const std::string& finding : ResidualFindings(rows, language)) findings.AddText(finding);
   AddBytes(rows, findings);
   AddDerivedBytes(rows, findings);
-  AddStaleness(rows, findings);
+  AddStalenessFindings(rows, findings);
   for (const std::string& finding : WaitingFindings(rows, language)) findings.AddText(finding);
   for (const std::string& finding : RateFindings(rows, language)) findings.AddText(finding);
   AddAccuracy(rows, findings);

@@ -1,6 +1,7 @@
 #include "experiments/summary/waiting.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "ps_server/consistency/consistency.h"
@@ -39,15 +40,16 @@ WaitingRule RuleOf(const StrategyInfo& strategy, int workers) {
   return rule.ok() ? *rule : WaitingRule{};
 }
 
-double Ms(int64_t ns) { return 1e-6 * static_cast<double>(ns); }
+double Milliseconds(int64_t ns) { return 1e-6 * static_cast<double>(ns); }
+
+// A time that is not a number counts as none. Records bound the others.
+int64_t Ns(double ms) { return std::isnan(ms) ? 0 : static_cast<int64_t>(ms * 1e6); }
 
 }  // namespace
 
-int64_t ReadyNs(const StepRecord& step) {
-  return step.begin_ns + static_cast<int64_t>((step.step_ms - step.exposed_comm_ms) * 1e6);
-}
+int64_t ReadyNs(const StepRecord& step) { return step.begin_ns + Ns(step.step_ms - step.exposed_comm_ms); }
 
-int64_t EndNs(const StepRecord& step) { return step.begin_ns + static_cast<int64_t>(step.step_ms * 1e6); }
+int64_t EndNs(const StepRecord& step) { return step.begin_ns + Ns(step.step_ms); }
 
 std::vector<std::vector<StepWait>> WaitsOf(const StrategyInfo& strategy, const RunRecords& records) {
   std::vector<std::vector<StepWait>> waits;
@@ -66,7 +68,8 @@ std::vector<std::vector<StepWait>> WaitsOf(const StrategyInfo& strategy, const R
         released = std::max(own, LastReady(ready, step.step));
       }
       released = std::min(released, end);
-      waits[rank][i] = {.waited_ms = Ms(released - own), .exchange_ms = Ms(end - released)};
+      waits[rank][i] = {.waited_ms = Milliseconds(released - own),
+                        .exchange_ms = Milliseconds(end - released)};
     }
   }
   return waits;
@@ -121,11 +124,14 @@ std::vector<WorkerFigures> WorkerFiguresOf(const StrategyInfo& strategy, const R
 std::vector<WorkerFigures> MeanWorkers(const std::vector<RunFigures>& runs) {
   std::vector<WorkerFigures> mean;
   if (runs.empty()) return mean;
-  const double count = static_cast<double>(runs.size());
   for (size_t rank = 0; rank < runs.front().workers.size(); ++rank) {
+    // A run that lost workers has fewer.
+    const auto has_rank = [&](const RunFigures& run) { return rank < run.workers.size(); };
+    const auto count = static_cast<double>(std::count_if(runs.begin(), runs.end(), has_rank));
     WorkerFigures& worker = mean.emplace_back();
     worker.rank = runs.front().workers[rank].rank;
     for (const RunFigures& run : runs) {
+      if (!has_rank(run)) continue;
       const WorkerFigures& other = run.workers[rank];
       for (double WorkerFigures::*figure :
            {&WorkerFigures::steps, &WorkerFigures::step_ms, &WorkerFigures::compute_ms,

@@ -1,20 +1,44 @@
 #include "experiments/theory/catalog.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/check.h"
 #include "common/base/command_line.h"
+#include "common/base/read_file.h"
+#include "common/io/json_object.h"
 
 namespace psring {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr int kMostNumber = 1'000'000;  // as in the trainer
+constexpr size_t kMostRows = 1000, kMostCellBytes = 4096;
+constexpr double kMostFactor = 1e30;
+
+absl::StatusOr<StrategyInfo> StrategyFrom(const JsonObject& row) {
+  StrategyInfo info;
+  PSRING_ASSIGN_OR_RETURN(info.name, row.Text("name", kMostCellBytes));
+  PSRING_ASSIGN_OR_RETURN(info.summary, row.Text("summary", kMostCellBytes, ""));
+  PSRING_ASSIGN_OR_RETURN(const std::string needs, row.Text("needs", kMostCellBytes, ""));
+  info.uses_group = absl::StrContains(needs, "process_group");
+  info.uses_servers = absl::StrContains(needs, "parameter_server");
+  PSRING_ASSIGN_OR_RETURN(info.backend, row.Text("backend", kMostCellBytes, ""));
+  PSRING_ASSIGN_OR_RETURN(info.algorithm, row.Text("algorithm", kMostCellBytes, ""));
+  PSRING_ASSIGN_OR_RETURN(info.synchronous, row.Bool("synchronous", false));
+  PSRING_ASSIGN_OR_RETURN(info.single_process, row.Bool("single_process", false));
+  PSRING_ASSIGN_OR_RETURN(info.replicates, row.Bool("replicates", false));
+  PSRING_ASSIGN_OR_RETURN(info.shares_steps, row.Bool("shares_steps", false));
+  PSRING_ASSIGN_OR_RETURN(info.drops_gradients, row.Bool("drops_gradients", false));
+  PSRING_ASSIGN_OR_RETURN(info.default_momentum, row.Number("default_momentum", 0, 1, 0));
+  PSRING_ASSIGN_OR_RETURN(info.number_letter, row.Text("number", kMostCellBytes, ""));
+  PSRING_ASSIGN_OR_RETURN(info.number_meaning, row.Text("number_meaning", kMostCellBytes, ""));
+  PSRING_ASSIGN_OR_RETURN(info.number_least, row.WholeNumber("number_least", 0, kMostNumber, 0));
+  PSRING_ASSIGN_OR_RETURN(info.number_below_workers, row.Bool("number_below_workers", false));
+  return info;
+}
 
 absl::Status Unknown(const std::string& what, const std::string& name,
                      const std::vector<std::string>& known) {
@@ -37,42 +61,26 @@ absl::StatusOr<Row> Find(const std::vector<Row>& rows, const std::string& what, 
 }  // namespace
 
 absl::StatusOr<Catalog> CatalogFromJson(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("strategies") || !json.contains("models")) {
-    return absl::InternalError(
-        "`trainer --describe` did not answer with its tables of strategies and models");
-  }
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json,
+                          JsonObject::Parse(text, kMostTextBytes, "the answer of `trainer --describe`"));
   Catalog catalog;
-  for (const Json& row : json["strategies"]) {
-    const std::string needs = row.value("needs", "");
-    catalog.strategies.push_back({.name = row.value("name", ""),
-                                  .summary = row.value("summary", ""),
-                                  .uses_group = absl::StrContains(needs, "process_group"),
-                                  .uses_servers = absl::StrContains(needs, "parameter_server"),
-                                  .backend = row.value("backend", ""),
-                                  .algorithm = row.value("algorithm", ""),
-                                  .synchronous = row.value("synchronous", false),
-                                  .single_process = row.value("single_process", false),
-                                  .replicates = row.value("replicates", false),
-                                  .shares_steps = row.value("shares_steps", false),
-                                  .drops_gradients = row.value("drops_gradients", false),
-                                  .default_momentum = row.value("default_momentum", 0.0),
-                                  .number_letter = row.value("number", ""),
-                                  .number_meaning = row.value("number_meaning", ""),
-                                  .number_least = row.value("number_least", 0),
-                                  .number_below_workers = row.value("number_below_workers", false)});
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> strategies, json.Objects("strategies", kMostRows));
+  for (const JsonObject& row : strategies) {
+    PSRING_ASSIGN_OR_RETURN(catalog.strategies.emplace_back(), StrategyFrom(row));
   }
-  for (const Json& row : json["models"]) {
-    catalog.models.push_back({.name = row.value("name", ""),
-                              .summary = row.value("summary", ""),
-                              .default_lr = row.value("default_lr", 0.0),
-                              .default_async_lr = row.value("default_async_lr", 0.0),
-                              .parameters = row.value("parameters", int64_t{0})});
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> models, json.Objects("models", kMostRows));
+  for (const JsonObject& row : models) {
+    ModelInfo& model = catalog.models.emplace_back();
+    PSRING_ASSIGN_OR_RETURN(model.name, row.Text("name", kMostCellBytes));
+    PSRING_ASSIGN_OR_RETURN(model.summary, row.Text("summary", kMostCellBytes, ""));
+    PSRING_ASSIGN_OR_RETURN(model.default_lr, row.Number("default_lr", 0, kMostFactor, 0));
+    PSRING_ASSIGN_OR_RETURN(model.default_async_lr, row.Number("default_async_lr", 0, kMostFactor, 0));
+    PSRING_ASSIGN_OR_RETURN(model.parameters, row.WholeNumber<int64_t>("parameters", 0, INT64_MAX / 8, 0));
   }
-  if (json.contains("data")) {
-    for (const Json& row : json["data"]) {
-      catalog.data.push_back(row.is_string() ? row.get<std::string>() : row.value("name", ""));
-    }
+  if (!json.Has("data")) return catalog;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> data, json.Objects("data", kMostRows));
+  for (const JsonObject& row : data) {
+    PSRING_ASSIGN_OR_RETURN(catalog.data.emplace_back(), row.Text("name", kMostCellBytes));
   }
   return catalog;
 }

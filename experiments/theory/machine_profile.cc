@@ -7,13 +7,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/io/files.h"
+#include "common/io/json_object.h"
 #include "common/measure/records.h"
 
 namespace psring {
@@ -24,6 +24,10 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr int kTerms = 3;
 constexpr const char* kTermNames[kTerms] = {"a", "B", "g"};
 using Row = std::array<double, kTerms>;
+
+constexpr size_t kMostBenchRows = 1 << 20, kMostTextOfProfile = 4096;
+constexpr int kMostBenchWorkers = 1 << 16;
+constexpr double kMostValue = 1e18;
 
 struct Solution {
   std::vector<double> value, deviation;  // by used term
@@ -97,25 +101,6 @@ Solution Solve(const std::vector<Row>& rows, const std::vector<int>& used) {
   return solution;
 }
 
-// The field `key` of a file's JSON, or `otherwise` if it is missing or of another type.
-template <typename T>
-T ValueAt(const OrderedJson& json, const char* key, const T& otherwise) {
-  if (!json.is_object()) return otherwise;
-  const auto found = json.find(key);
-  if (found == json.end()) return otherwise;
-  const bool fits = std::is_same_v<T, std::string> ? found->is_string()
-                    : std::is_same_v<T, bool>      ? found->is_boolean()
-                    : std::is_integral_v<T>        ? found->is_number_integer()
-                                                   : found->is_number();
-  return fits ? found->get<T>() : otherwise;
-}
-std::string TextAt(const OrderedJson& json, const char* key) { return ValueAt(json, key, std::string()); }
-
-const OrderedJson* ListAt(const OrderedJson& json, const char* key) {
-  const auto found = json.is_object() ? json.find(key) : json.end();
-  return json.is_object() && found != json.end() && found->is_array() ? &*found : nullptr;
-}
-
 OrderedJson ToJson(const Fitted& fitted) {
   const auto finite = [](double value) {
     return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
@@ -124,12 +109,78 @@ OrderedJson ToJson(const Fitted& fitted) {
       {"value", fitted.value}, {"lo95", finite(fitted.interval.low)}, {"hi95", finite(fitted.interval.high)}};
 }
 
-Fitted FittedFrom(const OrderedJson& json) {
-  const auto number = [&](const char* key) {
-    return json.contains(key) && json[key].is_number() ? json[key].get<double>()
-                                                       : std::numeric_limits<double>::infinity();
-  };
-  return {ValueAt(json, "value", 0.0), {number("lo95"), number("hi95")}};
+// Null is how ToJson writes infinity.
+absl::StatusOr<double> BoundAt(const JsonObject& json, const char* key) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (!json.Has(key)) return kInfinity;
+  PSRING_ASSIGN_OR_RETURN(const double bound, json.NumberOrNull(key, -kMostValue, kMostValue));
+  return std::isnan(bound) ? kInfinity : bound;
+}
+
+absl::StatusOr<Fitted> FittedAt(const JsonObject& profile, const char* key, double least) {
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, profile.Object(key));
+  Fitted fitted;
+  PSRING_ASSIGN_OR_RETURN(fitted.value, json.Number("value", least, kMostValue));
+  PSRING_ASSIGN_OR_RETURN(fitted.interval.low, BoundAt(json, "lo95"));
+  PSRING_ASSIGN_OR_RETURN(fitted.interval.high, BoundAt(json, "hi95"));
+  return fitted;
+}
+
+absl::StatusOr<MachineProfile> ProfileFrom(const JsonObject& json) {
+  MachineProfile profile;
+  PSRING_ASSIGN_OR_RETURN(profile.source, json.Text("source", kMostTextOfProfile, ""));
+  PSRING_ASSIGN_OR_RETURN(profile.transport, json.Text("transport", kMostTextOfProfile, ""));
+  PSRING_ASSIGN_OR_RETURN(profile.shared_medium, json.Bool("shared_medium", false));
+  PSRING_ASSIGN_OR_RETURN(profile.latency_s, FittedAt(json, "latency_s", 0));
+  PSRING_ASSIGN_OR_RETURN(profile.bytes_per_s, FittedAt(json, "bytes_per_s", 1));
+  PSRING_ASSIGN_OR_RETURN(profile.add_s_per_byte, FittedAt(json, "add_s_per_byte", 0));
+  PSRING_ASSIGN_OR_RETURN(profile.r_squared, json.Number("r_squared", -kMostValue, 1, 0));
+  PSRING_ASSIGN_OR_RETURN(profile.points, json.WholeNumber("points", 0, INT32_MAX, 0));
+  if (json.Has("not_told_apart")) {
+    PSRING_ASSIGN_OR_RETURN(profile.not_told_apart, json.Texts("not_told_apart", kTerms, kMostTextOfProfile));
+  }
+  return profile;
+}
+
+// The hosts on which a benchmark ran; none if it does not say.
+absl::StatusOr<std::set<std::string>> HostsOf(const JsonObject& bench) {
+  std::set<std::string> hosts;
+  if (!bench.Has("config")) return hosts;
+  PSRING_ASSIGN_OR_RETURN(const JsonObject config, bench.Object("config"));
+  if (!config.Has("devices")) return hosts;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> devices, config.Objects("devices", kMostBenchRows));
+  for (const JsonObject& device : devices) {
+    PSRING_ASSIGN_OR_RETURN(std::string host, device.Text("hostname", kMostTextOfProfile, ""));
+    hosts.insert(std::move(host));
+  }
+  return hosts;
+}
+
+// The measured times of native all-reduces, by transport.
+absl::StatusOr<std::map<std::string, std::vector<ProfilePoint>>> PointsOf(const JsonObject& bench) {
+  std::map<std::string, std::vector<ProfilePoint>> by_transport;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, bench.Objects("results", kMostBenchRows));
+  for (const JsonObject& row : rows) {
+    const auto is = [&](const char* key, const char* value) {
+      return row.Text(key, kMostTextOfProfile).value_or("") == value;
+    };
+    if (!is("collective", "all_reduce") || !is("backend", "native") || !is("type", "float")) continue;
+    PSRING_ASSIGN_OR_RETURN(const std::string algorithm, row.Text("algorithm", kMostTextOfProfile));
+    PSRING_ASSIGN_OR_RETURN(const std::string transport, row.Text("transport", kMostTextOfProfile));
+    const std::optional<Scheme> scheme = SchemeOf({.uses_group = true, .algorithm = algorithm});
+    PSRING_ASSIGN_OR_RETURN(const int workers, row.WholeNumber("workers", 1, kMostBenchWorkers));
+    PSRING_ASSIGN_OR_RETURN(const double bytes, row.Number("size", 0, kMostValue));
+    if (!scheme || workers < 2) continue;
+    for (const char* place : {"out_of_place", "in_place"}) {
+      const absl::StatusOr<JsonObject> figures = row.Object(place);
+      if (!figures.ok()) continue;  // null: not measured
+      PSRING_ASSIGN_OR_RETURN(const double time_us, figures->NumberOrNull("time", 0, kMostValue));
+      if (!(time_us > 0)) continue;
+      by_transport[transport].push_back({*scheme, workers, bytes, time_us * 1e-6});
+      break;
+    }
+  }
+  return by_transport;
 }
 
 }  // namespace
@@ -215,37 +266,12 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
 
 absl::StatusOr<std::vector<MachineProfile>> ProfilesOfBench(const std::string& source,
                                                             const std::string& text) {
-  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
-  const OrderedJson* const results = ListAt(json, "results");
-  if (results == nullptr) {
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMostRecordBytes, source));
+  if (!json.Has("results")) {
     return absl::InvalidArgumentError(absl::StrCat(source, " is not a result of psring bench (bench.json)"));
   }
-  std::set<std::string> hosts;
-  if (const auto config = json.find("config"); config != json.end()) {
-    if (const OrderedJson* const devices = ListAt(*config, "devices"); devices != nullptr) {
-      for (const OrderedJson& device : *devices) hosts.insert(TextAt(device, "hostname"));
-    }
-  }
-  std::map<std::string, std::vector<ProfilePoint>> by_transport;
-  for (const OrderedJson& row : *results) {
-    if (TextAt(row, "collective") != "all_reduce" || TextAt(row, "backend") != "native" ||
-        TextAt(row, "type") != "float") {
-      continue;
-    }
-    const StrategyInfo strategy{.uses_group = true, .algorithm = TextAt(row, "algorithm")};
-    const std::optional<Scheme> scheme = SchemeOf(strategy);
-    const int workers = ValueAt(row, "workers", 0);
-    if (!scheme || workers < 2) continue;
-    for (const char* place : {"out_of_place", "in_place"}) {
-      if (!row.contains(place) || !row[place].is_object()) continue;
-      const double time_us = ValueAt(row[place], "time", 0.0);
-      if (time_us > 0) {
-        by_transport[TextAt(row, "transport")].push_back(
-            {*scheme, workers, ValueAt(row, "size", 0.0), time_us * 1e-6});
-        break;
-      }
-    }
-  }
+  PSRING_ASSIGN_OR_RETURN(const std::set<std::string> hosts, HostsOf(json));
+  PSRING_ASSIGN_OR_RETURN(const auto by_transport, PointsOf(json));
   std::vector<MachineProfile> profiles;
   absl::Status last = absl::InvalidArgumentError("it contains no native all-reduce of two or more workers");
   for (const auto& [transport, points] : by_transport) {
@@ -279,50 +305,28 @@ std::string ProfilesJson(const std::vector<MachineProfile>& profiles) {
   return OrderedJson({{"psring_machine_profile", 1}, {"profiles", list}}).dump(2) + "\n";
 }
 
-absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& text) {
-  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
-  const OrderedJson* const rows = ListAt(json, "profiles");
-  if (rows == nullptr || rows->empty() || !json.contains("psring_machine_profile")) {
-    return absl::InvalidArgumentError("it is not a machine profile");
-  }
+absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& text,
+                                                             const std::string& name) {
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMostRecordBytes, name));
+  if (!json.Has("psring_machine_profile")) return json.Error("psring_machine_profile", "missing");
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, json.Objects("profiles", kMostBenchRows));
+  if (rows.empty()) return json.Error("profiles", "expected at least one");
   std::vector<MachineProfile> profiles;
-  for (const OrderedJson& row : *rows) {
-    MachineProfile profile{.source = TextAt(row, "source"),
-                           .transport = TextAt(row, "transport"),
-                           .shared_medium = ValueAt(row, "shared_medium", false),
-                           .r_squared = ValueAt(row, "r_squared", 0.0),
-                           .points = ValueAt(row, "points", 0)};
-    for (const auto& [key, to] : {std::pair("latency_s", &profile.latency_s),
-                                  {"bytes_per_s", &profile.bytes_per_s},
-                                  {"add_s_per_byte", &profile.add_s_per_byte}}) {
-      if (!row.is_object() || !row.contains(key) || !row[key].is_object())
-        return absl::InvalidArgumentError(absl::StrCat("it lacks ", key));
-      *to = FittedFrom(row[key]);
-    }
-    if (const OrderedJson* const terms = ListAt(row, "not_told_apart"); terms != nullptr) {
-      for (const OrderedJson& term : *terms) {
-        if (term.is_string()) profile.not_told_apart.push_back(term.get<std::string>());
-      }
-    }
-    profiles.push_back(std::move(profile));
+  for (const JsonObject& row : rows) {
+    PSRING_ASSIGN_OR_RETURN(profiles.emplace_back(), ProfileFrom(row));
   }
   return profiles;
 }
 
 absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& path) {
-  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  absl::StatusOr<std::vector<MachineProfile>> profiles = ProfilesFromJson(text);
-  if (!profiles.ok()) {
-    if (text.find("psring_machine_profile") != std::string::npos) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": ", profiles.status().message()));
-    }
-    profiles = ProfilesOfBench(path, text);
-    if (!profiles.ok()) return profiles.status();
-  }
-  for (const MachineProfile& profile : *profiles) {
+  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostRecordBytes));
+  const bool is_profile = text.find("psring_machine_profile") != std::string::npos;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<MachineProfile> profiles,
+                          is_profile ? ProfilesFromJson(text, path) : ProfilesOfBench(path, text));
+  for (const MachineProfile& profile : profiles) {
     if (profile.transport == "tcp") return profile;
   }
-  return profiles->front();
+  return profiles.front();
 }
 
 std::string Describe(const MachineProfile& profile) {

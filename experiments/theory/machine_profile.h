@@ -45,7 +45,9 @@ absl::StatusOr<std::vector<MachineProfile>> ProfilesOfBench(const std::string& s
                                                             const std::string& json);
 
 std::string ProfilesJson(const std::vector<MachineProfile>& profiles);
-absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& json);
+// `name` begins the errors.
+absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& json,
+                                                             const std::string& name = "");
 
 // Reads a profile, or fits one to a bench.json. With several transports: tcp, else the first.
 absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& path);

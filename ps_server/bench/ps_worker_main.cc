@@ -104,7 +104,8 @@ class Worker {
       PSRING_ASSIGN_OR_RETURN(
           const std::string address,
           rendezvous_.Get(absl::StrCat("ps/", server), absl::StrCat("parameter server ", server)));
-      clients.push_back(MakeGrpcPsClient(address, payload));
+      clients.push_back(
+          MakeGrpcPsClient(address, {.secret = rendezvous_.options().secret, .payload = payload}));
     }
     client_ = MakeShardedPsClient(std::move(clients));
     PSRING_RETURN_IF_ERROR(client_->Start(rank_, job_,
@@ -115,8 +116,8 @@ class Worker {
     if (flags_.limits) {
       PSRING_ASSIGN_OR_RETURN(const std::string limits,
                               rendezvous_.Get("ps/0/limits", "a ps_server --limits"));
-      PSRING_ASSIGN_OR_RETURN(limits_,
-                              RoundLimitClient::Connect(limits, rank_, absl::Seconds(flags_.timeout_s)));
+      PSRING_ASSIGN_OR_RETURN(limits_, RoundLimitClient::Connect(limits, rendezvous_.options().secret, rank_,
+                                                                 absl::Seconds(flags_.timeout_s)));
       PSRING_ASSIGN_OR_RETURN(limit_weights_, MakeCpuDevice()->Allocate(weights_.bytes()));
     }
     PSRING_RETURN_IF_ERROR(Begin());
@@ -399,6 +400,7 @@ absl::Status Run(const Flags& flags) {
   }
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), flags.rank, flags.world_size);
   PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ParseRendezvous(flags.rendezvous, environment));
+  PSRING_ASSIGN_OR_RETURN(join.secret, LoadJobSecret(ProcessEnvironment()));
   join.timeout = absl::Seconds(flags.timeout_s);
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Join(join));
   PSRING_RETURN_IF_ERROR(RequireEqual(*rendezvous, "--bytes", absl::StrJoin(sizes, ",")));

@@ -23,6 +23,7 @@
 #include "common/base/mutex.h"
 #include "common/device/usable_memory.h"
 #include "common/net/address.h"
+#include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
 #include "common/reduce/reduce.h"
 #include "ps_server/bench/round_meeting.h"
@@ -36,9 +37,8 @@ constexpr uint32_t kJoin = 0;               // Request::kind of a connection's f
 constexpr uint32_t kMostReasonBytes = 1024;
 constexpr absl::Duration kJoinTimeout = absl::Seconds(5);
 constexpr absl::Duration kIdleTimeout = absl::Hours(24);        // between rounds, while others are measured
-constexpr absl::Duration kLookEvery = absl::Milliseconds(100);  // whether another connection may be accepted
-constexpr size_t kExtraConnections =
-    16;  // connections beyond one per worker; more wait in the listener's queue
+constexpr absl::Duration kLookEvery = absl::Milliseconds(100);  // whether another connection may begin
+constexpr size_t kExtraConnections = 16;  // connections beyond one per worker; more wait
 
 struct Request {
   uint32_t kind = 0;
@@ -120,15 +120,12 @@ void Update(float* weights, const float* sum, float scale, size_t count) {
 
 class Server final : public RoundLimitServer {
  public:
-  Server(TcpListener listener, std::string host, int workers, absl::Duration timeout)
-      : listener_(std::move(listener)),
-        address_(AddressText(host, listener_.port)),
+  Server(std::string address, int workers, absl::Duration timeout)
+      : address_(std::move(address)),
         workers_(workers),
         timeout_(timeout),
         device_(MakeCpuDevice()),
-        meeting_(workers, timeout) {
-    acceptor_ = std::thread([this] { Accept(); });
-  }
+        meeting_(workers, timeout) {}
 
   ~Server() override {
     meeting_.End();
@@ -137,10 +134,17 @@ class Server final : public RoundLimitServer {
       over_ = true;
       changed_.NotifyAll();
     }
-    shutdown(listener_.socket.get(), SHUT_RDWR);
-    acceptor_.join();
+    listener_.reset();
     for (const Connection& connection : connections_) shutdown(connection.socket.get(), SHUT_RDWR);
     for (Connection& connection : connections_) connection.thread.join();
+  }
+
+  absl::Status Listen(TcpListener listener, const JobSecret& secret) {
+    PSRING_ASSIGN_OR_RETURN(listener_,
+                            AuthenticatedListener::Start(
+                                std::move(listener), {.secret = secret, .purpose = Purpose::kRoundLimits},
+                                [this](FileDescriptor socket, uint64_t) { Admit(std::move(socket)); }));
+    return absl::OkStatus();
   }
 
   std::string address() const override { return address_; }
@@ -152,26 +156,16 @@ class Server final : public RoundLimitServer {
     std::atomic<bool> over = false;
   };
 
-  void Accept() {
-    while (MakeRoom()) {
-      pollfd waiting = {listener_.socket.get(), POLLIN, 0};
-      if (poll(&waiting, 1, -1) < 0 && errno != EINTR) return;
-      FileDescriptor socket(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (!socket.valid()) {
-        MutexLock lock(mutex_);
-        if (!over_) changed_.WaitUntil(mutex_, absl::Now() + kLookEvery);  // perhaps out of descriptors
-        continue;
-      }
-      if (!MakeBlocking(socket.get(), timeout_).ok()) continue;
-      Connection& connection = connections_.emplace_back();
-      connection.socket = std::move(socket);
-      connection.thread = std::thread([this, &connection] {
-        Answers(connection.socket.get());
-        MutexLock lock(mutex_);
-        connection.over = true;
-        changed_.NotifyAll();
-      });
-    }
+  void Admit(FileDescriptor socket) {
+    if (!MakeRoom() || !MakeBlocking(socket.get(), timeout_).ok()) return;
+    Connection& connection = connections_.emplace_back();
+    connection.socket = std::move(socket);
+    connection.thread = std::thread([this, &connection] {
+      Answers(connection.socket.get());
+      MutexLock lock(mutex_);
+      connection.over = true;
+      changed_.NotifyAll();
+    });
   }
 
   // Waits until one more connection may be accepted. False: the server ends.
@@ -334,7 +328,6 @@ class Server final : public RoundLimitServer {
     return Put(fd, &answer, sizeof answer);
   }
 
-  const TcpListener listener_;
   const std::string address_;
   const int workers_;
   const absl::Duration timeout_;
@@ -343,8 +336,8 @@ class Server final : public RoundLimitServer {
   Mutex mutex_;
   CondVar changed_;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
-  std::list<Connection> connections_;  // used by the acceptor, then by the destructor
-  std::thread acceptor_;
+  std::list<Connection> connections_;  // used by the listener's thread, then by the destructor
+  std::unique_ptr<AuthenticatedListener> listener_;
   std::atomic<int64_t> joins_ = 0;
   // Changed by Prepare, while all workers wait for it.
   int64_t joins_before_ = 0;
@@ -377,16 +370,23 @@ absl::Status Exchange(int fd, const Request& request, ConstSpan gradient) {
 const char* Name(RoundLimit kind) { return kind == RoundLimit::kRaw ? "raw" : "fused"; }
 
 absl::StatusOr<std::unique_ptr<RoundLimitServer>> RoundLimitServer::Start(const std::string& host,
+                                                                          const JobSecret& secret,
                                                                           int workers,
                                                                           absl::Duration timeout) {
   PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host));
-  return std::make_unique<Server>(std::move(listener), host, workers, timeout);
+  auto server = std::make_unique<Server>(AddressText(host, listener.port), workers, timeout);
+  PSRING_RETURN_IF_ERROR(server->Listen(std::move(listener), secret));
+  return server;
 }
 
-absl::StatusOr<RoundLimitClient> RoundLimitClient::Connect(const std::string& address, int worker,
+absl::StatusOr<RoundLimitClient> RoundLimitClient::Connect(const std::string& address,
+                                                           const JobSecret& secret, int worker,
                                                            absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
   PSRING_ASSIGN_OR_RETURN(const HostPort server, ParseAddress(address));
-  PSRING_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectTcp(server.host, server.port, absl::Now() + timeout));
+  PSRING_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectTcp(server.host, server.port, deadline));
+  PSRING_RETURN_IF_ERROR(AuthenticateTo(socket.get(), {.secret = secret, .purpose = Purpose::kRoundLimits},
+                                        absl::StrCat("the control round at ", address), deadline));
   PSRING_RETURN_IF_ERROR(MakeBlocking(socket.get(), timeout));
   PSRING_RETURN_IF_ERROR(Exchange(socket.get(), {.kind = kJoin, .worker = worker}, {}));
   return RoundLimitClient(std::move(socket), worker);

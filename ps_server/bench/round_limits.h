@@ -6,10 +6,10 @@
 //   fused   only the memory accesses: the server adds all gradients, updates the weights and writes them for
 //           every worker in one pass, on as many threads as the real server keeps busy (at most 2).
 //
-// A connection joins as a worker with a request of 16 bytes, and sends such a request for each round, before
-// its gradient. The first request of a round sets its kind and size. A worker that requests another kind or
-// size, or more than the server has memory for, gets an error text and is disconnected. A worker number is in
-// use while its connection lasts.
+// An authenticated connection joins as a worker with a request of 16 bytes, and sends such a request for each
+// round, before its gradient. The first request of a round sets its kind and size. A worker that requests
+// another kind or size, or more than the server has memory for, gets an error text and is disconnected. A
+// worker number is in use while its connection lasts.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "common/base/file_descriptor.h"
 #include "common/device/device.h"
+#include "common/net/job_secret.h"
 
 namespace psring {
 
@@ -32,7 +33,8 @@ const char* Name(RoundLimit kind);  // "raw", "fused"
 class RoundLimitServer {
  public:
   // `timeout`: how long a worker may wait for another in a round, and the server for a worker's next bytes.
-  static absl::StatusOr<std::unique_ptr<RoundLimitServer>> Start(const std::string& host, int workers,
+  static absl::StatusOr<std::unique_ptr<RoundLimitServer>> Start(const std::string& host,
+                                                                 const JobSecret& secret, int workers,
                                                                  absl::Duration timeout);
   virtual ~RoundLimitServer() = default;
   virtual std::string address() const = 0;  // "host:port"
@@ -41,8 +43,8 @@ class RoundLimitServer {
 // A worker's side. All workers make the same calls in the same order.
 class RoundLimitClient {
  public:
-  static absl::StatusOr<RoundLimitClient> Connect(const std::string& address, int worker,
-                                                  absl::Duration timeout);
+  static absl::StatusOr<RoundLimitClient> Connect(const std::string& address, const JobSecret& secret,
+                                                  int worker, absl::Duration timeout);
 
   // One round. kRaw: `weights` becomes minus the sum of the mean gradients of all rounds of this size since
   // the last worker connected. kFused: uses neither; the server works in its own memory. Both are float32 and

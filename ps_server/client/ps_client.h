@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "common/device/device.h"
 #include "common/measure/trace.h"
+#include "common/net/job_secret.h"
 #include "common/net/link_shaper.h"
 #include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/server_job.h"
@@ -137,6 +138,7 @@ class OneServerClient : public PsClient {
 };
 
 struct GrpcClientOptions {
+  JobSecret secret;  // of the server's job
   Payload payload = Payload::kAuto;
   // How long a push may wait for its answer, not counting the time spent reconnecting.
   absl::Duration reply_timeout = absl::InfiniteDuration();
@@ -150,8 +152,6 @@ struct GrpcClientOptions {
 
 // For the server at "host:port". kShared: Start fails if the two share no memory. Training programs should
 // call KeepFreedMemory() once (keep_freed_memory.h): it makes this client up to twice as fast.
-std::unique_ptr<OneServerClient> MakeGrpcPsClient(const std::string& address,
-                                                  Payload payload = Payload::kAuto);
 std::unique_ptr<OneServerClient> MakeGrpcPsClient(const std::string& address, GrpcClientOptions options);
 // Calls `server`, which must outlive the client, directly: for tests and for threads of one process.
 std::unique_ptr<OneServerClient> MakeDirectPsClient(ParameterServer& server);

@@ -15,10 +15,10 @@ namespace psring {
 namespace {
 
 template <typename T>
-absl::Status RequireSame(const char* field, const T& reference, const T& other, int worker) {
+absl::Status RequireSame(const char* field, const T& reference, const T& other, int worker, int than) {
   if (reference == other) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " has another job than worker 0: ", field,
-                                                 " is ", other, ", not ", reference));
+  return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " has another job than worker ", than,
+                                                 ": ", field, " is ", other, ", not ", reference));
 }
 
 std::string Describe(const Bucket& bucket) {
@@ -34,7 +34,14 @@ absl::Status ValidateNumbers(const ServerJob& job) {
         std::pair("beta1", optimizer.beta1), std::pair("beta2", optimizer.beta2),
         std::pair("epsilon", optimizer.epsilon), std::pair("learning rate", schedule.base),
         std::pair("learning rate's scale", schedule.scale)}) {
-    if (!std::isfinite(value)) return absl::InvalidArgumentError(absl::StrCat(name, " is ", value));
+    if (std::isfinite(value) && value >= 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is ", value, "; it must be finite, and at least 0"));
+  }
+  for (const auto& [name, value] :
+       {std::pair("beta1", optimizer.beta1), std::pair("beta2", optimizer.beta2)}) {
+    if (value >= 1)
+      return absl::InvalidArgumentError(absl::StrCat(name, " is ", value, "; it must be below 1"));
   }
   if (schedule.warmup_samples < 0 || schedule.total_samples < 0) {
     return absl::InvalidArgumentError(absl::StrCat("the learning rate's warm-up is ", schedule.warmup_samples,
@@ -82,9 +89,9 @@ absl::Status ValidateBuckets(const ServerJob& job) {
 
 }  // namespace
 
-absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, int worker) {
-  const auto same = [worker](const char* field, const auto& a, const auto& b) {
-    return RequireSame(field, a, b, worker);
+absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, int worker, int than) {
+  const auto same = [worker, than](const char* field, const auto& a, const auto& b) {
+    return RequireSame(field, a, b, worker, than);
   };
   PSRING_RETURN_IF_ERROR(same("workers", reference.workers, other.workers));
   PSRING_RETURN_IF_ERROR(same("consistency", reference.consistency, other.consistency));

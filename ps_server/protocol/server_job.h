@@ -1,5 +1,5 @@
-// What a server must know to serve a training job. Worker 0's is the reference; a worker whose job differs is
-// refused, with an error that names the field.
+// What a server must know to serve a training job. The first worker's is the reference; a worker whose job
+// differs is rejected, with an error that names the field.
 #pragma once
 
 #include <cstdint>
@@ -39,12 +39,13 @@ struct ServerJob {
   int start_beyond = 0;
 };
 
-// InvalidArgument unless all numbers are finite and within the bounds of messages.h, and the buckets are
-// numbered in order and cover every parameter exactly once. Does not bound the number of parameters
-// (job_memory.h does).
+// InvalidArgument unless all numbers are finite, not negative and within the bounds of messages.h, and the
+// buckets are numbered in order and cover every parameter exactly once. Does not bound the number of
+// parameters (job_memory.h does).
 absl::Status ValidateServerJob(const ServerJob& job);
 
-// InvalidArgument names the first field in which `other` differs from `reference`.
-absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, int other_worker);
+// InvalidArgument names the first field in which `other`, the job of `worker`, differs from `reference`, the
+// job of worker `than`.
+absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, int worker, int than = 0);
 
 }  // namespace psring

@@ -65,7 +65,7 @@ absl::Status BucketRounds::Answer(int bucket, const std::vector<int>& readers, B
     }
     PSRING_CHECK(pending.state != Pending::State::kNone && pending.state != Pending::State::kPushed);
     message::Answer answer = AnswerMessage(reader, bucket);
-    Reply reply{.repeated = pending.state == Pending::State::kRepeated};
+    Reply reply{.counted = pending.state == Pending::State::kRepeated};
     pending.state = Pending::State::kNone;
     if (const auto found = begun.replies.find(reader); found != begun.replies.end()) {
       reply = std::move(found->second);

@@ -26,6 +26,7 @@ ParameterServer::ParameterServer(Device& device, const ServerOptions& options)
       incarnation_(NewIncarnation()),
       members_(options.workers),
       jobs_(options.workers),
+      rejections_(options.workers),
       workers_(std::make_unique<WorkerStream[]>(options.workers)),
       first_step_(options.workers, 0),
       last_arrival_ns_(MonotonicNanos()),
@@ -139,7 +140,7 @@ void ParameterServer::ReleaseBarriers() {
 // next incarnation ignores the others because it is already in their epoch.
 absl::Status ParameterServer::OnRewind(int worker, const message::Rewind& rewind) {
   if (!started_ || rewind.epoch <= epoch_) return absl::OkStatus();
-  if (!checkpointing_.enabled() || rule_.each_alone() || rewind.step < 0) {
+  if (options_.servers == 1 || !checkpointing_.enabled() || rule_.each_alone() || rewind.step < 0) {
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " asks to go back to step ",
                                                       rewind.step, ", which this job cannot do"));
   }

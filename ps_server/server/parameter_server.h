@@ -73,10 +73,10 @@ class ParameterServer {
   // One for each thread that calls Receive.
   absl::StatusOr<Lane> NewLane() const;
 
-  // Admits a worker, whose messages go to `sink`. When the last one has joined, all get a Welcome. The job of
-  // worker 0 is the reference: one that differs fails the job. A job that is impossible, too large for this
-  // server or for another one, and a worker number that is out of range or taken, are refused without harm to
-  // the job. A lost worker is admitted again if the others have continued. After an error `sink` is not used.
+  // Admits a worker, whose messages go to `sink`. When the last one has joined, all get a Welcome. A job that
+  // differs from that of the others, is impossible, too large or for another server, and a worker number that
+  // is out of range or taken, are rejected without harm to the job. A lost worker is admitted again if the
+  // others have continued. After an error `sink` is not used.
   absl::Status Join(const Joining& joining, std::shared_ptr<ReplySink> sink);
 
   // Handles a message of the worker that joined with `sink`; ignores it if that has changed. A worker that
@@ -133,11 +133,10 @@ class ParameterServer {
   void Finish(Replies replies);
   void Deliver(int worker, Reply reply);  // serial: once its step allows it
   void Send(int worker, Reply reply);
-  void Count(int worker, const message::Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stats_mutex_);
+  void Count(Replies& replies);  // the answers, once each
 
   // parameter_server_join.cc: how the job begins, and begins again.
-  absl::Status CheckJobLocked(int worker, const ServerJob& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CompareJobLocked(int worker, const ServerJob& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AcceptJobLocked(int worker, const ServerJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PrepareLocked(const ServerJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Enter(const Joining& joining, std::shared_ptr<ReplySink> sink);
   absl::Status Resume(int worker, std::shared_ptr<ReplySink> sink);
@@ -167,7 +166,8 @@ class ParameterServer {
   CondVar changed_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   Membership members_ ABSL_GUARDED_BY(mutex_);
-  std::vector<ServerJob> jobs_ ABSL_GUARDED_BY(mutex_);  // by worker, as it was sent
+  std::vector<ServerJob> jobs_ ABSL_GUARDED_BY(mutex_);          // by worker, as it was sent
+  std::vector<std::string> rejections_ ABSL_GUARDED_BY(mutex_);  // by worker: why its last Join was rejected
   bool weights_arrived_ ABSL_GUARDED_BY(mutex_) = false;
   bool starting_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

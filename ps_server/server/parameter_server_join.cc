@@ -11,26 +11,6 @@
 #include "ps_server/shard/job_memory.h"
 
 namespace psring {
-namespace {
-
-// Whether the lists of a checkpoint have the lengths that its job implies. `each_alone`: each push is an
-// update by itself.
-bool ListsFit(const Checkpoint& checkpoint, bool each_alone) {
-  const size_t workers = static_cast<size_t>(checkpoint.job.workers);
-  const ServerStats& stats = checkpoint.stats;
-  return checkpoint.buckets.size() == checkpoint.job.buckets.size() &&
-         checkpoint.samples.size() == checkpoint.job.buckets.size() &&
-         std::all_of(checkpoint.buckets.begin(), checkpoint.buckets.end(),
-                     [&](const Consistency::State& state) {
-                       return state.left.size() == workers &&
-                              (!each_alone || state.next_step.size() == workers);
-                     }) &&
-         stats.worker_pushes.size() == workers && stats.worker_staleness_sum.size() == workers &&
-         stats.worker_dropped.size() == workers && stats.lost_workers.size() == stats.lost_at_step.size();
-}
-
-}  // namespace
-
 absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<ReplySink> sink) {
   using Entry = Membership::Entry;
   const int worker = joining.worker;
@@ -77,30 +57,24 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
 
 absl::Status ParameterServer::Enter(const Joining& joining, std::shared_ptr<ReplySink> sink) {
   const int worker = joining.worker;
-  absl::Status bad_job;
   bool had_begun = false;  // before this Join; otherwise all get their Welcome together
   {
     MutexLock lock(mutex_);
     had_begun = starting_;
-    PSRING_RETURN_IF_ERROR(CheckJobLocked(worker, joining.job));
-    bad_job = CompareJobLocked(worker, joining.job);
-    if (bad_job.ok() && worker == 0 && !restored_) PSRING_RETURN_IF_ERROR(PrepareLocked(joining.job));
-    if (bad_job.ok()) {
-      last_arrival_ns_ = MonotonicNanos();
-      members_.Join(joining);
-      jobs_[worker] = joining.job;
-      MutexLock worker_lock(workers_[worker].mutex);
-      workers_[worker].sink = std::move(sink);
-    }
+    const absl::Status fits = AcceptJobLocked(worker, joining.job);
+    rejections_[worker] = std::string(fits.message());
+    PSRING_RETURN_IF_ERROR(fits);
+    last_arrival_ns_ = MonotonicNanos();
+    members_.Join(joining);
+    jobs_[worker] = joining.job;
+    MutexLock worker_lock(workers_[worker].mutex);
+    workers_[worker].sink = std::move(sink);
   }
   // After a restart each asynchronous worker continues when it joins.
-  if (bad_job.ok() && had_begun) {
-    return SendWelcome(worker, first_step_[worker], joining.again, /*went_back=*/false);
-  }
-  // Without this worker the job cannot start: report it at once to those that wait.
-  if (bad_job.ok()) bad_job = StartOnceComplete();
-  if (!bad_job.ok()) Abort(bad_job);
-  return bad_job;
+  if (had_begun) return SendWelcome(worker, first_step_[worker], joining.again, /*went_back=*/false);
+  const absl::Status started = StartOnceComplete();
+  if (!started.ok()) Abort(started);
+  return started;
 }
 
 // The stream broke, but both processes still run: they continue where they were.
@@ -174,24 +148,22 @@ absl::Status ParameterServer::SendWelcome(int worker, int64_t step, bool again, 
 
 absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, std::optional<int64_t> epoch) {
   MutexLock lock(mutex_);
-  PSRING_RETURN_IF_ERROR(ValidateServerJob(checkpoint.job));
-  if (checkpoint.job.workers != options_.workers) {
-    return absl::InvalidArgumentError(absl::StrCat("the checkpoint is of a job with ", checkpoint.job.workers,
-                                                   " workers, and this server has ", options_.workers,
-                                                   "; give another --checkpoint_dir"));
+  const ServerJob& job = checkpoint.job;
+  PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
+  if (job.workers != options_.workers || job.server != options_.server || job.servers != options_.servers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the checkpoint is of a job with ", job.workers, " workers, of server ", job.server,
+                     " of ", job.servers, ", and this is server ", options_.server, " of ", options_.servers,
+                     " with ", options_.workers, " workers; give another --checkpoint_dir"));
   }
-  PSRING_RETURN_IF_ERROR(PrepareLocked(checkpoint.job));
-  if (rule_.kind == WaitingRule::Kind::kBackup && checkpoint.job.servers > 1) {
+  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
+  if (rule.kind == WaitingRule::Kind::kBackup && job.servers > 1) {
     return absl::FailedPreconditionError(
         "a job with backup workers and several servers cannot continue after the loss of a server; start it "
-        "again "
-        "from a checkpoint of training (--resume), with another --checkpoint_dir for the server");
+        "again from a checkpoint of training (--resume), with another --checkpoint_dir for the server");
   }
-  if (checkpoint.values.size() != shard_->value_count() || !ListsFit(checkpoint, rule_.each_alone())) {
-    return absl::DataLossError(
-        "the number of values, buckets or workers in the checkpoint differs from its job's; use another "
-        "--checkpoint_dir");
-  }
+  PSRING_RETURN_IF_ERROR(ValidateCheckpoint(checkpoint));
+  PSRING_RETURN_IF_ERROR(PrepareLocked(job));
   restored_ = true;
   epoch_ = epoch.value_or(0);
   epoch_is_given_ = epoch.has_value();
@@ -225,7 +197,7 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, std::optiona
   return absl::OkStatus();
 }
 
-absl::Status ParameterServer::CheckJobLocked(int worker, const ServerJob& job) const {
+absl::Status ParameterServer::AcceptJobLocked(int worker, const ServerJob& job) {
   if (job.workers != options_.workers) {
     return absl::InvalidArgumentError(absl::StrCat("worker ", worker, "'s job has ", job.workers,
                                                    " workers; this server was started for ",
@@ -239,23 +211,17 @@ absl::Status ParameterServer::CheckJobLocked(int worker, const ServerJob& job) c
   if (const absl::Status status = ValidateServerJob(job); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat("worker ", worker, "'s job: ", status.message()));
   }
-  // Once worker 0 is here, the memory is allocated.
-  const bool is_first = !restored_ && members_.presence(0) == Membership::Presence::kAbsent;
-  return is_first ? RequireMemory(job, device_) : absl::OkStatus();
-}
-
-absl::Status ParameterServer::CompareJobLocked(int worker, const ServerJob& job) const {
   if (restored_) return RequireSameJob(job_, job, worker);
-  if (worker != 0) {
-    return members_.presence(0) == Membership::Presence::kAbsent ? absl::OkStatus()
-                                                                 : RequireSameJob(jobs_[0], job, worker);
+  // Those that have joined have the same job.
+  for (int other = 0; other < options_.workers; ++other) {
+    if (members_.presence(other) == Membership::Presence::kAbsent) continue;
+    PSRING_RETURN_IF_ERROR(RequireSameJob(jobs_[other], job, worker, other));
+    break;
   }
-  for (int other = 1; other < options_.workers; ++other) {
-    if (members_.presence(other) != Membership::Presence::kAbsent) {
-      PSRING_RETURN_IF_ERROR(RequireSameJob(job, jobs_[other], other));
-    }
-  }
-  return absl::OkStatus();
+  if (worker == 0) return PrepareLocked(job);
+  // Once worker 0 is here, the memory is allocated.
+  const bool is_first = members_.presence(0) == Membership::Presence::kAbsent;
+  return is_first ? RequireMemory(job, device_) : absl::OkStatus();
 }
 
 absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {

@@ -42,8 +42,7 @@ std::vector<Reply> HoldUntilStepIsComplete(WorkerStream& stream, size_t buckets,
   });
   if (same == stream.held.end()) {
     stream.held.push_back(std::move(reply));
-  } else {  // the worker's stream broke, and it repeated its push; the push counts once
-    reply.repeated = reply.repeated && same->repeated;
+  } else {  // the worker's stream broke, and it repeated its push
     *same = std::move(reply);
   }
   if (stream.held.size() < buckets) return released;
@@ -305,6 +304,7 @@ absl::StatusOr<Receipt> ParameterServer::OnRepeat(int worker, int bucket, bool i
 }
 
 void ParameterServer::Finish(Replies replies) {
+  Count(replies);  // first, because the updates are in the checkpoint
   if (checkpointing_.TakeDue()) TakeCheckpoint(/*finished=*/false);
   for (auto& [worker, reply] : replies) {
     const auto* const welcome = std::get_if<message::Welcome>(&reply.message);
@@ -342,17 +342,7 @@ void ParameterServer::Deliver(int worker, Reply reply) {
 }
 
 void ParameterServer::Send(int worker, Reply reply) {
-  std::shared_ptr<ReplySink> sink;
-  {
-    WorkerStream& stream = workers_[worker];
-    MutexLock lock(stream.mutex);
-    const auto* const answer = std::get_if<message::Answer>(&reply.message);
-    if (answer != nullptr && !reply.repeated) {
-      MutexLock stats_lock(stats_mutex_);
-      Count(worker, *answer);
-    }
-    sink = stream.sink;
-  }
+  const std::shared_ptr<ReplySink> sink = workers_[worker].Sink();
   if (std::exchange(reply.begun_on, nullptr) != sink) {
     // The worker's stream broke meanwhile. It will repeat what is not answered.
     if (reply.in_place) return;
@@ -361,17 +351,21 @@ void ParameterServer::Send(int worker, Reply reply) {
   if (sink != nullptr) sink->Deliver(std::move(reply));
 }
 
-void ParameterServer::Count(int worker, const message::Answer& answer) {
-  const uint64_t bytes = shard_->bucket_bytes(answer.bucket);
-  const uint64_t received = answer.dropped ? 0 : shard_->gradient_bytes(answer.bucket);
-  stats_.payload = stats_.payload + Traffic{.payload_tx_bytes = bytes, .payload_rx_bytes = received};
-  if (answer.dropped) return;
-  const size_t staleness = static_cast<size_t>(answer.staleness);
-  ++stats_.pushes;
-  if (stats_.staleness_histogram.size() <= staleness) stats_.staleness_histogram.resize(staleness + 1);
-  ++stats_.staleness_histogram[staleness];
-  ++stats_.worker_pushes[worker];
-  stats_.worker_staleness_sum[worker] += answer.staleness;
+void ParameterServer::Count(Replies& replies) {
+  MutexLock lock(stats_mutex_);
+  for (auto& [worker, reply] : replies) {
+    const auto* const answer = std::get_if<message::Answer>(&reply.message);
+    if (answer == nullptr || std::exchange(reply.counted, true)) continue;
+    stats_.payload.payload_tx_bytes += shard_->bucket_bytes(answer->bucket);
+    if (answer->dropped) continue;
+    stats_.payload.payload_rx_bytes += shard_->gradient_bytes(answer->bucket);
+    const size_t staleness = std::min(static_cast<size_t>(answer->staleness), kMostStaleness);
+    ++stats_.pushes;
+    if (stats_.staleness_histogram.size() <= staleness) stats_.staleness_histogram.resize(staleness + 1);
+    ++stats_.staleness_histogram[staleness];
+    ++stats_.worker_pushes[worker];
+    stats_.worker_staleness_sum[worker] += answer->staleness;
+  }
 }
 
 }  // namespace psring

@@ -220,8 +220,14 @@ BucketRounds::Missing ParameterServer::WaitsFor() {
   if (!started_) {
     MutexLock lock(mutex_);
     const std::vector<int> absent = members_.Absent();
-    return {{},
-            absent.empty() ? "worker 0's initial weights" : absl::StrCat(WorkersText(absent), " to join")};
+    if (absent.empty()) return {{}, "worker 0's initial weights"};
+    std::string what = absl::StrCat(WorkersText(absent), " to join");
+    for (const int worker : absent) {
+      if (rejections_[worker].empty()) continue;
+      absl::StrAppend(&what, "; worker ", worker, " was rejected: ", rejections_[worker]);
+      break;
+    }
+    return {{}, what};
   }
   // First, because a worker that others wait for may itself wait for memory.
   if (BucketRounds::Missing missing = HoldsMemory(); !missing.what.empty()) return missing;

@@ -22,7 +22,7 @@ struct Reply {
   message::ToWorker message;
   Snapshot weights = {};
   bool in_place = false;  // the weights are at the sink's PlaceOf already, and not in `weights`
-  bool repeated = false;  // the first answer was lost, and has been counted
+  bool counted = false;   // in the server's statistics, which count each push once
   // A part of it, in bytes of the weights: from the beginning of a chunk to that of another, or to the end.
   // Parts come in ascending order, and only to sinks with TakesParts.
   size_t from = 0, upto = SIZE_MAX;

@@ -1,5 +1,6 @@
 #include "ps_server/shard/job_memory.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 
@@ -17,6 +18,19 @@ constexpr double kMiB = 1 << 20;
 constexpr double kBytesPerBucket = 1024;
 constexpr double kBytesPerBucketAndWorker = 256;
 
+// Gradients that are staged at the same time, in bytes of float32: of every worker if they are added in
+// order; else of one push.
+double StagedBytes(const ServerJob& job) {
+  const double all = static_cast<double>(job.parameters) * sizeof(float);
+  const Accumulation accumulation = AccumulationOf(job);
+  if (accumulation == Accumulation::kSum) return 0;
+  if (accumulation == Accumulation::kSumInOrder) return all * job.workers;
+  if (job.serial) return all;
+  size_t largest = 0;
+  for (const Bucket& bucket : job.buckets) largest = std::max(largest, bucket.count);
+  return static_cast<double>(largest) * sizeof(float);
+}
+
 bool HasSum(const ServerJob& job) { return AccumulationOf(job) == Accumulation::kSum; }
 
 absl::Status Require(const ServerJob& job, double bytes, const Device& device) {
@@ -33,7 +47,8 @@ JobMemory MemoryOf(const ServerJob& job, bool device_is_host) {
   const double weights = static_cast<double>(job.parameters) * sizeof(float);
   const size_t slots = OptimizerSlots(job.optimizer.kind).size();
   const double buckets = static_cast<double>(job.buckets.size());
-  JobMemory need{.on_device = weights * static_cast<double>(1 + (HasSum(job) ? 1 : 0) + slots)};
+  JobMemory need{.on_device =
+                     weights * static_cast<double>(1 + (HasSum(job) ? 1 : 0) + slots) + StagedBytes(job)};
   // The copy with which the job starts; with weights on a GPU also a pinned copy.
   need.on_host = weights * (device_is_host ? 1 : 2) +
                  buckets * (kBytesPerBucket + kBytesPerBucketAndWorker * static_cast<double>(job.workers));

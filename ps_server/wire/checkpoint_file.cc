@@ -182,7 +182,7 @@ class Folder : public CheckpointStore {
     const auto damaged = [&](absl::string_view why) {
       return absl::DataLossError(absl::StrCat("the checkpoint ", path, " is damaged: ", why));
     };
-    PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+    PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, MostWeightsBytes()));
     absl::string_view rest = text;
     uint64_t length = 0;
     if (!absl::ConsumePrefix(&rest, kMagic))

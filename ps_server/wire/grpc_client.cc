@@ -22,7 +22,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> GrpcClient::Dial(const std::strin
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  return OpenChannel(address, arguments, deadline, options_.link);
+  return OpenChannel(address, options_.secret, arguments, deadline, options_.link);
 }
 
 GrpcClient::GrpcClient(const std::string& address, GrpcClientOptions options)
@@ -91,7 +91,7 @@ absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, absl:
   // Start has told the caller where its gradients are read (status().payload).
   if (options_.payload != Payload::kAuto || (!first && !on_gpu_)) gradients.on_gpu.clear();
   PSRING_ASSIGN_OR_RETURN(ClientMemory memory, ClientMemory::Create(gradients, weights, bytes));
-  PSRING_ASSIGN_OR_RETURN(HandedOver handed, HandOverMemory(offer, memory, deadline));
+  PSRING_ASSIGN_OR_RETURN(HandedOver handed, HandOverMemory(offer, options_.secret, memory, deadline));
   if (!first && on_gpu_ && !handed.on_gpu) {
     return absl::FailedPreconditionError("the restarted server cannot reach this worker's GPU");
   }
@@ -204,6 +204,7 @@ absl::Status GrpcClient::Connect(absl::Time deadline) {
     dialled =
         Dial(address(), options_.find_again ? std::min(deadline, absl::Now() + absl::Seconds(1)) : deadline);
     if (dialled.ok() || !options_.find_again || absl::Now() >= deadline) break;
+    if (!absl::IsUnavailable(dialled.status())) break;  // another secret, or not psring
     absl::StatusOr<std::string> found = options_.find_again();
     MutexLock lock(mutex_);
     if (found.ok()) address_ = *found;
@@ -300,10 +301,6 @@ void GrpcClient::ReadLocked() {
 
 std::unique_ptr<OneServerClient> MakeGrpcPsClient(const std::string& address, GrpcClientOptions options) {
   return std::make_unique<GrpcClient>(address, std::move(options));
-}
-
-std::unique_ptr<OneServerClient> MakeGrpcPsClient(const std::string& address, Payload payload) {
-  return MakeGrpcPsClient(address, GrpcClientOptions{.payload = payload});
 }
 
 }  // namespace psring

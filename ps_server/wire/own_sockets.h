@@ -1,16 +1,15 @@
-// gRPC over sockets that psring opens: gRPC's own use the system's congestion control, which on loopback may
-// halve the throughput (reasons: common/net/tcp_socket.h).
+// gRPC over sockets that psring opens and authenticates (common/net/authentication.h). gRPC's own would also
+// use the system's congestion control, which on loopback may halve the throughput (common/net/tcp_socket.h).
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/base/file_descriptor.h"
+#include "common/net/authentication.h"
 #include "common/net/link_shaper.h"
 #include "common/net/tcp_socket.h"
 
@@ -23,31 +22,33 @@ class Server;
 namespace psring {
 
 // A channel over one connection to "host:port", which is not reopened when it is lost. Retries until
-// `deadline`, because the server may still be starting; the error names the address. `link`: this machine's.
+// `deadline`, because the server may still be starting; the error names the address. A server that has
+// accepted a connection has at least a second to authenticate it. PermissionDenied: it has another secret.
+// `link`: this machine's.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address,
+                                                           const JobSecret& secret,
                                                            const grpc::ChannelArguments& arguments,
                                                            absl::Time deadline, const LinkEnd& link = {});
 
-// Listens, and passes connections to gRPC servers. The destructor joins its thread.
+// Listens, and passes connections of members to gRPC servers. The destructor joins its thread.
 class Port {
  public:
   // `port` 0: the system chooses. AlreadyExists or Unavailable states why it cannot listen.
   static absl::StatusOr<std::unique_ptr<Port>> Listen(const std::string& host, int port);
-  ~Port();
 
-  int number() const { return listener_.port; }
+  int number() const { return number_; }
   // Starts to accept; each connection goes to the server that `next`, called on the port's thread, returns.
   // The servers have been started and outlive this. `shaper`: shapes connections from other machines; null:
-  // none; outlives this.
+  // none; outlives this. FailedPrecondition: the secret is not set. Called once.
   using NextServer = std::function<grpc::Server&()>;
-  void Serve(NextServer next, LinkShaper* shaper = nullptr);
+  absl::Status Serve(const JobSecret& secret, NextServer next, LinkShaper* shaper = nullptr);
 
  private:
-  explicit Port(TcpListener listener) : listener_(std::move(listener)) {}
-  void Accept(const NextServer& next, LinkShaper* shaper);
+  explicit Port(TcpListener listener) : number_(listener.port), idle_(std::move(listener)) {}
 
-  TcpListener listener_;
-  std::thread thread_;
+  const int number_;
+  TcpListener idle_;  // until Serve
+  std::unique_ptr<AuthenticatedListener> listener_;
 };
 
 }  // namespace psring

@@ -130,15 +130,15 @@ class GrpcService : public Service {
 
   absl::Status Listen(const ServiceOptions& options) {
     PSRING_ASSIGN_OR_RETURN(port_, Port::Listen(options.host, options.port));
-    PSRING_ASSIGN_OR_RETURN(receiver_, PayloadReceiver::Open(server_.device()));
+    PSRING_ASSIGN_OR_RETURN(receiver_, PayloadReceiver::Open(server_.device(), options.secret));
     for (int i = 0; i < (options.threads > 0 ? options.threads : UsualThreads()); ++i) {
       PSRING_ASSIGN_OR_RETURN(Lane lane, server_.NewLane());
       loops_.push_back({std::make_unique<EventLoop>(server_, *receiver_, std::move(lane))});
       PSRING_RETURN_IF_ERROR(loops_.back().loop->Start());
     }
     address_ = AddressText(options.host, port_->number());
-    port_->Serve([this]() -> grpc::Server& { return NextLoop().grpc_server(); }, options.shaper);
-    return absl::OkStatus();
+    return port_->Serve(
+        options.secret, [this]() -> grpc::Server& { return NextLoop().grpc_server(); }, options.shaper);
   }
 
   std::string address() const override { return address_; }

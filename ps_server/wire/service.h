@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/net/job_secret.h"
 #include "common/net/link_shaper.h"
 #include "ps_server/server/parameter_server.h"
 
@@ -18,6 +19,7 @@ namespace psring {
 struct ServiceOptions {
   std::string host = "127.0.0.1";
   int port = 0;                  // 0: the system chooses
+  JobSecret secret;              // only clients with the same secret are accepted
   int threads = 0;               // 0: half the cores of this process, at most 8; the others are for workers
   LinkShaper* shaper = nullptr;  // the link to other machines; outlives the service
 };

@@ -1,6 +1,6 @@
 #include "ps_server/wire/shared_payload.h"
 
-#include <sys/stat.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <cstring>
@@ -16,6 +16,7 @@
 #include "common/base/check.h"
 #include "common/base/mutex.h"
 #include "common/cuda/cuda_sharing.h"
+#include "common/net/authentication.h"
 #include "common/net/random_token.h"
 #include "common/net/unix_socket.h"
 
@@ -32,24 +33,19 @@ constexpr absl::Duration kKept = absl::Minutes(1);
 // followed by the handles of both if they are on a GPU. The answer is "in", or this if the handles are open:
 constexpr char kInOnGpu[] = "in, on the GPU";
 
-absl::StatusOr<SharedMemory> MapFile(FileDescriptor& file, size_t bytes) {
-  struct stat status;
-  if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || bytes == 0 ||
-      static_cast<uint64_t>(status.st_size) < bytes) {
-    return absl::InvalidArgumentError("a worker sent memory that is smaller than it states");
-  }
-  return SharedMemory::Adopt(file.release(), bytes, /*prefault=*/false);
-}
-
 class Receiver : public PayloadReceiver {
  public:
-  Receiver(Device& device, UnixSocket listener, std::string name, std::string token)
-      : device_(device), listener_(std::move(listener)), name_(std::move(name)), token_(std::move(token)) {
+  Receiver(Device& device, const Credentials& credentials, UnixSocket listener, std::string name,
+           std::string token)
+      : device_(device),
+        listener_(std::move(listener)),
+        pending_(credentials),
+        name_(std::move(name)),
+        token_(std::move(token)) {
     thread_ = std::thread([this] { Serve(); });
   }
   ~Receiver() override {
-    stopping_ = true;
-    (void)UnixSocket::Connect(name_);  // wakes the thread
+    shutdown(listener_.fd(), SHUT_RDWR);  // ends the thread's Wait
     thread_.join();
   }
 
@@ -74,10 +70,17 @@ class Receiver : public PayloadReceiver {
   };
 
   void Serve() {
-    while (!stopping_) {
-      const absl::StatusOr<UnixSocket> worker = listener_.Accept(absl::Now() + kPatience / 2);
-      // A worker that does not follow the handshake uses no shared memory.
-      if (worker.ok()) (void)Admit(*worker);
+    while (true) {
+      auto workers = pending_.Wait({listener_.fd()}, absl::Now() + kPatience);
+      if (absl::IsCancelled(workers.status())) return;
+      if (!workers.ok()) {
+        absl::SleepFor(kPatience / 20);  // out of descriptors
+        continue;
+      }
+      for (PendingConnections::Member& worker : *workers) {
+        // A worker that does not follow the handshake uses no shared memory.
+        (void)Admit(UnixSocket(std::move(worker.socket)));
+      }
       ForgetOld();
     }
   }
@@ -94,12 +97,15 @@ class Receiver : public PayloadReceiver {
       return absl::InvalidArgumentError("not a worker that shares its memory");
     }
     handed.token = words[0];
-    PSRING_ASSIGN_OR_RETURN(const SharedMemory page, MapFile(message.files[0], kPageBytes));
+    const auto map = [&](size_t file, size_t bytes) {
+      return SharedMemory::Adopt(message.files[file].release(), bytes, /*prefault=*/false);
+    };
+    PSRING_ASSIGN_OR_RETURN(const SharedMemory page, map(0, kPageBytes));
     if (std::memcmp(page.data(), handed.token.data(), kTokenBytes) != 0) {
       return absl::InvalidArgumentError("the worker's token is not in its memory");
     }
-    PSRING_ASSIGN_OR_RETURN(handed.memory.gradients, MapFile(message.files[1], gradients));
-    PSRING_ASSIGN_OR_RETURN(handed.memory.weights, MapFile(message.files[2], weights));
+    PSRING_ASSIGN_OR_RETURN(handed.memory.gradients, map(1, gradients));
+    PSRING_ASSIGN_OR_RETURN(handed.memory.weights, map(2, weights));
     if (words.size() == 5) {
       // If one cannot be opened (another driver, no peer access), the host's memory is used.
       absl::StatusOr<Buffer> gpu_gradients = ImportMemory(device_, words[3], gradients);
@@ -128,8 +134,8 @@ class Receiver : public PayloadReceiver {
 
   Device& device_;
   const UnixSocket listener_;
+  PendingConnections pending_;  // used by the thread
   const std::string name_, token_;
-  std::atomic<bool> stopping_{false};
   Mutex mutex_;
   std::list<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
@@ -154,8 +160,10 @@ absl::StatusOr<ClientMemory::Area> AreaOf(const SharedSpan& callers, size_t byte
 std::optional<uint64_t> ClientMemory::Area::PlaceOf(ConstSpan span, size_t mirrored) const {
   if (mirror.data() != nullptr) return mirrored;
   const auto* begin = static_cast<const std::byte*>(span.data);
-  if (begin < data || begin + span.bytes() > data + bytes) return std::nullopt;
-  return static_cast<uint64_t>(begin - data);
+  if (begin < data || begin > data + bytes) return std::nullopt;
+  const auto place = static_cast<uint64_t>(begin - data);
+  if (span.bytes() > bytes - place) return std::nullopt;
+  return place;
 }
 
 absl::StatusOr<ClientMemory> ClientMemory::Create(const SharedSpan& gradients, const SharedSpan& weights,
@@ -170,16 +178,20 @@ absl::StatusOr<ClientMemory> ClientMemory::Create(const SharedSpan& gradients, c
   return memory;
 }
 
-absl::StatusOr<std::unique_ptr<PayloadReceiver>> PayloadReceiver::Open(Device& device) {
+absl::StatusOr<std::unique_ptr<PayloadReceiver>> PayloadReceiver::Open(Device& device,
+                                                                       const JobSecret& secret) {
+  const Credentials credentials = {.secret = secret, .purpose = Purpose::kSharedPayload};
+  PSRING_RETURN_IF_ERROR(CheckCredentials(credentials));
   const std::string suffix = RandomToken(kTokenBytes);
   std::string token = RandomToken(kTokenBytes);
   std::string name = absl::StrCat("psring-", suffix);
   PSRING_ASSIGN_OR_RETURN(UnixSocket listener, UnixSocket::Listen(name));
-  return std::make_unique<Receiver>(device, std::move(listener), std::move(name), std::move(token));
+  return std::make_unique<Receiver>(device, credentials, std::move(listener), std::move(name),
+                                    std::move(token));
 }
 
-absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const ClientMemory& memory,
-                                          absl::Time deadline) {
+absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSecret& secret,
+                                          const ClientMemory& memory, absl::Time deadline) {
   const std::vector<std::string> words = absl::StrSplit(offer, ' ');
   if (words.size() != 2 || words[1].size() != kTokenBytes) {
     return absl::UnavailableError("the server offers no shared memory");
@@ -192,6 +204,8 @@ absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const Client
     return absl::UnavailableError(
         absl::StrCat("its local socket cannot be reached from here (", server.status().message(), ")"));
   }
+  PSRING_RETURN_IF_ERROR(AuthenticateTo(server->fd(), {.secret = secret, .purpose = Purpose::kSharedPayload},
+                                        "its local socket", deadline));
   PSRING_RETURN_IF_ERROR(
       server->Send(absl::StrCat(token, " ", memory.gradients.bytes, " ", memory.weights.bytes,
                                 memory.gradients_on_gpu.empty() ? "" : " ", memory.gradients_on_gpu,

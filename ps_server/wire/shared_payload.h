@@ -6,6 +6,9 @@
 // that token through its mapping and writes the offered one beside it, where the worker reads it. This proves
 // that both access the same memory, which host names cannot prove. The worker's Join names its token.
 //
+// The server accepts only memory that cannot shrink (common/base/shared_memory.h) and checks every offset.
+// Not protected: a worker may change its gradient while the server adds it, also after the check for NaN.
+//
 // A worker that computes on a GPU adds handles of its gradients and weights there (CUDA IPC). A server on a
 // GPU opens them if it can, and confirms it. Such a handle is valid only on one host; the page has proved
 // that worker and server are on the same.
@@ -22,6 +25,7 @@
 #include "absl/time/time.h"
 #include "common/base/shared_memory.h"
 #include "common/device/device.h"
+#include "common/net/job_secret.h"
 #include "ps_server/client/ps_client.h"
 
 namespace psring {
@@ -37,9 +41,9 @@ struct WorkerMemory {
 // The server's side.
 class PayloadReceiver {
  public:
-  // Listens under a unique name, for a server on `device`, which outlives the memory. Errors are the
-  // system's.
-  static absl::StatusOr<std::unique_ptr<PayloadReceiver>> Open(Device& device);
+  // Listens under a unique name, for a server on `device`, which outlives the memory. Only workers with the
+  // same secret are accepted. FailedPrecondition: it is not set. Other errors are the system's.
+  static absl::StatusOr<std::unique_ptr<PayloadReceiver>> Open(Device& device, const JobSecret& secret);
   // Waits for its thread, up to 2 s if a handshake is in progress.
   virtual ~PayloadReceiver() = default;
 
@@ -72,7 +76,7 @@ struct HandedOver {
   bool on_gpu = false;  // the server uses the worker's GPU
 };
 // An error states why there is no common memory.
-absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const ClientMemory& memory,
-                                          absl::Time deadline);
+absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSecret& secret,
+                                          const ClientMemory& memory, absl::Time deadline);
 
 }  // namespace psring

@@ -145,6 +145,7 @@ absl::Status CheckCounts(const Fields& fields) {
   for (const auto& [name, number] :
        {std::pair("step", Chunk::kStepFieldNumber), std::pair("samples", Chunk::kSamplesFieldNumber),
         std::pair("version", Chunk::kVersionFieldNumber),
+        std::pair("staleness", Chunk::kStalenessFieldNumber),
         std::pair("complete", Chunk::kCompleteFieldNumber)}) {
     const auto value = static_cast<int64_t>(fields[number]);
     if (value >= -1 && value <= kMostCount) continue;
@@ -163,7 +164,7 @@ void Fill(const Fields& fields, Message& to) {
 template <typename Message>
 absl::Status Convert(const Fields& fields, Message& to) {
   constexpr bool to_server = std::is_same_v<Message, message::ToServer>;
-  if (to_server) PSRING_RETURN_IF_ERROR(CheckCounts(fields));
+  PSRING_RETURN_IF_ERROR(CheckCounts(fields));
   const int kind = static_cast<int>(fields[Chunk::kKindFieldNumber]);
   if (fields[Chunk::kSharedFieldNumber] != 0 && kind != Chunk::EXCHANGE) return Malformed();
   const bool known = [&]<size_t... index>(std::index_sequence<index...>) {

@@ -30,8 +30,8 @@ grpc::ByteBuffer Encode(const message::ToWorker& message, Bytes payload, std::sh
 template <typename Message>
 class Received {
  public:
-  // Replaces the previous message. InvalidArgument unless `bytes` are such a message; the counts of a
-  // ToServer are within kMostCount. Clears `bytes`.
+  // Replaces the previous message. InvalidArgument unless `bytes` are such a message, with counts within
+  // kMostCount. Clears `bytes`.
   absl::Status Decode(grpc::ByteBuffer& bytes);
 
   const Message& message() const { return message_; }

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -20,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/measure/collective_table.h"
+#include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
 #include "common/reduce/reduce.h"
 #include "common/rendezvous/rendezvous_store.h"
@@ -61,13 +63,13 @@ Address UnixAddress() {
   return address;
 }
 
-absl::Status PollFor(int fd, short events, absl::Time deadline, const char* call) {
-  pollfd waiting{fd, events, 0};
-  const int64_t ms = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - absl::Now()));
-  const int ready = poll(&waiting, 1, static_cast<int>(std::min<int64_t>(ms, 1 << 30)));
-  if (ready > 0) return absl::OkStatus();
-  return ready == 0 ? absl::DeadlineExceededError(absl::StrCat("limits: no rank responded in ", call))
-                    : SocketError(call);
+absl::Status Accept(int listener, const Credentials& credentials, absl::Time deadline, FileDescriptor& to) {
+  PendingConnections pending(credentials);
+  PSRING_ASSIGN_OR_RETURN(std::vector<PendingConnections::Member> members,
+                          pending.Wait({listener}, deadline));
+  if (members.empty()) return absl::DeadlineExceededError("limits: the previous rank did not connect");
+  to = std::move(members.front().socket);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -115,9 +117,15 @@ struct HostLimits::Links {
     if (!links->next.valid()) return SocketError("socket");
     if (connect(links->next.get(), next_address.get(), next_address.length) != 0)
       return SocketError("connect");
-    PSRING_RETURN_IF_ERROR(PollFor(listener.get(), POLLIN, deadline, "accept"));
-    links->before = FileDescriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (links->before.get() < 0) return SocketError("accept");
+    const Credentials credentials = {.secret = rendezvous.options().secret, .purpose = Purpose::kLinkLimits};
+    // At the same time, since every rank waits for the next one.
+    absl::Status accepted;
+    std::thread accepting([&] { accepted = Accept(listener.get(), credentials, deadline, links->before); });
+    const absl::Status authenticated =
+        AuthenticateTo(links->next.get(), credentials, "limits: the next rank", deadline);
+    accepting.join();
+    PSRING_RETURN_IF_ERROR(authenticated);
+    PSRING_RETURN_IF_ERROR(accepted);
     if (family == AF_INET) PSRING_RETURN_IF_ERROR(PrepareTcpSocket(links->next.get()));
     return links;
   }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/command_line.h"
 #include "common/measure/collective_table.h"
 
 namespace psring {
@@ -96,7 +97,7 @@ class TableOutput final : public BenchOutput {
   }
 
   void Print(const std::string& text) {
-    std::fputs(text.c_str(), out_);
+    std::fputs(Printable(text).c_str(), out_);  // other ranks' host names
     std::fflush(out_);
   }
 

@@ -4,7 +4,6 @@
 //   ring_worker --rendezvous tcp://127.0.0.1:29500 --rank 0 --world_size 2 --bytes 4K,4M
 
 #include <sys/prctl.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
@@ -17,6 +16,7 @@
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
 #include "common/base/command_line.h"
+#include "common/net/descriptor_limit.h"
 #include "common/rendezvous/own_address.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ring_worker/bench/bench_output.h"
@@ -85,17 +85,10 @@ absl::StatusOr<BenchOptions> Understand(const Flags& flags) {
   return options;
 }
 
-// A group has sockets to every other rank, and there may be many groups.
-void AllowManyFiles() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const Flags& flags, BenchOptions& options) {
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), flags.rank, flags.world_size);
   PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ParseRendezvous(flags.rendezvous, environment));
+  PSRING_ASSIGN_OR_RETURN(join.secret, LoadJobSecret(ProcessEnvironment()));
   join.timeout = absl::Seconds(flags.timeout_s);
   PSRING_ASSIGN_OR_RETURN(options.group.bind_host, OwnAddress(flags.network, join));
   join.bind = options.group.bind_host;
@@ -122,7 +115,7 @@ absl::Status RequireSameFlags(const Flags& flags, const BenchOptions& options, R
   return absl::OkStatus();
 }
 
-absl::Status Run(const Flags& flags) {
+absl::Status RunWorker(const Flags& flags) {
   PSRING_ASSIGN_OR_RETURN(BenchOptions options, Understand(flags));
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Join(flags, options));
   PSRING_RETURN_IF_ERROR(RequireSameFlags(flags, options, *rendezvous));
@@ -258,8 +251,8 @@ int Main(int argc, char** argv) {
     return 0;
   }
   if (flags.json) prctl(PR_SET_PDEATHSIG, SIGKILL);
-  AllowManyFiles();
-  const absl::Status status = Run(flags);
+  (void)AllowDescriptors(0, "");  // a group has sockets to every other rank, and there may be many groups
+  const absl::Status status = RunWorker(flags);
   if (status.ok()) return 0;
   const bool bad_input =
       status.code() == absl::StatusCode::kInvalidArgument || status.code() == absl::StatusCode::kNotFound;

@@ -228,7 +228,7 @@ class GlooGroup final : public ProcessGroup {
   Traffic traffic_ ABSL_GUARDED_BY(mutex_);
 };
 
-std::vector<std::string> Algorithms(Collective collective) {
+std::vector<std::string> GlooAlgorithms(Collective collective) {
   switch (collective) {
     case Collective::kAllReduce:
       return {"ring", "bcube"};
@@ -249,7 +249,7 @@ BackendRow GlooBackend() {
           .summary = "Gloo over TCP",
           .available = true,
           .missing = "",
-          .algorithms = Algorithms,
+          .algorithms = GlooAlgorithms,
           .transports = {"auto", "tcp"}};
 }
 

@@ -20,7 +20,7 @@ namespace {
 // MPI counts in int; longer buffers are reduced in pieces.
 constexpr size_t kMostElements = size_t{1} << 30;
 
-std::vector<std::string> Algorithms(Collective collective) {
+std::vector<std::string> MpiAlgorithms(Collective collective) {
   return collective == Collective::kAllReduce ? MpiAllReduceAlgorithms()
                                               : std::vector<std::string>{"default"};
 }
@@ -50,7 +50,7 @@ struct Reduction {
   MPI_Op op;
 };
 
-bool Overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
+bool BuffersOverlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
   const char* first = static_cast<const char*>(a);
   const char* second = static_cast<const char*>(b);
   return first < second + b_bytes && second < first + a_bytes;
@@ -187,7 +187,7 @@ class MpiGroup final : public ProcessGroup {
   // part of the input, which MPI does not allow; so the result is first written to a separate buffer.
   int ReduceScatterBlock(const CollectiveCall& call) {
     const Reduction reduction = ReductionOf(call.in.type, call.op);
-    const bool aside = Overlap(call.in.data, call.in.bytes(), call.out.data, call.out.bytes());
+    const bool aside = BuffersOverlap(call.in.data, call.in.bytes(), call.out.data, call.out.bytes());
     if (aside && aside_.size() < call.out.bytes()) aside_.resize(call.out.bytes());
     void* const to = aside ? aside_.data() : call.out.data;
     const int code =
@@ -229,7 +229,7 @@ BackendRow MpiBackend() {
           .summary = "the MPI that this build found; its job is started by mpirun",
           .available = true,
           .missing = "",
-          .algorithms = Algorithms,
+          .algorithms = MpiAlgorithms,
           .transports = {"auto", "shm", "tcp"}};
 }
 

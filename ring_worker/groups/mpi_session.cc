@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/command_line.h"
 #include "common/measure/trace.h"
 #include "common/reduce/reduce.h"
 
@@ -210,7 +211,7 @@ void MpiSession::MakeProgress() {
 
 void MpiSession::EndJob(const std::string& why) {
   broken_ = true;
-  std::fprintf(stderr, "%s; the job ends\n", why.c_str());
+  std::fprintf(stderr, "%s; the job ends\n", Printable(why).c_str());
   std::fflush(nullptr);
   // MPI_Abort contacts mpirun; if that hangs too, SIGALRM ends this process, and mpirun ends the others.
   signal(SIGALRM, SIG_DFL);

@@ -306,7 +306,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
       if (to.bytes() == 0) continue;
       const Loan& loan = receiving.loans[i];
       BorrowedGpu& peer = *peers_[static_cast<size_t>(source)];
-      PSRING_ASSIGN_OR_RETURN(const std::byte* const values, Blame(source, peer.At(loan)));
+      PSRING_ASSIGN_OR_RETURN(const std::byte* const values, Blame(source, peer.At(loan, to.bytes())));
       PSRING_ASSIGN_OR_RETURN(const cudaEvent_t ready, Blame(source, peer.EventOf(loan.ready)));
       PSRING_RETURN_IF_ERROR(CudaStatus("cudaStreamWaitEvent", cudaStreamWaitEvent(queue_, ready, 0)));
       terms_.push_back(values);

@@ -5,11 +5,17 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/cuda/cuda_context.h"
 #include "common/cuda/cuda_sharing.h"
 
 namespace psring {
+namespace {
+
+constexpr uint32_t kMostLentRegions = 1 << 16;
+
+}  // namespace
 
 absl::Status LentRegions::Add(const Buffer& buffer) {
   cudaPointerAttributes where = {};
@@ -89,7 +95,11 @@ BorrowedGpu::~BorrowedGpu() {
   }
 }
 
-absl::StatusOr<const std::byte*> BorrowedGpu::At(const Loan& loan) {
+absl::StatusOr<const std::byte*> BorrowedGpu::At(const Loan& loan, size_t bytes) {
+  if (loan.offset > loan.bytes || bytes > loan.bytes - loan.offset || loan.region >= kMostLentRegions) {
+    return absl::DataLossError(absl::StrCat("it lent ", bytes, " bytes at ", loan.offset, " of region ",
+                                            loan.region, ", which has ", loan.bytes));
+  }
   if (same_process_) return reinterpret_cast<const std::byte*>(loan.address) + loan.offset;
   if (regions_.size() <= loan.region) regions_.resize(loan.region + 1);
   Region& region = regions_[loan.region];
@@ -105,6 +115,9 @@ absl::StatusOr<const std::byte*> BorrowedGpu::At(const Loan& loan) {
 
 absl::StatusOr<cudaEvent_t> BorrowedGpu::EventOf(const Moment& moment) {
   if (same_process_) return reinterpret_cast<cudaEvent_t>(moment.address);
+  if (moment.event >= LentEvents::kEvents) {
+    return absl::DataLossError(absl::StrCat("it named event ", moment.event, " of ", LentEvents::kEvents));
+  }
   if (events_.size() <= moment.event) events_.resize(moment.event + 1, nullptr);
   cudaEvent_t& event = events_[moment.event];
   if (event == nullptr) {

@@ -72,8 +72,9 @@ class LentEvents {
   // Leaks the events: peers may still use them.
   void Abandon() { events_.clear(); }
 
- private:
   static constexpr size_t kEvents = 32;
+
+ private:
   std::vector<Moment> events_;
   size_t next_ = 0;
 };
@@ -86,7 +87,9 @@ class BorrowedGpu {
   BorrowedGpu(const BorrowedGpu&) = delete;
   BorrowedGpu& operator=(const BorrowedGpu&) = delete;
 
-  absl::StatusOr<const std::byte*> At(const Loan& loan);
+  // The lent memory, of at least `bytes`. DataLoss: an impossible number or offset. The size of a region is
+  // the lender's word: CUDA's runtime does not give it.
+  absl::StatusOr<const std::byte*> At(const Loan& loan, size_t bytes);
   absl::StatusOr<cudaEvent_t> EventOf(const Moment& moment);
 
  private:

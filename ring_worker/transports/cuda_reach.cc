@@ -30,12 +30,12 @@ struct Card {
   std::string memory, event;  // handles of a region and of an event, for testing
 };
 
-std::string Text(const Card& card) {
+std::string CardText(const Card& card) {
   return absl::StrCat(card.kernel, "|", card.process, "|", card.unit, "|", card.gpu, "|", card.memory, "|",
                       card.event);
 }
 
-absl::StatusOr<Card> Parse(int rank, const std::string& text) {
+absl::StatusOr<Card> ParseCard(int rank, const std::string& text) {
   if (text.empty()) return Card();
   const std::vector<std::string> words = absl::StrSplit(text, kSeparator);
   Card card;
@@ -124,12 +124,12 @@ absl::StatusOr<GpuReach> FindGpuReach(Rendezvous& rendezvous, int gpu, const std
     }
   }
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
-                          rendezvous.Exchange("gpu reach", device != nullptr ? Text(mine) : ""));
+                          rendezvous.Exchange("gpu reach", device != nullptr ? CardText(mine) : ""));
   GpuReach reach;
   std::vector<std::string> units;
   std::vector<int> without;
   for (size_t peer = 0; peer < texts.size(); ++peer) {
-    PSRING_ASSIGN_OR_RETURN(const Card card, Parse(static_cast<int>(peer), texts[peer]));
+    PSRING_ASSIGN_OR_RETURN(const Card card, ParseCard(static_cast<int>(peer), texts[peer]));
     if (card.gpu < 0) {
       without.push_back(static_cast<int>(peer));
       continue;

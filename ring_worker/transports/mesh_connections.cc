@@ -1,13 +1,9 @@
 #include "ring_worker/transports/mesh_connections.h"
 
-#include <poll.h>
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
+#include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -15,33 +11,26 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/net/authentication.h"
 #include "common/net/link_shaper.h"
 #include "common/net/random_token.h"
 
 namespace psring {
 namespace {
 
-using Token = std::array<char, 32>;  // random hex digits, created by rank 0 and passed through the rendezvous
+constexpr size_t kTokenDigits = 32;
 
 enum class Channel : uint32_t { kControl, kUnix, kData };  // kData + i: connection i
 
-// The first bytes on every connection.
-struct Hello {
-  std::array<char, 8> magic = {'p', 's', 'r', 'i', 'n', 'g', '0', '1'};
-  Token token;
-  uint32_t rank = 0;
+// What a connection is for: the detail of its authentication.
+struct Link {
+  uint32_t rank = 0;  // that connects
   uint32_t channel = 0;
-};
-static_assert(sizeof(Hello) == 48);
 
-// If more connections than this have not sent a hello, the oldest is dropped.
-constexpr size_t kMostPending = 256;
-
-struct PendingConnection {
-  bool is_unix = false;
-  FileDescriptor socket;
-  Hello hello;
-  size_t received = 0;
+  uint64_t detail() const { return uint64_t{rank} << 32 | channel; }
+  static Link FromDetail(uint64_t detail) {
+    return {static_cast<uint32_t>(detail >> 32), static_cast<uint32_t>(detail)};
+  }
 };
 
 class MeshBuilder {
@@ -51,6 +40,7 @@ class MeshBuilder {
         options_(options),
         rank_(rendezvous.options().rank),
         size_(rendezvous.options().world_size),
+        credentials_{.secret = rendezvous.options().secret, .purpose = Purpose::kMesh},
         peers_(size_) {}
 
   absl::StatusOr<std::vector<PeerConnections>> Build() {
@@ -59,9 +49,10 @@ class MeshBuilder {
       return absl::InvalidArgumentError(absl::StrCat(
           "\"", host, "\" is not an address that other ranks can reach; choose one of this machine"));
     }
+    PSRING_RETURN_IF_ERROR(CheckCredentials(credentials_));
     PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host));
     // Exists only in this host and network namespace: a rank that can connect to it can share memory with us.
-    const std::string unix_name = absl::StrCat("psring-", RandomToken(sizeof(Token)));
+    const std::string unix_name = absl::StrCat("psring-", RandomToken(kTokenDigits));
     UnixSocket unix_listener;
     if (options_.transport != "tcp") {
       PSRING_ASSIGN_OR_RETURN(unix_listener, UnixSocket::Listen(unix_name));
@@ -69,7 +60,7 @@ class MeshBuilder {
     PSRING_ASSIGN_OR_RETURN(
         std::vector<std::string> cards,
         rendezvous_.Exchange(
-            "mesh", absl::StrCat(listener.port, " ", host, " ", RandomToken(sizeof(Token)), " ", unix_name,
+            "mesh", absl::StrCat(listener.port, " ", host, " ", RandomToken(kTokenDigits), " ", unix_name,
                                  " ", options_.transport, " ", options_.sockets_per_peer)));
     deadline_ = absl::Now() + rendezvous_.options().timeout;
     for (int peer = 0; peer < size_; ++peer) PSRING_RETURN_IF_ERROR(ReadCard(peer, cards[peer]));
@@ -87,24 +78,25 @@ class MeshBuilder {
   absl::Status ReadCard(int peer, const std::string& card) {
     const std::vector<std::string> fields = absl::StrSplit(card, ' ');
     int port = 0, sockets = 0;
-    if (fields.size() != 6 || !absl::SimpleAtoi(fields[0], &port) || fields[2].size() != sizeof(Token) ||
+    if (fields.size() != 6 || !absl::SimpleAtoi(fields[0], &port) || fields[2].size() != kTokenDigits ||
         !absl::SimpleAtoi(fields[5], &sockets)) {
       return absl::InternalError(absl::StrCat("rank ", peer, " published an invalid address: ", card));
     }
-    if (peer == 0) std::copy(fields[2].begin(), fields[2].end(), token_.begin());
+    // Several jobs of one user may have the same secret.
+    if (peer == 0) credentials_.secret = credentials_.secret.Derived(absl::StrCat("mesh ", fields[2]));
     if (fields[4] != options_.transport || sockets != options_.sockets_per_peer) {
       return absl::FailedPreconditionError(absl::StrCat(
           "rank ", peer, " uses transport ", fields[4], " with ", sockets, " sockets a peer, rank ", rank_,
           " ", options_.transport, " with ", options_.sockets_per_peer));
     }
-    // Connects to lower ranks immediately; their listen backlog holds the connection until they accept it.
+    // Connects to lower ranks, which accept once they are connected to all ranks below them.
     if (peer >= rank_) return absl::OkStatus();
     PeerConnections& mine = peers_[peer];
     if (options_.transport == "shm" || (options_.transport == "auto" && OnOneNode(peer))) {
       absl::StatusOr<UnixSocket> socket = UnixSocket::Connect(fields[3]);
       if (socket.ok()) {
         mine.unix_socket = *std::move(socket);
-        PSRING_RETURN_IF_ERROR(SayHello(mine.unix_socket.fd(), peer, Channel::kUnix, 0));
+        PSRING_RETURN_IF_ERROR(Authenticate(mine.unix_socket.fd(), peer, Channel::kUnix, 0));
       } else if (options_.transport == "shm") {
         return absl::FailedPreconditionError(
             absl::StrCat("rank ", rank_, " cannot share memory with rank ", peer,
@@ -131,16 +123,13 @@ class MeshBuilder {
                                            int index) {
     absl::StatusOr<FileDescriptor> socket = ConnectTcp(host, port, deadline_);
     if (!socket.ok()) return Unreachable(peer, socket.status());
-    PSRING_RETURN_IF_ERROR(SayHello(socket->get(), peer, channel, index));
+    PSRING_RETURN_IF_ERROR(Authenticate(socket->get(), peer, channel, index));
     return socket;
   }
 
-  absl::Status SayHello(int socket, int peer, Channel channel, int index) {
-    Hello hello;
-    hello.token = token_;
-    hello.rank = rank_;
-    hello.channel = static_cast<uint32_t>(channel) + index;
-    const absl::Status status = WriteAll(socket, &hello, sizeof hello, deadline_);
+  absl::Status Authenticate(int socket, int peer, Channel channel, int index) {
+    const Link link = {static_cast<uint32_t>(rank_), static_cast<uint32_t>(channel) + index};
+    const absl::Status status = AuthenticateTo(socket, credentials_, "it", deadline_, link.detail());
     return status.ok() ? status : Unreachable(peer, status);
   }
 
@@ -150,10 +139,10 @@ class MeshBuilder {
   }
 
   // The place of a TCP connection; null if it is not expected.
-  FileDescriptor* Slot(const Hello& hello) {
-    PeerConnections& peer = peers_[hello.rank];
-    if (hello.channel == static_cast<uint32_t>(Channel::kControl)) return &peer.control;
-    const uint32_t index = hello.channel - static_cast<uint32_t>(Channel::kData);
+  FileDescriptor* Slot(const Link& link) {
+    PeerConnections& peer = peers_[link.rank];
+    if (link.channel == static_cast<uint32_t>(Channel::kControl)) return &peer.control;
+    const uint32_t index = link.channel - static_cast<uint32_t>(Channel::kData);
     if (index >= uint32_t(options_.sockets_per_peer)) return nullptr;
     peer.data.resize(options_.sockets_per_peer);
     return &peer.data[index];
@@ -175,75 +164,45 @@ class MeshBuilder {
   }
 
   absl::Status AcceptHigherRanks(int listener, int unix_listener) {
-    std::vector<pollfd> waiting;
+    PendingConnections pending(credentials_);
     while (!Missing().empty()) {
-      waiting.assign({{listener, POLLIN, 0}, {unix_listener, POLLIN, 0}});  // poll() ignores -1
-      const size_t listeners = waiting.size();
-      for (const PendingConnection& connection : pending_)
-        waiting.push_back({connection.socket.get(), POLLIN, 0});
-      const int ready = poll(waiting.data(), waiting.size(), PollTimeoutMs(deadline_));
-      if (ready < 0 && errno != EINTR) return SystemError("cannot wait for connections");
-      if (ready <= 0 && absl::Now() >= deadline_) {
+      PSRING_ASSIGN_OR_RETURN(std::vector<PendingConnections::Member> members,
+                              pending.Wait({listener, unix_listener}, deadline_));
+      if (members.empty()) {
         return absl::DeadlineExceededError(
             absl::StrCat("rank ", rank_, " waited ", absl::FormatDuration(rendezvous_.options().timeout),
                          " for a connection from rank ", absl::StrJoin(Missing(), ", rank ")));
       }
-      if (ready <= 0) continue;
-      for (size_t i = waiting.size(); i-- > listeners;) {
-        if (waiting[i].revents != 0 && ReadHello(pending_[i - listeners])) {
-          pending_.erase(pending_.begin() + (i - listeners));
-        }
-      }
-      if (waiting[0].revents != 0) PSRING_RETURN_IF_ERROR(Accept(listener, /*is_unix=*/false));
-      if (waiting[1].revents != 0) PSRING_RETURN_IF_ERROR(Accept(unix_listener, /*is_unix=*/true));
+      for (PendingConnections::Member& member : members) Place(std::move(member));
     }
     return absl::OkStatus();
   }
 
-  absl::Status Accept(int listener, bool is_unix) {
-    PendingConnection connection{.is_unix = is_unix};
-    connection.socket = FileDescriptor(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!connection.socket.valid()) {
-      const bool gone_again = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
-      return gone_again ? absl::OkStatus() : SystemError("cannot accept a connection");
+  // Drops a connection that is not expected.
+  void Place(PendingConnections::Member member) {
+    const Link link = Link::FromDetail(member.detail);
+    const bool is_unix = member.listener == 1;
+    if (int64_t{link.rank} <= rank_ || link.rank >= uint32_t(size_) ||
+        is_unix != (link.channel == static_cast<uint32_t>(Channel::kUnix))) {
+      return;
     }
-    if (pending_.size() == kMostPending) pending_.erase(pending_.begin());
-    pending_.push_back(std::move(connection));
-    return absl::OkStatus();
-  }
-
-  // True if the connection is no longer pending: it belongs to a peer now, or must be dropped.
-  bool ReadHello(PendingConnection& connection) {
-    char* const hello = reinterpret_cast<char*>(&connection.hello);
-    const ssize_t n =
-        recv(connection.socket.get(), hello + connection.received, sizeof(Hello) - connection.received, 0);
-    if (n <= 0) return n == 0 || (errno != EAGAIN && errno != EINTR);
-    connection.received += n;
-    if (connection.received < sizeof(Hello)) return false;
-    const Hello& received = connection.hello;
-    const bool ours = received.magic == Hello().magic && received.token == token_ &&
-                      int64_t{received.rank} > rank_ && received.rank < uint32_t(size_) &&
-                      connection.is_unix == (received.channel == static_cast<uint32_t>(Channel::kUnix));
-    if (!ours) return true;
-    if (connection.is_unix) {
-      UnixSocket& slot = peers_[received.rank].unix_socket;
-      if (!slot.valid()) slot = UnixSocket(std::move(connection.socket));
-      return true;
+    if (is_unix) {
+      UnixSocket& slot = peers_[link.rank].unix_socket;
+      if (!slot.valid()) slot = UnixSocket(std::move(member.socket));
+      return;
     }
-    FileDescriptor* const slot = Slot(received);
-    if (slot == nullptr || slot->valid() || !PrepareTcpSocket(connection.socket.get()).ok()) return true;
-    *slot = std::move(connection.socket);
-    return true;
+    FileDescriptor* const slot = Slot(link);
+    if (slot == nullptr || slot->valid() || !PrepareTcpSocket(member.socket.get()).ok()) return;
+    *slot = std::move(member.socket);
   }
 
   Rendezvous& rendezvous_;
   const MeshOptions options_;
   const int rank_;
   const int size_;
+  Credentials credentials_;
   absl::Time deadline_;
-  Token token_ = {};
   std::vector<PeerConnections> peers_;
-  std::vector<PendingConnection> pending_;
 };
 
 }  // namespace

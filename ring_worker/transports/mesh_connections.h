@@ -1,4 +1,4 @@
-// Connects every rank with every other, and rejects all other connections.
+// Connects every rank with every other. Rejects connections without the job's secret.
 #pragma once
 
 #include <vector>

@@ -14,11 +14,11 @@ namespace psring {
 
 namespace {
 
-std::string Text(const MeshView& view) {
+std::string ViewText(const MeshView& view) {
   return absl::StrCat(view.sharing, " ", view.in_line, " ", view.crowded, " ", view.near);
 }
 
-absl::StatusOr<MeshView> Parse(const std::string& text, int rank) {
+absl::StatusOr<MeshView> ParseView(const std::string& text, int rank) {
   const std::vector<std::string> words = absl::StrSplit(text, ' ');
   MeshView view;
   if (words.size() == 4 && absl::SimpleAtoi(words[0], &view.sharing) &&
@@ -71,10 +71,10 @@ absl::StatusOr<MeshLayout> AgreeOnLayout(Rendezvous& rendezvous,
   }
   const MeshView mine =
       ViewOf(rendezvous.options().rank, shares, static_cast<int>(AllowedCores().size()), near);
-  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all, rendezvous.Exchange("layout", Text(mine)));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all, rendezvous.Exchange("layout", ViewText(mine)));
   std::vector<MeshView> by_rank;
   for (const std::string& text : all) {
-    PSRING_ASSIGN_OR_RETURN(by_rank.emplace_back(), Parse(text, static_cast<int>(by_rank.size())));
+    PSRING_ASSIGN_OR_RETURN(by_rank.emplace_back(), ParseView(text, static_cast<int>(by_rank.size())));
   }
   return LayoutOf(by_rank);
 }

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -23,6 +25,12 @@ size_t ArenaBytes(int ranks) {
 
 constexpr int64_t kArena = -1;
 constexpr absl::Duration kHandOverPatience = absl::Seconds(10);
+constexpr size_t kMostRegions = 16384;  // of one peer; a process can map about four times as many
+
+template <typename T>
+T ReadOnce(T& shared) {
+  return std::atomic_ref<T>(shared).load(std::memory_order_relaxed);
+}
 
 // How memory is passed: its files, and "BYTES NUMBER", where the number is a region's or kArena.
 struct Offered {
@@ -162,31 +170,38 @@ bool SharedLink::TrySend(const FrameHeader& header, uint64_t call_hash, const st
   return true;
 }
 
+// The peer can change an entry at any time, so each field is read once and then checked.
 absl::StatusOr<const std::byte*> SharedLink::Payload(const FrameHeader& expected, uint64_t call_hash) {
-  const SharedArena::Entry& entry = in_.cells[received_ % SharedArena::kEntries].entry;
-  if (entry.call_hash != call_hash || entry.call != expected.call.number || entry.round != expected.round ||
-      entry.segment != expected.segment || entry.bytes != expected.bytes) {
-    FrameHeader found;
-    found.round = entry.round;
-    found.segment = entry.segment;
-    found.bytes = entry.bytes;
-    found.call = theirs_.RecentCall(entry.call);
+  SharedArena::Entry& entry = in_.cells[received_ % SharedArena::kEntries].entry;
+  FrameHeader found;
+  found.round = ReadOnce(entry.round);
+  found.segment = ReadOnce(entry.segment);
+  found.bytes = ReadOnce(entry.bytes);
+  const uint32_t call = ReadOnce(entry.call);
+  if (ReadOnce(entry.call_hash) != call_hash || call != expected.call.number ||
+      found.round != expected.round || found.segment != expected.segment || found.bytes != expected.bytes) {
+    found.call = theirs_.RecentCall(call);
     return FramesDiffer(peer_, found, rank_, expected);
   }
-  if (entry.region < 0) {
-    if (entry.bytes > touched_in_) TouchSlots(in_, entry.bytes, touched_in_);
-    return in_.slots[-1 - entry.region];
-  }
-  while (true) {
-    for (const PeerRegion& region : peer_regions_) {
-      if (region.number != entry.region) continue;
-      if (entry.offset + entry.bytes > region.memory.bytes()) {
-        return absl::DataLossError(absl::StrCat("rank ", peer_, " names memory that it did not register"));
-      }
-      return region.memory.data() + entry.offset;
+  const int32_t number = ReadOnce(entry.region);
+  if (number < 0) {
+    const auto slot = static_cast<size_t>(-1 - number);
+    if (slot >= SharedArena::kSlots || found.bytes > kSlotBytes) {
+      return absl::DataLossError(absl::StrCat("rank ", peer_, " sent ", found.bytes, " bytes in slot ", slot,
+                                              "; there are ", SharedArena::kSlots, " slots of ", kSlotBytes,
+                                              " bytes"));
     }
-    PSRING_RETURN_IF_ERROR(TakeRegions(entry.region));
+    if (found.bytes > touched_in_) TouchSlots(in_, found.bytes, touched_in_);
+    return in_.slots[slot];
   }
+  const uint64_t offset = ReadOnce(entry.offset);
+  PSRING_ASSIGN_OR_RETURN(const SharedMemory* const region, RegionOf(number));
+  if (offset > region->bytes() || found.bytes > region->bytes() - offset) {
+    return absl::DataLossError(absl::StrCat("rank ", peer_, " sent ", found.bytes, " bytes at ", offset,
+                                            " of its memory region ", number, ", which has ",
+                                            region->bytes()));
+  }
+  return region->data() + offset;
 }
 
 // Touches all slots when the first one is used, so that page faults happen in the first calls only.
@@ -224,16 +239,32 @@ void SharedLink::Unregister(const Buffer& buffer) {
   std::erase_if(regions_, [&](const Region& region) { return region.data == buffer.data(); });
 }
 
-// The peer sent the region before a frame that names it, so the message has arrived.
-absl::Status SharedLink::TakeRegions(int32_t wanted) {
-  absl::StatusOr<Offered> offered = Take(socket_, 1, absl::Now() + kHandOverPatience);
-  if (!offered.ok()) {
-    return absl::Status(offered.status().code(), absl::StrCat("rank ", peer_, ", memory region ", wanted,
-                                                              ": ", offered.status().message()));
+// The peer sent the region before a frame that names it, so its message has arrived.
+absl::StatusOr<const SharedMemory*> SharedLink::RegionOf(int32_t number) {
+  for (const PeerRegion& region : peer_regions_) {
+    if (region.number == number) return &region.memory;
   }
-  PSRING_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Adopt(offered->files[0].release(),
-                                                                   offered->bytes, /*prefault=*/true));
-  peer_regions_.push_back({static_cast<int32_t>(offered->number), std::move(memory)});
+  const absl::Time deadline = absl::Now() + kHandOverPatience;
+  do {
+    if (absl::Status taken = TakeRegion(deadline); !taken.ok()) {
+      return absl::Status(taken.code(),
+                          absl::StrCat("rank ", peer_, ", memory region ", number, ": ", taken.message()));
+    }
+  } while (peer_regions_.back().number != number);
+  return &peer_regions_.back().memory;
+}
+
+absl::Status SharedLink::TakeRegion(absl::Time deadline) {
+  if (peer_regions_.size() >= kMostRegions) {
+    return absl::ResourceExhaustedError(absl::StrCat("it has registered ", kMostRegions, " others"));
+  }
+  PSRING_ASSIGN_OR_RETURN(Offered offered, Take(socket_, 1, deadline));
+  if (offered.number < 0 || offered.number > INT32_MAX) {
+    return absl::DataLossError(absl::StrCat("it has sent a region with number ", offered.number));
+  }
+  PSRING_ASSIGN_OR_RETURN(SharedMemory memory,
+                          SharedMemory::Adopt(offered.files[0].release(), offered.bytes, /*prefault=*/true));
+  peer_regions_.push_back({static_cast<int32_t>(offered.number), std::move(memory)});
   return absl::OkStatus();
 }
 

@@ -5,6 +5,9 @@
 // each peer. A channel is a ring of entries, one per frame, and some *slots*. The receiver reads a payload in
 // registered memory in place and acknowledges it; any other payload is copied into a slot first, small enough
 // to stay in the cache until the receiver has read it.
+//
+// Everything that a peer writes is checked before it is used as an index. Not protected: payload, which the
+// peer may change while it is added.
 #pragma once
 
 #include <atomic>
@@ -106,7 +109,8 @@ class SharedLink {
   bool HasFrame() const {
     return in_.cells[received_ % SharedArena::kEntries].entry.number.load() == received_ + 1;
   }
-  // The first frame's payload. Needs HasFrame(). FailedPrecondition: the peer's call differs.
+  // The first frame's payload. Needs HasFrame(). FailedPrecondition: the peer's call differs. DataLoss: the
+  // frame names memory that does not exist. Errors name the peer.
   absl::StatusOr<const std::byte*> Payload(const FrameHeader& expected, uint64_t call_hash);
   // Releases the first frame: the peer may write there again.
   void Pop();
@@ -124,7 +128,9 @@ class SharedLink {
     SharedMemory memory;
   };
 
-  absl::Status TakeRegions(int32_t wanted);
+  // Memory that the peer has registered.
+  absl::StatusOr<const SharedMemory*> RegionOf(int32_t number);
+  absl::Status TakeRegion(absl::Time deadline);
   void TouchSlots(SharedArena::Channel& channel, size_t bytes, size_t& touched);
 
   const int rank_, peer_;

@@ -139,7 +139,7 @@ struct MeshOptions {
       nullptr;  // limits the rate of payload over TCP; null: no limit. Outlives the transport
 };
 // Collective: listens on a port that the system chooses, publishes the address through the rendezvous and
-// connects to every other rank. A connection that does not present this job's token is dropped.
+// connects to every other rank. Connections without the job's secret are rejected.
 absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezvous,
                                                              const MeshOptions& options);
 

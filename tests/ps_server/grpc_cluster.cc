@@ -2,6 +2,7 @@
 #include "common/devices/make_device.h"
 #include "ps_server/wire/service.h"
 #include "tests/ps_server/cluster.h"
+#include "tests/test_secret.h"
 
 namespace psring {
 namespace {
@@ -9,12 +10,13 @@ namespace {
 class GrpcCluster : public Cluster {
  public:
   explicit GrpcCluster(const ServerOptions& options) : server_(*device_, options) {
-    auto service = Service::Start(server_, {.threads = 2});  // also on machines with one core
+    auto service =
+        Service::Start(server_, {.secret = TestSecret(), .threads = 2});  // also on machines with one core
     PSRING_CHECK(service.ok());
     service_ = std::move(*service);
   }
   std::unique_ptr<OneServerClient> NewClient() override {
-    return MakeGrpcPsClient(service_->address(), PSRING_TEST_PAYLOAD);
+    return MakeGrpcPsClient(service_->address(), {.secret = TestSecret(), .payload = PSRING_TEST_PAYLOAD});
   }
   ParameterServer& server() override { return server_; }
 

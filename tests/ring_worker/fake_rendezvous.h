@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/rendezvous/rendezvous.h"
+#include "tests/test_secret.h"
 
 namespace psring {
 
@@ -27,6 +28,7 @@ class FakeRendezvous final : public Rendezvous {
     options_.rank = rank;
     options_.world_size = world_size;
     options_.timeout = timeout;
+    options_.secret = TestSecret();
   }
 
   const RendezvousOptions& options() const override { return options_; }

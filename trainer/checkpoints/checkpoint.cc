@@ -87,7 +87,8 @@ absl::StatusOr<CheckpointBytes> ReadFolder(const std::string& path) {
     PSRING_ASSIGN_OR_RETURN(auto hashes, HashesIn(bytes.position));
     for (const char* name : {kModelFile, kOptimizerFile}) hashes.try_emplace(name, "none");
     for (const auto& [name, hash] : hashes) {
-      PSRING_ASSIGN_OR_RETURN(std::string text, ReadFile(absl::StrCat(path, "/", name)));
+      PSRING_ASSIGN_OR_RETURN(std::string text, ReadFile(absl::StrCat(path, "/", name), MostWeightsBytes(),
+                                                         SymbolicLinks::kReject));
       if (HashBytes(text.data(), text.size()) != hash) {
         return absl::DataLossError(absl::StrCat("the hash of ", name, " differs"));
       }
@@ -167,7 +168,7 @@ absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vec
     return ReadFolder(beside.empty() ? "." : beside.string());
   }
   CheckpointBytes weights{.path = path};
-  PSRING_ASSIGN_OR_RETURN(weights.model, ReadFile(path));
+  PSRING_ASSIGN_OR_RETURN(weights.model, ReadFile(path, MostWeightsBytes()));
   return weights;
 }
 

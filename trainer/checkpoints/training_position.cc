@@ -2,13 +2,16 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/read_file.h"
 #include "common/base/version.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/hash.h"
+#include "common/io/json_object.h"
 #include "common/measure/records.h"
 
 namespace psring {
@@ -18,9 +21,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "psring checkpoint";
 constexpr int kFormatVersion = 1;
+constexpr size_t kMostShownBytes = 100;  // of a name in an error
 
 // Steps are multiplied by workers and samples, which must not overflow.
 constexpr int64_t kMostSteps = INT64_MAX / 65536;
+// Other counts are only added.
+constexpr int64_t kMostCounted = int64_t{1} << 60;
 
 Json ToJson(const TrainingPosition& p) {
   return {
@@ -71,8 +77,7 @@ class Fields {
   void operator()(const char* name, int64_t& value) {
     const Json* field = Find(name);
     if (field == nullptr) return;
-    if (!field->is_number_integer() || (field->is_number_unsigned() && field->get<uint64_t>() > INT64_MAX) ||
-        field->get<int64_t>() < 0) {
+    if (!field->is_number_unsigned() || field->get<uint64_t>() > uint64_t{kMostCounted}) {
       return Wrong(name);
     }
     value = field->get<int64_t>();
@@ -169,8 +174,12 @@ absl::Status CheckHash(const Json& json) {
 }
 
 absl::StatusOr<Json> Parse(const std::string& text) {
+  // Copying and hashing it below is recursive.
+  if (const auto shallow = JsonObject::Parse(text, kMostTextBytes); !shallow.ok()) {
+    return absl::DataLossError(absl::StrCat(kPositionFile, ": ", shallow.status().message()));
+  }
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.value("format", Json()) != kFormat || !json.contains("version") ||
+  if (json.value("format", Json()) != kFormat || !json.contains("version") ||
       !json["version"].is_number_integer()) {
     return absl::DataLossError(absl::StrCat(kPositionFile, " was not written by psring, or is truncated"));
   }
@@ -254,7 +263,14 @@ absl::StatusOr<std::map<std::string, std::string>> HashesIn(const std::string& t
   PSRING_ASSIGN_OR_RETURN(const Json json, Parse(text));
   std::map<std::string, std::string> hashes;
   for (const auto& [name, hash] : json["hashes"].items()) {
-    if (name != kPositionFile && hash.is_string()) hashes[name] = hash.get<std::string>();
+    if (name == kPositionFile || !hash.is_string()) continue;
+    if (name.empty() || name[0] == '.' || name.find_first_of(std::string_view("/\0", 2)) != name.npos) {
+      return absl::DataLossError(absl::StrCat(
+          kPositionFile, " names ",
+          Json(name.substr(0, kMostShownBytes)).dump(-1, ' ', true, Json::error_handler_t::replace),
+          ", which is not a file of the checkpoint"));
+    }
+    hashes[name] = hash.get<std::string>();
   }
   return hashes;
 }

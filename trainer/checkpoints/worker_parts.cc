@@ -84,7 +84,7 @@ absl::StatusOr<WorkerPart> WorkerParts::Take(int rank, const std::string& moment
       if (sound && fields.second == kNoFile) return part;
       if (sound) {
         const std::string file = FileOf(rank, moment);
-        part.residual = ReadFile(file).value_or("");
+        part.residual = ReadFile(file, MostWeightsBytes()).value_or("");
         // It may be written again soon.
         if (HashBytes(part.residual.data(), part.residual.size()) == fields.second) {
           std::error_code error;

@@ -1,5 +1,6 @@
 #include "trainer/data/data.h"
 
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/random.h"
+#include "common/base/read_file.h"
 #include "trainer/data/names.h"
 
 namespace psring {
@@ -31,27 +33,41 @@ struct CloseFile {
   void operator()(gzFile file) const { gzclose(file); }
 };
 
+// EMNIST, the largest set of this format, has 547 MB; its images have 28 x 28 pixels.
+constexpr int64_t kMostBytes = 768 << 20, kMostExtent = 1024;
+constexpr int64_t kMostCompression = 1032;  // deflate's largest ratio
+
 // Reads a plain or gzipped file in order; zlib detects which.
 class ByteReader {
  public:
-  explicit ByteReader(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
-    if (file_ != nullptr) gzbuffer(file_.get(), 1 << 18);
+  static absl::StatusOr<std::unique_ptr<ByteReader>> Open(const std::string& path) {
+    PSRING_ASSIGN_OR_RETURN(FileDescriptor file, OpenRegularFile(path, kMostBytes));
+    struct stat info;
+    if (fstat(file.get(), &info) != 0) return FileError("read", path);
+    std::unique_ptr<gzFile_s, CloseFile> opened(gzdopen(file.get(), "rb"));
+    if (opened == nullptr) return absl::ResourceExhaustedError(absl::StrCat(path, ": no memory to read it"));
+    file.release();  // closed with `opened`
+    gzbuffer(opened.get(), 1 << 18);
+    return std::unique_ptr<ByteReader>(new ByteReader(path, info.st_size, std::move(opened)));
   }
+
+  // Bytes that the whole file may contain.
+  int64_t most_bytes() const { return gzdirect(file_.get()) != 0 ? size_ : kMostCompression * size_; }
 
   // Exactly `count` bytes, or an error that names the file.
   absl::Status Read(uint8_t* to, int64_t count) {
-    if (file_ == nullptr) return absl::NotFoundError(absl::StrCat(path_, ": cannot be opened"));
     for (int64_t done = 0; done < count;) {
       const unsigned wanted = static_cast<unsigned>(std::min<int64_t>(count - done, 1 << 30));
       const int got = gzread(file_.get(), to + done, wanted);
       if (got < 0) return Corrupt();
-      if (got == 0) {
-        // zlib reports a truncated stream only here.
-        return absl::DataLossError(absl::StrCat(path_, ": truncated: ends ", count - done, " bytes early"));
-      }
+      if (got == 0) return Truncated(count - done);  // zlib reports a truncated stream only here
       done += got;
     }
     return absl::OkStatus();
+  }
+
+  absl::Status Truncated(int64_t missing) const {
+    return absl::DataLossError(absl::StrCat(path_, ": truncated: ends ", missing, " bytes early"));
   }
 
   // Also makes zlib verify the checksum at the end of the file.
@@ -65,6 +81,9 @@ class ByteReader {
   }
 
  private:
+  ByteReader(const std::string& path, int64_t size, std::unique_ptr<gzFile_s, CloseFile> file)
+      : path_(path), size_(size), file_(std::move(file)) {}
+
   absl::Status Corrupt() const {
     int error = Z_OK;
     const char* what = gzerror(file_.get(), &error);
@@ -72,13 +91,14 @@ class ByteReader {
   }
 
   const std::string path_;
-  std::unique_ptr<gzFile_s, CloseFile> file_;
+  const int64_t size_;  // of the file
+  const std::unique_ptr<gzFile_s, CloseFile> file_;
 };
 
 absl::StatusOr<IdxFile> ReadIdx(const std::string& path, int dimensions) {
-  ByteReader reader(path);
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<ByteReader> reader, ByteReader::Open(path));
   uint8_t header[4];
-  PSRING_RETURN_IF_ERROR(reader.Read(header, 4));
+  PSRING_RETURN_IF_ERROR(reader->Read(header, 4));
   if (header[0] != 0 || header[1] != 0 || header[2] != 8 || header[3] != dimensions) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": not an idx file of bytes with ", dimensions, " dimension(s)"));
@@ -87,18 +107,23 @@ absl::StatusOr<IdxFile> ReadIdx(const std::string& path, int dimensions) {
   int64_t size = 1;
   for (int i = 0; i < dimensions; ++i) {
     uint8_t d[4];
-    PSRING_RETURN_IF_ERROR(reader.Read(d, 4));
-    file.dimensions.push_back(int64_t{d[0]} << 24 | d[1] << 16 | d[2] << 8 | d[3]);
-    // Checked before allocating: a corrupt header may contain any size.
-    constexpr int64_t kMaxBytes = int64_t{1} << 33;
-    if (file.dimensions.back() == 0 || size > kMaxBytes / file.dimensions.back()) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": not an idx file: its header is invalid"));
+    PSRING_RETURN_IF_ERROR(reader->Read(d, 4));
+    const int64_t extent = int64_t{d[0]} << 24 | d[1] << 16 | d[2] << 8 | d[3];
+    file.dimensions.push_back(extent);
+    if (extent == 0 || size > kMostBytes / extent || (i > 0 && extent > kMostExtent)) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": not an idx file that psring reads: dimension ",
+                                                     i, " is ", extent, "; images have at most ", kMostExtent,
+                                                     " x ", kMostExtent, " pixels, and a file at most ",
+                                                     kMostBytes, " bytes"));
     }
-    size *= file.dimensions.back();
+    size *= extent;
   }
-  file.bytes.resize(size);
-  PSRING_RETURN_IF_ERROR(reader.Read(file.bytes.data(), size));
-  PSRING_RETURN_IF_ERROR(reader.ExpectEnd());
+  // Checked before allocating.
+  const int64_t whole = size + 4 + int64_t{4} * dimensions;
+  if (whole > reader->most_bytes()) return reader->Truncated(whole - reader->most_bytes());
+  file.bytes.resize(static_cast<size_t>(size));
+  PSRING_RETURN_IF_ERROR(reader->Read(file.bytes.data(), size));
+  PSRING_RETURN_IF_ERROR(reader->ExpectEnd());
   return file;
 }
 

@@ -1,15 +1,16 @@
 #include "trainer/process/live_rank.h"
 
-#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/command_line.h"
 #include "common/cuda/cuda_device.h"
 #include "common/devices/make_device.h"
 #include "common/measure/open_metrics.h"
 #include "common/rendezvous/begin_together.h"
+#include "common/rendezvous/job_failure.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/process/device_choice.h"
 #include "trainer/process/interface_counter.h"
@@ -26,8 +27,6 @@ constexpr absl::Duration kStopOfOthers = absl::Seconds(5);
 
 // How often the only rank of a job checks whether other ranks were rejected.
 constexpr absl::Duration kSurplusCheck = absl::Milliseconds(200);
-
-void Warn(const std::string& text) { std::fprintf(stderr, "trainer: note: %s\n", text.c_str()); }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const TrainerFlags& flags,
                                                            const StrategyRow& strategy, const Device& device,
@@ -63,7 +62,8 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const TrainerFlags& flag
     }
     PSRING_ASSIGN_OR_RETURN(const std::string server_address, std::move(found));
     clients.push_back(MakeGrpcPsClient(
-        server_address, {.payload = payload,
+        server_address, {.secret = rendezvous->options().secret,
+                         .payload = payload,
                          .reply_timeout = absl::Seconds(flags.training.timeout_s),
                          .patience = returns ? absl::Seconds(flags.training.timeout_s) : absl::ZeroDuration(),
                          .find_again = find,
@@ -110,7 +110,7 @@ LiveRank::LiveRank(const LiveProcess& process, int index)
 LiveRank::~LiveRank() { process_.stop.OnStop(join_.rank, nullptr); }
 
 void LiveRank::Note(const std::string& text) const {
-  if (!progress_->Note(text)) Warn(text);
+  if (!progress_->Note(text)) psring::Note("trainer", text);
 }
 
 // Checks that the other ranks have equal flags and share only devices that may be shared.
@@ -187,30 +187,40 @@ absl::Status LiveRank::ServeMetrics() {
     if (path != "/metrics") return {.code = 404, .body = "not found; see /metrics\n"};
     return {.type = kOpenMetricsType, .body = metrics_->Text()};
   };
+  const std::string token = join_.secret.is_set() ? join_.secret.Derived("metrics").Hex() : "";
   const int port = flags_.metrics_port == 0 ? 0 : flags_.metrics_port + join_.rank;
-  PSRING_ASSIGN_OR_RETURN(readers_, HttpServer::Start({.host = address_, .port = port}, answer));
-  Note(absl::StrCat("metrics of rank ", join_.rank, ": ", readers_->url(), "/metrics"));
+  PSRING_ASSIGN_OR_RETURN(readers_,
+                          HttpServer::Start({.host = address_, .port = port, .token = token}, answer));
+  Note(absl::StrCat("metrics of rank ", join_.rank, ": ", readers_->url("/metrics")));
   return absl::OkStatus();
+}
+
+// The result of writing a file. The other ranks notice a failure only as a lost connection.
+absl::Status LiveRank::Told(const absl::Status& written) {
+  if (!written.ok() && rendezvous_ != nullptr) {
+    TellFailure(*rendezvous_, absl::StrCat("rank ", join_.rank, ": ", written.message()));
+    has_told_ = true;
+  }
+  return written;
 }
 
 void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
   worker.save = [this](int64_t step, const CheckpointFiles& files) {
     const TrainingOptions& training = flags_.training;
-    return SaveCheckpoint(training.checkpoint_dir, step, files, training.checkpoint_keep);
+    return Told(SaveCheckpoint(training.checkpoint_dir, step, files, training.checkpoint_keep));
   };
   worker.stops = [this] { return process_.stop.signal() != 0; };
   if (rendezvous_ != nullptr) {
     worker.barrier = [this] { return rendezvous_->Exchange("barrier", "").status(); };
     worker.begin_together = [this] { return BeginTogether(*rendezvous_); };
   }
-  if (rendezvous_ != nullptr && join_.world_size == 1) {
-    worker.objection = [this, next = absl::Now()]() mutable {
-      if (absl::Now() < next) return absl::OkStatus();
-      next = absl::Now() + kSurplusCheck;
-      return rendezvous_->Surplus();
-    };
-  }
-  worker.on_warning = Warn;
+  worker.objection = [this, next = absl::Now()]() mutable {
+    if (!recorded_.ok()) return Told(recorded_);
+    if (rendezvous_ == nullptr || join_.world_size > 1 || absl::Now() < next) return absl::OkStatus();
+    next = absl::Now() + kSurplusCheck;
+    return rendezvous_->Surplus();
+  };
+  worker.on_warning = [](const std::string& text) { psring::Note("trainer", text); };
   worker.on_note = [this](const std::string& text) { Note(text); };
   worker.on_step = [this, &probe](const StepRecord& record) {
     stepping_ = true;
@@ -218,7 +228,7 @@ void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
     moved_ = moved_ + Traffic{record.payload_tx_bytes, record.payload_rx_bytes};
     if (metrics_.has_value()) metrics_->Count(record);
     probe.OnStep(record, [&] {
-      if (records_ != nullptr) records_->Add(record);
+      if (records_ != nullptr) recorded_ = records_->Add(record);
     });
   };
   worker.on_progress = [this](int64_t done, int64_t planned, double loss) {
@@ -228,6 +238,12 @@ void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
 }
 
 absl::Status LiveRank::Train(Kept kept) {
+  const absl::Status status = TrainAndRecord(std::move(kept));
+  if (rendezvous_ == nullptr || has_told_ || process_.stop.signal() != 0) return status;
+  return WithToldFailure(*rendezvous_, status);
+}
+
+absl::Status LiveRank::TrainAndRecord(Kept kept) {
   const TrainingOptions& training = flags_.training;
   progress_->Started();
   PSRING_ASSIGN_OR_RETURN(device_,

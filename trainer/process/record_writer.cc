@@ -57,14 +57,17 @@ absl::StatusOr<std::unique_ptr<RecordWriter>> RecordWriter::Open(const std::stri
   return writer;
 }
 
-void RecordWriter::Add(const StepRecord& record) {
-  std::fprintf(steps_.get(), "%s\n", ToJson(record).c_str());  // an error is reported by Finish
+absl::Status RecordWriter::Add(const StepRecord& record) {
+  const std::string line = ToJson(record) + "\n";
+  if (written_.ok() && std::fwrite(line.data(), 1, line.size(), steps_.get()) != line.size()) {
+    written_ = FileError("write", Path("steps", "jsonl"));
+  }
+  return written_;
 }
 
 absl::Status RecordWriter::Finish(const Trace& trace, const RankResult& result) {
-  if (std::fflush(steps_.get()) != 0 || std::ferror(steps_.get()) != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot write ", Path("steps", "jsonl")));
-  }
+  PSRING_RETURN_IF_ERROR(written_);
+  if (std::fflush(steps_.get()) != 0) return FileError("write", Path("steps", "jsonl"));
   PSRING_RETURN_IF_ERROR(WriteFile(Path("trace", "json"),
                                    absl::StrCat("{\"traceEvents\":[\n", ChromeTraceEvents(trace), "\n]}\n")));
   return WriteFile(Path("result", "json"), ToJson(result) + "\n");

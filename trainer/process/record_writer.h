@@ -19,7 +19,9 @@ class RecordWriter {
   // other process can open the same rank's records. Errors name the path.
   static absl::StatusOr<std::unique_ptr<RecordWriter>> Open(const std::string& folder, int rank);
 
-  void Add(const StepRecord& record);
+  // Writes whenever some kilobytes have been added, so that a full disk is noticed during training. After an
+  // error, every call returns it.
+  absl::Status Add(const StepRecord& record);
   // Writes the trace, then the result, which marks the record as complete.
   absl::Status Finish(const Trace& trace, const RankResult& result);
 
@@ -34,6 +36,7 @@ class RecordWriter {
   const std::string folder_;
   const int rank_;
   std::unique_ptr<std::FILE, Close> steps_;
+  absl::Status written_;  // the first error
 };
 
 }  // namespace psring

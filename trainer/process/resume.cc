@@ -53,7 +53,7 @@ absl::Status ReadResidual(const std::string& position, int rank, Rendezvous& ren
     PSRING_ASSIGN_OR_RETURN(const auto hashes, HashesIn(position));
     if (const auto known = hashes.find(WorkerFile(rank)); known != hashes.end()) {
       const std::string file = absl::StrCat(folders.front(), "/", known->first);
-      residual = ReadFile(file).value_or("");
+      residual = ReadFile(file, MostWeightsBytes(), SymbolicLinks::kReject).value_or("");
       if (HashBytes(residual.data(), residual.size()) != known->second) {
         residual.clear();
         missing = absl::StrCat("rank ", rank, " does not see ", file, "; its rounding errors are dropped");

@@ -15,6 +15,7 @@
 #include "common/base/command_line.h"
 #include "common/base/keep_freed_memory.h"
 #include "common/cuda/cuda_device.h"
+#include "common/net/descriptor_limit.h"
 #include "common/net/link_shaper.h"
 #include "common/options/server_arguments.h"
 #include "common/rendezvous/own_address.h"
@@ -87,6 +88,17 @@ absl::Status TakeRole(const TrainerFlags& flags, Part& part) {
   return absl::OkStatus();
 }
 
+// Checked before the ranks meet: a rank without free descriptors seems silent to the others.
+absl::Status AllowConnections(const TrainerFlags& flags, int world_size, bool hosts_store) {
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
+  const DescriptorUse use{.ranks = flags.training.ranks_per_process,
+                          .world_size = world_size,
+                          .servers = strategy->needs.servers ? ServersOf(flags.training, world_size) : 0,
+                          .has_group = strategy->needs.process_group && world_size > 1,
+                          .hosts_store = hosts_store};
+  return AllowDescriptors(TrainerDescriptors(use), RanksText(world_size));
+}
+
 absl::StatusOr<Job> FindJob(const TrainerFlags& flags) {
   Job job;
   RendezvousOptions& join = job.part.join;
@@ -97,10 +109,15 @@ absl::StatusOr<Job> FindJob(const TrainerFlags& flags) {
   if (!job.has_others) return job;
   if (!spec.empty()) {
     PSRING_ASSIGN_OR_RETURN(join, ParseRendezvous(spec, ProcessEnvironment()));
+    if (!flags.check_only) {
+      PSRING_ASSIGN_OR_RETURN(join.secret, LoadJobSecret(ProcessEnvironment()));
+    }
   } else {
+    join.secret = JobSecret::Random();  // servers that this process starts inherit it
+    setenv(kSecretVariable, join.secret.Hex().c_str(), /*overwrite=*/1);
     join.local_world_size = 1;
     join.host = job.part.address;
-    PSRING_ASSIGN_OR_RETURN(job.store, RendezvousServer::Start(join.host, 0));
+    PSRING_ASSIGN_OR_RETURN(job.store, RendezvousServer::Start(join.host, 0, join.secret));
     join.port = job.store->port();
   }
   CountRanks(each, join);
@@ -181,6 +198,11 @@ int Main(int argc, char** argv) {
   checked = job.status();
   if (checked.ok()) checked = CheckTrainerFlags(flags, job->part.join.world_size);
   if (checked.ok() && !job->part.becomes.empty()) checked = BecomeServer(job->part.becomes);
+  if (checked.ok() && !flags.check_only && !flags.alone_for_all() && job->has_others) {
+    const RendezvousOptions& join = job->part.join;
+    const bool hosts_store = job->store != nullptr || (join.rank == 0 && !join.hosted_elsewhere);
+    checked = AllowConnections(flags, join.world_size, hosts_store);
+  }
   if (!checked.ok()) return Fail("trainer", std::string(checked.message()), 2);
 
   if (flags.check_only) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/command_line.h"
 #include "common/io/files.h"
 #include "common/measure/arrivals.h"
 #include "common/measure/records.h"
@@ -56,17 +57,15 @@ absl::Status TrainVirtually(const VirtualFlags& flags) {
   VirtualRun run{.workers = flags.workers, .device = *device, .data = data};
   run.on_step = [&](const StepRecord& record) {
     if (record.rank == 0) samples += record.samples;
-    if (records.empty()) return;
+    if (records.empty()) return absl::OkStatus();
     RankRecords& of_rank = records[static_cast<size_t>(record.rank)];
-    of_rank.writer->Add(record);
     for (const TraceSpan& span : SpansOf(record)) of_rank.trace->Add(span);
+    return of_rank.writer->Add(record);
   };
   run.on_progress = [&](int64_t done, int64_t planned, double loss) {
     progress->Step({.done = done, .planned = planned, .samples = samples, .loss = loss});
   };
-  run.on_warning = [](const std::string& warning) {
-    std::fprintf(stderr, "trainer: note: %s\n", warning.c_str());
-  };
+  run.on_warning = [](const std::string& warning) { Note("trainer", warning); };
   run.on_evaluation = [&](const CurvePoint& point) { progress->Evaluated(point); };
   progress->Ready();
   PSRING_ASSIGN_OR_RETURN(const VirtualOutcome outcome, RunVirtual(flags.training, run));
@@ -84,7 +83,7 @@ absl::Status TrainVirtually(const VirtualFlags& flags) {
 absl::Status ReplayFile(const VirtualFlags& flags, const std::string& file) {
   const std::unique_ptr<Progress> progress = MakeProgress(flags.progress, /*rank=*/0, /*world_size=*/1);
   progress->Started();
-  PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(file));
+  PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(file, kMostRecordBytes));
   const absl::StatusOr<Arrivals> arrivals = ArrivalsFromBytes(bytes);
   if (!arrivals.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--replay ", file, ": ", arrivals.status().message()));

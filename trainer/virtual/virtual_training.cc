@@ -219,7 +219,7 @@ absl::Status VirtualTraining::Finished(const VirtualStep& step) {
     result.staleness_sum += step.staleness[b];
     result.staleness_max = std::max(result.staleness_max, step.staleness[b]);
   }
-  run_.on_step(record);
+  PSRING_RETURN_IF_ERROR(run_.on_step(record));
   if (step.worker != 0) return absl::OkStatus();
   trained_s_ += record.step_ms / 1000;
   if (point_) {

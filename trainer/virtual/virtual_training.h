@@ -22,8 +22,8 @@ struct VirtualRun {
   int workers = 1;
   Device& device;
   const DataSplits& data;
-  // After each step of any worker, in order of virtual time.
-  std::function<void(const StepRecord&)> on_step = [](const StepRecord&) {};
+  // After each step of any worker, in order of virtual time. An error ends training.
+  std::function<absl::Status(const StepRecord&)> on_step = [](const StepRecord&) { return absl::OkStatus(); };
   std::function<void(int64_t steps_done, int64_t steps_planned, double loss)> on_progress =
       [](int64_t, int64_t, double) {};
   std::function<void(const std::string& warning)> on_warning = [](const std::string&) {};

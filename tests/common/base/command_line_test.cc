@@ -313,6 +313,12 @@ TEST(Printable, EscapesControlCharactersAndNothingElse) {
   EXPECT_EQ(Printable("\xc2"), "\xc2");
 }
 
+TEST(Note, EscapesItsText) {
+  ::testing::internal::CaptureStderr();
+  Note("psring", "rank \x1b[2J is lost");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "psring: note: rank \\x1b[2J is lost\n");
+}
+
 TEST(NearestWord, FindsTypingErrors) {
   const std::vector<std::string> words = {"none", "single", "star", "ring", "ps-sync", "ps-async"};
   EXPECT_EQ(NearestWord("rnig", words), "ring");

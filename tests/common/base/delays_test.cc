@@ -78,6 +78,11 @@ TEST(StepTimes, RoundTrip) {
                             R"({"workers":[{"compute_ms":[-1],"other_ms":[1],"exchange_ms":[1]}]})"}) {
     EXPECT_FALSE(StepTimesFromJson(wrong).ok()) << wrong;
   }
+  // Nanoseconds of such a time would overflow.
+  EXPECT_EQ(StepTimesFromJson(R"({"workers":[{"compute_ms":[1e300],"other_ms":[1],"exchange_ms":[1]}]})")
+                .status()
+                .message(),
+            "workers[0].compute_ms[0]: expected a number from 0 to 1e+09, found 1e+300");
 }
 
 TEST(StepTimes, WorkersUseTheirOwnStepsAndMoreWorkersShareThem) {
@@ -117,7 +122,9 @@ TEST(Arrivals, RoundTripWithOneByteEach) {
   for (const char* rest :
        {R"("consistency": 5, "workers": 2})", R"("consistency": "async", "workers": "2"})",
         R"("consistency": "async", "workers": 0})", R"("consistency": "async", "workers": -3})",
-        R"("consistency": "async", "workers": 4294967298})", R"("format": 7, "workers": 2})"}) {
+        R"("consistency": "async", "workers": 4294967298})", R"("format": 7, "workers": 2})",
+        R"("consistency": "async", "workers": 2, "updates": [18446744073709551615]})",
+        R"("consistency": "async", "workers": 2, "updates": {}})"}) {
     EXPECT_FALSE(ArrivalsFromBytes(format + rest + "\n").ok()) << rest;
   }
   std::string bytes = ToBytes({.consistency = "async", .workers = 2, .updates = {{0, 1}}});

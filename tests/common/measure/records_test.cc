@@ -28,7 +28,7 @@ StepRecord SomeStep() {
   record.compute_ms = 1.0 / 3;
   record.comm_busy_ms = 1e-300;
   record.exposed_comm_ms = 12345678.9;
-  record.payload_tx_bytes = std::numeric_limits<uint64_t>::max();
+  record.payload_tx_bytes = uint64_t{1} << 60;
   record.payload_rx_bytes = 7;
   record.loss = 2.302585;
   record.weights_hash = "00ff";
@@ -75,15 +75,34 @@ TEST(StepRecord, ALossThatIsNotANumberIsNullAndReadAsNaN) {
 }
 
 TEST(StepRecord, ErrorsNameTheProblem) {
-  EXPECT_EQ(StepRecordFromJson("{\"rank\":").status().message(), "step record: not JSON");
+  EXPECT_EQ(StepRecordFromJson("{\"rank\":").status().message(),
+            "step record: not a JSON object, or truncated");
   EXPECT_EQ(StepRecordFromJson("[]").status().message(), "step record: not a JSON object");
-  EXPECT_EQ(StepRecordFromJson("{\"rank\":1}").status().message(), "step record: \"step\" is missing");
+  EXPECT_EQ(StepRecordFromJson("{\"rank\":1}").status().message(), "step record: step: missing");
   EXPECT_EQ(StepRecordFromJson("{\"rank\":\"1\"}").status().message(),
-            "step record: \"rank\" has the wrong type");
+            "step record: rank: expected a whole number from -2147483648 to 2147483647, found \"1\"");
+  EXPECT_EQ(StepRecordFromJson("{\"rank\":4294967297}").status().message(),
+            "step record: rank: expected a whole number from -2147483648 to 2147483647, found 4294967297");
   std::string line = ToJson(SomeStep());
   line.replace(line.find("\"bucket\":1,"), 11, "");
-  EXPECT_EQ(StepRecordFromJson(line).status().message(),
-            "step record: in \"buckets\": \"bucket\" is missing");
+  EXPECT_EQ(StepRecordFromJson(line).status().message(), "step record: buckets[1].bucket: missing");
+}
+
+TEST(StepRecord, NumbersThatWouldOverflowAreErrors) {
+  for (const auto& [field, value] : {std::pair("\"step_ms\":", "1e300"),
+                                     {"\"begin_ns\":", "9223372036854775807"},
+                                     {"\"samples\":", "18446744073709551615"},
+                                     {"\"payload_tx_bytes\":", "-1"},
+                                     {"\"step\":", "1.5"}}) {
+    std::string line = ToJson(SomeStep());
+    const size_t at = line.find(field) + std::string(field).size();
+    line.replace(at, line.find(',', at) - at, value);
+    const absl::Status status = StepRecordFromJson(line).status();
+    EXPECT_NE(status.message().find("expected a"), std::string::npos) << line << status;
+  }
+  RankResult result;
+  result.bucket_elements = {-4};
+  EXPECT_FALSE(RankResultFromJson(ToJson(result)).ok());
 }
 
 TEST(StepRecord, FieldsOfLaterVersionsAreIgnored) {
@@ -154,12 +173,12 @@ TEST(RankResult, OfAnEarlierVersionHasDefaultsForNewFields) {
   EXPECT_EQ(back->computed_ms, -1);
   EXPECT_EQ(back->data_parallel.replicas, 0);
   json["data_parallel"] = {{"replicas", 2}};
-  EXPECT_NE(RankResultFromJson(json.dump()).status().message().find("in \"data_parallel\""),
+  EXPECT_NE(RankResultFromJson(json.dump()).status().message().find("data_parallel.inputs_bytes: missing"),
             std::string::npos);
   json.erase("data_parallel");
   json["probe_ms"] = "often";
   EXPECT_EQ(RankResultFromJson(json.dump()).status().message(),
-            "rank result: \"probe_ms\" has the wrong type");
+            "rank result: probe_ms: expected a number from -1e+11 to 1e+11, found \"often\"");
   json.erase("probe_ms");
   json.erase("steps");
   EXPECT_FALSE(RankResultFromJson(json.dump()).ok());
@@ -225,7 +244,8 @@ TEST_F(FilesTest, AReaderNeverSeesAPartialFile) {
 TEST_F(FilesTest, ErrorsNameThePathAndTheReason) {
   EXPECT_EQ(ReadFile(folder_ + "/none").status().message(),
             "cannot read " + folder_ + "/none: No such file or directory");
-  EXPECT_EQ(ReadFile(folder_).status().message(), "cannot read " + folder_ + ": Is a directory");
+  EXPECT_EQ(ReadFile(folder_).status().message(),
+            "cannot read " + folder_ + ": it is a folder, not a regular file");
   EXPECT_EQ(WriteFile(folder_ + "/none/file", "x").message(),
             "cannot write " + folder_ + "/none/file: No such file or directory");
   ASSERT_TRUE(std::filesystem::create_directory(folder_ + "/folder"));

@@ -21,8 +21,8 @@ using testing::StartsWith;
 
 HttpReply Echo(const std::string& path) { return {.type = "text/x", .body = absl::StrCat("<", path, ">")}; }
 
-std::string Said(const std::string& request, bool this_host_only = true) {
-  const HttpAnswer answer = AnswerHttp(request, this_host_only, Echo);
+std::string Said(const std::string& request, const HttpAccess& access = {.this_host_only = true}) {
+  const HttpAnswer answer = AnswerHttp(request, access, Echo);
   return answer.complete ? answer.bytes : "(more)";
 }
 
@@ -64,9 +64,42 @@ TEST(HttpMessage, OnTheLoopbackOtherHostNamesAreRejected) {
   EXPECT_THAT(Said("GET / HTTP/1.1\r\nHOST:  evil.example\r\n\r\n"), HasSubstr(" 403 "));
   EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: 127.evil.example\r\n\r\n"), HasSubstr(" 403 "));
   EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: 127.0.0.1.evil.example:80\r\n\r\n"), HasSubstr(" 403 "));
-  EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: 127.0.0.1:4242\r\n\r\n"), HasSubstr(" 200 "));
-  EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: node7:4242\r\n\r\n", /*this_host_only=*/false),
+  for (const char* host : {"[::1].evil.example", "[::1", "[::1]evil", "localhost:80.evil.example", "",
+                           "127.1", "localhost.evil.example", "::1", "[127.0.0.1.evil.example]:80"}) {
+    EXPECT_THAT(Said(absl::StrCat("GET / HTTP/1.1\r\nHost: ", host, "\r\n\r\n")), HasSubstr(" 403 ")) << host;
+  }
+  for (const char* host :
+       {"127.0.0.1:4242", "127.86.0.1", "localhost", "LOCALHOST:80", "[::1]", "[::1]:80"}) {
+    EXPECT_THAT(Said(absl::StrCat("GET / HTTP/1.1\r\nHost: ", host, "\r\n\r\n")), HasSubstr(" 200 ")) << host;
+  }
+  EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: node7:4242\r\n\r\n", {.this_host_only = false}),
               HasSubstr(" 200 "));
+}
+
+TEST(HttpMessage, ATokenIsNeededInTheQueryOrAHeader) {
+  const HttpAccess access = {.token = "0123abcd"};
+  for (const char* request : {"GET /a HTTP/1.1", "GET /a?token= HTTP/1.1", "GET /a?token=0123abce HTTP/1.1",
+                              "GET /a?token=0123abcd0 HTTP/1.1", "GET /a?nottoken=0123abcd HTTP/1.1",
+                              "GET /token=0123abcd HTTP/1.1", "GET /a HTTP/1.1\r\nAuthorization: Bearer x",
+                              "GET /a HTTP/1.1\r\nAuthorization: Basic 0123abcd"}) {
+    EXPECT_THAT(Said(absl::StrCat(request, "\r\n\r\n"), access), HasSubstr("401 Unauthorized")) << request;
+  }
+  for (const char* request : {"GET /a?token=0123abcd HTTP/1.1", "GET /a?b=c&token=0123abcd HTTP/1.1",
+                              "GET /a HTTP/1.1\r\nAuthorization: Bearer 0123abcd"}) {
+    EXPECT_THAT(Said(absl::StrCat(request, "\r\n\r\n"), access), testing::EndsWith("</a>")) << request;
+  }
+}
+
+TEST(HttpServer, NeedsATokenExceptOnTheLoopback) {
+  const auto open = HttpServer::Start({.host = "127.0.0.1", .token = "abc"}, Echo);
+  ASSERT_TRUE(open.ok()) << open.status();
+  EXPECT_THAT((*open)->url("/x"), testing::EndsWith("/x"));
+  const auto given = HttpServer::Start({.host = "0.0.0.0", .token = "abc"}, Echo);
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_THAT((*given)->url("/x"), testing::EndsWith("/x?token=abc"));
+  const auto random = HttpServer::Start({.host = "0.0.0.0"}, Echo);
+  ASSERT_TRUE(random.ok()) << random.status();
+  EXPECT_THAT((*random)->url("/x"), testing::ContainsRegex("/x[?]token=[0-9a-f]{32}$"));
 }
 
 class HttpServerTest : public testing::Test {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,11 +19,11 @@ namespace {
 constexpr absl::Duration kLong = absl::Seconds(20);
 constexpr absl::Duration kShort = absl::Milliseconds(100);
 
-int64_t JoinAs(RendezvousStore& store, int rank, int world_size) {
+MemberId JoinAs(RendezvousStore& store, int rank, int world_size) {
   const auto member =
       store.Join({.rank = rank, .world_size = world_size, .name = "host:" + std::to_string(100 + rank)});
   EXPECT_TRUE(member.ok()) << member.status();
-  return member.value_or(-1);
+  return member.value_or("");
 }
 
 void OnStoreRanks(int ranks, const std::function<void(int)>& body) {
@@ -34,7 +35,7 @@ void OnStoreRanks(int ranks, const std::function<void(int)>& body) {
 TEST(RendezvousStore, ExchangeReturnsAllValuesInRankOrder) {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     RendezvousStore store;
-    std::vector<int64_t> members;
+    std::vector<MemberId> members;
     for (int rank = 0; rank < ranks; ++rank) members.push_back(JoinAs(store, rank, ranks));
     OnStoreRanks(ranks, [&](int rank) {
       const auto values = store.Exchange(members[rank], "x", std::to_string(rank), kLong);
@@ -48,7 +49,7 @@ TEST(RendezvousStore, ExchangeReturnsAllValuesInRankOrder) {
 TEST(RendezvousStore, NameCanBeUsedAgainWithoutMixingRounds) {
   constexpr int kRanks = 4;
   RendezvousStore store;
-  std::vector<int64_t> members;
+  std::vector<MemberId> members;
   for (int rank = 0; rank < kRanks; ++rank) members.push_back(JoinAs(store, rank, kRanks));
   OnStoreRanks(kRanks, [&](int rank) {
     for (int round = 0; round < 200; ++round) {
@@ -61,7 +62,7 @@ TEST(RendezvousStore, NameCanBeUsedAgainWithoutMixingRounds) {
 
 TEST(RendezvousStore, DeadlineNamesTheMissingRanksAndThoseThatNeverJoined) {
   RendezvousStore store;
-  const int64_t zero = JoinAs(store, 0, 4), one = JoinAs(store, 1, 4);
+  const MemberId zero = JoinAs(store, 0, 4), one = JoinAs(store, 1, 4);
   JoinAs(store, 2, 4);
   absl::Status first, second;
   OnStoreRanks(2, [&](int rank) {
@@ -75,7 +76,7 @@ TEST(RendezvousStore, DeadlineNamesTheMissingRanksAndThoseThatNeverJoined) {
 
 TEST(RendezvousStore, FailedExchangeStaysFailed) {
   RendezvousStore store;
-  const int64_t zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
+  const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
   EXPECT_FALSE(store.Exchange(zero, "x", "", absl::ZeroDuration()).ok());
   const absl::Status late = store.Exchange(one, "x", "", kLong).status();
   EXPECT_EQ(late.message(), "waited 0 s for rank 1 at exchange 'x'");
@@ -83,7 +84,7 @@ TEST(RendezvousStore, FailedExchangeStaysFailed) {
 
 TEST(RendezvousStore, LossOfARankEndsTheWaitsForIt) {
   RendezvousStore store;
-  const int64_t zero = JoinAs(store, 0, 3), one = JoinAs(store, 1, 3);
+  const MemberId zero = JoinAs(store, 0, 3), one = JoinAs(store, 1, 3);
   const absl::Time begin = absl::Now();
   absl::Status exchange, get;
   WaitingThread exchanges([&] { exchange = store.Exchange(zero, "x", "", kLong).status(); });
@@ -98,7 +99,7 @@ TEST(RendezvousStore, LossOfARankEndsTheWaitsForIt) {
 
 TEST(RendezvousStore, LossOfARankThatHasGivenItsValueDoesNotEndTheExchange) {
   RendezvousStore store;
-  const int64_t zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
+  const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
   WaitingThread gone([&] { (void)store.Exchange(one, "x", "from 1", kLong); });
   store.Lose(one);
   const auto values = store.Exchange(zero, "x", "from 0", kLong);
@@ -108,7 +109,7 @@ TEST(RendezvousStore, LossOfARankThatHasGivenItsValueDoesNotEndTheExchange) {
 
 TEST(RendezvousStore, LeavingEndsExchangesThatNeedTheRankButNoGet) {
   RendezvousStore store;
-  const int64_t zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
+  const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
   store.Leave(one);
   store.Lose(one);  // its connection ends, too
   EXPECT_EQ(store.Exchange(zero, "x", "", kLong).status().message(),
@@ -118,7 +119,7 @@ TEST(RendezvousStore, LeavingEndsExchangesThatNeedTheRankButNoGet) {
 
 TEST(RendezvousStore, ATakenRankIsRejectedAndItsOwnerNamed) {
   RendezvousStore store;
-  const int64_t one = JoinAs(store, 1, 2);
+  const MemberId one = JoinAs(store, 1, 2);
   const Participant twin = {.rank = 1, .world_size = 2, .name = "other:7"};
   EXPECT_EQ(store.Join(twin).status().message(),
             "other:7 claims to be rank 1, which is taken by host:101; give every process a rank of its own");
@@ -140,8 +141,8 @@ TEST(RendezvousStore, ADifferentWorldSizeIsRejected) {
 TEST(RendezvousStore, GetWaitsForTheValue) {
   RendezvousStore store;
   WaitingThread gets([&] { EXPECT_EQ(*store.Get("key", "a value", kLong), "value"); });
-  store.Set("other", "no");
-  store.Set("key", "value");
+  EXPECT_TRUE(store.Set("other", "no").ok());
+  EXPECT_TRUE(store.Set("key", "value").ok());
   gets.Join();
   EXPECT_EQ(store.Get("none", "rank 0's address", kShort).status().message(),
             "waited 0.1 s for rank 0's address ('none')");
@@ -149,7 +150,7 @@ TEST(RendezvousStore, GetWaitsForTheValue) {
 
 TEST(RendezvousStore, CloseEndsAllWaits) {
   RendezvousStore store;
-  const int64_t zero = JoinAs(store, 0, 2);
+  const MemberId zero = JoinAs(store, 0, 2);
   WaitingThread exchanges(
       [&] { EXPECT_EQ(store.Exchange(zero, "x", "", kLong).status().message(), "closed"); });
   store.Close(absl::UnavailableError("closed"));
@@ -159,7 +160,7 @@ TEST(RendezvousStore, CloseEndsAllWaits) {
 TEST(RendezvousStore, IsEmptyOnceAllHaveLeftOrAreLost) {
   RendezvousStore store;
   EXPECT_TRUE(store.WaitUntilEmpty(absl::ZeroDuration()));
-  const int64_t zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
+  const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
   store.Leave(zero);
   EXPECT_FALSE(store.WaitUntilEmpty(kShort));
   store.Lose(one);
@@ -169,10 +170,61 @@ TEST(RendezvousStore, IsEmptyOnceAllHaveLeftOrAreLost) {
 TEST(RendezvousStore, MisuseIsAnError) {
   RendezvousStore store;
   JoinAs(store, 0, 2);
-  store.Leave(17);
-  store.Lose(-1);
-  EXPECT_EQ(store.Exchange(17, "x", "", kLong).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(store.Exchange(-1, "x", "", kLong).status().code(), absl::StatusCode::kFailedPrecondition);
+  store.Leave("17");
+  store.Lose("");
+  EXPECT_EQ(store.Exchange("17", "x", "", kLong).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store.Exchange("", "x", "", kLong).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(RendezvousStore, MembersHaveDifferentIdsOf128Bits) {
+  RendezvousStore store;
+  const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
+  EXPECT_EQ(zero.size(), 16u);
+  EXPECT_EQ(one.size(), 16u);
+  EXPECT_NE(zero, one);
+}
+
+TEST(RendezvousStore, AHugeWorldSizeIsRejected) {
+  RendezvousStore store;
+  EXPECT_EQ(store.Join({.rank = 0, .world_size = std::numeric_limits<int>::max(), .name = "a:1"}).status(),
+            absl::InvalidArgumentError("the world size 2147483647 is above the limit of 65536 ranks"));
+  const MemberId zero = JoinAs(store, 0, 2);
+  EXPECT_EQ(store.Exchange(zero, "x", "", kLong, {0, 1, 0, 1}).status(),
+            absl::FailedPreconditionError("exchange 'x' has more ranks than the job"));
+}
+
+TEST(RendezvousStore, KeysAndBytesAreBounded) {
+  RendezvousStore store("rank", {.keys = 2, .bytes = 20});
+  EXPECT_TRUE(store.Set("a", "123456789").ok());
+  EXPECT_EQ(store.Set("b", "1234567890").code(), absl::StatusCode::kResourceExhausted) << "21 bytes";
+  EXPECT_TRUE(store.Set("a", "1").ok()) << "replaces the value";
+  EXPECT_TRUE(store.Set("b", "1234567890").ok());
+  EXPECT_EQ(store.Set("a", "12345678901").code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(*store.Get("a", "a", kLong), "1");
+  EXPECT_EQ(store.Set("c", ""),
+            absl::ResourceExhaustedError("the rendezvous store already has 2 keys, its limit"));
+  EXPECT_EQ(store.Exchange(JoinAs(store, 0, 1), "x", "", kLong).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(RendezvousStore, ExchangesReleaseTheirBytes) {
+  RendezvousStore store("rank", {.bytes = 20});
+  const MemberId zero = JoinAs(store, 0, 1);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(store.Exchange(zero, "x", "1234567890", kLong).ok());
+  RendezvousStore pair("rank", {.bytes = 20});
+  const MemberId waits = JoinAs(pair, 0, 2);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(pair.Exchange(waits, "x", "1234567890", kShort).status()));
+  EXPECT_TRUE(pair.Set("a", "1234567890").ok());
+}
+
+TEST(RendezvousStore, WaitingCallsAreBounded) {
+  RendezvousStore store("rank", {.waiting = 1});
+  WaitingThread gets([&] { EXPECT_EQ(*store.Get("key", "a value", kLong), "value"); });
+  EXPECT_EQ(store.Get("other", "another value", kLong).status(),
+            absl::ResourceExhaustedError("the rendezvous store already has 1 waiting calls, its limit"));
+  EXPECT_TRUE(store.Set("key", "value").ok());
+  gets.Join();
+  EXPECT_TRUE(store.Get("key", "a value", kLong).ok());
 }
 
 TEST(RendezvousStore, RanksTextListsRanks) {

@@ -1,6 +1,8 @@
 #include "common/rendezvous/rendezvous.h"
 
 #include <arpa/inet.h>
+#include <grpcpp/create_channel_posix.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -17,7 +19,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "common/net/authentication.h"
+#include "proto/rendezvous.grpc.pb.h"
 #include "tests/random_moments.h"
+#include "tests/test_secret.h"
 #include "tests/waiting_thread.h"
 
 extern char** environ;
@@ -39,6 +44,7 @@ RendezvousOptions Options(int rank, int world_size, int port, absl::Duration tim
   options.port = port;
   options.hosted_elsewhere = true;
   options.timeout = timeout;
+  options.secret = TestSecret();
   return options;
 }
 
@@ -68,7 +74,7 @@ int FreePort() { return SilentListener().port(); }
 class RendezvousTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto server = RendezvousServer::Start("127.0.0.1", 0);
+    auto server = RendezvousServer::Start("127.0.0.1", 0, TestSecret());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -312,17 +318,17 @@ TEST(Rendezvous, APortInUseIsAnError) {
 }
 
 TEST(Rendezvous, ThePortOfAnotherStoreIsAnError) {
-  auto first = RendezvousServer::Start("127.0.0.1", 0);
+  auto first = RendezvousServer::Start("127.0.0.1", 0, TestSecret());
   ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_EQ(RendezvousServer::Start("127.0.0.1", (*first)->port()).status().code(),
+  EXPECT_EQ(RendezvousServer::Start("127.0.0.1", (*first)->port(), TestSecret()).status().code(),
             absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(RendezvousServer::Start("0.0.0.0", (*first)->port()).status().code(),
+  EXPECT_EQ(RendezvousServer::Start("0.0.0.0", (*first)->port(), TestSecret()).status().code(),
             absl::StatusCode::kAlreadyExists);
 }
 
 TEST(Rendezvous, AHostThatIsNotThisMachineIsAnError) {
-  EXPECT_FALSE(RendezvousServer::Start("no-such-host.invalid", 0).ok());
-  const absl::Status status = RendezvousServer::Start("203.0.113.1", 0).status();
+  EXPECT_FALSE(RendezvousServer::Start("no-such-host.invalid", 0, TestSecret()).ok());
+  const absl::Status status = RendezvousServer::Start("203.0.113.1", 0, TestSecret()).status();
   EXPECT_EQ(status.message(), "cannot listen on 203.0.113.1:0: Cannot assign requested address");
 }
 
@@ -345,10 +351,46 @@ TEST(Rendezvous, ASilentProgramOnThePortRunsIntoTheDeadline) {
             absl::StatusCode::kDeadlineExceeded);
 }
 
+TEST_F(RendezvousTest, AProcessWithAnotherSecretGetsOneClearLine) {
+  RendezvousOptions options = Options(1, 2, server_->port());
+  options.secret = OtherSecret();
+  const absl::Time begin = absl::Now();
+  EXPECT_EQ(
+      Rendezvous::Join(options).status(),
+      absl::PermissionDeniedError("the rendezvous store at 127.0.0.1:" + std::to_string(server_->port()) +
+                                  " does not have this job's secret; give all processes the same "
+                                  "PSRING_SECRET_FILE"));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10)) << "before the deadline";
+  options.secret = JobSecret();
+  EXPECT_TRUE(absl::IsFailedPrecondition(Rendezvous::Join(options).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(RendezvousServer::Start("127.0.0.1", 0, JobSecret()).status()));
+  // The rank is still free.
+  auto zero = Join(0, 2), one = Join(1, 2);
+  EXPECT_NE(one, nullptr);
+}
+
+TEST_F(RendezvousTest, AForgedMemberHasNoEffect) {
+  auto zero = Join(0, 2), one = Join(1, 2);
+  auto socket = ConnectTcp("127.0.0.1", server_->port(), absl::Now() + absl::Seconds(20));
+  ASSERT_TRUE(socket.ok()) << socket.status();
+  const Credentials member = {.secret = TestSecret(), .purpose = Purpose::kRendezvous};
+  ASSERT_TRUE(AuthenticateTo(socket->get(), member, "it", absl::Now() + absl::Seconds(20)).ok());
+  const auto stub =
+      proto::Rendezvous::NewStub(grpc::CreateInsecureChannelFromFd("forged", socket->release()));
+  for (const std::string& id : {std::string(), std::string("1"), std::string(16, '\0')}) {
+    grpc::ClientContext context;
+    proto::LeaveRequest leave;
+    leave.set_member(id);
+    proto::LeaveReply reply;
+    EXPECT_TRUE(stub->Leave(&context, leave, &reply).ok());
+  }
+  OnRanks(2, [&](int rank) { EXPECT_TRUE((rank == 0 ? zero : one)->Exchange("x", "").ok()); });
+}
+
 TEST(Rendezvous, ProxiesOfTheEnvironmentAreNotUsed) {
   ASSERT_EQ(::setenv("http_proxy", "http://127.0.0.1:1", 1), 0);
   ASSERT_EQ(::setenv("grpc_proxy", "http://127.0.0.1:1", 1), 0);
-  auto server = RendezvousServer::Start("127.0.0.1", 0);
+  auto server = RendezvousServer::Start("127.0.0.1", 0, TestSecret());
   ASSERT_TRUE(server.ok()) << server.status();
   EXPECT_TRUE(Rendezvous::Join(Options(0, 1, (*server)->port(), absl::Seconds(5))).ok());
   ::unsetenv("http_proxy");

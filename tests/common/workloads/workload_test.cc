@@ -71,6 +71,36 @@ TEST(Workload, ErrorsNameTheLine) {
   ExpectRefused("# backward_ms: 1\n" + head + "w,8,2\n", "before the last gradient");
 }
 
+TEST(Workload, NumbersOutOfRangeAreErrors) {
+  const std::string head = kHead;
+  ExpectRefused(head + "w,9223372036854775804,1\n",
+                "line 5: bytes 9223372036854775804 are more than 8589934588");
+  ExpectRefused(head + "w,17179869184,1\n", "line 5: bytes 17179869184 are more than");
+  ExpectRefused(head + "w,9223372036854775808,1\n", "line 5: bytes '9223372036854775808' is not");
+  std::string large = head;
+  for (int i = 0; i < 129; ++i) large += "w,8589934588,1\n";
+  ExpectRefused(large, "line 133: a workload has at most 100000 tensors of 1099511627776 bytes in total");
+  std::string many = head;
+  for (int i = 0; i <= 100'000; ++i) many += "w,4,1\n";
+  ExpectRefused(many, "line 100005: a workload has at most");
+  for (const char* time : {"1e300", "inf", "nan", "-1", "3600001"}) {
+    ExpectRefused(head + "w,4," + time + "\n", "' is not a time in ms, from 0 to 3.6e+06");
+  }
+  ExpectRefused("# batch: 1000001\n" + head, "line 1: batch '1000001'");
+  ExpectRefused("# flops_per_sample: inf\n" + head, "line 1: flops_per_sample 'inf'");
+}
+
+TEST(Workload, MalformedLinesAreErrors) {
+  const std::string head = kHead;
+  ExpectRefused(head + "\"w,4,1\n", "line 5: a quote is not closed");
+  ExpectRefused(head + std::string("w\0,4,1\n", 7), "line 5: it contains the control character 0");
+  ExpectRefused(head + "w\x1b[31m,4,1\n", "line 5: it contains the control character 27");
+  ExpectRefused(head + std::string(1 << 17, 'w') + ",4,1\n",
+                "line 5: it has 131076 bytes; the limit is 65536");
+  ExpectRefused(head + "w" + std::string(2000, ',') + "4,1\n", "line 5: it has more than 1024 fields");
+  EXPECT_EQ(Parsed("\"a, \"\"b\"\"\",4,1\r\n").tensors[0].name, "a, \"b\"");
+}
+
 TEST(Workload, BuiltInWorkloadsHaveTheSizesOfTheirModels) {
   const std::vector<std::pair<std::string, int64_t>> bytes = {
       {"alexnet", 244'403'360},

@@ -134,6 +134,20 @@ TEST_F(BenchResultTest, OtherLinesAreIgnored) {
   EXPECT_TRUE(result.tables()[0].cells.empty());
 }
 
+TEST_F(BenchResultTest, InvalidLinesCountAsMissing) {
+  for (const char* line :
+       {R"({"event":"start","ranks":5})", R"({"event":"start","groups":[{"algorithm":7}]})",
+        R"({"event":"row","combination":-1})",
+        R"({"event":"row","combination":0,"type":"float32","op":"sum","bytes":-4,"count":1})",
+        R"({"event":"row","combination":0,"type":1,"op":[],"bytes":"8"})",
+        R"({"event":"limit","kind":"tcp","bytes":8,"times_us":"x"})",
+        R"({"event":"progress","done":"x","of":-1})"}) {
+    EXPECT_TRUE(result.Note(plan.launches[0], line)) << line;
+  }
+  EXPECT_FALSE(result.Note(plan.launches[0], R"({"event":5})"));
+  EXPECT_TRUE(result.tables()[0].cells.empty());
+}
+
 TEST_F(BenchResultTest, AllLinesExceptRowsAreComments) {
   SayAll();
   int rows = 0;

@@ -18,6 +18,20 @@ namespace fs = std::filesystem;
 
 using PsringEndsTest = PsringInAFolder;
 
+TEST_F(PsringEndsTest, TooFewDescriptorsForItsProcessesAreReportedAtOnce) {
+  const std::string command = absl::StrCat(
+      "cd ", (root_ / "work").string(), " && ulimit -n 36 && ", PSRING_BINARY,
+      " train --strategy ring --workers 4 --data synthetic --model mlp-small --steps 4 --no_eval 2>&1");
+  FILE* const psring = popen(command.c_str(), "r");
+  ASSERT_NE(psring, nullptr);
+  std::string output(1 << 16, 0);
+  output.resize(fread(output.data(), 1, output.size(), psring));
+  EXPECT_EQ(WEXITSTATUS(pclose(psring)), 2) << output;
+  EXPECT_TRUE(absl::StrContains(
+      output, "this process may open 36 files, and 4 processes need about 38; run: ulimit -n 38"))
+      << output;
+}
+
 // Skipped if this machine does not allow namespaces.
 class VirtualClusterTest : public PsringEndsTest {
  protected:

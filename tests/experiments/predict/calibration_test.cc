@@ -193,6 +193,26 @@ TEST(CalibrateRun, BadInputSaysWhatIsMissing) {
               HasSubstr("--workers 2,4"));
 }
 
+TEST(CalibrateRun, ErrorsNameTheLine) {
+  const std::string head = std::string(kHead) + "none,2,0,,32,4,100,60,60,1000,measured\n";
+  for (const auto& [row, what] :
+       {std::pair("ring,2,0,,32,4,100,x,60,1000,measured", "line 3: step_ms 'x' is not a number from 0"),
+        {"ring,4294967298,0,,32,4,100,60,60,1000,measured", "line 3: workers '4294967298' is not"},
+        {"ring,2,0,,32,4,1e300,60,60,1000,measured", "line 3: parameters '1e300' is not"},
+        {"ring,2,0,,32,4,100,inf,60,1000,measured", "line 3: step_ms 'inf' is not"},
+        {"ring,2,0,,32,nan,100,60,60,1000,measured", "line 3: bucket_mb 'nan' is not"},
+        {"ring,2,0", "line 3: it has 3 fields; the header has 11"},
+        {"\"ring,2,0,,32,4,100,60,60,1000,measured", "line 3: a quote is not closed"}}) {
+    EXPECT_THAT(std::string(ParseRunSteps(head + row).status().message()), HasSubstr(what)) << row;
+  }
+  const auto steps = ParseRunSteps(RunOf({{"fraction", 0.6}}, {2, 4})).value();
+  const Workload idle{.batch = 1, .tensors = {{.name = "w", .bytes = 4}}};
+  EXPECT_THAT(
+      std::string(
+          CalibrationText({.steps = steps, .workload = idle, .strategies = {kRing}}).status().message()),
+      HasSubstr("the times of --workload are 0"));
+}
+
 TEST(Devices, ComputeAWorkloadAtTheMeasuredSpeed) {
   const Workload resnet = LoadWorkload("resnet50").value();
   const Workload v100 = OnDevice(resnet, "V100").value();

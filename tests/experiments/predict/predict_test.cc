@@ -57,12 +57,15 @@ TEST(Clusters, AreParsedFromJsonAndErrorsNameTheProblem) {
       "mine", R"({"link": "25gbit", "gpus_per_node": 4, "intra": "100gbit", "latency_us": 7})");
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   EXPECT_DOUBLE_EQ(cluster->latency_s, 7e-6);
-  for (const auto& [text, what] : {std::pair(R"({"link": 25})", "link must be a text"),
-                                   {R"({"lnk": "1gbit"})", "unknown field 'lnk'"},
-                                   {R"({"link": "1gbit", "rings": 1.5})", "rings must be a whole number"},
-                                   {R"({"link": "1gbit", "rings": 4294967297})", "rings is"},
-                                   {R"({"gpus_per_node": 2})", "links is missing"},
-                                   {"[1]", "not a JSON object"}}) {
+  for (const auto& [text, what] :
+       {std::pair(R"({"link": 25})", "cluster mine: link: expected a text of at most 64 bytes, found 25"),
+        {R"({"lnk": "1gbit"})", "cluster mine: unknown field \"lnk\""},
+        {R"({"link": "1gbit", "rings": 1.5})", "rings: expected a whole number from 1 to 64, found 1.5"},
+        {R"({"gpus_per_node": 4294967297})",
+         "gpus_per_node: expected a whole number from 1 to 1024, found 4294967297"},
+        {R"({"link": "1gbit", "latency_us": -1})", "latency_us: expected a number"},
+        {R"({"gpus_per_node": 2})", "links is missing"},
+        {"[1]", "not a JSON object"}}) {
     EXPECT_TRUE(absl::StrContains(ClusterFromJson("mine", text).status().message(), what)) << text;
   }
 }
@@ -70,11 +73,15 @@ TEST(Clusters, AreParsedFromJsonAndErrorsNameTheProblem) {
 TEST(MachineProfiles, FieldsOfAnotherTypeAreErrors) {
   for (const char* text :
        {"[]", "{}", R"({"psring_machine_profile": 1})", R"({"psring_machine_profile": 1, "profiles": [3]})",
+        R"({"psring_machine_profile": 1, "profiles": []})",
         R"({"psring_machine_profile": 1, "profiles": [{"source": 4, "latency_s": 5}]})"}) {
     EXPECT_FALSE(ProfilesFromJson(text).ok()) << text;
   }
-  for (const char* text :
-       {R"({"results": [1, "two"], "config": 3})", R"({"results": [{"collective": 7, "backend": null}]})"}) {
+  for (
+      const char* text :
+      {R"({"results": [1, "two"], "config": 3})", R"({"results": [{"collective": 7, "backend": null}]})",
+       R"({"results": [{"collective": "all_reduce", "backend": "native", "type": "float", "algorithm": "ring",
+            "transport": "tcp", "workers": 4294967298, "size": 8}]})"}) {
     EXPECT_FALSE(ProfilesOfBench("bench.json", text).ok()) << text;
   }
 }

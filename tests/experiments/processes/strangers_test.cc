@@ -1,5 +1,6 @@
-// A client that is not part of a job on several machines writes values of node 0 or node 1 to its rendezvous
-// store. The real binaries, on the loopback.
+// A client that has the job's secret, but is not part of a job on several machines, writes values of node 0
+// or node 1 to its rendezvous store. The real binaries, on the loopback. (authentication_process_test:
+// clients without the secret.)
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "experiments/processes/progress.h"
 #include "tests/experiments/slurp.h"
 #include "tests/experiments/started.h"
+#include "tests/test_secret.h"
 
 namespace psring {
 namespace {
@@ -26,6 +28,7 @@ std::unique_ptr<Rendezvous> Stranger(int port) {
   options.world_size = 2;
   options.host = "127.0.0.1";
   options.port = port;
+  options.secret = TestSecret();
   auto stranger = Rendezvous::Connect(options);
   EXPECT_TRUE(stranger.ok()) << stranger.status();
   return stranger.ok() ? *std::move(stranger) : nullptr;
@@ -124,6 +127,7 @@ class FollowerTest : public LaunchTest {
                                .master_addr = "127.0.0.1",
                                .master_port = FreePort(),
                                .network = {.bind = "127.0.0.1"},
+                               .secret = TestSecret(),
                                .timeout = silent ? absl::Seconds(4) : absl::Seconds(20)};
     const std::string printed = Folder("printed");
     std::filesystem::remove(printed);  // of an earlier call, whose line must not be taken for this one's
@@ -206,6 +210,7 @@ TEST_F(FollowerTest, Node0RejectsANodeWithAHugeName) {
                              .master_addr = "127.0.0.1",
                              .master_port = FreePort(),
                              .network = {.bind = "127.0.0.1"},
+                             .secret = TestSecret(),
                              .timeout = absl::Seconds(20)};
   std::thread node1([&] {
     RendezvousOptions join;
@@ -213,6 +218,7 @@ TEST_F(FollowerTest, Node0RejectsANodeWithAHugeName) {
     join.world_size = 2;
     join.host = "127.0.0.1";
     join.port = options.master_port;
+    join.secret = TestSecret();
     const auto meeting = Rendezvous::Join(join);
     ASSERT_TRUE(meeting.ok()) << meeting.status();
     EXPECT_TRUE(RequireEqualFlags(**meeting, {}).ok());
@@ -230,7 +236,7 @@ TEST_F(FollowerTest, Node0RejectsANodeWithAHugeName) {
 TEST_F(FollowerTest, WaitsForAValidOrderUntilTheTimeout) {
   const Followed followed = After(R"({"over": false})", /*silent=*/true);
   EXPECT_TRUE(absl::IsDeadlineExceeded(followed.status)) << followed.status;
-  EXPECT_TRUE(absl::StrContains(followed.status.message(), "\"what\" is missing")) << followed.status;
+  EXPECT_TRUE(absl::StrContains(followed.status.message(), "what: missing")) << followed.status;
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ TEST(RecordedRun, ARunWithoutACheckpointStartsAtTheBeginningAgain) {
 
 TEST(RecordedRun, RejectsOtherLayoutsAndVerbs) {
   EXPECT_THAT(Refused("text"), HasSubstr("not a JSON object"));
-  EXPECT_THAT(Refused(Json::object()), HasSubstr("layout none"));
+  EXPECT_THAT(Refused(Json::object()), HasSubstr("no schema_version"));
   Json later = Manifest({"psring", "compare"});
   later["schema_version"] = 2;
   EXPECT_THAT(Refused(later), HasSubstr("layout 2; this psring supports 1"));
@@ -98,7 +98,10 @@ TEST(RecordedRun, RejectsOtherLayoutsAndVerbs) {
   EXPECT_THAT(Refused(other), HasSubstr("no command line"));
   Json wrong_types = Manifest({"psring", "compare"});
   wrong_types["command_line"] = {1, 2};
-  EXPECT_THAT(Refused(wrong_types), HasSubstr("no command line"));
+  EXPECT_THAT(Refused(wrong_types), HasSubstr("its manifest.json: command_line[0]: expected a text"));
+  Json wrong_input = Manifest({"psring", "compare"});
+  wrong_input["inputs"] = {{{"path", "mine.csv"}, {"hash", 5}}};
+  EXPECT_THAT(Refused(wrong_input), HasSubstr("its manifest.json: inputs[0].hash: expected a text"));
 }
 
 TEST(RecordedRun, RejectionsQuoteTheCommandLine) {

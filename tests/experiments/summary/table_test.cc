@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -50,6 +51,18 @@ TEST(Table, MarksRowsWhoseWorkersPushOneSum) {
   EXPECT_EQ(last.first + last.second, "workers/push");
   EXPECT_EQ(last.cells, (std::vector<std::string>{"", "2"}));
   EXPECT_NE(Table({separate, together}).find("--local_aggregation"), std::string::npos);
+}
+
+TEST(Table, ShowsTimesInMilliseconds) {
+  SummaryRow fast = Row("ring", 2, {100, 101}), slow = Row("ring", 4, {100, 101});
+  slow.mean.step_ms = 133.8;
+  std::map<std::string, std::vector<std::string>> cells;  // by heading
+  for (const TableColumn& column : PartsOfTable({fast, slow}, Language::kEnglish).columns) {
+    cells[column.first + column.second] = column.cells;
+  }
+  EXPECT_EQ(cells["stepms"], (std::vector<std::string>{"13.5", "134"}));
+  EXPECT_EQ(cells["com-pute"], (std::vector<std::string>{"11.2", "11.2"}));
+  EXPECT_EQ(cells["ex-posed"], (std::vector<std::string>{"2.2", "2.2"}));
 }
 
 TEST(Table, FitsInto120Columns) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "experiments/plan/launches.h"
 #include "experiments/plan/plan.h"
 #include "experiments/plan/rates.h"
@@ -109,6 +111,17 @@ TEST(Waiting, ComputesFiguresByWorker) {
   const auto mean = MeanWorkers({*figures, *figures});
   EXPECT_DOUBLE_EQ(mean[1].step_ms, 40);
   EXPECT_DOUBLE_EQ(*mean[1].staleness_mean, 2);
+  RunFigures one_lost = *figures;
+  one_lost.workers.pop_back();
+  EXPECT_DOUBLE_EQ(MeanWorkers({*figures, one_lost})[1].step_ms, 40);
+}
+
+TEST(Waiting, ATimeThatIsNotANumberCountsAsNone) {
+  StepRecord step;
+  step.begin_ns = 5;
+  step.step_ms = NAN;
+  EXPECT_EQ(EndNs(step), 5);
+  EXPECT_EQ(ReadyNs(step), 5);
 }
 
 TEST(Waiting, AddsSpeedsOfIndependentWorkers) {

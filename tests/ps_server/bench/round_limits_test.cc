@@ -24,10 +24,12 @@
 #include "absl/time/clock.h"
 #include "common/device/device.h"
 #include "common/net/address.h"
+#include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ps_server/bench/round_meeting.h"
 #include "tests/ps_server/child.h"
+#include "tests/test_secret.h"
 
 namespace psring {
 namespace {
@@ -44,14 +46,14 @@ class RoundLimitTest : public testing::TestWithParam<std::tuple<int, size_t>> {}
 
 TEST_P(RoundLimitTest, ARawRoundReturnsTheUpdatedWeights) {
   const auto [workers, count] = GetParam();
-  const auto server = RoundLimitServer::Start("127.0.0.1", workers, kSoon);
+  const auto server = RoundLimitServer::Start("127.0.0.1", TestSecret(), workers, kSoon);
   ASSERT_TRUE(server.ok()) << server.status();
   std::vector<std::thread> threads;
   std::vector<absl::Status> outcomes(workers);
   std::vector<std::vector<float>> weights(workers, std::vector<float>(count, 77));
   for (int worker = 0; worker < workers; ++worker) {
     threads.emplace_back([&, worker, count = count] {
-      auto client = RoundLimitClient::Connect((*server)->address(), worker, kSoon);
+      auto client = RoundLimitClient::Connect((*server)->address(), TestSecret(), worker, kSoon);
       outcomes[worker] = client.status();
       if (!client.ok()) return;
       std::vector<float> gradient(count);
@@ -83,9 +85,9 @@ INSTANTIATE_TEST_SUITE_P(Workers, RoundLimitTest,
                                           testing::Values<size_t>(1, 1000, (64 << 10) * 3 + 5)));
 
 TEST(RoundLimitServerTest, AMissingWorkerIsAnErrorAtTheTimeout) {
-  const auto server = RoundLimitServer::Start("127.0.0.1", 2, absl::Milliseconds(300));
+  const auto server = RoundLimitServer::Start("127.0.0.1", TestSecret(), 2, absl::Milliseconds(300));
   ASSERT_TRUE(server.ok()) << server.status();
-  auto client = RoundLimitClient::Connect((*server)->address(), 0, kSoon);
+  auto client = RoundLimitClient::Connect((*server)->address(), TestSecret(), 0, kSoon);
   ASSERT_TRUE(client.ok()) << client.status();
   std::vector<float> gradient(10), weights(10);
   EXPECT_FALSE(client->Run(RoundLimit::kRaw, {gradient.data(), 10}, {weights.data(), 10}).ok());
@@ -195,12 +197,15 @@ constexpr uint32_t kRaw = static_cast<uint32_t>(RoundLimit::kRaw);
 constexpr uint32_t kFused = static_cast<uint32_t>(RoundLimit::kFused);
 constexpr uint64_t kLarge = 64 << 20;
 
-// A connection that sends arbitrary bytes.
+// A member of the job that sends arbitrary bytes.
 class RoundStranger {
  public:
   explicit RoundStranger(const std::string& address) {
     const HostPort server = *ParseAddress(address);
     socket_ = *ConnectTcp(server.host, server.port, absl::Now() + kSoon);
+    EXPECT_EQ(AuthenticateTo(socket_.get(), {.secret = TestSecret(), .purpose = Purpose::kRoundLimits},
+                             "the server", absl::Now() + kSoon),
+              absl::OkStatus());
     EXPECT_EQ(fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) & ~O_NONBLOCK), 0);
     const timeval limit = absl::ToTimeval(2 * kSoon);
     EXPECT_EQ(setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
@@ -255,7 +260,8 @@ std::unique_ptr<RoundStranger> Joined(const std::string& address, int worker) {
 class HostileLimitsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    RendezvousOptions options{.host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true};
+    RendezvousOptions options{
+        .host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true, .secret = TestSecret()};
     options.timeout = 2 * kSoon;
     const auto rendezvous = Rendezvous::Connect(options);
     ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
@@ -275,10 +281,10 @@ class HostileLimitsTest : public ::testing::Test {
   void Work(int worker) {
     // The number is taken until the server has noticed that the previous connection is closed.
     const absl::Time deadline = absl::Now() + 2 * kSoon;
-    auto client = RoundLimitClient::Connect(address_, worker, 2 * kSoon);
+    auto client = RoundLimitClient::Connect(address_, TestSecret(), worker, 2 * kSoon);
     while (!client.ok() && absl::Now() < deadline) {
       EXPECT_THAT(std::string(client.status().message()), HasSubstr("already"));
-      client = RoundLimitClient::Connect(address_, worker, kSoon);
+      client = RoundLimitClient::Connect(address_, TestSecret(), worker, kSoon);
     }
     ASSERT_TRUE(client.ok()) << client.status();
     std::vector<float> gradient(1000, static_cast<float>(worker + 1)), weights(1000);
@@ -288,7 +294,7 @@ class HostileLimitsTest : public ::testing::Test {
     EXPECT_EQ(weights, std::vector<float>(1000, -1.5f));
   }
 
-  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0);
+  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
   Child server_{{PS_SERVER_BINARY, "--rendezvous", absl::StrCat("tcp://127.0.0.1:", store_->port()),
                  "--workers", "2", "--timeout", "60", "--limits"}};
   std::string address_;

@@ -7,6 +7,8 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "tests/eventually.h"
 #include "tests/ps_server/cluster.h"
 #include "tests/ps_server/test_job.h"
@@ -20,15 +22,47 @@ std::string MessageOf(const absl::Status& status) {
   return status.ok() ? "OK" : std::string(status.message());
 }
 
-TEST(FailureTest, AWorkerWithADifferentJobFailsAllAndNamesTheField) {
-  const auto cluster = MakeCluster(2);
-  ForEachRank(2, [&](int rank) {
-    ServerJob job = MakeJob(2, {10});
-    if (rank == 1) job.optimizer.momentum = 0.5;
-    TestWorker worker(job, rank, cluster->NewClient());
-    EXPECT_THAT(MessageOf(worker.Start()),
-                HasSubstr("worker 1 has another job than worker 0: momentum is 0.5, not 0.9"));
-  });
+// Whether the server has admitted this worker, without joining.
+bool HasJoined(Cluster& cluster, int rank) {
+  TestWorker probe(MakeJob(100, {10}), rank, cluster.NewClient());
+  return absl::StrContains(MessageOf(probe.Start()), "already");
+}
+
+TEST(FailureTest, AWorkerWithADifferentJobIsRejectedAndTheOthersTrain) {
+  for (const int first : {0, 1}) {
+    const auto cluster = MakeCluster(2);
+    const ServerJob job = MakeJob(2, {10});
+    ForEachRank(2, [&](int rank) {
+      if (rank != first) {
+        ASSERT_TRUE(Eventually([&] { return HasJoined(*cluster, first); }));
+        ServerJob other = job;
+        other.optimizer.momentum = 0.5;
+        TestWorker worker(other, rank, cluster->NewClient());
+        EXPECT_THAT(MessageOf(worker.Start()),
+                    HasSubstr(absl::StrCat("worker ", rank, " has another job than worker ", first,
+                                           ": momentum is 0.5, not 0.9")));
+      }
+      TestWorker worker(job, rank, cluster->NewClient());
+      ASSERT_EQ(worker.Start(), absl::OkStatus());
+      ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
+      EXPECT_LT(RelativeDistance(worker.weights, TrainAlone(job, 1)), 1e-6);
+      EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    });
+    EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
+  }
+}
+
+TEST(FailureTest, AMissingWorkerThatWasRejectedIsNamedWithTheReasonAtTheTimeout) {
+  const auto cluster = MakeCluster(2, absl::Seconds(3));
+  ServerJob job = MakeJob(2, {10});
+  job.servers = 7;
+  TestWorker rejected(job, 1, cluster->NewClient());
+  EXPECT_THAT(MessageOf(rejected.Start()), HasSubstr("worker 1 takes this for server 0 of 7"));
+  TestWorker worker(MakeJob(2, {10}), 0, cluster->NewClient());
+  EXPECT_THAT(
+      MessageOf(worker.Start()),
+      HasSubstr("waited 3s for worker 1 to join; worker 1 was rejected: worker 1 takes this for server "
+                "0 of 7; it is server 0 of 1"));
 }
 
 TEST(FailureTest, AJobWithAnotherNumberOfWorkersIsRejected) {

@@ -117,7 +117,14 @@ TEST(ServerJobTest, NumbersMustBePossible) {
       {"momentum is nan", [](ServerJob& job) { job.optimizer.momentum = kNan; }},
       {"beta1 is nan", [](ServerJob& job) { job.optimizer.beta1 = kNan; }},
       {"beta2 is inf", [](ServerJob& job) { job.optimizer.beta2 = kInfinity; }},
+      {"beta1 is 1; it must be below 1", [](ServerJob& job) { job.optimizer.beta1 = 1; }},
+      {"beta2 is -0.5", [](ServerJob& job) { job.optimizer.beta2 = -0.5; }},
+      {"momentum is -0.5; it must be finite, and at least 0",
+       [](ServerJob& job) { job.optimizer.momentum = -0.5; }},
       {"epsilon is nan", [](ServerJob& job) { job.optimizer.epsilon = kNan; }},
+      {"epsilon is -1e-08", [](ServerJob& job) { job.optimizer.epsilon = -1e-8; }},
+      {"learning rate is -1", [](ServerJob& job) { job.schedule.base = -1; }},
+      {"scale is -1", [](ServerJob& job) { job.schedule.scale = -1; }},
       {"learning rate is inf", [](ServerJob& job) { job.schedule.base = kInfinity; }},
       {"scale is nan", [](ServerJob& job) { job.schedule.scale = kNan; }},
       {"clip_norm is inf", [](ServerJob& job) { job.clip_norm = kInfinity; }},
@@ -157,6 +164,21 @@ TEST(JobMemoryTest, IncludesWeightsSumStateAndTransfers) {
   const double before = MemoryOf(job, true).on_device;
   job.buckets.resize(3);
   EXPECT_GE(MemoryOf(job, true).on_device, before + 3 * 2 * sizeof(void*));
+}
+
+TEST(JobMemoryTest, IncludesPushesThatAreStagedAtTheSameTime) {
+  const auto bytes = [](const ServerJob& job) { return MemoryOf(job, /*device_is_host=*/false).on_device; };
+  ServerJob job{.workers = 3, .parameters = 1000};
+  job.optimizer.kind = OptimizerKind::kSgd;
+  EXPECT_EQ(bytes(job), 4000 * 2) << "weights and sum";
+  job.deterministic = true;
+  EXPECT_EQ(bytes(job), 4000 * (1 + 3)) << "the gradient of every worker";
+  job.deterministic = false;
+  job.consistency = "async";
+  job.buckets = {{.index = 0, .first = 0, .count = 400}, {.index = 1, .first = 400, .count = 600}};
+  EXPECT_EQ(bytes(job), 4000 + 2400) << "one push";
+  job.serial = true;
+  EXPECT_EQ(bytes(job), 4000 * 2) << "the pushes of one step";
 }
 
 TEST(JobMemoryTest, AJobThatDoesNotFitIsRejectedWithTheAvailableMemory) {

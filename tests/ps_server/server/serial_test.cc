@@ -131,6 +131,7 @@ TEST_F(SerialTest, ARepeatedPushCountsOnceForItsStep) {
   EXPECT_EQ(AnswersOf(0), Buckets());
   Push(1, 1, 1);
   EXPECT_EQ(AnswersOf(0), (Buckets{0, 1}));
+  EXPECT_EQ(server_->stats().pushes, 8) << "each once";
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "ps_server/wire/service.h"
 #include "tests/common/cuda/fake_cuda.h"
 #include "tests/ps_server/test_job.h"
+#include "tests/test_secret.h"
 
 namespace psring {
 namespace {
@@ -32,7 +33,7 @@ class GpuWorker {
         host_weights_(*device.AllocateOnHost(weights_.bytes())),
         host_gradient_(*device.AllocateOnHost(weights_.bytes())),
         stream_(device.NewStream(StreamKind::kCompute, "worker")),
-        client_(MakeGrpcPsClient(address, payload)) {
+        client_(MakeGrpcPsClient(address, {.secret = TestSecret(), .payload = payload})) {
     memory_ = {
         .weights = host_weights_.span(),
         .shared_gradients = {host_gradient_.span(), host_gradient_.shared_fd(),
@@ -98,7 +99,7 @@ class GpuWorker {
 
 struct Serving {
   Serving(Device& device, const ServerOptions& options) : server(device, options) {
-    auto started = Service::Start(server, {});
+    auto started = Service::Start(server, {.secret = TestSecret()});
     PSRING_CHECK(started.ok());
     service = std::move(*started);
   }

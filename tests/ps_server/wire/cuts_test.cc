@@ -20,6 +20,7 @@
 #include "tests/ps_server/test_job.h"
 #include "tests/ps_server/wire/cutting_proxy.h"
 #include "tests/random_moments.h"
+#include "tests/test_secret.h"
 
 namespace psring {
 namespace {
@@ -51,7 +52,8 @@ class CutServers {
           absl::StrCat(kWorkers), "--server", absl::StrCat(server), "--servers", absl::StrCat(count),
           "--record", folder_, "--timeout", "60", "--worker_timeout", "30", "--on_worker_loss", "stop"}));
     }
-    RendezvousOptions options{.host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true};
+    RendezvousOptions options{
+        .host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true, .secret = TestSecret()};
     options.timeout = absl::Seconds(20);
     auto rendezvous = Rendezvous::Connect(options);
     PSRING_CHECK(rendezvous.ok());
@@ -69,7 +71,8 @@ class CutServers {
 
   std::unique_ptr<PsClient> NewClient(Payload payload) const {
     std::vector<std::unique_ptr<OneServerClient>> clients;
-    for (const auto& proxy : proxies_) clients.push_back(MakeGrpcPsClient(proxy->address(), payload));
+    for (const auto& proxy : proxies_)
+      clients.push_back(MakeGrpcPsClient(proxy->address(), {.secret = TestSecret(), .payload = payload}));
     return MakeShardedPsClient(std::move(clients));
   }
   void Cut(bool cuts) {
@@ -99,7 +102,7 @@ class CutServers {
 
  private:
   const std::string folder_;
-  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0);
+  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
   std::vector<std::unique_ptr<Child>> children_;
   std::vector<std::unique_ptr<CuttingProxy>> proxies_;
 };

@@ -19,6 +19,7 @@
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"
 #include "tests/random_moments.h"
+#include "tests/test_secret.h"
 
 namespace psring {
 namespace {
@@ -26,7 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 
 std::unique_ptr<Rendezvous> Meet(int port) {
-  RendezvousOptions options{.host = "127.0.0.1", .port = port, .hosted_elsewhere = true};
+  RendezvousOptions options{
+      .host = "127.0.0.1", .port = port, .hosted_elsewhere = true, .secret = TestSecret()};
   options.timeout = absl::Seconds(10);
   auto rendezvous = Rendezvous::Connect(options);
   PSRING_CHECK(rendezvous.ok());
@@ -45,8 +47,8 @@ std::unique_ptr<PsClient> NewClient(Rendezvous& rendezvous, int servers) {
       address = find();
     }
     EXPECT_TRUE(address.ok()) << address.status();
-    clients.push_back(
-        MakeGrpcPsClient(address.value_or(""), {.patience = absl::Seconds(20), .find_again = find}));
+    clients.push_back(MakeGrpcPsClient(
+        address.value_or(""), {.secret = TestSecret(), .patience = absl::Seconds(20), .find_again = find}));
   }
   return MakeShardedPsClient(std::move(clients));
 }
@@ -167,7 +169,7 @@ class Servers {
   const int workers_;
   const std::vector<std::string> flags_;
   const std::string folder_;
-  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0);
+  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
   std::unique_ptr<Rendezvous> rendezvous_;
   std::vector<std::unique_ptr<Child>> children_;
 };

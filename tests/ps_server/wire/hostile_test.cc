@@ -1,45 +1,28 @@
 // Hostile and broken clients against a real server during training: each gets an error or is disconnected,
 // the other workers continue, and the server's memory and descriptors do not grow.
-#include <arpa/inet.h>
+#include "tests/ps_server/wire/hostile.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/device/device.h"
-#include "common/rendezvous/rendezvous.h"
-#include "tests/ps_server/child.h"
-#include "tests/ps_server/test_job.h"
-#include "tests/ps_server/wire/stranger.h"
+#include "tests/test_secret.h"
 
 namespace psring {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
-
-constexpr int kValid = 2;  // workers 0 and 1; hostile clients join as worker 2
-constexpr int kHostile = 2;
-
-ServerJob HostileJob(const std::string& consistency) {
-  ServerJob job = MakeJob(kValid + 1, {1000, (kChunkBytes + kTail) / sizeof(float)});
-  job.consistency = consistency;
-  job.deterministic = consistency == "sync";
-  return job;
-}
+using ::testing::Not;
 
 // What a member of the job does wrong, and the error it gets; empty: it closes its stream itself.
 struct Misdeed {
@@ -146,118 +129,6 @@ const std::vector<Misdeed>& Misdeeds() {
   };
   return *misdeeds;
 }
-
-// A server process.
-class ServerTest : public ::testing::Test {
- protected:
-  void Serve(int workers) {
-    server_ = std::make_unique<Child>(std::vector<std::string>{
-        PS_SERVER_BINARY, "--rendezvous", absl::StrCat("tcp://127.0.0.1:", store_->port()), "--workers",
-        absl::StrCat(workers), "--on_worker_loss", "continue", "--worker_timeout", "0", "--timeout", "30",
-        "--debug.staging_mb", "8"});
-    RendezvousOptions options{.host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true};
-    options.timeout = absl::Seconds(20);
-    const auto rendezvous = Rendezvous::Connect(options);
-    ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
-    const auto address = (*rendezvous)->Get("ps/0", "the parameter server");
-    ASSERT_TRUE(address.ok()) << address.status();
-    address_ = *address;
-  }
-  int64_t MemoryKb(const std::string& which) const {
-    std::ifstream status(absl::StrCat("/proc/", server_->pid(), "/status"));
-    for (std::string word; status >> word;) {
-      int64_t kb = 0;
-      if (word == which + ":" && status >> kb) return kb;
-    }
-    return 0;
-  }
-
-  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0);
-  std::unique_ptr<Child> server_;
-  std::string address_;
-};
-
-// Two valid workers that train until the test stops them.
-class HostileTest : public ServerTest, public ::testing::WithParamInterface<std::string> {
- protected:
-  void SetUp() override {
-    ASSERT_NO_FATAL_FAILURE(Serve(job_.workers));
-    valid_ = std::thread([this] { ForEachRank(kValid, [this](int rank) { Train(rank); }); });
-    // The job starts when worker 2 has joined.
-    Stranger third(address_);
-    third.SendJoin(kHostile, job_);
-    ASSERT_TRUE(third.IsWelcome()) << third.End();
-  }
-  void TearDown() override {
-    Stop();
-    if (HasFailure()) return;
-    EXPECT_EQ(server_->Wait(absl::Seconds(30)), 0) << server_->Output();
-  }
-
-  void Train(int rank) {
-    // One uses shared memory, one gRPC.
-    TestWorker worker(job_, rank, MakeGrpcPsClient(address_, rank == 0 ? Payload::kGrpc : Payload::kAuto));
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
-    for (int64_t step = 0; step < last_; ++step) {
-      ASSERT_EQ(worker.Step(step).status(), absl::OkStatus()) << "worker " << rank << ", step " << step;
-      ++steps_made_[rank];
-      absl::SleepFor(absl::Milliseconds(1));  // leaves the processor to the others
-    }
-    EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-    weights_[rank] = worker.weights;
-  }
-  void Stop() {
-    if (!valid_.joinable()) return;
-    last_ = std::max(steps_made_[0].load(), steps_made_[1].load()) + 5;
-    valid_.join();
-  }
-  // Each valid worker makes another two steps.
-  void ExpectOthersContinue() {
-    for (int rank = 0; rank < kValid; ++rank) {
-      const int64_t before = steps_made_[rank];
-      const absl::Time deadline = Soon();
-      while (steps_made_[rank] < before + 2 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
-      ASSERT_GE(steps_made_[rank], before + 2) << "worker " << rank << " makes no progress";
-    }
-  }
-  // Joins as worker 2, when the server has noticed that the previous one is lost.
-  std::unique_ptr<Stranger> Joined() {
-    for (const absl::Time deadline = Soon(); absl::Now() < deadline;) {
-      auto stranger = std::make_unique<Stranger>(address_);
-      stranger->SendJoin(kHostile, job_);
-      if (stranger->IsWelcome()) return stranger;
-      EXPECT_THAT(stranger->End(),
-                  AnyOf(HasSubstr("there is a worker 2 already"), HasSubstr("worker 2 is being removed")));
-      absl::SleepFor(absl::Milliseconds(5));
-    }
-    ADD_FAILURE() << "worker 2 was never admitted";
-    return nullptr;
-  }
-  int OpenDescriptors() const {
-    int open = 0;
-    for (const auto& entry :
-         std::filesystem::directory_iterator(absl::StrCat("/proc/", server_->pid(), "/fd")))
-      open += !entry.path().empty();
-    return open;
-  }
-  // A connection that sends only these bytes.
-  int Connect(const std::string& bytes) const {
-    int port = 0;
-    EXPECT_TRUE(absl::SimpleAtoi(address_.substr(address_.rfind(':') + 1), &port));
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(static_cast<uint16_t>(port))};
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
-    if (!bytes.empty()) (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    return fd;
-  }
-
-  const ServerJob job_ = HostileJob(GetParam());
-  std::thread valid_;
-  std::atomic<int64_t> last_{std::numeric_limits<int64_t>::max()};
-  std::atomic<int64_t> steps_made_[kValid] = {};
-  std::vector<float> weights_[kValid];
-};
 
 TEST_P(HostileTest, AWorkerThatViolatesTheProtocolGetsAnErrorAndDoesNotAffectTheWeights) {
   ExpectOthersContinue();
@@ -448,7 +319,7 @@ TEST_P(FirstJoinTest, IsRejectedWithTheReasonAndTheServerStillTrainsAValidJob) {
   }
   EXPECT_LT(MemoryKb("VmHWM"), 256 << 10) << "KiB";
   ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, MakeGrpcPsClient(address_));
+    TestWorker worker(job, rank, MakeGrpcPsClient(address_, {.secret = TestSecret()}));
     ASSERT_EQ(worker.Start(), absl::OkStatus());
     for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
     EXPECT_LT(RelativeDistance(worker.weights, TrainAlone(job, 3)), 1e-5);
@@ -459,6 +330,21 @@ TEST_P(FirstJoinTest, IsRejectedWithTheReasonAndTheServerStillTrainsAValidJob) {
 
 INSTANTIATE_TEST_SUITE_P(Joins, FirstJoinTest, testing::ValuesIn(FirstJoins()),
                          [](const auto& info) { return info.param.name; });
+
+TEST_F(ServerTest, ControlCharactersFromAPeerAreEscapedOnTheTerminal) {
+  ASSERT_NO_FATAL_FAILURE(Serve(1, /*timeout_s=*/3));
+  {
+    Stranger stranger(address_);
+    stranger.SendJoin(0, MakeJob(1, {10}),
+                      [](proto::Join& join) { join.mutable_job()->set_consistency("\x1b[2J \xe6\xaf\x94"); });
+    EXPECT_THAT(stranger.End(), HasSubstr("unknown consistency"));
+  }
+  EXPECT_EQ(server_->Wait(absl::Seconds(30)), 1);
+  EXPECT_THAT(server_->Output(),
+              HasSubstr("worker 0 was rejected: worker 0's job: unknown consistency \"\\x1b[2J "
+                        "\xe6\xaf\x94\""));
+  EXPECT_THAT(server_->Output(), Not(HasSubstr("\x1b")));
+}
 
 // Otherwise the job would start with weights that no worker sent.
 TEST_F(ServerTest, RepeatedInitialWeightsEndTheJob) {

@@ -30,6 +30,7 @@
 #include "tests/ps_server/test_job.h"
 #include "tests/ps_server/wire/stopping_proxy.h"
 #include "tests/random_moments.h"
+#include "tests/test_secret.h"
 #include "tests/waiting_thread.h"
 
 namespace psring {
@@ -62,7 +63,8 @@ class ProcessTest : public ::testing::Test {
   }
   // The address that the server publishes.
   std::string Address() const {
-    RendezvousOptions options{.host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true};
+    RendezvousOptions options{
+        .host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true, .secret = TestSecret()};
     options.timeout = absl::Seconds(10);
     const auto rendezvous = Rendezvous::Connect(options);
     PSRING_CHECK(rendezvous.ok());
@@ -71,7 +73,7 @@ class ProcessTest : public ::testing::Test {
     return *address;
   }
 
-  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0);
+  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
 };
 
 TEST_F(ProcessTest, ServesAJobWritesItsRecordAndExits) {
@@ -81,7 +83,7 @@ TEST_F(ProcessTest, ServesAJobWritesItsRecordAndExits) {
   ServerJob job = MakeJob(2, {1000, kChunkBytes / sizeof(float) + 3});
   job.deterministic = true;
   ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, MakeGrpcPsClient(address));
+    TestWorker worker(job, rank, MakeGrpcPsClient(address, {.secret = TestSecret()}));
     ASSERT_EQ(worker.Start(), absl::OkStatus());
     for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
     EXPECT_EQ(worker.weights, TrainAlone(job, 3));
@@ -106,7 +108,7 @@ TEST_F(ProcessTest, WorkersReportAKilledServer) {
   const ServerJob job = MakeJob(2, {100000});
   std::latch stepped(2);
   ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, MakeGrpcPsClient(address));
+    TestWorker worker(job, rank, MakeGrpcPsClient(address, {.secret = TestSecret()}));
     EXPECT_EQ(worker.Start(), absl::OkStatus());
     EXPECT_EQ(worker.Step(0).status(), absl::OkStatus());
     stepped.arrive_and_wait();
@@ -122,14 +124,14 @@ TEST_F(ProcessTest, WorkersReportAKilledServer) {
 
 TEST_F(ProcessTest, WorkersReportAKilledWorker) {
   for (const std::string consistency : {"sync", "async"}) {
-    store_ = *RendezvousServer::Start("127.0.0.1", 0);
+    store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
     Child server(Command(3, {"--on_worker_loss", "stop"}));
     const std::string address = Address();
     ServerJob job = MakeJob(3, {100000});
     job.consistency = consistency;
     Child victim({own_binary, "--worker", address, "2", consistency});
     ForEachRank(2, [&](int rank) {
-      TestWorker worker(job, rank, MakeGrpcPsClient(address));
+      TestWorker worker(job, rank, MakeGrpcPsClient(address, {.secret = TestSecret()}));
       ASSERT_EQ(worker.Start(), absl::OkStatus());
       absl::Time killed = absl::InfiniteFuture();
       absl::Status status;
@@ -157,7 +159,7 @@ TEST_F(ProcessTest, AWorkerKilledInTheMiddleOfAPushIsLost) {
   constexpr size_t kElements = 8'000'000;
   StoppingProxy proxy(address, kElements * sizeof(float) / 2);
   Child victim({own_binary, "--worker", proxy.address(), "1", "sync", "large"});
-  TestWorker worker(MakeJob(2, {kElements}), 0, MakeGrpcPsClient(address));
+  TestWorker worker(MakeJob(2, {kElements}), 0, MakeGrpcPsClient(address, {.secret = TestSecret()}));
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   std::thread kills([&] {
     EXPECT_TRUE(proxy.AwaitStop());
@@ -172,7 +174,7 @@ TEST_F(ProcessTest, AWorkerKilledInTheMiddleOfAPushIsLost) {
 TEST_F(ProcessTest, AbortEndsAnExchangeWithAStoppedServer) {
   Child server(Command(1));
   const std::string address = Address();
-  TestWorker worker(MakeJob(1, {8'000'000}), 0, MakeGrpcPsClient(address));
+  TestWorker worker(MakeJob(1, {8'000'000}), 0, MakeGrpcPsClient(address, {.secret = TestSecret()}));
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   server.Kill(SIGSTOP);
   std::string message;
@@ -202,7 +204,7 @@ TEST_F(ProcessTest, RandomBytesOnThePortAreHarmless) {
     close(fd);
   }
   const ServerJob job = MakeJob(1, {1000});
-  TestWorker worker(job, 0, MakeGrpcPsClient(address));
+  TestWorker worker(job, 0, MakeGrpcPsClient(address, {.secret = TestSecret()}));
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
   ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
@@ -222,7 +224,7 @@ TEST_F(ProcessTest, TwoHundredSilentConnectionsAreHarmless) {
     ASSERT_EQ(connect(silent.back(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
   }
   const ServerJob job = MakeJob(1, {300000});
-  TestWorker worker(job, 0, MakeGrpcPsClient(address));
+  TestWorker worker(job, 0, MakeGrpcPsClient(address, {.secret = TestSecret()}));
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
   EXPECT_EQ(worker.weights, TrainAlone(job, 3));
@@ -235,7 +237,8 @@ TEST_F(ProcessTest, TwoHundredSilentConnectionsAreHarmless) {
 TEST_F(ProcessTest, AKilledServerContinuesWithTheSameWeights) {
   const std::string folder = absl::StrCat(::testing::TempDir(), "/ps-checkpoints-", getpid());
   const auto command = Command(2, {"--checkpoint_dir", folder, "--checkpoint_every", "3", "--timeout", "20"});
-  RendezvousOptions meeting{.host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true};
+  RendezvousOptions meeting{
+      .host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true, .secret = TestSecret()};
   meeting.timeout = absl::Seconds(10);
   const auto rendezvous = *Rendezvous::Connect(meeting);
   ServerJob job = MakeJob(2, {1000, kChunkBytes / sizeof(float) + 3});
@@ -248,8 +251,9 @@ TEST_F(ProcessTest, AKilledServerContinuesWithTheSameWeights) {
   std::atomic<int> kills_left = 2;
   std::thread workers([&] {
     ForEachRank(2, [&](int rank) {
-      TestWorker worker(
-          job, rank, MakeGrpcPsClient(first, {.find_again = [&] { return rendezvous->Get("ps/0", "it"); }}));
+      TestWorker worker(job, rank, MakeGrpcPsClient(first, {.secret = TestSecret(), .find_again = [&] {
+                                                              return rendezvous->Get("ps/0", "it");
+                                                            }}));
       EXPECT_EQ(worker.Start(), absl::OkStatus());
       for (int64_t step = 0; step < kSteps;) {
         // The job must not end before the last kill.
@@ -297,7 +301,7 @@ TEST_F(ProcessTest, SigtermEndsItWithOneLine) {
   std::atomic<int> ended = 0;
   // The rejection of one worker 0 shows that the other has joined and waits for worker 1.
   ForEachRank(2, [&](int) {
-    TestWorker worker(MakeJob(2, {10}), 0, MakeGrpcPsClient(address));
+    TestWorker worker(MakeJob(2, {10}), 0, MakeGrpcPsClient(address, {.secret = TestSecret()}));
     const std::string message(worker.Start().message());
     if (absl::StrContains(message, "there is a worker 0 already")) return server.Kill(SIGTERM);
     EXPECT_THAT(message, HasSubstr("the parameter server received a signal to end"));
@@ -316,7 +320,7 @@ TEST_F(ProcessTest, ASigintThatItsParentIgnoredDoesNotEndIt) {
   EXPECT_TRUE(caught >> (SIGTERM - 1) & 1);
   EXPECT_FALSE(caught >> (SIGINT - 1) & 1);
   server.Kill(SIGINT);
-  TestWorker worker(MakeJob(1, {10}), 0, MakeGrpcPsClient(address));
+  TestWorker worker(MakeJob(1, {10}), 0, MakeGrpcPsClient(address, {.secret = TestSecret()}));
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
   EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
@@ -360,7 +364,7 @@ TEST_F(ProcessTest, APortInUseIsNamed) {
 }
 
 TEST_F(ProcessTest, ANonexistentServerIsNamed) {
-  TestWorker worker(MakeJob(1, {10}), 0, MakeGrpcPsClient("127.0.0.1:1"));
+  TestWorker worker(MakeJob(1, {10}), 0, MakeGrpcPsClient("127.0.0.1:1", {.secret = TestSecret()}));
   const absl::Status status = worker.Start(absl::Now() + absl::Milliseconds(300));
   EXPECT_THAT(std::string(status.message()), HasSubstr("no parameter server answered at 127.0.0.1:1"));
 }
@@ -369,7 +373,9 @@ TEST_F(ProcessTest, ANonexistentServerIsNamed) {
 int Work(const std::string& address, int rank, const std::string& consistency, bool large) {
   ServerJob job = large ? MakeJob(2, {8'000'000}) : MakeJob(3, {100000});
   job.consistency = consistency;
-  TestWorker worker(job, rank, MakeGrpcPsClient(address, large ? Payload::kGrpc : Payload::kAuto));
+  TestWorker worker(job, rank,
+                    MakeGrpcPsClient(address, {.secret = TestSecret(),
+                                               .payload = large ? Payload::kGrpc : Payload::kAuto}));
   absl::Status status = worker.Start();
   for (int64_t step = 0; status.ok(); ++step) status = worker.Step(step).status();
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());

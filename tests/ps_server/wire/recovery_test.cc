@@ -21,6 +21,7 @@
 #include "tests/eventually.h"
 #include "tests/ps_server/cluster.h"
 #include "tests/ps_server/test_job.h"
+#include "tests/test_secret.h"
 #include "tests/waiting_thread.h"
 
 namespace psring {
@@ -282,26 +283,6 @@ TEST(RecoveryTest, ACheckpointWithAnImpossibleCountIsDamaged) {
   EXPECT_THAT(MessageOf(store->Load().status()), HasSubstr("is damaged"));
 }
 
-TEST(RecoveryTest, ACheckpointWhoseListsDoNotFitItsJobIsRejected) {
-  const Checkpoint fits{
-      .job = MakeJob(2, {10}),
-      .buckets = {{.version = 4, .left = {false, false}}},
-      .samples = {8},
-      .values = std::vector<float>(20),
-      .stats = {.worker_pushes = {4, 4}, .worker_staleness_sum = {0, 0}, .worker_dropped = {0, 0}}};
-  const auto restored = [](const Checkpoint& checkpoint) {
-    const std::unique_ptr<Device> device = MakeCpuDevice();
-    return MessageOf(ParameterServer(*device, {.workers = 2}).Restore(checkpoint));
-  };
-  EXPECT_EQ(restored(fits), "OK");
-  Checkpoint checkpoint = fits;
-  checkpoint.buckets[0].left = {};
-  EXPECT_THAT(restored(checkpoint), HasSubstr("differs from its job's"));
-  checkpoint = fits;
-  checkpoint.stats.worker_pushes = {4};
-  EXPECT_THAT(restored(checkpoint), HasSubstr("differs from its job's"));
-}
-
 // A server that restarts at another port, as after a kill.
 class Lives {
  public:
@@ -323,7 +304,7 @@ class Lives {
     if (auto checkpoint = *store_->Load(); checkpoint.has_value()) {
       ASSERT_EQ(server->Restore(*checkpoint), absl::OkStatus());
     }
-    auto service = *Service::Start(*server, {});
+    auto service = *Service::Start(*server, {.secret = TestSecret()});
     MutexLock lock(mutex_);
     server_ = std::move(server);
     service_ = std::move(service);
@@ -339,7 +320,7 @@ class Lives {
     ASSERT_TRUE(service->Stop(absl::Now()));
   }
   std::unique_ptr<PsClient> NewClient() {
-    return MakeGrpcPsClient(*Find(), {.find_again = [this] { return Find(); }});
+    return MakeGrpcPsClient(*Find(), {.secret = TestSecret(), .find_again = [this] { return Find(); }});
   }
   ParameterServer& server() { return *server_; }
   // Waits until a client has searched for the server in vain since its last death.
@@ -425,6 +406,8 @@ TEST(RecoveryTest, AfterServerRestartsTheWeightsEqualAnUninterruptedRun) {
   EXPECT_GE(rollbacks, 2);
   EXPECT_EQ(MessageOf(*lives.server().WaitUntilOver(Soon())), "OK");
   EXPECT_EQ(lives.server().stats().restarts, 2);
+  const int64_t pushes = 2 * kSteps * static_cast<int64_t>(job.buckets.size());
+  EXPECT_EQ(lives.server().stats().pushes, pushes) << "as an uninterrupted run";
 }
 
 // Synchronous: the restarted server waits for all workers until the timeout.

@@ -12,12 +12,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/net/authentication.h"
 #include "common/net/unix_socket.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "ps_server/wire/own_sockets.h"
 #include "ps_server/wire/service.h"
 #include "ps_server/wire/wire.h"
 #include "tests/ps_server/cluster.h"
 #include "tests/ps_server/test_job.h"
+#include "tests/test_secret.h"
 
 namespace psring {
 namespace {
@@ -39,9 +42,9 @@ Device& TheCpu() {
 }
 
 TEST(PayloadReceiverTest, TheHandshakeMapsTheSameMemoryOnBothSides) {
-  const auto receiver = *PayloadReceiver::Open(TheCpu());
+  const auto receiver = *PayloadReceiver::Open(TheCpu(), TestSecret());
   const SharedMemory gradients = *SharedMemory::Create(10000), weights = *SharedMemory::Create(20000);
-  const auto token = HandOverMemory(receiver->offer(), AsShared(gradients, weights), Soon());
+  const auto token = HandOverMemory(receiver->offer(), TestSecret(), AsShared(gradients, weights), Soon());
   ASSERT_TRUE(token.ok()) << token.status();
   const std::optional<WorkerMemory> taken = receiver->Take(token->token);
   ASSERT_TRUE(taken.has_value());
@@ -57,26 +60,29 @@ TEST(PayloadReceiverTest, TheHandshakeMapsTheSameMemoryOnBothSides) {
 TEST(PayloadReceiverTest, AServerOnAnotherHostIsNotReached) {
   const SharedMemory memory = *SharedMemory::Create(4096);
   // The name of a socket on another host does not exist here.
-  const auto elsewhere = HandOverMemory(absl::StrCat("psring-elsewhere ", std::string(32, 'a')),
+  const auto elsewhere = HandOverMemory(absl::StrCat("psring-elsewhere ", std::string(32, 'a')), TestSecret(),
                                         AsShared(memory, memory), Soon());
   EXPECT_THAT(std::string(elsewhere.status().message()), HasSubstr("cannot be reached from here"));
-  EXPECT_FALSE(HandOverMemory("", AsShared(memory, memory), Soon()).ok());
+  EXPECT_FALSE(HandOverMemory("", TestSecret(), AsShared(memory, memory), Soon()).ok());
   // A receiver of the right name with another token.
-  const auto receiver = *PayloadReceiver::Open(TheCpu());
+  const auto receiver = *PayloadReceiver::Open(TheCpu(), TestSecret());
   const std::string name = std::vector<std::string>(absl::StrSplit(receiver->offer(), ' '))[0];
-  const auto wrong =
-      HandOverMemory(absl::StrCat(name, " ", std::string(32, 'a')), AsShared(memory, memory), Soon());
+  const auto wrong = HandOverMemory(absl::StrCat(name, " ", std::string(32, 'a')), TestSecret(),
+                                    AsShared(memory, memory), Soon());
   EXPECT_THAT(std::string(wrong.status().message()), HasSubstr("did not appear in this worker's memory"));
 }
 
 TEST(PayloadReceiverTest, AWorkerThatViolatesTheHandshakeIsRejected) {
-  const auto receiver = *PayloadReceiver::Open(TheCpu());
+  const auto receiver = *PayloadReceiver::Open(TheCpu(), TestSecret());
   const std::string name = std::vector<std::string>(absl::StrSplit(receiver->offer(), ' '))[0];
   const std::string token(32, 'b');
   const SharedMemory page = *SharedMemory::Create(4096), small = *SharedMemory::Create(4096);
   const auto answer = [&](const std::string& text, const std::vector<int>& files) {
     const auto socket = UnixSocket::Connect(name);
     EXPECT_TRUE(socket.ok()) << socket.status();
+    EXPECT_TRUE(AuthenticateTo(socket->fd(), {.secret = TestSecret(), .purpose = Purpose::kSharedPayload},
+                               "the receiver", Soon())
+                    .ok());
     EXPECT_TRUE(socket->Send(text, files, Soon()).ok());
     return socket->Receive(Soon()).status();
   };
@@ -90,6 +96,13 @@ TEST(PayloadReceiverTest, AWorkerThatViolatesTheHandshakeIsRejected) {
   EXPECT_FALSE(receiver->Take(token).has_value());
   EXPECT_TRUE(answer(absl::StrCat(token, " 4096 4096"), {page.fd(), small.fd(), small.fd()}).ok());
   EXPECT_TRUE(receiver->Take(token).has_value());
+}
+
+TEST(PayloadReceiverTest, AWorkerWithoutTheSecretIsRejected) {
+  const auto receiver = *PayloadReceiver::Open(TheCpu(), TestSecret());
+  const SharedMemory memory = *SharedMemory::Create(4096);
+  const auto handed = HandOverMemory(receiver->offer(), OtherSecret(), AsShared(memory, memory), Soon());
+  EXPECT_TRUE(absl::IsPermissionDenied(handed.status())) << handed.status();
 }
 
 // A worker whose buffers are shared memory from the start.
@@ -170,10 +183,12 @@ TEST(SharedPayloadTest, WorkersWithDifferentPayloadsTrainTogether) {
   job.deterministic = true;
   const auto device = MakeCpuDevice();
   ParameterServer server(*device, {.workers = 3, .timeout = absl::Seconds(20)});
-  const auto service = *Service::Start(server, {});
+  const auto service = *Service::Start(server, {.secret = TestSecret()});
   constexpr Payload kPayloads[] = {Payload::kGrpc, Payload::kShared, Payload::kAuto};
   ForEachRank(3, [&](int rank) {
-    TestWorker worker(job, rank, MakeGrpcPsClient(service->address(), kPayloads[rank]));
+    TestWorker worker(
+        job, rank,
+        MakeGrpcPsClient(service->address(), {.secret = TestSecret(), .payload = kPayloads[rank]}));
     ASSERT_EQ(worker.Start(), absl::OkStatus());
     EXPECT_EQ(worker.client->status().payload, rank == 0 ? "grpc" : "shm");
     for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
@@ -187,20 +202,20 @@ TEST(SharedPayloadTest, WorkersWithDifferentPayloadsTrainTogether) {
 std::string Answer(const std::function<void(proto::Join&, proto::Chunk&)>& change) {
   const auto device = MakeCpuDevice();
   ParameterServer server(*device, {.workers = 1, .timeout = absl::Seconds(10)});
-  const auto service = *Service::Start(server, {});
+  const auto service = *Service::Start(server, {.secret = TestSecret()});
   const ServerJob job = MakeJob(1, {1000});
   const SharedMemory memory = *SharedMemory::Create(8192);
 
   KeepGrpcRunning();
-  const auto stub = proto::ParameterServer::NewStub(
-      grpc::CreateChannel(service->address(), grpc::InsecureChannelCredentials()));
+  const auto stub =
+      proto::ParameterServer::NewStub(*OpenChannel(service->address(), TestSecret(), {}, Soon()));
   grpc::ClientContext context;
   const auto stream = stub->Exchange(&context);
   stream->WaitForInitialMetadata();
   const auto offer = context.GetServerInitialMetadata().find(kOfferKey);
   EXPECT_NE(offer, context.GetServerInitialMetadata().end());
-  const auto token =
-      HandOverMemory({offer->second.data(), offer->second.size()}, AsShared(memory, memory), Soon());
+  const auto token = HandOverMemory({offer->second.data(), offer->second.size()}, TestSecret(),
+                                    AsShared(memory, memory), Soon());
   EXPECT_TRUE(token.ok()) << token.status();
 
   proto::Join join;

@@ -1,4 +1,4 @@
-// A peer that sends a parameter server arbitrary messages over gRPC.
+// A member of the job that sends a parameter server arbitrary messages over gRPC.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -13,8 +13,10 @@
 
 #include "absl/time/time.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "ps_server/wire/own_sockets.h"
 #include "ps_server/wire/wire.h"
 #include "tests/ps_server/test_job.h"
+#include "tests/test_secret.h"
 
 namespace psring {
 
@@ -41,8 +43,7 @@ inline Bytes AsBytes(const std::string& text) { return std::as_bytes(std::span(t
 // One conversation with the server.
 class Stranger {
  public:
-  explicit Stranger(const std::string& address)
-      : channel_(grpc::CreateChannel(address, grpc::InsecureChannelCredentials())) {
+  explicit Stranger(const std::string& address) : channel_(*OpenChannel(address, TestSecret(), {}, Soon())) {
     context_.set_deadline(absl::ToChronoTime(Soon()));
     stream_.reset(Streams::Create(
         channel_.get(),

@@ -121,16 +121,16 @@ TEST(WireTest, EveryMessageToTheWorkerIsEncodedAsInTheProtoFile) {
       ToWorker(message::Answer{.bucket = 300,
                                .offset = uint64_t{1} << 40,
                                .step = -1,
-                               .version = -2,
-                               .staleness = INT64_MAX,
+                               .version = -1,
+                               .staleness = kMostCount,
                                .dropped = true,
                                .shared = message::WeightsPlace{.bytes = 40, .weights_at = 8}});
   EXPECT_EQ(answer.kind(), proto::Chunk::EXCHANGE);
   EXPECT_EQ(answer.bucket(), 300);
   EXPECT_EQ(answer.offset(), uint64_t{1} << 40);
   EXPECT_EQ(answer.step(), -1);
-  EXPECT_EQ(answer.version(), -2);
-  EXPECT_EQ(answer.staleness(), INT64_MAX);
+  EXPECT_EQ(answer.version(), -1);
+  EXPECT_EQ(answer.staleness(), kMostCount);
   EXPECT_TRUE(answer.dropped());
   EXPECT_TRUE(answer.shared());
   EXPECT_EQ(answer.shared_bytes(), 40u);
@@ -159,6 +159,20 @@ TEST(WireTest, AServerRejectsCountsOutOfRangeAndMessagesOfServers) {
             "a message of kind 8, which only servers send");
   EXPECT_NE(decodes([](proto::Chunk& chunk) { chunk.set_kind(proto::Chunk::FETCH), chunk.set_shared(true); }),
             "");
+}
+
+TEST(WireTest, AWorkerRejectsCountsOutOfRange) {
+  const auto decodes = [](const message::ToWorker& message) {
+    grpc::ByteBuffer bytes = Encode(message, {}, nullptr);
+    return std::string(Received<message::ToWorker>().Decode(bytes).message());
+  };
+  EXPECT_EQ(decodes(message::Welcome{.step = kMostCount}), "");
+  EXPECT_EQ(decodes(message::Welcome{.step = kMostCount + 1}),
+            "step 1099511627777; the most is 1099511627776");
+  EXPECT_EQ(decodes(message::Answer{.version = INT64_MIN}),
+            "version -9223372036854775808; the most is 1099511627776");
+  EXPECT_EQ(decodes(message::Answer{.staleness = INT64_MAX}),
+            "staleness 9223372036854775807; the most is 1099511627776");
 }
 
 TEST(WireTest, ThePayloadIsBorrowedAndReleased) {

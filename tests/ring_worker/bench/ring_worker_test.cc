@@ -21,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "common/rendezvous/rendezvous.h"
 #include "tests/eventually.h"
+#include "tests/test_secret.h"
 
 extern char** environ;
 
@@ -97,7 +98,7 @@ class RingWorkerTest : public testing::Test {
 
   // A store remembers the ranks of its job, so every job has its own.
   void StartStore() {
-    auto store = RendezvousServer::Start("127.0.0.1", 0);
+    auto store = RendezvousServer::Start("127.0.0.1", 0, TestSecret());
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
   }

@@ -28,6 +28,7 @@
 #include "ring_worker/groups/groups.h"
 #include "tests/eventually.h"
 #include "tests/ring_worker/groups/group_checks.h"
+#include "tests/test_secret.h"
 
 namespace psring {
 namespace {
@@ -181,7 +182,8 @@ const std::map<std::string, absl::Status (*)(Rank&)> kRankBodies = {{"collective
 
 int RankMain(const std::string& body) {
   const absl::Status status = [&] {
-    PSRING_ASSIGN_OR_RETURN(const RendezvousOptions join, ParseRendezvous("env://", ProcessEnvironment()));
+    PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ParseRendezvous("env://", ProcessEnvironment()));
+    join.secret = TestSecret();
     PSRING_ASSIGN_OR_RETURN(const auto rendezvous, Rendezvous::Join(join));
     const auto device = MakeCpuDevice();
     const auto stream = device->NewStream(StreamKind::kCompute, "test");
@@ -239,7 +241,7 @@ class MpiGroupTest : public testing::Test {
 
   absl::Status Run(const std::string& body, int ranks, const std::string& transport = "auto",
                    bool with_mpirun = true) {
-    const auto store = RendezvousServer::Start("127.0.0.1", 0);
+    const auto store = RendezvousServer::Start("127.0.0.1", 0, TestSecret());
     PSRING_RETURN_IF_ERROR(store.status());
     PSRING_ASSIGN_OR_RETURN(const MpirunCommand mpirun,
                             FindMpirun({.ranks = ranks, .transport = transport, .family = PSRING_TEST_MPI}));

@@ -18,6 +18,7 @@
 #include "ring_worker/groups/process_group.h"
 #include "tests/common/cuda/fake_cuda.h"
 #include "tests/ring_worker/groups/group_checks.h"
+#include "tests/test_secret.h"
 
 namespace psring {
 namespace {
@@ -35,6 +36,7 @@ absl::Status RunRank(int rank, int ranks, const std::string& file, absl::Duratio
                                             .world_size = ranks,
                                             .local_world_size = ranks,
                                             .file = file,
+                                            .secret = TestSecret(),
                                             .timeout = absl::Seconds(30)}));
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice("cuda:0"));
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<ProcessGroup> group,

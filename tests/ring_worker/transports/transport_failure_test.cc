@@ -352,9 +352,9 @@ TEST(ConnectMeshTest, RanksConnectDespiteOtherConnectionsToThePort) {
   std::vector<FileDescriptor> others;
   for (const std::string& bytes :
        {std::string(), std::string("GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything at all\r\n\r\n"),
-        std::string("psring01"), std::string(100000, '\0'),
-        // A valid format with a wrong token.
-        std::string("psring01") + std::string(32, '0') + std::string("\1\0\0\0\2\0\0\0", 8)}) {
+        std::string("psring\1\3"), std::string(100000, '\0'),
+        // A valid message of rank 1, and a wrong proof.
+        absl::StrCat(std::string("psring\1\3"), std::string("\0\0\0\0\1\0\0\0", 8), std::string(48, '0'))}) {
     others.push_back(*ConnectTcp("127.0.0.1", port, soon));
     ASSERT_TRUE(WriteAll(others.back().get(), bytes.data(), bytes.size(), soon).ok());
   }

@@ -1,6 +1,7 @@
 #include "trainer/checkpoints/checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -262,6 +263,43 @@ TEST_F(LoadedCheckpoint, DetectsAFlippedBitInAnyByte) {
     }
     Put(File(10, name), whole);
   }
+}
+
+// Each with valid hashes.
+TEST_F(LoadedCheckpoint, ReadsOnlyRegularFilesOfItsFolder) {
+  Save(10, 1);
+  Put(folder_ / "outside", "x");
+  fs::create_symlink("../outside", folder_ / "step10" / WorkerFile(1));
+  ASSERT_EQ(mkfifo(File(10, WorkerFile(2).c_str()).c_str(), 0600), 0);
+  fs::create_directories(folder_ / "step10" / WorkerFile(3));
+  const TrainingPosition position = SmallCheckpoint().position;
+  const std::string model = *ReadFile(File(10, kModelFile).string());
+  const std::string optimizer = *ReadFile(File(10, kOptimizerFile).string());
+  for (const auto& [name, why] : {std::pair<std::string, std::string>("../outside", "names \"../outside\""),
+                                  {"../../../../../../dev/zero", "dev/zero\", which is not a file"},
+                                  {"/dev/zero", "names \"/dev/zero\""},
+                                  {"..", "names \"..\""},
+                                  {"", "names \"\""},
+                                  {WorkerFile(1), "it is a symbolic link"},
+                                  {WorkerFile(2), "it is a FIFO"},
+                                  {WorkerFile(3), "it is a folder"}}) {
+    Put(File(10, kPositionFile),
+        EncodePosition(position, {{kModelFile, model}, {kOptimizerFile, optimizer}, {name, "x"}}));
+    const absl::Status status = Load(folder_.string()).status();
+    EXPECT_TRUE(absl::StrContains(status.message(), why)) << name << status;
+    EXPECT_EQ(status.message().find('\n'), std::string::npos) << status;
+  }
+}
+
+TEST_F(LoadedCheckpoint, APositionThatIsNestedDeeplyIsDamaged) {
+  Save(10, 1);
+  const size_t depth = 1 << 20;
+  std::string text = *ReadFile(File(10, kPositionFile).string());
+  text.insert(text.find('{') + 1,
+              absl::StrCat("\"x\": ", std::string(depth, '['), std::string(depth, ']'), ","));
+  Put(File(10, kPositionFile), text);
+  const absl::Status status = Load(folder_.string()).status();
+  EXPECT_TRUE(absl::StrContains(status.message(), "nested deeper than 32 levels")) << status;
 }
 
 TEST_F(LoadedCheckpoint, NamesANewerVersion) {

@@ -1,6 +1,7 @@
 #include "trainer/data/data.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -81,6 +82,44 @@ TEST_F(DataFiles, AreReadPlainAndCompressed) {
     EXPECT_EQ(data->train.labels, (std::vector<uint8_t>{0, 9, 5}));
     EXPECT_NEAR(data->train.mean, name == "mnist" ? .1307 : .2860, 1e-6);
   }
+}
+
+TEST_F(DataFiles, HeadersAreCheckedBeforeMemoryIsAllocated) {
+  const std::string name = "train-images-idx3-ubyte";
+  const auto header = [](uint32_t count, uint32_t height, uint32_t width) {
+    return std::string("\0\0\x08\x03", 4) + BigEndian(count) + BigEndian(height) + BigEndian(width);
+  };
+  for (const auto& [bytes, what] :
+       {std::pair(header(1 << 13, 1 << 10, 1 << 10),
+                  "dimension 2 is 1024; images have at most 1024 x 1024 pixels"),
+        {header(1, 1 << 11, 1), "dimension 1 is 2048"},
+        {header(0, 28, 28), "dimension 0 is 0"},
+        {header(UINT32_MAX, 28, 28), "dimension 0 is 4294967295"},
+        {header(1 << 9, 1 << 10, 1 << 10) + "x", "truncated: ends 536870911 bytes early"}}) {
+    Write(name, bytes);
+    ExpectError(name, what);
+    Compress(name, bytes);
+    ExpectError(name + ".gz", bytes.size() == 17 ? "truncated" : what);
+    fs::remove(dir_ / (name + ".gz"));
+  }
+}
+
+TEST_F(DataFiles, DecompressionEndsAtTheLimit) {
+  // 3 images of 20 bytes, and 64 MiB after them.
+  const std::string name = "train-images-idx3-ubyte";
+  fs::remove(dir_ / name);
+  gzFile file = gzopen((dir_ / (name + ".gz")).c_str(), "wb1");
+  const std::string images = Images(3, 4, 5), zeros(1 << 20, '\0');
+  gzwrite(file, images.data(), static_cast<unsigned>(images.size()));
+  for (int i = 0; i < 64; ++i) gzwrite(file, zeros.data(), static_cast<unsigned>(zeros.size()));
+  gzclose(file);
+  ExpectError(name + ".gz", "longer than its header says");
+}
+
+TEST_F(DataFiles, AFifoIsNotWaitedFor) {
+  fs::remove(dir_ / "t10k-labels-idx1-ubyte");
+  ASSERT_EQ(mkfifo((dir_ / "t10k-labels-idx1-ubyte").c_str(), 0600), 0);
+  ExpectError("t10k-labels-idx1-ubyte", "it is a FIFO");
 }
 
 TEST_F(DataFiles, AMissingFileIsNamed) {

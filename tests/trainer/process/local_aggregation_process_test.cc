@@ -1,6 +1,7 @@
 // Two machines of two ranks, as processes of this one, which add up their gradients before the server.
 #include <gmock/gmock.h>
 
+#include "tests/test_secret.h"
 #include "tests/trainer/process/trainer_process.h"
 
 namespace psring {
@@ -48,7 +49,7 @@ TEST_F(LocalAggregationProcess, TheServerSeesTwoWorkersAndTheWeightsAreTheRefere
 TEST_F(LocalAggregationProcess, AKilledRankEndsTheJobAndIsNamed) {
   for (const int killed : {2, 3}) {
     SCOPED_TRACE(killed);
-    store_ = *RendezvousServer::Start("127.0.0.1", 0);
+    store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
     const auto server = StartServer(0, 1, kRanks / kEach);
     const auto ranks = StartRanks(
         "--progress json --model mlp-small --data synthetic --steps 1000000 --no_eval --timeout 20");

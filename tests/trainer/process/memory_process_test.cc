@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "common/io/files.h"
 #include "common/rendezvous/rendezvous.h"
+#include "tests/test_secret.h"
 
 namespace psring {
 namespace {
@@ -49,6 +50,7 @@ class Rank {
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     std::vector<std::string> variables = environment;
+    variables.push_back(SecretEnvironment(TestSecret()));
     for (std::string& variable : variables) envp.push_back(variable.data());
     envp.push_back(nullptr);
     pid_ = fork();
@@ -134,7 +136,7 @@ class TrainerMemory : public testing::Test {
         absl::StrSplit("--data synthetic --no_eval --epochs 100000 --lr 0.0001 " + training.flags, ' ');
     std::unique_ptr<RendezvousServer> store;
     if (training.ranks > 1) {
-      store = *RendezvousServer::Start("127.0.0.1", 0);
+      store = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
       flags.insert(flags.end(), {"--rendezvous", absl::StrCat("tcp://127.0.0.1:", store->port())});
     }
     Ranks ranks;

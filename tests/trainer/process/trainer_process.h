@@ -19,6 +19,7 @@
 #include "common/measure/records.h"
 #include "common/rendezvous/rendezvous.h"
 #include "tests/eventually.h"
+#include "tests/test_secret.h"
 
 namespace psring {
 
@@ -30,6 +31,7 @@ class Child {
   Child(const std::string& name, const fs::path& dir, std::vector<std::string> arguments,
         std::vector<std::string> environment)
       : output_(dir / (name + ".out")), errors_(dir / (name + ".err")) {
+    environment.push_back(SecretEnvironment(TestSecret()));
     std::vector<char*> argv, envp;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
@@ -77,7 +79,7 @@ class TrainerProcess : public testing::Test {
              absl::StrCat("psring-trainer-", getpid(), "-",
                           absl::StrReplaceAll(testing::UnitTest::GetInstance()->current_test_info()->name(),
                                               {{"/", "-"}}))),
-        store_(*RendezvousServer::Start("127.0.0.1", 0)) {
+        store_(*RendezvousServer::Start("127.0.0.1", 0, TestSecret())) {
     fs::create_directories(dir_);
   }
   ~TrainerProcess() override { fs::remove_all(dir_); }

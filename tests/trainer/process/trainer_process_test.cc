@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
+#include "tests/test_secret.h"
 
 namespace psring {
 namespace {
@@ -85,7 +86,7 @@ TEST_F(TrainerProcess, SeveralServersEqualTheReference) {
                                              {3, "--transport tcp", ""},
                                              {3, "--transport shm", " --clip_norm 0.2"}}) {
     SCOPED_TRACE(absl::StrCat(servers, " ", flags, clip));
-    store_ = *RendezvousServer::Start("127.0.0.1", 0);
+    store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
     std::vector<std::unique_ptr<Child>> children;
     for (int server = 0; server < servers; ++server) children.push_back(StartServer(server, servers, 2));
     for (int rank = 0; rank < 2; ++rank) {
@@ -115,7 +116,7 @@ TEST_F(TrainerProcess, BackupWorkersOnSeveralServersAndGradientsIn16BitsRunAsPro
         "--strategy ps-async --servers 2 --staleness_lr inverse --wire float16 --transport shm",
         "--strategy ps-sync --server_placement colocated --wire bfloat16 --transport tcp"}) {
     SCOPED_TRACE(flags);
-    store_ = *RendezvousServer::Start("127.0.0.1", 0);
+    store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
     const int servers = flags.find("--servers 2") != std::string::npos ? 2 : 3;
     std::vector<std::unique_ptr<Child>> children;
     for (int server = 0; server < servers; ++server) children.push_back(StartServer(server, servers, 3));
@@ -138,7 +139,7 @@ TEST_F(TrainerProcess, BackupWorkersOnSeveralServersAndGradientsIn16BitsRunAsPro
 TEST_F(TrainerProcess, BoundedStalenessAndBackupWorkersRunAsProcesses) {
   for (const std::string strategy : {"ps-ssp:1", "ps-backup:1"}) {
     SCOPED_TRACE(strategy);
-    store_ = *RendezvousServer::Start("127.0.0.1", 0);
+    store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
     Child server(
         "server-" + strategy, dir_,
         {PSRING_PS_SERVER, "--workers", "3", "--rendezvous", Rendezvous(), "--record", dir_.string()},
@@ -169,7 +170,7 @@ TEST_F(TrainerProcess, TheServersPayloadIsAsRequestedAndGivesTheSameBits) {
   std::set<std::string> hashes;
   for (const std::string transport : {"tcp", "shm", "auto"}) {
     SCOPED_TRACE(transport);
-    store_ = *RendezvousServer::Start("127.0.0.1", 0);
+    store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
     Child server("server-" + transport, dir_,
                  {PSRING_PS_SERVER, "--workers", "2", "--rendezvous", Rendezvous()}, Environment(0, 2));
     std::vector<std::unique_ptr<Child>> ranks;

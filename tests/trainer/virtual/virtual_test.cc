@@ -61,7 +61,10 @@ Simulated Simulate(const TrainingOptions& options, int workers, const DataSplits
   Simulated simulated;
   const std::unique_ptr<Device> device = MakeCpuDevice();
   VirtualRun run{.workers = workers, .device = *device, .data = data};
-  run.on_step = [&](const StepRecord& record) { simulated.steps.push_back(record); };
+  run.on_step = [&](const StepRecord& record) {
+    simulated.steps.push_back(record);
+    return absl::OkStatus();
+  };
   simulated.outcome = RunVirtual(options, run);
   EXPECT_TRUE(simulated.outcome.ok()) << simulated.outcome.status();
   return simulated;

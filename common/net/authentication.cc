@@ -1,0 +1,307 @@
+#include "common/net/authentication.h"
+
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/net/address.h"
+#include "common/net/random_token.h"
+
+namespace psring {
+namespace {
+
+constexpr size_t kMostPending = 256;
+constexpr absl::Duration kHandshakeTime = absl::Seconds(10);  // for one handshake
+constexpr absl::Duration kReportEvery = absl::Seconds(10);
+
+using Nonce = std::array<char, 16>;
+
+Nonce NewNonce() {
+  Nonce nonce;
+  for (size_t i = 0; i < nonce.size(); i += sizeof(uint64_t)) {
+    const uint64_t bits = KernelRandom();
+    std::memcpy(nonce.data() + i, &bits, sizeof bits);
+  }
+  return nonce;
+}
+
+struct Opening {
+  std::array<char, 6> magic = {'p', 's', 'r', 'i', 'n', 'g'};
+  uint8_t version = 1;
+  uint8_t purpose = 0;
+};
+
+struct Hello {
+  Opening opening;
+  uint64_t detail = 0;
+  Nonce nonce = {};
+};
+static_assert(sizeof(Hello) == 32);
+
+struct Answer {
+  Opening opening;
+  Nonce nonce = {};
+  JobSecret::Digest proof = {};
+};
+static_assert(sizeof(Answer) == 56);
+
+template <typename Message>
+absl::string_view BytesOf(const Message& message) {
+  static_assert(std::has_unique_object_representations_v<Message>);  // no padding
+  return {reinterpret_cast<const char*>(&message), sizeof message};
+}
+
+JobSecret::Digest Proof(const JobSecret& secret, absl::string_view role, absl::string_view hello,
+                        const Nonce& servers) {
+  return secret.Sign(absl::StrCat("psring ", role, " ", hello, BytesOf(servers)));
+}
+
+// In constant time.
+bool Equal(absl::string_view one, absl::string_view other) {
+  return one.size() == other.size() && CRYPTO_memcmp(one.data(), other.data(), one.size()) == 0;
+}
+
+// Receives the server's answer; ends at the first byte that is not psring's.
+absl::Status Receive(int socket, absl::Time deadline, const std::string& server, Answer& answer) {
+  const Opening expected;
+  char* const bytes = reinterpret_cast<char*>(&answer);
+  for (size_t received = 0; received < sizeof answer;) {
+    // A local socket keeps messages apart, so one call reads the entire message.
+    const ssize_t got = recv(socket, bytes + received, sizeof answer - received, MSG_DONTWAIT);
+    if (got > 0) {
+      received += static_cast<size_t>(got);
+      if (std::memcmp(bytes, expected.magic.data(), std::min(received, expected.magic.size())) != 0) {
+        return absl::FailedPreconditionError(absl::StrCat(server, " is not psring; check the address"));
+      }
+    } else if (got == 0) {
+      return absl::UnavailableError(absl::StrCat(server, " closed the connection during authentication"));
+    } else if (errno == EAGAIN) {
+      PSRING_RETURN_IF_ERROR(AwaitSocket(socket, POLLIN, deadline, server));
+    } else if (errno != EINTR) {
+      return SystemError(server);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// "10.0.0.7:41522"; for a Unix socket, "process 4711 of this host".
+std::string PeerOf(int socket) {
+  sockaddr_storage address = {};
+  socklen_t length = sizeof address;
+  if (getpeername(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return "an unknown address";
+  if (address.ss_family == AF_UNIX) {
+    ucred peer = {};
+    socklen_t size = sizeof peer;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return "a process of this host";
+    return absl::StrCat("process ", peer.pid, " of this host");
+  }
+  char host[NI_MAXHOST] = {}, port[NI_MAXSERV] = {};
+  if (getnameinfo(reinterpret_cast<sockaddr*>(&address), length, host, sizeof host, port, sizeof port,
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "an unknown address";
+  }
+  return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
+
+}  // namespace
+
+absl::Status CheckCredentials(const Credentials& credentials) {
+  if (credentials.secret.is_set()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "this process has no job secret, so it cannot authenticate connections");
+}
+
+absl::Status AuthenticateTo(int socket, const Credentials& credentials, const std::string& server,
+                            absl::Time deadline, uint64_t detail) {
+  PSRING_RETURN_IF_ERROR(CheckCredentials(credentials));
+  const Hello hello = {.opening = {.purpose = static_cast<uint8_t>(credentials.purpose)},
+                       .detail = detail,
+                       .nonce = NewNonce()};
+  PSRING_RETURN_IF_ERROR(WriteAll(socket, &hello, sizeof hello, deadline));
+  Answer answer;
+  PSRING_RETURN_IF_ERROR(Receive(socket, deadline, server, answer));
+  if (answer.opening.version != hello.opening.version || answer.opening.purpose != hello.opening.purpose) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(server, " is another version or another service of psring; check the address"));
+  }
+  const JobSecret::Digest expected = Proof(credentials.secret, "server", BytesOf(hello), answer.nonce);
+  if (!Equal(BytesOf(answer.proof), BytesOf(expected))) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        server, " does not have this job's secret; give all processes the same ", kSecretFileVariable));
+  }
+  const JobSecret::Digest proof = Proof(credentials.secret, "client", BytesOf(hello), answer.nonce);
+  return WriteAll(socket, proof.data(), proof.size(), deadline);
+}
+
+uint64_t ServerHandshake::detail() const {
+  uint64_t detail = 0;
+  std::memcpy(&detail, hello_.data() + offsetof(Hello, detail), sizeof detail);
+  return detail;
+}
+
+ServerHandshake::State ServerHandshake::Advance(const Credentials& credentials) {
+  static_assert(kHelloBytes == sizeof(Hello) && kProofBytes == sizeof(JobSecret::Digest));
+  while (true) {
+    char* const message = stage_ == Stage::kHello ? hello_.data() : proof_.data();
+    const size_t bytes = stage_ == Stage::kHello ? hello_.size() : proof_.size();
+    const ssize_t got = recv(socket_.get(), message + received_, bytes - received_, MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return State::kPending;
+    if (got <= 0) return State::kRejected;
+    received_ += static_cast<size_t>(got);
+    if (received_ < bytes) continue;
+    if (stage_ == Stage::kProof) {
+      return Equal(BytesOf(proof_), expected_proof_) ? State::kAuthenticated : State::kRejected;
+    }
+    if (AnswerHello(credentials) == State::kRejected) return State::kRejected;
+    stage_ = Stage::kProof;
+    received_ = 0;
+  }
+}
+
+ServerHandshake::State ServerHandshake::AnswerHello(const Credentials& credentials) {
+  const Opening expected = {.purpose = static_cast<uint8_t>(credentials.purpose)};
+  if (std::memcmp(hello_.data(), &expected, sizeof expected) != 0) return State::kRejected;
+  Answer answer = {.opening = expected, .nonce = NewNonce()};
+  answer.proof = Proof(credentials.secret, "server", BytesOf(hello_), answer.nonce);
+  expected_proof_ = std::string(BytesOf(Proof(credentials.secret, "client", BytesOf(hello_), answer.nonce)));
+  // It fits into the empty buffer of a new socket.
+  const ssize_t sent = send(socket_.get(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return sent == static_cast<ssize_t>(sizeof answer) ? State::kPending : State::kRejected;
+}
+
+PendingConnections::~PendingConnections() { ReportRejected(); }
+
+absl::StatusOr<std::vector<PendingConnections::Member>> PendingConnections::Wait(
+    absl::Span<const int> listeners, absl::Time deadline) {
+  std::vector<pollfd> waits;
+  while (true) {
+    waits.clear();
+    for (const int listener : listeners) waits.push_back({listener, POLLIN, 0});
+    absl::Time until = deadline;
+    for (const Pending& pending : pending_) {
+      waits.push_back({pending.handshake.socket(), POLLIN, 0});
+      until = std::min(until, pending.until);
+    }
+    const int timeout_ms = until == absl::InfiniteFuture() ? -1 : PollTimeoutMs(until);
+    const int ready = poll(waits.data(), waits.size(), timeout_ms);
+    if (ready < 0 && errno != EINTR) return SystemError("cannot wait for connections");
+    const absl::Time now = absl::Now();
+    std::vector<Member> members;
+    size_t at = listeners.size();
+    for (auto pending = pending_.begin(); pending != pending_.end(); ++at) {
+      ServerHandshake& handshake = pending->handshake;
+      ServerHandshake::State state = ServerHandshake::State::kPending;
+      if (ready > 0 && waits[at].revents != 0) state = handshake.Advance(credentials_);
+      const bool too_late = state == ServerHandshake::State::kPending && now >= pending->until;
+      if (state == ServerHandshake::State::kPending && !too_late) {
+        ++pending;
+        continue;
+      }
+      if (state == ServerHandshake::State::kAuthenticated) {
+        members.push_back(
+            {.socket = handshake.TakeSocket(), .detail = handshake.detail(), .listener = pending->listener});
+      } else if (too_late || handshake.has_received()) {  // a health check closes at once
+        Reject(*pending);
+      }
+      pending = pending_.erase(pending);
+    }
+    for (size_t i = 0; i < listeners.size() && ready > 0; ++i) {
+      if (waits[i].revents == 0) continue;
+      const bool is_shut_down = (waits[i].revents & POLLHUP) != 0;
+      const absl::Status accepted =
+          is_shut_down ? absl::CancelledError("the listener was shut down") : Accept(listeners[i], i);
+      if (!accepted.ok() && members.empty()) return accepted;
+    }
+    if (!members.empty() || now >= deadline) return members;
+  }
+}
+
+absl::Status PendingConnections::Accept(int listener, size_t index) {
+  FileDescriptor socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket.valid()) {
+    const bool exhausted = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+    if (!exhausted) return absl::OkStatus();  // the client has closed again
+    if (pending_.empty()) {
+      return absl::ResourceExhaustedError(SystemError("cannot accept a connection").message());
+    }
+    Reject(pending_.front());
+    pending_.pop_front();
+    return absl::OkStatus();
+  }
+  if (pending_.size() == kMostPending) {
+    Reject(pending_.front());
+    pending_.pop_front();
+  }
+  std::string peer = PeerOf(socket.get());
+  pending_.push_back({.handshake = ServerHandshake(std::move(socket)),
+                      .until = absl::Now() + kHandshakeTime,
+                      .listener = index,
+                      .peer = std::move(peer)});
+  return absl::OkStatus();
+}
+
+void PendingConnections::Reject(const Pending& pending) {
+  ++rejected_;
+  last_rejected_ = pending.peer;
+  if (absl::Now() >= next_report_) ReportRejected();
+}
+
+void PendingConnections::ReportRejected() {
+  if (rejected_ == 0) return;
+  std::fprintf(stderr, "psring: rejected %lld connection%s without the job's secret, last from %s\n",
+               static_cast<long long>(rejected_), rejected_ == 1 ? "" : "s", last_rejected_.c_str());
+  rejected_ = 0;
+  next_report_ = absl::Now() + kReportEvery;
+}
+
+AuthenticatedListener::AuthenticatedListener(TcpListener listener, const Credentials& credentials,
+                                             OnMember on_member)
+    : listener_(std::move(listener)), pending_(credentials), on_member_(std::move(on_member)) {
+  thread_ = std::thread([this] { Serve(); });
+}
+
+absl::StatusOr<std::unique_ptr<AuthenticatedListener>> AuthenticatedListener::Start(
+    TcpListener listener, const Credentials& credentials, OnMember on_member) {
+  PSRING_RETURN_IF_ERROR(CheckCredentials(credentials));
+  const int flags = fcntl(listener.socket.get(), F_GETFL);
+  if (flags < 0 || fcntl(listener.socket.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
+    return SystemError("cannot listen");
+  }
+  return std::unique_ptr<AuthenticatedListener>(
+      new AuthenticatedListener(std::move(listener), credentials, std::move(on_member)));
+}
+
+AuthenticatedListener::~AuthenticatedListener() {
+  shutdown(listener_.socket.get(), SHUT_RDWR);  // ends Wait
+  thread_.join();
+}
+
+void AuthenticatedListener::Serve() {
+  const int socket = listener_.socket.get();
+  while (true) {
+    auto members = pending_.Wait({socket}, absl::InfiniteFuture());
+    if (absl::IsCancelled(members.status())) return;
+    if (!members.ok()) {
+      absl::SleepFor(absl::Milliseconds(50));  // perhaps others close descriptors
+      continue;
+    }
+    for (PendingConnections::Member& member : *members) on_member_(std::move(member.socket), member.detail);
+  }
+}
+
+}  // namespace psring

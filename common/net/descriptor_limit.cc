@@ -1,0 +1,44 @@
+#include "common/net/descriptor_limit.h"
+
+#include <sys/resource.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace psring {
+namespace {
+
+constexpr int64_t kOfEveryProcess = 12;  // streams, gRPC, logs
+constexpr int64_t kOfARank = 4;          // its store, records and wake-ups
+constexpr int64_t kOfAPeer = 4;          // two sockets, and with shared memory two mappings
+constexpr int64_t kOfAServer = 2;
+constexpr int64_t kOfAChild = 6;         // its output, its end, its log, its connection to the store
+constexpr int64_t kOfAStoresMember = 2;  // while it connects
+
+}  // namespace
+
+int64_t TrainerDescriptors(const DescriptorUse& use) {
+  const int64_t peers = use.has_group ? kOfAPeer * (use.world_size - 1) : 0;
+  const int64_t members = use.hosts_store ? kOfAStoresMember * (use.world_size + use.servers) : 0;
+  return kOfEveryProcess + use.ranks * (kOfARank + peers + kOfAServer * use.servers) + members;
+}
+
+int64_t ServerDescriptors(int workers) { return kOfEveryProcess + kOfARank + kOfAPeer * workers; }
+
+int64_t LauncherDescriptors(int64_t processes) {
+  return kOfEveryProcess + kOfAServer + kOfAChild * processes;
+}
+
+std::string RanksText(int ranks) { return absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks"); }
+
+absl::Status AllowDescriptors(int64_t needed, const std::string& whose) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return absl::OkStatus();
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur >= static_cast<rlim_t>(needed)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("this process may open ", limit.rlim_cur, " files, and ",
+                                                    whose, " need about ", needed, "; run: ulimit -n ",
+                                                    needed));
+}
+
+}  // namespace psring

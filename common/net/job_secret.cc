@@ -1,0 +1,194 @@
+#include "common/net/job_secret.h"
+
+#include <fcntl.h>
+#include <openssl/hmac.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/file_descriptor.h"
+#include "common/net/random_token.h"
+
+namespace psring {
+namespace {
+
+constexpr size_t kMostFileBytes = 4096;
+
+int DigitOf(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+absl::Status Refused(const std::string& path, const std::string& why) {
+  return absl::FailedPreconditionError(absl::StrCat("the job's secret in ", path, " ", why));
+}
+
+absl::Status CannotUse(const std::string& what, const std::string& path) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cannot ", what, " ", path, ": ", std::strerror(errno), "; set ", kSecretFileVariable,
+      " to a file of mode 0600 with 32 hexadecimal digits, the same for all processes of the job"));
+}
+
+bool IsOurGroup(gid_t group) {
+  if (group == getegid()) return true;
+  std::vector<gid_t> groups(static_cast<size_t>(std::max(0, getgroups(0, nullptr))));
+  const int count = getgroups(static_cast<int>(groups.size()), groups.data());
+  return std::find(groups.begin(), groups.begin() + std::max(0, count), group) !=
+         groups.begin() + std::max(0, count);
+}
+
+absl::Status CheckFile(const std::string& path, const struct stat& file) {
+  if (!S_ISREG(file.st_mode)) return Refused(path, "is not a regular file");
+  if (file.st_uid != geteuid() && file.st_uid != 0) {
+    return Refused(path, absl::StrCat("belongs to user ", file.st_uid, ", and this process runs as user ",
+                                      geteuid(), "; give it to this user"));
+  }
+  // Kubernetes mounts a Secret as root's, readable by the pod's group (fsGroup).
+  const bool by_group = file.st_uid == 0 && (file.st_mode & S_IWGRP) == 0 && IsOurGroup(file.st_gid);
+  if ((file.st_mode & (by_group ? S_IRWXO : S_IRWXO | S_IRWXG)) != 0) {
+    return Refused(path, absl::StrCat("is accessible to other users; run: chmod 600 ", path,
+                                      " (in Kubernetes: defaultMode: 0400)"));
+  }
+  if (file.st_size > static_cast<off_t>(kMostFileBytes)) return Refused(path, "is longer than 4096 bytes");
+  return absl::OkStatus();
+}
+
+// NotFound: there is no such file.
+absl::StatusOr<JobSecret> ReadSecretFile(const std::string& path) {
+  // Without waiting for the writer of a FIFO.
+  const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd.valid() && errno == ENOENT) return absl::NotFoundError(path);
+  if (!fd.valid()) return CannotUse("read", path);
+  struct stat file = {};
+  if (fstat(fd.get(), &file) != 0) return CannotUse("read", path);
+  PSRING_RETURN_IF_ERROR(CheckFile(path, file));
+  char text[kMostFileBytes];
+  const ssize_t bytes = read(fd.get(), text, sizeof text);
+  if (bytes < 0) return CannotUse("read", path);
+  const absl::StatusOr<JobSecret> secret =
+      JobSecret::FromHex(absl::StripAsciiWhitespace(absl::string_view(text, static_cast<size_t>(bytes))));
+  if (!secret.ok()) return Refused(path, std::string(secret.status().message()));
+  return secret;
+}
+
+// Existing folders keep their modes.
+bool MakeFolder(const std::string& path) { return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST; }
+
+// Writes a new secret to `path`, unless another process does so first. link(2) makes it appear complete.
+absl::Status CreateSecretFile(const std::string& path) {
+  const std::string temporary = absl::StrCat(path, "-", RandomToken(16));
+  const FileDescriptor fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!fd.valid()) return CannotUse("create", path);
+  const std::string text = absl::StrCat(JobSecret::Random().Hex(), "\n");
+  const bool written = fchmod(fd.get(), 0600) == 0 &&
+                       write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+                       fsync(fd.get()) == 0;
+  const bool linked = written && (link(temporary.c_str(), path.c_str()) == 0 || errno == EEXIST);
+  const absl::Status status = linked ? absl::OkStatus() : CannotUse("create", path);
+  (void)unlink(temporary.c_str());
+  return status;
+}
+
+absl::StatusOr<JobSecret> OwnSecret(const std::string& config) {
+  const std::string folder = absl::StrCat(config, "/psring"), path = absl::StrCat(folder, "/secret");
+  absl::StatusOr<JobSecret> secret = ReadSecretFile(path);
+  if (!absl::IsNotFound(secret.status())) return secret;
+  if (!MakeFolder(config) || !MakeFolder(folder)) return CannotUse("create", path);
+  PSRING_RETURN_IF_ERROR(CreateSecretFile(path));
+  return ReadSecretFile(path);
+}
+
+}  // namespace
+
+JobSecret JobSecret::Random() {
+  JobSecret secret;
+  for (size_t i = 0; i < secret.bytes_.size(); i += sizeof(uint64_t)) {
+    const uint64_t bits = KernelRandom();
+    std::memcpy(secret.bytes_.data() + i, &bits, sizeof bits);
+  }
+  secret.set_ = true;
+  return secret;
+}
+
+absl::StatusOr<JobSecret> JobSecret::FromHex(absl::string_view text) {
+  JobSecret secret;
+  bool valid = text.size() == 2 * secret.bytes_.size();
+  for (size_t i = 0; valid && i < secret.bytes_.size(); ++i) {
+    const int high = DigitOf(text[2 * i]), low = DigitOf(text[2 * i + 1]);
+    valid = high >= 0 && low >= 0;
+    secret.bytes_[i] = static_cast<uint8_t>(high << 4 | low);
+  }
+  if (!valid) return absl::InvalidArgumentError("is not 32 hexadecimal digits");
+  secret.set_ = true;
+  return secret;
+}
+
+std::string JobSecret::Hex() const {
+  std::string text;
+  if (!set_) return text;
+  for (const uint8_t byte : bytes_) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
+JobSecret::Digest JobSecret::Sign(absl::string_view message) const {
+  PSRING_CHECK(set_);
+  Digest digest;
+  unsigned int bytes = 0;
+  PSRING_CHECK(HMAC(EVP_sha256(), bytes_.data(), static_cast<int>(bytes_.size()),
+                    reinterpret_cast<const uint8_t*>(message.data()), message.size(), digest.data(),
+                    &bytes) != nullptr);
+  PSRING_CHECK(bytes == digest.size());
+  return digest;
+}
+
+JobSecret JobSecret::Derived(absl::string_view label) const {
+  JobSecret secret;
+  const Digest digest = Sign(absl::StrCat("psring derived ", label));
+  std::copy_n(digest.begin(), secret.bytes_.size(), secret.bytes_.begin());
+  secret.set_ = true;
+  return secret;
+}
+
+absl::StatusOr<JobSecret> LoadJobSecret(
+    const std::function<std::optional<std::string>(const char* name)>& get_env) {
+  if (const std::string text = get_env(kSecretVariable).value_or(""); !text.empty()) {
+    absl::StatusOr<JobSecret> secret = JobSecret::FromHex(text);
+    if (secret.ok()) return secret;
+    return absl::InvalidArgumentError(absl::StrCat(kSecretVariable, " ", secret.status().message()));
+  }
+  if (const std::string path = get_env(kSecretFileVariable).value_or(""); !path.empty()) {
+    absl::StatusOr<JobSecret> secret = ReadSecretFile(path);
+    if (!absl::IsNotFound(secret.status())) return secret;
+    return absl::FailedPreconditionError(
+        absl::StrCat(kSecretFileVariable, " names ", path, ", and there is no such file"));
+  }
+  std::string config = get_env("XDG_CONFIG_HOME").value_or("");
+  if (config.empty()) {
+    const std::string home = get_env("HOME").value_or("");
+    if (home.empty()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "there is no home folder for the job's secret; set ", kSecretFileVariable,
+          " to a file of mode 0600 with 32 hexadecimal digits, the same for all processes of the job"));
+    }
+    config = absl::StrCat(home, "/.config");
+  }
+  return OwnSecret(config);
+}
+
+std::string SecretEnvironment(const JobSecret& secret) {
+  return absl::StrCat(kSecretVariable, "=", secret.Hex());
+}
+
+}  // namespace psring

@@ -1,0 +1,269 @@
+// Members authenticate each other; clients and servers without the secret are rejected and delay nobody.
+#include "common/net/authentication.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/base/mutex.h"
+#include "common/net/unix_socket.h"
+#include "tests/eventually.h"
+#include "tests/test_secret.h"
+
+namespace psring {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr absl::Duration kLong = absl::Seconds(30);
+const Credentials kMember = {.secret = TestSecret(), .purpose = Purpose::kMesh};
+const Credentials kStranger = {.secret = OtherSecret(), .purpose = Purpose::kMesh};
+
+// Two ends of a connection, neither of which blocks.
+std::pair<FileDescriptor, FileDescriptor> Pair(int type = SOCK_STREAM) {
+  int ends[2] = {-1, -1};
+  EXPECT_EQ(socketpair(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+// Runs the server's side until it has decided.
+ServerHandshake::State Serve(ServerHandshake& server, const Credentials& credentials) {
+  ServerHandshake::State state = ServerHandshake::State::kPending;
+  EXPECT_TRUE(Eventually([&] {
+    state = server.Advance(credentials);
+    return state != ServerHandshake::State::kPending;
+  }));
+  return state;
+}
+
+struct Outcome {
+  absl::Status client;
+  ServerHandshake::State server = ServerHandshake::State::kPending;
+  uint64_t detail = 0;
+};
+
+Outcome Authenticate(const Credentials& clients, const Credentials& servers, int type = SOCK_STREAM) {
+  auto [client_end, server_end] = Pair(type);
+  auto client = std::async(std::launch::async, [&, socket = std::move(client_end)]() mutable {
+    const FileDescriptor own = std::move(socket);  // closed at the end
+    return AuthenticateTo(own.get(), clients, "the server", absl::Now() + kLong, /*detail=*/77);
+  });
+  Outcome outcome;
+  {
+    ServerHandshake server(std::move(server_end));
+    outcome.server = Serve(server, servers);
+    outcome.detail = server.detail();
+  }  // a rejected connection is closed
+  outcome.client = client.get();
+  return outcome;
+}
+
+TEST(Authentication, MembersAuthenticateEachOther) {
+  for (const int type : {SOCK_STREAM, SOCK_SEQPACKET}) {
+    const Outcome outcome = Authenticate(kMember, kMember, type);
+    EXPECT_TRUE(outcome.client.ok()) << outcome.client;
+    EXPECT_EQ(outcome.server, ServerHandshake::State::kAuthenticated);
+    EXPECT_EQ(outcome.detail, 77u);
+  }
+}
+
+TEST(Authentication, ADifferentSecretIsRejectedOnBothSides) {
+  for (const auto& [client, server] : {std::pair(kStranger, kMember), std::pair(kMember, kStranger)}) {
+    const Outcome outcome = Authenticate(client, server);
+    EXPECT_EQ(outcome.client, absl::PermissionDeniedError(
+                                  "the server does not have this job's secret; give all processes the "
+                                  "same PSRING_SECRET_FILE"));
+    EXPECT_EQ(outcome.server, ServerHandshake::State::kRejected);
+  }
+}
+
+TEST(Authentication, AConnectionForAnotherServiceIsRejected) {
+  const Outcome outcome = Authenticate(kMember, {TestSecret(), Purpose::kRendezvous});
+  EXPECT_TRUE(absl::IsUnavailable(outcome.client)) << outcome.client;
+  EXPECT_THAT(std::string(outcome.client.message()), HasSubstr("closed the connection"));
+  EXPECT_EQ(outcome.server, ServerHandshake::State::kRejected);
+}
+
+TEST(Authentication, WithoutASecretNothingIsAuthenticated) {
+  const Credentials none = {.secret = {}, .purpose = Purpose::kMesh};
+  const auto [client, server] = Pair();
+  EXPECT_TRUE(absl::IsFailedPrecondition(AuthenticateTo(client.get(), none, "it", absl::Now() + kLong)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      AuthenticatedListener::Start(*ListenTcp("127.0.0.1"), none, [](FileDescriptor, uint64_t) {}).status()));
+}
+
+class RawMessages : public testing::Test {
+ protected:
+  static void Send(const FileDescriptor& to, const std::string& bytes) {
+    ASSERT_EQ(send(to.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  }
+  static std::string Read(const FileDescriptor& from, size_t bytes) {
+    std::string text(bytes, 0);
+    EXPECT_TRUE(AwaitSocket(from.get(), POLLIN, absl::Now() + kLong, "a message").ok());
+    EXPECT_EQ(recv(from.get(), text.data(), bytes, 0), static_cast<ssize_t>(bytes));
+    return text;
+  }
+  // A client's first message with a nonce of `fill`.
+  static std::string Hello(char fill = 'n') {
+    return absl::StrCat(std::string("psring\1\3", 8), std::string(8, '\0'), std::string(16, fill));
+  }
+};
+
+TEST_F(RawMessages, TheServersOwnProofIsNotAClientsProof) {
+  auto [client, server_end] = Pair();
+  ServerHandshake server(std::move(server_end));
+  Send(client, Hello());
+  EXPECT_EQ(server.Advance(kMember), ServerHandshake::State::kPending);
+  Send(client, Read(client, 56).substr(24));
+  EXPECT_EQ(Serve(server, kMember), ServerHandshake::State::kRejected);
+}
+
+TEST_F(RawMessages, AProofIsValidForOneConnection) {
+  // A stranger relays a member's hello to the server, and repeats the member's proof on a second connection.
+  std::string proof, hello;
+  {
+    auto [member, stranger] = Pair();
+    auto [relayed, server_end] = Pair();
+    auto client = std::async(std::launch::async, [&, socket = std::move(member)] {
+      return AuthenticateTo(socket.get(), kMember, "the server", absl::Now() + kLong);
+    });
+    ServerHandshake server(std::move(server_end));
+    Send(relayed, hello = Read(stranger, 32));
+    EXPECT_EQ(server.Advance(kMember), ServerHandshake::State::kPending);
+    Send(stranger, Read(relayed, 56));
+    proof = Read(stranger, 32);
+    EXPECT_TRUE(client.get().ok());
+  }
+  auto [stranger, server_end] = Pair();
+  ServerHandshake server(std::move(server_end));
+  Send(stranger, hello);
+  EXPECT_EQ(server.Advance(kMember), ServerHandshake::State::kPending);
+  Send(stranger, proof);
+  EXPECT_EQ(Serve(server, kMember), ServerHandshake::State::kRejected);
+}
+
+TEST_F(RawMessages, TheClientRejectsItsOwnMessagesAndOtherProtocols) {
+  const std::pair<std::string, absl::StatusCode> answers[] = {
+      {Hello() + std::string(24, 'x'), absl::StatusCode::kPermissionDenied},
+      {std::string("psring\2\3", 8) + std::string(48, 'x'), absl::StatusCode::kFailedPrecondition},
+      {"SSH-2.0-OpenSSH_9.2p1\r\n", absl::StatusCode::kFailedPrecondition},
+  };
+  for (const auto& [answer, code] : answers) {
+    auto [client, server] = Pair();
+    Send(server, answer);
+    const absl::Status status = AuthenticateTo(client.get(), kMember, "it", absl::Now() + kLong);
+    EXPECT_EQ(status.code(), code) << status;
+  }
+}
+
+TEST_F(RawMessages, TheClientWaitsUntilItsDeadline) {
+  auto [client, server] = Pair();
+  Send(server, "psring\1\3");  // and nothing more
+  const absl::Status status = AuthenticateTo(client.get(), kMember, "it", absl::Now() + absl::Seconds(1));
+  EXPECT_EQ(status, absl::DeadlineExceededError("it: no answer in time"));
+}
+
+TEST_F(RawMessages, TheServerRejectsGarbageAndTruncatedMessages) {
+  const std::string texts[] = {
+      std::string(32, 'x'),  std::string(32, '\0'),          "GET / HTTP/1.1\r\nHost: localhost\r\n",
+      Hello().substr(0, 31), Hello() + std::string(31, 'x'), Hello() + std::string(32, 'x')};
+  for (const std::string& text : texts) {
+    auto [client, server_end] = Pair();
+    ServerHandshake server(std::move(server_end));
+    for (const char byte : text) {
+      if (send(client.get(), &byte, 1, MSG_NOSIGNAL) != 1) break;
+      (void)server.Advance(kMember);
+    }
+    client = FileDescriptor();
+    EXPECT_EQ(server.Advance(kMember), ServerHandshake::State::kRejected) << text;
+  }
+}
+
+// Counts members.
+class ListenerTest : public testing::Test {
+ protected:
+  FileDescriptor Connect() {
+    auto socket = ConnectTcp("127.0.0.1", listener_->port(), absl::Now() + kLong);
+    EXPECT_TRUE(socket.ok()) << socket.status();
+    return socket.ok() ? *std::move(socket) : FileDescriptor();
+  }
+  absl::Status Join(const Credentials& credentials, uint64_t detail = 0) {
+    FileDescriptor socket = Connect();
+    PSRING_RETURN_IF_ERROR(
+        AuthenticateTo(socket.get(), credentials, "the listener", absl::Now() + kLong, detail));
+    members_.push_back(std::move(socket));
+    return absl::OkStatus();
+  }
+  std::vector<uint64_t> details() {
+    MutexLock lock(mutex_);
+    return details_;
+  }
+
+  Mutex mutex_;
+  std::vector<uint64_t> details_ ABSL_GUARDED_BY(mutex_);
+  std::vector<FileDescriptor> members_;
+  std::unique_ptr<AuthenticatedListener> listener_ = *AuthenticatedListener::Start(
+      *ListenTcp("127.0.0.1"), kMember, [this](FileDescriptor, uint64_t detail) {
+        MutexLock lock(mutex_);
+        details_.push_back(detail);
+      });
+};
+
+TEST_F(ListenerTest, PassesOnMembersOnly) {
+  EXPECT_TRUE(Join(kMember, 1).ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(Join(kStranger, 2)));
+  EXPECT_TRUE(Join(kMember, 3).ok());
+  EXPECT_TRUE(Eventually([&] { return details() == std::vector<uint64_t>{1, 3}; }));
+}
+
+TEST_F(ListenerTest, SilentClientsDoNotDelayMembers) {
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(Connect());
+  const absl::Time begin = absl::Now();
+  EXPECT_TRUE(Join(kMember, 1).ok());
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(5)) << "one handshake waits 10 s for a silent client";
+  EXPECT_TRUE(Eventually([&] { return details().size() == 1; }));
+  // More than 256 were pending, so the oldest was closed.
+  char byte = 0;
+  EXPECT_TRUE(Eventually([&] { return recv(silent.front().get(), &byte, 1, MSG_DONTWAIT) == 0; },
+                         begin + absl::Seconds(8) - absl::Now()));
+  EXPECT_LT(recv(silent.back().get(), &byte, 1, MSG_DONTWAIT), 0);
+}
+
+TEST(PendingConnectionsTest, WaitEndsWhenAListenerIsShutDown) {
+  const TcpListener tcp = *ListenTcp("127.0.0.1");
+  const UnixSocket local = *UnixSocket::Listen(absl::StrCat("psring-authentication-test-", getpid()));
+  for (const int listener : {tcp.socket.get(), local.fd()}) {
+    PendingConnections pending(kMember);
+    EXPECT_TRUE(pending.Wait({-1, listener}, absl::Now() + absl::Milliseconds(10))->empty());
+    ASSERT_EQ(shutdown(listener, SHUT_RDWR), 0);
+    EXPECT_TRUE(absl::IsCancelled(pending.Wait({-1, listener}, absl::Now() + kLong).status()));
+  }
+}
+
+TEST_F(ListenerTest, ReportsRejectedConnectionsInOneLine) {
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(Join(kStranger).ok());
+  (void)Connect();  // a health check: it closes without having sent anything
+  EXPECT_TRUE(Join(kMember).ok());
+  EXPECT_TRUE(Eventually([&] { return !details().empty(); }));
+  listener_.reset();
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log,
+              testing::ContainsRegex("^psring: rejected 1 connection without the job's secret, last from "
+                                     "127\\.0\\.0\\.1:[0-9]+\n"
+                                     "psring: rejected 4 connections without the job's secret, last from "
+                                     "127\\.0\\.0\\.1:[0-9]+\n$"));
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,174 @@
+// The real psring reads a run folder that somebody changed: each defect is one line, and nothing crashes or
+// waits.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/experiments/psring_in_a_folder.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// Puts something else in place of the file `path`, whose content was `text`.
+struct Defect {
+  const char* name;
+  std::function<void(const fs::path& path, const std::string& text)> put;
+};
+
+void PutText(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
+
+// Replaces every whole number after a colon.
+std::string WithNumbers(const std::string& text, const std::string& number) {
+  std::string changed;
+  for (size_t i = 0; i < text.size(); ++i) {
+    changed += text[i];
+    if (text[i] != ':' || i + 1 == text.size()) continue;
+    const size_t begin = text.find_first_not_of(' ', i + 1);
+    const size_t end = text.find_first_not_of("0123456789", begin);
+    if (begin == std::string::npos || end == begin || end == std::string::npos) continue;
+    changed += number;
+    i = end - 1;
+  }
+  return changed;
+}
+
+const std::vector<Defect>& Defects() {
+  static const auto& defects = *new std::vector<Defect>{
+      {"empty", [](const fs::path& path, const std::string&) { PutText(path, ""); }},
+      {"truncated",
+       [](const fs::path& path, const std::string& text) { PutText(path, text.substr(0, text.size() / 2)); }},
+      {"another JSON value", [](const fs::path& path, const std::string&) { PutText(path, "[1]\n"); }},
+      {"bytes", [](const fs::path& path, const std::string&) { PutText(path, "\xff\x01\"\n,\x80"); }},
+      {"deeply nested",
+       [](const fs::path& path, const std::string&) { PutText(path, std::string(1 << 20, '[')); }},
+      {"huge numbers",
+       [](const fs::path& path, const std::string& text) {
+         PutText(path, WithNumbers(text, "18446744073709551615"));
+       }},
+      {"negative numbers",
+       [](const fs::path& path, const std::string& text) { PutText(path, WithNumbers(text, "-7")); }},
+      {"other types",
+       [](const fs::path& path, const std::string& text) { PutText(path, WithNumbers(text, "{}")); }},
+      {"a folder", [](const fs::path& path, const std::string&) { fs::create_directory(path); }},
+      {"a FIFO", [](const fs::path& path, const std::string&) { mkfifo(path.c_str(), 0600); }},
+      {"a device", [](const fs::path& path, const std::string&) { fs::create_symlink("/dev/zero", path); }}};
+  return defects;
+}
+
+class CraftedRun : public PsringInAFolder {
+ protected:
+  void SetUp() override {
+    PsringInAFolder::SetUp();
+    const Outcome made = Run({"compare",      "--data",    "synthetic", "--model", "mlp-small",
+                              "--strategies", "ps-async",  "--workers", "2,3",     "--batch",
+                              "32",           "--repeats", "1",         "--steps", "4",
+                              "--link",       "none",      "--no_eval", "--out",   "run"});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    // As if it had been interrupted.
+    manifest_ = json::parse(Slurp(run() / "manifest.json"));
+    manifest_["cost"]["rounds_planned"] = 2;
+    PutText(run() / "manifest.json", manifest_.dump());
+  }
+  fs::path run() const { return root_ / "work/run"; }
+  // Of the launch of ps-async with two workers.
+  static std::string Record(const std::string& name) { return "records/cost-1/ps-async-2/" + name; }
+
+  // At most one line of error, and one if it fails. `fails`: it must.
+  void ExpectOneLine(const std::vector<std::string>& command, bool fails, const std::string& what) {
+    const Outcome outcome = Run(command);
+    const auto lines = std::count(outcome.err.begin(), outcome.err.end(), '\n');
+    EXPECT_LT(outcome.exit_code, 128) << what << outcome.err;
+    if (fails) {
+      EXPECT_NE(outcome.exit_code, 0) << what << outcome.out;
+    }
+    EXPECT_EQ(lines, outcome.exit_code == 0 ? 0 : 1) << what << outcome.err;
+    EXPECT_LT(outcome.err.size(), 1000u) << what;
+  }
+  void ExpectEachDefectIsOneLine(const std::vector<std::string>& command,
+                                 const std::vector<std::string>& files, bool fails) {
+    for (const std::string& file : files) {
+      const fs::path path = run() / file;
+      ASSERT_TRUE(fs::exists(path)) << path;
+      const std::string text = Slurp(path);
+      for (const Defect& defect : Defects()) {
+        fs::remove(path);
+        defect.put(path, text);
+        ExpectOneLine(command, fails, absl::StrCat(command[0], ", ", file, ": ", defect.name, "\n"));
+        fs::remove(path);
+      }
+      PutText(path, text);
+    }
+  }
+
+  json manifest_;
+};
+
+TEST_F(CraftedRun, OfResumeRerunAndReplay) {
+  ExpectEachDefectIsOneLine({"rerun", "run", "--dry_run"}, {"manifest.json"}, /*fails=*/true);
+  ExpectEachDefectIsOneLine({"compare", "--resume", "run"}, {"manifest.json"}, /*fails=*/true);
+  ExpectEachDefectIsOneLine({"replay", "run"}, {Record("launch.json"), Record("arrivals-server0.bin")},
+                            /*fails=*/true);
+  ExpectEachDefectIsOneLine({"replay", "run"}, {Record("result-rank0.json")}, /*fails=*/false);
+}
+
+TEST_F(CraftedRun, OfReportAndPredict) {
+  // The page lists what it lacks.
+  ExpectEachDefectIsOneLine({"report", "run"},
+                            {"manifest.json", "summary.json", "table.json", "runs.csv", "steps.jsonl",
+                             "trace.json", Record("launch.json"), Record("arrivals-server0.bin")},
+                            /*fails=*/false);
+  const std::vector<std::string> predict = {"predict", "--calibrate", "run", "--link", "1gbit"};
+  ExpectEachDefectIsOneLine(predict, {"summary.csv"}, /*fails=*/false);
+  const std::string csv = Slurp(run() / "summary.csv");
+  const size_t second = csv.find('\n') + 1;
+  for (const std::string& row : {std::string("\"ps-async,2\n"), csv.substr(second, 20) + "\n",
+                                 std::string(1 << 20, 'x') + "\n", std::string("a\0b\n", 4)}) {
+    PutText(run() / "summary.csv", csv.substr(0, second) + row);
+    ExpectOneLine(predict, /*fails=*/true, row.substr(0, 50));
+  }
+}
+
+TEST_F(CraftedRun, WithOneFieldOfTheManifestChanged) {
+  for (const char* field :
+       {"/schema_version", "/verb", "/command_line", "/command_line/1", "/working_directory", "/settled",
+        "/binaries", "/binaries/0/hash", "/inputs", "/data", "/data/trainer_flags", "/cost",
+        "/cost/rounds_done", "/cost/configurations", "/cost/configurations/0/workers", "/accuracy"}) {
+    const json::json_pointer pointer(field);
+    ASSERT_TRUE(manifest_.contains(pointer)) << field;
+    for (const json& value : {json(), json("x\ny"), json(18446744073709551615u), json::object()}) {
+      json changed = manifest_;
+      changed[pointer] = value;
+      PutText(run() / "manifest.json", changed.dump());
+      ExpectOneLine({"rerun", "run", "--dry_run"}, /*fails=*/false, absl::StrCat(field, value.dump(), "\n"));
+    }
+  }
+}
+
+TEST_F(CraftedRun, OfAResumedRunNamesTheRecord) {
+  for (const char* name : {"outcome.json", "result-rank0.json", "steps-rank1.jsonl", "result-server0.json"}) {
+    const fs::path path = run() / Record(name);
+    const std::string text = Slurp(path);
+    PutText(path, WithNumbers(text, "18446744073709551615"));
+    const Outcome outcome = Run({"compare", "--resume", "run"});
+    EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    EXPECT_THAT(outcome.err, testing::HasSubstr(name));
+    PutText(path, text);
+  }
+}
+
+}  // namespace
+}  // namespace psring

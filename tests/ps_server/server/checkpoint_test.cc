@@ -1,0 +1,79 @@
+// Which checkpoints a restarted server accepts.
+#include "ps_server/server/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ps_server/server/parameter_server.h"
+#include "tests/ps_server/test_job.h"
+
+namespace psring {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(CheckpointTest, IsRejectedIfItDoesNotFitItsJobOrItsServer) {
+  const auto restored = [](const Checkpoint& checkpoint) {
+    const std::unique_ptr<Device> device = MakeCpuDevice();
+    return ParameterServer(*device, {.workers = 2}).Restore(checkpoint).ToString();
+  };
+  Checkpoint sync{
+      .job = MakeJob(2, {10}),
+      .step = 4,
+      .buckets = {{.version = 4, .left = {false, false}}},
+      .samples = {8},
+      .values = std::vector<float>(20),
+      .stats = {.worker_pushes = {4, 4}, .worker_staleness_sum = {0, 0}, .worker_dropped = {0, 0}}};
+  Checkpoint async = sync;
+  async.job.consistency = "async";
+  async.buckets = {{.version = 8, .next_step = {4, 4}, .left = {false, false}}};
+  EXPECT_EQ(restored(sync), "OK");
+  EXPECT_EQ(restored(async), "OK");
+  struct Case {
+    const Checkpoint& fits;
+    std::function<void(Checkpoint&)> change;
+    const char* error;
+  };
+  for (const Case& c : {
+           Case{sync, [](Checkpoint& one) { one.buckets[0].left = {}; },
+                "bucket 0's left has 0 entries, not 2"},
+           Case{sync, [](Checkpoint& one) { one.buckets.clear(); }, "buckets has 0 entries, not 1"},
+           Case{sync, [](Checkpoint& one) { one.samples = {}; }, "samples has 0 entries, not 1"},
+           Case{sync, [](Checkpoint& one) { one.samples = {-1}; }, "samples's entry is -1"},
+           Case{sync, [](Checkpoint& one) { one.values.pop_back(); },
+                "it has 19 values, not 2 for each of 10"},
+           Case{sync, [](Checkpoint& one) { one.step = one.buckets[0].version = -1; }, "step is -1"},
+           Case{sync, [](Checkpoint& one) { one.step = one.buckets[0].version = INT64_MAX; }, "step is 9223"},
+           Case{sync, [](Checkpoint& one) { one.buckets[0].version = 3; }, "version is 3, not the step 4"},
+           Case{sync, [](Checkpoint& one) { one.job.workers = 3; }, "a job with 3 workers"},
+           Case{sync, [](Checkpoint& one) { one.job.servers = 2; },
+                "of server 0 of 2, and this is server 0 of 1"},
+           Case{sync, [](Checkpoint& one) { one.stats.worker_pushes = {4}; }, "worker_pushes has 1 entries"},
+           Case{sync,
+                [](Checkpoint& one) {
+                  one.stats.worker_dropped = {0, -4};
+                },
+                "worker_dropped's entry is -4"},
+           Case{sync, [](Checkpoint& one) { one.stats.lost_workers = {1}; },
+                "lost_at_step has 0 entries, not 1"},
+           Case{sync, [](Checkpoint& one) { one.stats.lost_workers = one.stats.lost_at_step = {2}; },
+                "lost_workers's entry is 2; it must be 0 to 1"},
+           Case{async, [](Checkpoint& one) { one.buckets[0].next_step = {}; },
+                "next_step has 0 entries, not 2"},
+           Case{async, [](Checkpoint& one) { one.buckets[0].next_step[1] = -7; }, "next_step's entry is -7"},
+           Case{async, [](Checkpoint& one) { one.buckets[0].version = INT64_MIN; }, "version is -9223"},
+       }) {
+    Checkpoint checkpoint = c.fits;
+    c.change(checkpoint);
+    EXPECT_THAT(restored(checkpoint), HasSubstr(c.error));
+  }
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,98 @@
+// Frames in shared memory from a peer that writes arbitrary numbers.
+#include "ring_worker/transports/shared_link.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace psring {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+
+// Rank 1 receives; the test writes what rank 0 sends.
+class SharedLinkTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(wake_.valid());
+    int ends[2] = {-1, -1};
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    peer_ = UnixSocket(FileDescriptor(ends[0]));
+    UnixSocket socket((FileDescriptor(ends[1])));
+    ASSERT_EQ(peers_.Offer(peer_), absl::OkStatus());
+    SharedArena adopted = *SharedArena::Adopt(2, socket, Soon());
+    link_.emplace(1, 0, mine_, std::move(adopted), std::move(socket), /*touch=*/false);
+  }
+
+  // What the receiver makes of a frame of `bytes` in this region or slot.
+  std::string Received(int32_t region, uint64_t offset, uint64_t bytes) {
+    SharedArena::Entry& entry = peers_.channel(1).cells[0].entry;
+    entry.bytes = bytes;
+    entry.offset = offset;
+    entry.region = region;
+    entry.number.store(1);
+    EXPECT_TRUE(link_->HasFrame());
+    FrameHeader expected;
+    expected.bytes = bytes;
+    return link_->Payload(expected, 0).status().ToString();
+  }
+  void Register(int fd, uint64_t bytes, int64_t number) {
+    EXPECT_EQ(peer_.Send(absl::StrCat(bytes, " ", number), {fd}, Soon()), absl::OkStatus());
+  }
+
+  const FileDescriptor wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  SharedArena peers_ = *SharedArena::Create(2, wake_.get()), mine_ = *SharedArena::Create(2, wake_.get());
+  UnixSocket peer_;
+  std::optional<SharedLink> link_;
+};
+
+TEST_F(SharedLinkTest, ASlotThatDoesNotExistIsRejected) {
+  const auto slots = static_cast<int32_t>(SharedArena::kSlots);
+  EXPECT_EQ(Received(-1, 0, kSlotBytes), "OK");
+  EXPECT_EQ(Received(-slots, 0, 8), "OK");
+  EXPECT_THAT(Received(-1 - slots, 0, 8), HasSubstr("rank 0 sent 8 bytes in slot 12; there are 12 slots"));
+  EXPECT_THAT(Received(INT32_MIN, 0, 8), HasSubstr("in slot 2147483647"));
+  EXPECT_THAT(Received(-1, 0, kSlotBytes + 1), HasSubstr("rank 0 sent 131073 bytes in slot 0"));
+}
+
+TEST_F(SharedLinkTest, AnOffsetOutsideOfARegionIsRejected) {
+  const SharedMemory memory = *SharedMemory::Create(100'000);
+  Register(memory.fd(), memory.bytes(), 3);
+  EXPECT_EQ(Received(3, 0, 100'000), "OK");
+  EXPECT_EQ(Received(3, 99'992, 8), "OK");
+  for (const uint64_t offset : {uint64_t{99'993}, uint64_t{100'001}, ~uint64_t{0}, ~uint64_t{0} - 7}) {
+    EXPECT_THAT(Received(3, offset, 8), HasSubstr(absl::StrCat("rank 0 sent 8 bytes at ", offset,
+                                                               " of its memory region 3, which has 100000")));
+  }
+}
+
+TEST_F(SharedLinkTest, ARegionThatMayEndEarlierThanStatedIsRejected) {
+  const SharedMemory memory = *SharedMemory::Create(4096);
+  Register(memory.fd(), 4097, 0);
+  EXPECT_THAT(Received(0, 0, 8),
+              HasSubstr("rank 0, memory region 0: it is shared memory of 4096 bytes, not of"));
+  const FileDescriptor shrinks(memfd_create("test", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(shrinks.get(), 4096), 0);
+  Register(shrinks.get(), 4096, 0);
+  EXPECT_THAT(Received(0, 0, 8), HasSubstr("memory region 0: it is not shared memory that keeps its size"));
+  for (const int64_t number : {int64_t{-1}, int64_t{1} << 32}) {
+    Register(memory.fd(), 4096, number);
+    EXPECT_THAT(Received(0, 0, 8), HasSubstr(absl::StrCat("a region with number ", number)));
+  }
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,114 @@
+// Trainers and servers on a full disk, or with few file descriptors: every process ends at once and names the
+// cause.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/trainer/process/trainer_process.h"
+
+namespace psring {
+namespace {
+
+constexpr char kEndless[] = " --model mlp-small --data synthetic --steps 1000000 --batch 16 --no_eval";
+
+class FaultsTest : public TrainerProcess {
+ protected:
+  // Runs `command` after `before`, in a shell.
+  std::unique_ptr<Child> StartAfter(const std::string& before, const std::string& name,
+                                    const std::string& command, int rank, int world_size) const {
+    std::vector<std::string> environment = Environment(rank, world_size);
+    environment.push_back(absl::StrCat("PATH=", std::getenv("PATH")));
+    return std::make_unique<Child>(
+        name, dir_, std::vector<std::string>{"/bin/sh", "-c", absl::StrCat(before, " && exec ", command)},
+        environment);
+  }
+  std::string TrainerOn(const std::string& flags) const {
+    return absl::StrCat(PSRING_TRAINER, " --rendezvous ", Rendezvous(), " ", flags);
+  }
+  void ExpectError(Child& child, const std::vector<std::string>& parts) {
+    EXPECT_GT(child.Wait(), 0);
+    const std::string errors = child.errors();
+    EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
+    for (const std::string& part : parts) EXPECT_TRUE(absl::StrContains(errors, part)) << errors;
+  }
+};
+
+TEST_F(FaultsTest, AFullDiskOfRecordsEndsTrainingAndEveryRankNamesIt) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full";
+  for (const std::string strategy : {"ring", "ps-sync"}) {
+    SCOPED_TRACE(strategy);
+    store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
+    fs::remove_all(dir_ / "records");
+    fs::create_directories(dir_ / "records");
+    fs::create_symlink("/dev/full", dir_ / "records" / "steps-rank1.jsonl");
+    std::unique_ptr<Child> server;
+    if (strategy == "ps-sync") server = StartServer(0, 1, 2);
+    std::vector<std::unique_ptr<Child>> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.push_back(StartTrainer(rank, 2, absl::StrCat("--strategy ", strategy, kEndless)));
+    }
+    const std::string cause =
+        "cannot write " + (dir_ / "records" / "steps-rank1.jsonl").string() + ": No space left on device";
+    ExpectError(*ranks[0], {"trainer: rank 0: ", "rank 1: " + cause});
+    ExpectError(*ranks[1], {"trainer: rank 1: " + cause});
+    if (server != nullptr) ExpectError(*server, {"ps_server: ended because of rank 1: " + cause});
+  }
+}
+
+TEST_F(FaultsTest, AFullCheckpointFolderEndsTrainingAndEveryRankNamesIt) {
+  const fs::path folder = dir_ / "checkpoints";
+  fs::create_directories(folder);
+  const std::string small = absl::StrCat("mount -t tmpfs -o size=300k none ", folder.string());
+  const std::string as_root = "unshare --user --map-root-user --mount /bin/sh -c ";
+  if (std::system(absl::StrCat(as_root, "'", small, "' 2> /dev/null").c_str()) != 0) {
+    GTEST_SKIP() << "user and mount namespaces are not permitted";
+  }
+  for (const std::string strategy : {"ring", "ps-sync"}) {
+    SCOPED_TRACE(strategy);
+    store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
+    std::unique_ptr<Child> server;
+    if (strategy != "ring") server = StartServer(0, 1, 2);
+    const std::string flags = absl::StrCat("--strategy ", strategy, kEndless,
+                                           " --checkpoint_every 3 --checkpoint_dir ", folder.string());
+    const std::string command = absl::StrCat(small, " && exec ", TrainerOn(flags));
+    std::vector<std::unique_ptr<Child>> ranks;
+    ranks.push_back(StartAfter("true", "trainer0", absl::StrCat(as_root, "'", command, "'"), 0, 2));
+    ranks.push_back(StartAfter("true", "trainer1", TrainerOn(flags), 1, 2));
+    for (const auto& rank : ranks) {
+      EXPECT_GT(rank->Wait(), 0);
+      EXPECT_TRUE(absl::StrContains(rank->errors(), "No space left on device")) << rank->errors();
+      EXPECT_TRUE(absl::StrContains(rank->errors(), folder.string())) << rank->errors();
+    }
+  }
+}
+
+TEST_F(FaultsTest, TooFewDescriptorsAreReportedAtOnce) {
+  const auto trainer = StartAfter("ulimit -n 32", "trainer0",
+                                  TrainerOn(absl::StrCat("--strategy ring --timeout 60", kEndless)), 0, 16);
+  ExpectError(*trainer,
+              {"trainer: this process may open 32 files, and 16 ranks need about ", "; run: ulimit -n "});
+  const auto server = StartAfter(
+      "ulimit -n 32", "server",
+      absl::StrCat(PSRING_PS_SERVER, " --workers 16 --timeout 60 --rendezvous ", Rendezvous()), 0, 16);
+  ExpectError(*server, {"ps_server: this process may open 32 files, and 16 ranks need about "});
+}
+
+TEST_F(FaultsTest, ASoftLimitOfDescriptorsIsRaised) {
+  std::vector<std::unique_ptr<Child>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.push_back(StartAfter("ulimit -S -n 16", absl::StrCat("trainer", rank),
+                               TrainerOn(absl::StrCat("--strategy ring", kShort)), rank, 2));
+  }
+  for (const auto& rank : ranks) EXPECT_EQ(rank->Wait(), 0) << rank->errors();
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,36 @@
+#include "trainer/process/record_writer.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(RecordWriter, AFullDiskIsReportedAfterAFewSteps) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full";
+  const fs::path folder = fs::path(testing::TempDir()) / absl::StrCat("psring-record-writer-", getpid());
+  fs::create_directories(folder);
+  fs::create_symlink("/dev/full", folder / "steps-rank3.jsonl");
+  const auto writer = RecordWriter::Open(folder.string(), 3);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  absl::Status status;
+  int64_t step = 0;
+  for (; status.ok() && step < 100; ++step) status = (*writer)->Add({.rank = 3, .step = step});
+  EXPECT_EQ(status.message(),
+            absl::StrCat("cannot write ", folder.string(), "/steps-rank3.jsonl: No space left on device"));
+  EXPECT_LT(step, 50);
+  const absl::Status finished = (*writer)->Finish(Trace(3), RankResult());
+  EXPECT_TRUE(absl::StrContains(finished.message(), "No space left on device")) << finished;
+  EXPECT_FALSE(fs::exists(folder / "result-rank3.json"));
+  fs::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace psring
