@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kLeastDifference = 0.05;
 
-std::string MsText(double seconds) { return absl::StrFormat(seconds < .1 ? "%.1f" : "%.0f", 1e3 * seconds); }
+std::string MsText(double seconds) { return absl::StrFormat("%.*f", seconds < .1 ? 1 : 0, 1e3 * seconds); }
 
 bool Differ(double seconds, double law) { return std::abs(seconds - law) > kLeastDifference * law; }
 
