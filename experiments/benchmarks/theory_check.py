@@ -2,12 +2,12 @@
 """Compares measured exchanges with parameter servers with the theory of the actual buckets and with the simulator.
 
     experiments/benchmarks/theory_check.py [--psring build/release/bin/psring] [--cases "serial;rank0, 5"] [--link 100mbit]
-                                           [--realtime] [--align_steps] [--out experiments/results/theory_check.md]
+                                           [--realtime] [--out experiments/results/theory_check.md]
 
 The workload has equal buckets, 3 MB in total, and computes for 2 ms, so a step is one exchange; the last case replays
-ResNet-50 at 1 Gbit/s. `psring compare --predict` measures, derives and simulates every row. The script compares the exchange
-(communication minus waiting for other workers) with theory, and the step with the simulator. Workers begin their steps
-independently, or, with --align_steps, together.
+ResNet-50 at 1 Gbit/s. All workers begin every step together, as theory assumes. `psring compare --predict` measures, derives and
+simulates every row. The script compares the exchange (communication minus waiting for other workers) with theory, and the step
+with the simulator.
 
 At 100 Mbit/s, two cores are enough for four workers and two servers. With --realtime, rows are valid even if other programs
 used the processors; these rows are marked ~. Exit code 1 if a row differs by more than 5% from theory or from the simulator,
@@ -50,18 +50,16 @@ def name_of(case):
 
 
 def measure(options, folder, case):
-    workload, link, steps = "resnet50", "1gbit", 4
-    flags = ["--align_steps"] if options.align_steps else []
+    workload, link, steps, flags = "resnet50", "1gbit", 4, []
     if case.buckets:
         workload, link, steps = folder / "workload.csv", options.link, 4
         runs.write_workload(workload, MEGABYTES, case.buckets)
-        flags += ["--bucket_mb", ".1"]  # so that every tensor is a bucket
+        flags = ["--bucket_mb", ".1"]  # so that every tensor is a bucket
     out = folder / "run"
     runs.run([*runs.psring_command(options), "compare", "--predict", "--strategies", "ps-sync", "--workers", case.workers,
               *(["--servers", case.servers] if case.servers else []), "--server_placement", case.placement,
               "--ps_schedule", case.schedule, "--workload", workload, "--link", link, "--shaping", "netns", "--repeats", "1",
-              "--steps", steps,
-              "--warmup_steps", 2, "--no_eval", "--out", out, *flags])
+              "--steps", steps, "--warmup_steps", 2, "--align_steps", "--no_eval", "--out", out, *flags])
     rows = []
     for row in runs.read_json(out, "summary.json"):
         figures, prediction = row["figures"], row.get("prediction", {})
@@ -104,7 +102,6 @@ def main():
     parser = runs.virtual_cluster_flags(__doc__)
     parser.add_argument("--cases", default="", help="parts of names (schedule, placement, buckets), separated by ;")
     parser.add_argument("--link", default="100mbit", help="rate of the links, except of ResNet-50")
-    parser.add_argument("--align_steps", action="store_true", help="all workers begin every step together")
     options = parser.parse_args()
     cases = [case for case in CASES if any(part in name_of(case) for part in options.cases.split(";"))]
     if not cases:
