@@ -33,7 +33,7 @@ absl::Status CheckCudaPrecision(const Device& device, Precision precision) {
   return absl::InvalidArgumentError(
       absl::StrCat("--precision ", precision == Precision::kTf32 ? "tf32" : "bfloat16",
                    " needs a GPU of compute capability 8.0 (Ampere) or newer, and ", device.name(), " is of ",
-                   major, ".", minor, "; leave it out"));
+                   major, ".", minor, "; omit it"));
 }
 
 absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, Precision precision) {

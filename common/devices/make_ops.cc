@@ -11,12 +11,12 @@ absl::Status CheckPrecision(const Device& device, Precision precision) {
   if (precision == Precision::kTf32) {
     return absl::InvalidArgumentError(
         absl::StrCat("--precision tf32 needs a GPU (NVIDIA Ampere or newer), but this device is ",
-                     device.name(), "; leave it out"));
+                     device.name(), "; omit it"));
   }
   if (precision == Precision::kBFloat16 && BFloat16Support() == BFloat16::kNone) {
     return absl::InvalidArgumentError(
         absl::StrCat("--precision bfloat16 needs a CPU with AVX-512, which this device (", device.name(),
-                     ") lacks, or a GPU (NVIDIA Ampere or newer); leave it out"));
+                     ") lacks, or a GPU (NVIDIA Ampere or newer); omit it"));
   }
   return absl::OkStatus();
 }

@@ -77,13 +77,13 @@ absl::Status CheckClock(const TrainingOptions& o) {
        {o.transport == "shm",
         "--transport shm with --clock virtual: nothing is sent; give --network_ms, the time of one gradient"},
        {o.wire != "float32",
-        absl::StrCat("--wire ", o.wire, " with --clock virtual: its gradients are float32; leave it out")},
+        absl::StrCat("--wire ", o.wire, " with --clock virtual: its gradients are float32; omit it")},
        {o.check_replicas,
-        "--check_replicas with --clock virtual: simulated workers share one set of weights; leave it out"},
+        "--check_replicas with --clock virtual: simulated workers share one set of weights; omit it"},
        {o.ps_schedule == "serial",
-        "--ps_schedule serial with --clock virtual: a gradient is always sent whole; leave it out"},
+        "--ps_schedule serial with --clock virtual: a gradient is always sent whole; omit it"},
        {o.local_aggregation,
-        "--local_aggregation with --clock virtual, which simulates one worker on each machine; leave it out"},
+        "--local_aggregation with --clock virtual, which simulates one worker on each machine; omit it"},
        {o.micro_batches > 1,
         "--micro_batches with --clock virtual: use --workers instead; each is a batch"}});
 }
@@ -105,7 +105,7 @@ absl::Status CheckRecovery(const TrainingOptions& o, int servers) {
   const bool continues = o.on_worker_loss == "continue";
   if (o.clock == "virtual") {
     const auto simulated = [](const char* flag) {
-      return absl::StrCat(flag, " with --clock virtual: simulated processes do not fail; leave it out");
+      return absl::StrCat(flag, " with --clock virtual: simulated processes do not fail; omit it");
     };
     return FirstOf({{o.max_restarts > 0, simulated("--max_restarts")},
                     {o.checkpoint_every > 0, simulated("--checkpoint_every")},
@@ -153,7 +153,7 @@ absl::Status ApplyWorkload(TrainingOptions& options) {
   const TrainingOptions standard;
   if (options.workload.empty()) {
     return FirstOf({{options.compute_speedup != standard.compute_speedup,
-                     "--compute_speedup applies to a recorded workload; add --workload, or leave it out"}});
+                     "--compute_speedup applies to a recorded workload; add --workload, or omit it"}});
   }
   PSRING_ASSIGN_OR_RETURN(const Workload workload, LoadWorkload(options.workload));
   const auto fixed = [&](const char* flag) {
@@ -189,10 +189,10 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& o) {
   }
   PSRING_RETURN_IF_ERROR(FirstOf(
       {{o.micro_batches > 1 && o.strategy != "single",
-        absl::StrCat("--micro_batches is for --strategy single; leave it out for ", o.strategy)},
+        absl::StrCat("--micro_batches is for --strategy single; omit it for ", o.strategy)},
        {o.optimizer != "momentum" && o.momentum > 0,
         absl::StrCat("--momentum ", o.momentum, " has no effect with --optimizer ", o.optimizer,
-                     "; leave it out or choose momentum")},
+                     "; omit it or choose momentum")},
        {o.warmup_epochs > 0 && !o.linear_scaling,
         "--warmup_epochs rises from --lr to the rate that --linear_scaling gives; give both, or neither"},
        {o.servers > 0 && o.server_placement == "colocated",

@@ -76,7 +76,7 @@ absl::Status ValidateBuckets(const ServerJob& job) {
     }
     // A server may have no slice of a small bucket; a whole bucket is not empty.
     if (bucket.count == 0 && job.servers == 1) {
-      return absl::InvalidArgumentError(absl::StrCat(Describe(bucket), " has no parameters; leave it out"));
+      return absl::InvalidArgumentError(absl::StrCat(Describe(bucket), " has no parameters; omit it"));
     }
     covered += bucket.count;
   }

@@ -87,9 +87,8 @@ absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options) {
     ModelRow row = *found;
     if (options.width == 0) return row;
     if (row.widened == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--width sets the hidden layers of mlp and mlp-small, but --model is ", row.name,
-                       "; leave it out"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--width sets the hidden layers of mlp and mlp-small, but --model is ", row.name, "; omit it"));
     }
     row.make = row.widened(options.width);
     return row;

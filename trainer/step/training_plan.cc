@@ -105,7 +105,7 @@ absl::Status CheckDevice(const TrainingOptions& options, const Device& device) {
   PSRING_RETURN_IF_ERROR(CheckPrecision(device, precision));
   if (!options.cuda_graph || device.gpu() >= 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("--cuda_graph needs a GPU, but this device is ", device.name(), "; leave it out"));
+      absl::StrCat("--cuda_graph needs a GPU, but this device is ", device.name(), "; omit it"));
 }
 
 absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size) {
@@ -119,9 +119,8 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
     PSRING_RETURN_IF_ERROR(CheckLocalAggregation(options, strategy));
     PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
   } else if (const char* flag = ServerFlagGiven(options); flag != nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(flag, " is for the strategies that have servers (such as ps-sync); leave it out for ",
-                     options.strategy));
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag, " is for the strategies that have servers (such as ps-sync); omit it for ", options.strategy));
   }
   if (strategy.single_process && world_size > 1) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -146,17 +145,17 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
   }
   if (strategy.asynchronous() && options.clip_norm > 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--clip_norm is for synchronous strategies, which have one gradient to clip; leave it out for ",
+        "--clip_norm is for synchronous strategies, which have one gradient to clip; omit it for ",
         options.strategy));
   }
   if (!strategy.asynchronous() && options.staleness_lr != "none") {
     return absl::InvalidArgumentError(
-        absl::StrCat("--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); leave it out for ",
+        absl::StrCat("--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); omit it for ",
                      options.strategy, ", whose gradients are never stale"));
   }
   if (strategy.needs.none() && options.wire != "float32") {
     return absl::InvalidArgumentError(
-        absl::StrCat("--wire sets the type of gradients that are sent; leave it out for ", options.strategy,
+        absl::StrCat("--wire sets the type of gradients that are sent; omit it for ", options.strategy,
                      ", which sends none"));
   }
   if (strategy.number.below_workers && options.drop_last == "false") {

@@ -55,12 +55,12 @@ absl::Status CheckGroupFlagsCount(const StrategyRow& strategy, const TrainingOpt
         absl::StrCat("--backend ", options.backend, " has no effect with --strategy ", strategy.name,
                      strategy.needs.process_group ? absl::StrCat(", which always uses ", strategy.backend)
                                                   : ", which has no collectives",
-                     "; leave it out"));
+                     "; omit it"));
   }
   if (options.transport != "auto" && strategy.needs.none()) {
     return absl::InvalidArgumentError(absl::StrCat("--transport ", options.transport,
                                                    " has no effect with --strategy ", strategy.name,
-                                                   ", which does not communicate; leave it out"));
+                                                   ", which does not communicate; omit it"));
   }
   return absl::OkStatus();
 }

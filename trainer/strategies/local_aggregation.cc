@@ -217,7 +217,7 @@ absl::Status CheckLocalAggregation(const TrainingOptions& options, const Strateg
   }
   return absl::InvalidArgumentError(
       absl::StrCat("--local_aggregation is for ps-sync, where all workers of a machine take the same step; "
-                   "leave it out for ",
+                   "omit it for ",
                    options.strategy));
 }
 

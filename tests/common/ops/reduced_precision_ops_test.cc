@@ -247,7 +247,7 @@ TEST(Precision, ACpuRejectsTf32) {
   const absl::Status refused = MakeOps(*cpu, 1, Precision::kTf32).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(refused.message(),
-            "--precision tf32 needs a GPU (NVIDIA Ampere or newer), but this device is cpu; leave it out");
+            "--precision tf32 needs a GPU (NVIDIA Ampere or newer), but this device is cpu; omit it");
 }
 
 }  // namespace

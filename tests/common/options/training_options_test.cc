@@ -376,7 +376,7 @@ TEST(ValidateTrainingOptions, MicroBatchesAreForSingle) {
               o.micro_batches = 4;
               o.strategy = "ring";
             }),
-            "--micro_batches is for --strategy single; leave it out for ring");
+            "--micro_batches is for --strategy single; omit it for ring");
 }
 
 TEST(ValidateTrainingOptions, RejectsContradictions) {
@@ -389,7 +389,7 @@ TEST(ValidateTrainingOptions, RejectsContradictions) {
               o.optimizer = "sgd";
               o.momentum = 0.9;
             }),
-            "--momentum 0.9 has no effect with --optimizer sgd; leave it out or choose momentum");
+            "--momentum 0.9 has no effect with --optimizer sgd; omit it or choose momentum");
 }
 
 }  // namespace

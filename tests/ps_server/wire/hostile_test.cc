@@ -286,7 +286,7 @@ const std::vector<FirstJoin>& FirstJoins() {
       {"TooManyBuckets", 0, [](proto::Join& join) { SetBuckets(*join.mutable_job(), 65537, 1); },
        "the job has 65537 buckets, and at most 65536 are possible"},
       {"AnEmptyBucket", 0, [](proto::Join& join) { join.mutable_job()->add_buckets()->set_first(0); },
-       "has no parameters; leave it out"},
+       "has no parameters; omit it"},
       {"AHugeStep", 0, [](proto::Join& join) { join.mutable_job()->set_start_step(kMost / 65536); },
        "worker 0's job: start_step is 140737488355327"},
       {"AHugeEpoch", 0, [](proto::Join& join) { join.set_epoch(kMost); },

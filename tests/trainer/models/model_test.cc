@@ -164,7 +164,7 @@ TEST(Models, HaveTheRequestedWidth) {
   }
   options.model = "cnn";
   EXPECT_EQ(ModelOf(options).status().message(),
-            "--width sets the hidden layers of mlp and mlp-small, but --model is cnn; leave it out");
+            "--width sets the hidden layers of mlp and mlp-small, but --model is cnn; omit it");
 }
 
 TEST(Models, RejectImagesThatDoNotFit) {

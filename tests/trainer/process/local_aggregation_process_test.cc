@@ -67,7 +67,7 @@ TEST_F(LocalAggregationProcess, AKilledRankEndsTheJobAndIsNamed) {
 
 TEST_F(LocalAggregationProcess, RejectsMachinesThatItCannotUse) {
   for (const auto& [per_machine, message] : {std::pair{0, "set LOCAL_RANK and LOCAL_WORLD_SIZE"},
-                                             {1, "a machine has only one; leave it out"},
+                                             {1, "a machine has only one; omit it"},
                                              {3, "this one has 3 of 4"}}) {
     const auto rank =
         StartTrainer(0, kRanks, absl::StrCat("--strategy ps-sync --local_aggregation", kShort), per_machine);

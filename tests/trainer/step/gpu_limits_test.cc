@@ -78,7 +78,7 @@ TEST(GpuLimits, OnlyTheFirstStepAllocates) {
 TEST(GpuLimits, GraphsNeedAGpu) {
   TrainingOptions options = SmallOptions("single");
   options.cuda_graph = true;
-  EXPECT_EQ(Begin(options).message(), "--cuda_graph needs a GPU, but this device is cpu; leave it out");
+  EXPECT_EQ(Begin(options).message(), "--cuda_graph needs a GPU, but this device is cpu; omit it");
 }
 
 TEST(GpuLimits, RejectsAPrecisionThatTheGpuDoesNotSupport) {
@@ -88,7 +88,7 @@ TEST(GpuLimits, RejectsAPrecisionThatTheGpuDoesNotSupport) {
   TheFakeCuda().architecture = 75;
   EXPECT_EQ(Begin(options).message(),
             "--precision tf32 needs a GPU of compute capability 8.0 (Ampere) or newer, and cuda:0 is of 7.5; "
-            "leave it out");
+            "omit it");
   TheFakeCuda().architecture = 80;
 }
 

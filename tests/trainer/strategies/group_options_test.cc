@@ -87,7 +87,7 @@ TEST(GroupOptionsTest, RejectsFlagsWithoutEffect) {
            {"gloo", Flags("mpi")}, {"none", Flags("native")}, {"none", Flags("", "tcp")}}) {
     const absl::Status status = CheckGroupFlagsCount(Row(strategy), flags);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << strategy;
-    EXPECT_TRUE(absl::StrContains(status.message(), "leave it out")) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "omit it")) << status;
   }
 }
 

@@ -150,7 +150,7 @@ TEST(LocalAggregation, NeedsEqualMachinesOfSeveralRanks) {
     return std::string(PushersOf(options, workers, per_machine).status().message());
   };
   EXPECT_THAT(error(4, 0), HasSubstr("LOCAL_WORLD_SIZE"));
-  EXPECT_THAT(error(4, 1), HasSubstr("a machine has only one; leave it out"));
+  EXPECT_THAT(error(4, 1), HasSubstr("a machine has only one; omit it"));
   EXPECT_THAT(error(4, 3), HasSubstr("this one has 3 of 4"));
   options.local_aggregation = false;
   EXPECT_EQ(*PushersOf(options, 4, 0), 4);
