@@ -12,8 +12,8 @@ absl::StatusOr<WireCodec> WireCodec::Create(DType wire, size_t count, const Grou
   if (wire == DType::kFloat32) return codec;
   if (group.on_gpu) {
     return absl::InvalidArgumentError(
-        "--wire with 16 bits rounds gradients on the host, but NCCL moves them directly between GPUs; leave "
-        "it out, or give --backend native");
+        "--wire with 16 bits rounds gradients on the host, but NCCL moves them directly between GPUs; omit "
+        "it, or give --backend native");
   }
   const std::unique_ptr<Device> host = MakeCpuDevice();
   PSRING_ASSIGN_OR_RETURN(codec.feedback_, ErrorFeedback::Create(wire, count, /*shared=*/false, *host));
