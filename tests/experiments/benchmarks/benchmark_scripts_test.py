@@ -2,7 +2,9 @@
 """The benchmark scripts' decisions, without running a benchmark. Argument: the folder experiments/benchmarks."""
 import contextlib
 import io
+import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import types
@@ -15,6 +17,7 @@ import collectives
 import peers
 import ps_round
 import runs
+import soak
 import training
 
 CPU_INFO = """processor\t: 0
@@ -73,6 +76,24 @@ class Measuring(unittest.TestCase):
         self.assertEqual(order, ["a", "b"] * 3)
         self.assertEqual(results, {"a": [3, 5], "b": [4, 6]})
         self.assertIn("load average", others)
+
+
+class Soak(unittest.TestCase):
+    def test_adds_up_all_processes_of_a_job(self):
+        read, write = os.pipe()  # the shell and its child wait until it is closed
+        with subprocess.Popen(["sh", "-c", "(echo started; read line); true"], stdin=read, stdout=subprocess.PIPE) as job:
+            self.assertEqual(job.stdout.readline(), b"started\n")
+            kib, descriptors, processes = soak.usage(job.pid)
+            os.close(write)
+        os.close(read)
+        self.assertEqual(processes, 2)
+        self.assertGreater(kib, 0)
+        self.assertGreaterEqual(descriptors, 2 * 3)
+
+    def test_fails_if_memory_or_descriptors_grow(self):
+        self.assertFalse(soak.grew((1000, 50, 5), (1009, 50, 5)))
+        self.assertTrue(soak.grew((1000, 50, 5), (1010, 50, 5)))
+        self.assertTrue(soak.grew((1000, 50, 5), (900, 51, 5)))
 
 
 class Collectives(unittest.TestCase):
