@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,7 +30,7 @@ constexpr int kMostMessageBytes = 64 << 20;
 constexpr absl::Duration kLinger = absl::Seconds(5);
 // The server enforces the call's own timeout; the client's, longer by this, expires only if the store hangs.
 constexpr absl::Duration kGrace = absl::Seconds(5);
-// The time between pings, and the time after which a peer that does not answer one is lost.
+// The time between a member's pings, and the time after which a store that does not answer one is lost.
 constexpr int kPingMs = 10'000;
 // Between attempts to reach a store that is not up yet, and the limit of one attempt.
 constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(50);
@@ -104,7 +105,8 @@ class Service final : public proto::Rendezvous::Service {
 
 class GrpcRendezvousServer final : public RendezvousServer {
  public:
-  explicit GrpcRendezvousServer(const std::string& noun) : store_(noun) {}
+  GrpcRendezvousServer(const std::string& noun, absl::Duration ping)
+      : store_(noun), ping_ms_(static_cast<int>(absl::ToInt64Milliseconds(ping))) {}
   ~GrpcRendezvousServer() override {
     store_.WaitUntilEmpty(kLinger);
     store_.Close(absl::UnavailableError("the rendezvous store has been closed by its host"));
@@ -142,8 +144,8 @@ class GrpcRendezvousServer final : public RendezvousServer {
   void Serve(grpc::ServerBuilder& builder) {
     builder.SetMaxReceiveMessageSize(kMostMessageBytes);
     // Pings also detect a host that vanishes.
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ping_ms_);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping_ms_);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingMs / 2);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
     builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
@@ -152,6 +154,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
   }
 
   RendezvousStore store_;
+  const int ping_ms_;
   Service service_{store_};
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;  // its threads use the members above
@@ -187,6 +190,7 @@ class GrpcRendezvous final : public Rendezvous {
       // If the store is gone, there is nothing to leave.
       (void)Call(&Stub::Leave, request, absl::Seconds(2), "while leaving");
       attend_context_.TryCancel();
+      answers_pings_.join();
       (void)attendance_->Finish();
     }
     stub_.reset();
@@ -211,7 +215,15 @@ class GrpcRendezvous final : public Rendezvous {
     attendance_ = stub_->Attend(&attend_context_, &attend_reply_);
     proto::AttendRequest attend;
     attend.set_member(member_);
-    if (!attendance_->Write(attend)) return FromGrpc(attendance_->Finish(), "while joining");
+    if (!attendance_->Write(attend)) {
+      const grpc::Status lost = attendance_->Finish();
+      attendance_.reset();
+      return FromGrpc(lost, "while joining");
+    }
+    // gRPC reads from a connection that it did not open only while a call waits. Between calls, the store's
+    // pings would not be answered, and it would take this process for dead. The store answers this call when
+    // the member has left.
+    answers_pings_ = std::thread([this] { attendance_->WaitForInitialMetadata(); });
     return absl::OkStatus();
   }
 
@@ -347,6 +359,7 @@ class GrpcRendezvous final : public Rendezvous {
   grpc::ClientContext attend_context_;
   proto::AttendReply attend_reply_;
   std::unique_ptr<grpc::ClientWriter<proto::AttendRequest>> attendance_;
+  std::thread answers_pings_;  // runs while attendance_ is set
 };
 
 absl::StatusOr<std::unique_ptr<Rendezvous>> Enter(RendezvousOptions options, int rank) {
@@ -369,11 +382,12 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Enter(RendezvousOptions options, int
 
 absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(const std::string& host, int port,
                                                                           const JobSecret& secret,
-                                                                          const std::string& noun) {
+                                                                          const std::string& noun,
+                                                                          absl::Duration ping) {
   PSRING_RETURN_IF_ERROR(
       CheckThatPortIsFree(host, port, "stop the program that uses it or choose another MASTER_PORT"));
   PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host, port));
-  auto server = std::make_unique<GrpcRendezvousServer>(noun);
+  auto server = std::make_unique<GrpcRendezvousServer>(noun, ping);
   PSRING_RETURN_IF_ERROR(server->ServeOn(std::move(listener), secret));
   return server;
 }
@@ -381,7 +395,7 @@ absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(const 
 absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::StartOn(FileDescriptor socket,
                                                                             const JobSecret& secret) {
   PSRING_ASSIGN_OR_RETURN(TcpListener listener, TakeListener(std::move(socket)));
-  auto server = std::make_unique<GrpcRendezvousServer>("rank");
+  auto server = std::make_unique<GrpcRendezvousServer>("rank", absl::Milliseconds(kPingMs));
   PSRING_RETURN_IF_ERROR(server->ServeOn(std::move(listener), secret));
   return server;
 }

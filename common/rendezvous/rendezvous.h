@@ -55,10 +55,12 @@ absl::StatusOr<RendezvousOptions> ParseRendezvous(const std::string& spec, const
 class RendezvousServer {
  public:
   // `port` 0 lets the system choose. An error says if the address is in use. The destructor waits at most 5 s
-  // for members to leave; calls of those that remain fail. `noun`: how errors name a rank.
+  // for members to leave; calls of those that remain fail. `noun`: how errors name a rank. `ping`: the time
+  // between pings, and the time after which a member that does not answer one is lost.
   static absl::StatusOr<std::unique_ptr<RendezvousServer>> Start(const std::string& host, int port,
                                                                  const JobSecret& secret,
-                                                                 const std::string& noun = "rank");
+                                                                 const std::string& noun = "rank",
+                                                                 absl::Duration ping = absl::Seconds(10));
   // On a TCP socket that listens already, such as one of another network namespace.
   static absl::StatusOr<std::unique_ptr<RendezvousServer>> StartOn(FileDescriptor socket,
                                                                    const JobSecret& secret);

@@ -387,6 +387,15 @@ TEST_F(RendezvousTest, AForgedMemberHasNoEffect) {
   OnRanks(2, [&](int rank) { EXPECT_TRUE((rank == 0 ? zero : one)->Exchange("x", "").ok()); });
 }
 
+TEST(Rendezvous, AMemberThatMakesNoCallsIsNotLost) {
+  auto server = RendezvousServer::Start("127.0.0.1", 0, TestSecret(), "rank", /*ping=*/absl::Seconds(2));
+  ASSERT_TRUE(server.ok()) << server.status();
+  auto member = Rendezvous::Join(Options(0, 1, (*server)->port(), absl::Seconds(20)));
+  ASSERT_TRUE(member.ok()) << member.status();
+  absl::SleepFor(absl::Seconds(5));  // longer than a ping and the time for its answer
+  EXPECT_TRUE((*member)->Exchange("after a long step", "").ok());
+}
+
 TEST(Rendezvous, ProxiesOfTheEnvironmentAreNotUsed) {
   ASSERT_EQ(::setenv("http_proxy", "http://127.0.0.1:1", 1), 0);
   ASSERT_EQ(::setenv("grpc_proxy", "http://127.0.0.1:1", 1), 0);
