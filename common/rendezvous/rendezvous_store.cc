@@ -80,17 +80,23 @@ absl::Status RendezvousStore::CheckSpace(size_t keys, size_t bytes) const {
   return absl::OkStatus();
 }
 
+absl::Status RendezvousStore::MakeSpace(size_t keys, size_t bytes) {
+  if (const absl::Status space = CheckSpace(keys, bytes); space.ok()) return space;
+  for (auto& [name, round] : rounds_) FailIfHopeless(name, *round);
+  return CheckSpace(keys, bytes);
+}
+
 absl::Status RendezvousStore::Set(const std::string& key, const std::string& value) {
   PSRING_RETURN_IF_ERROR(CheckKey(key));
   MutexLock lock(mutex_);
   const auto found = values_.find(key);
   if (found == values_.end()) {
-    PSRING_RETURN_IF_ERROR(CheckSpace(1, key.size() + value.size()));
+    PSRING_RETURN_IF_ERROR(MakeSpace(1, key.size() + value.size()));
     bytes_ += key.size() + value.size();
     values_.emplace(key, value);
   } else {
     bytes_ -= found->second.size();
-    const absl::Status space = CheckSpace(0, value.size());
+    const absl::Status space = MakeSpace(0, value.size());
     if (space.ok()) found->second = value;
     bytes_ += found->second.size();
     PSRING_RETURN_IF_ERROR(space);
@@ -160,11 +166,7 @@ absl::StatusOr<std::shared_ptr<RendezvousStore::Round>> RendezvousStore::Enter(
   const size_t bytes = name.size() + value.size();
   const auto found = rounds_.find(name);
   if (found != rounds_.end()) FailIfHopeless(name, *found->second);  // all of its ranks may have gone
-  absl::Status space = CheckSpace(found == rounds_.end() ? 1 : 0, bytes);
-  if (!space.ok()) {
-    for (auto& [other, round] : rounds_) FailIfHopeless(other, *round);
-    space = CheckSpace(found == rounds_.end() ? 1 : 0, bytes);
-  }
+  const absl::Status space = MakeSpace(found == rounds_.end() ? 1 : 0, bytes);
   PSRING_RETURN_IF_ERROR(found == rounds_.end() ? absl::OkStatus() : found->second->failure);
   PSRING_RETURN_IF_ERROR(space);
   // A copy: the map's entry goes when the round completes, or a next one takes its place.

@@ -88,6 +88,8 @@ class RendezvousStore {
   static std::vector<int> Missing(const Round& round);
   // An error if the store cannot hold so many more.
   absl::Status CheckSpace(size_t keys, size_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The same, after the values of exchanges that cannot succeed have been discarded.
+  absl::Status MakeSpace(size_t keys, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The round that `process` takes part in; starts it if there is none.
   absl::StatusOr<std::shared_ptr<Round>> Enter(const Participant& process, const std::string& name,
                                                const std::string& value, const std::vector<int>& ranks,
