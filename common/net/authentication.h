@@ -85,9 +85,9 @@ class ServerHandshake {
 };
 
 // Accepts connections and authenticates them concurrently, so that a silent client does not delay others. At
-// most 256 are pending, each for at most 10 s; with more, the oldest of those that have not sent a valid first
-// message is closed, else the oldest. Rejected connections are closed, and counted in one line on stderr at
-// most every 10 s. One thread at a time.
+// most 256 are pending, each for at most 10 s; with more, the oldest of those that have not sent a valid
+// first message is closed, else the oldest. Rejected connections are closed, and counted in one line on
+// stderr at most every 10 s. One thread at a time.
 class PendingConnections {
  public:
   struct Member {

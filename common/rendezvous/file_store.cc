@@ -210,9 +210,9 @@ absl::Status FileStore::Append(const Values& values) {
     const EntryHead head = {static_cast<uint32_t>(key.size()), value.size()};
     if (key.size() > kMostBytes || value.size() > kMostBytes ||
         sizeof head + key.size() + value.size() > kMostBytes - std::min(read_ + bytes.size(), kMostBytes)) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("rendezvous file ", path_, " has no space for ", value.size(), " bytes more; its limit is ",
-                       kMostBytes));
+      return absl::ResourceExhaustedError(absl::StrCat("rendezvous file ", path_, " has no space for ",
+                                                       value.size(), " bytes more; its limit is ",
+                                                       kMostBytes));
     }
     bytes.append(reinterpret_cast<const char*>(&head), sizeof head);
     absl::StrAppend(&bytes, key, value);

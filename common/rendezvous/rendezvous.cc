@@ -271,16 +271,16 @@ class GrpcRendezvous final : public Rendezvous {
   absl::Status FromGrpc(const grpc::Status& status, const std::string& when) const {
     if (status.ok()) return absl::OkStatus();
     const auto code = static_cast<absl::StatusCode>(status.error_code());
-    if (status.error_details() == kFromTheStore) return absl::Status(code, PeerText(status.error_message(), kMostErrorBytes));
+    if (status.error_details() == kFromTheStore)
+      return absl::Status(code, PeerText(status.error_message(), kMostErrorBytes));
     switch (status.error_code()) {
       case grpc::UNAVAILABLE:
       case grpc::CANCELLED:
         return absl::UnavailableError(absl::StrCat("lost the rendezvous store at ", address_, " ", when, "; ",
                                                    Host(), ", which hosts it, has ended"));
       default:
-        return absl::Status(
-            code, absl::StrCat("rendezvous store at ", address_, " ", when, ": ",
-                               PeerText(status.error_message())));
+        return absl::Status(code, absl::StrCat("rendezvous store at ", address_, " ", when, ": ",
+                                               PeerText(status.error_message())));
     }
   }
 

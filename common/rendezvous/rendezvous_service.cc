@@ -24,8 +24,8 @@ absl::Duration TimeoutOf(int64_t ms) {
 
 grpc::Status RendezvousService::Join(grpc::ServerContext*, const proto::JoinRequest* request,
                                      proto::JoinReply* reply) {
-  const absl::StatusOr<MemberId> member = store_.Join(
-      {.rank = request->rank(), .world_size = request->world_size(), .name = request->process()});
+  const absl::StatusOr<MemberId> member =
+      store_.Join({.rank = request->rank(), .world_size = request->world_size(), .name = request->process()});
   if (member.ok()) reply->set_member(*member);
   return ToGrpc(member.status());
 }

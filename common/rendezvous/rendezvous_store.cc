@@ -151,9 +151,11 @@ void RendezvousStore::FailIfHopeless(const std::string& name, Round& round) {
   changed_.NotifyAll();
 }
 
-absl::StatusOr<std::shared_ptr<RendezvousStore::Round>> RendezvousStore::Enter(
-    const Participant& process, const std::string& name, const std::string& value,
-    const std::vector<int>& ranks, absl::Duration timeout) {
+absl::StatusOr<std::shared_ptr<RendezvousStore::Round>> RendezvousStore::Enter(const Participant& process,
+                                                                               const std::string& name,
+                                                                               const std::string& value,
+                                                                               const std::vector<int>& ranks,
+                                                                               absl::Duration timeout) {
   if (ranks.size() > static_cast<size_t>(process.world_size)) {
     return absl::FailedPreconditionError(absl::StrCat("exchange '", name, "' has more ranks than the job"));
   }

@@ -30,8 +30,8 @@ struct StoreLimits {
 // Of a key, the name of an exchange or `whom`, which errors repeat. Longer ones are InvalidArgument.
 inline constexpr size_t kMostKeyBytes = 4096;
 
-// Whether the process that waits in a call has disconnected: then the call ends with Cancelled. Called with the
-// store's lock.
+// Whether the process that waits in a call has disconnected: then the call ends with Cancelled. Called with
+// the store's lock.
 using IsGone = std::function<bool()>;
 
 // Thread-safe.

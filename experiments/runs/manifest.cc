@@ -103,7 +103,8 @@ std::string ManifestJson(const Manifest& manifest) {
                                 {"basis", "measured"}};
   }
   json["notes"] = manifest.plan.notes;
-  if (manifest.plan.cost.empty()) return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";  // nothing was trained
+  if (manifest.plan.cost.empty())
+    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";  // nothing was trained
   json["cost"] = {{"rounds_planned", manifest.plan.rounds},
                   {"rounds_done", manifest.rounds_done},
                   {"warmup_steps", manifest.plan.warmup_steps},

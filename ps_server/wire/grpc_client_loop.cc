@@ -175,10 +175,11 @@ absl::Status GrpcClient::WhyOver() const {
   if (end_.ok()) return absl::FailedPreconditionError("this worker has left the parameter server");
   if (context_->GetServerTrailingMetadata().count(kServerSaysKey) > 0) {
     return absl::Status(static_cast<absl::StatusCode>(end_.error_code()),
-                        absl::StrCat("parameter server at ", address_, ": ", PeerText(end_.error_message(), kMostErrorBytes)));
+                        absl::StrCat("parameter server at ", address_, ": ",
+                                     PeerText(end_.error_message(), kMostErrorBytes)));
   }
-  return absl::UnavailableError(
-      absl::StrCat("lost the parameter server at ", address_, ": ", PeerText(end_.error_message(), kMostErrorBytes)));
+  return absl::UnavailableError(absl::StrCat("lost the parameter server at ", address_, ": ",
+                                             PeerText(end_.error_message(), kMostErrorBytes)));
 }
 
 void GrpcClient::OnOver() {

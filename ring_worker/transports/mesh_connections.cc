@@ -90,8 +90,8 @@ class MeshBuilder {
     if (peer == 0) credentials_.secret = credentials_.secret.Derived(absl::StrCat("mesh ", fields[2]));
     if (fields[4] != options_.transport || sockets != options_.sockets_per_peer) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "rank ", peer, " uses transport ", PeerText(fields[4]), " with ", sockets, " sockets a peer, rank ", rank_,
-          " ", options_.transport, " with ", options_.sockets_per_peer));
+          "rank ", peer, " uses transport ", PeerText(fields[4]), " with ", sockets, " sockets a peer, rank ",
+          rank_, " ", options_.transport, " with ", options_.sockets_per_peer));
     }
     // Connects to lower ranks, which accept once they are connected to all ranks below them.
     if (peer >= rank_) return absl::OkStatus();
