@@ -1,5 +1,5 @@
-// The real psring reads a run folder that somebody changed: each defect is one line, and nothing crashes or
-// waits.
+// psring reads a run folder that somebody changed: each defect is one line, and nothing crashes or waits. Each of
+// the several hundred calls is a copy of the test's process, which starts faster than the program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "experiments/psring.h"
 #include "tests/experiments/psring_in_a_folder.h"
 
 namespace psring {
@@ -54,6 +55,10 @@ const std::vector<Defect>& Defects() {
       {"bytes", [](const fs::path& path, const std::string&) { PutText(path, "\xff\x01\"\n,\x80"); }},
       {"deeply nested",
        [](const fs::path& path, const std::string&) { PutText(path, std::string(1 << 20, '[')); }},
+      {"deeply nested and complete",
+       [](const fs::path& path, const std::string&) {
+         PutText(path, absl::StrCat("{\"traceEvents\":", std::string(1 << 20, '['), std::string(1 << 20, ']'), "}"));
+       }},
       {"huge numbers",
        [](const fs::path& path, const std::string& text) {
          PutText(path, WithNumbers(text, "18446744073709551615"));
@@ -86,9 +91,22 @@ class CraftedRun : public PsringInAFolder {
   // Of the launch of ps-async with two workers.
   static std::string Record(const std::string& name) { return "records/cost-1/ps-async-2/" + name; }
 
+  // What psring does with these arguments, in a copy of this process.
+  Outcome Call(std::vector<std::string> arguments) {
+    fflush(nullptr);  // buffered output must not be written twice
+    const pid_t pid = fork();
+    if (pid != 0) return Finish(pid);
+    EnterFolder();
+    arguments.insert(arguments.begin(), "psring");
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    const int code = PsringMain(static_cast<int>(argv.size()), argv.data());
+    fflush(nullptr);
+    _exit(code);
+  }
   // At most one line of error, and one if it fails. `fails`: it must.
   void ExpectOneLine(const std::vector<std::string>& command, bool fails, const std::string& what) {
-    const Outcome outcome = Run(command);
+    const Outcome outcome = Call(command);
     const auto lines = std::count(outcome.err.begin(), outcome.err.end(), '\n');
     EXPECT_LT(outcome.exit_code, 128) << what << outcome.err;
     if (fails) {
@@ -162,7 +180,7 @@ TEST_F(CraftedRun, OfAResumedRunNamesTheRecord) {
     const fs::path path = run() / Record(name);
     const std::string text = Slurp(path);
     PutText(path, WithNumbers(text, "18446744073709551615"));
-    const Outcome outcome = Run({"compare", "--resume", "run"});
+    const Outcome outcome = Call({"compare", "--resume", "run"});
     EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
     EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
     EXPECT_THAT(outcome.err, testing::HasSubstr(name));
