@@ -1,5 +1,5 @@
-// psring reads a run folder that somebody changed: each defect is one line, and nothing crashes or waits. Each of
-// the several hundred calls is a copy of the test's process, which starts faster than the program.
+// psring reads a run folder that somebody changed: each defect is one line, and nothing crashes or waits.
+// Each of the several hundred calls is a copy of the test's process, which starts faster than the program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -57,7 +57,8 @@ const std::vector<Defect>& Defects() {
        [](const fs::path& path, const std::string&) { PutText(path, std::string(1 << 20, '[')); }},
       {"deeply nested and complete",
        [](const fs::path& path, const std::string&) {
-         PutText(path, absl::StrCat("{\"traceEvents\":", std::string(1 << 20, '['), std::string(1 << 20, ']'), "}"));
+         PutText(path, absl::StrCat("{\"traceEvents\":", std::string(1 << 20, '['), std::string(1 << 20, ']'),
+                                    "}"));
        }},
       {"huge numbers",
        [](const fs::path& path, const std::string& text) {
