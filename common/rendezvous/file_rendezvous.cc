@@ -13,8 +13,8 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
-#include "common/base/peer_text.h"
 #include "common/net/host_identity.h"
+#include "common/net/peer_text.h"
 #include "common/rendezvous/file_store.h"
 #include "common/rendezvous/roster.h"
 

@@ -8,8 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
-#include "common/base/peer_text.h"
 #include "common/net/address.h"
+#include "common/net/peer_text.h"
 #include "common/rendezvous/rendezvous.h"
 
 namespace psring {

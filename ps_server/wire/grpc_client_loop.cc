@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/peer_text.h"
+#include "common/net/peer_text.h"
 #include "ps_server/wire/grpc_client.h"
 
 namespace psring {

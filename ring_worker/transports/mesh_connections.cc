@@ -11,9 +11,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/peer_text.h"
 #include "common/net/authentication.h"
 #include "common/net/link_shaper.h"
+#include "common/net/peer_text.h"
 #include "common/net/random_token.h"
 
 namespace psring {

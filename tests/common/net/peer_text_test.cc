@@ -1,4 +1,4 @@
-#include "common/base/peer_text.h"
+#include "common/net/peer_text.h"
 
 #include <gtest/gtest.h>
 
