@@ -132,10 +132,15 @@ class CraftedRun : public PsringInAFolder {
     }
   }
 
+  void ChangeWhatResumeRerunAndReplayRead();
+  void ChangeWhatReportAndPredictRead();
+  void ChangeOneFieldOfTheManifest();
+  void ChangeRecordsOfAResumedRun();
+
   json manifest_;
 };
 
-TEST_F(CraftedRun, OfResumeRerunAndReplay) {
+void CraftedRun::ChangeWhatResumeRerunAndReplayRead() {
   ExpectEachDefectIsOneLine({"rerun", "run", "--dry_run"}, {"manifest.json"}, /*fails=*/true);
   ExpectEachDefectIsOneLine({"compare", "--resume", "run"}, {"manifest.json"}, /*fails=*/true);
   ExpectEachDefectIsOneLine({"replay", "run"}, {Record("launch.json"), Record("arrivals-server0.bin")},
@@ -143,7 +148,7 @@ TEST_F(CraftedRun, OfResumeRerunAndReplay) {
   ExpectEachDefectIsOneLine({"replay", "run"}, {Record("result-rank0.json")}, /*fails=*/false);
 }
 
-TEST_F(CraftedRun, OfReportAndPredict) {
+void CraftedRun::ChangeWhatReportAndPredictRead() {
   // The page lists what it lacks.
   ExpectEachDefectIsOneLine({"report", "run"},
                             {"manifest.json", "summary.json", "table.json", "runs.csv", "steps.jsonl",
@@ -158,9 +163,10 @@ TEST_F(CraftedRun, OfReportAndPredict) {
     PutText(run() / "summary.csv", csv.substr(0, second) + row);
     ExpectOneLine(predict, /*fails=*/true, row.substr(0, 50));
   }
+  PutText(run() / "summary.csv", csv);
 }
 
-TEST_F(CraftedRun, WithOneFieldOfTheManifestChanged) {
+void CraftedRun::ChangeOneFieldOfTheManifest() {
   for (const char* field :
        {"/schema_version", "/verb", "/command_line", "/command_line/1", "/working_directory", "/settled",
         "/binaries", "/binaries/0/hash", "/inputs", "/data", "/data/trainer_flags", "/cost",
@@ -174,9 +180,10 @@ TEST_F(CraftedRun, WithOneFieldOfTheManifestChanged) {
       ExpectOneLine({"rerun", "run", "--dry_run"}, /*fails=*/false, absl::StrCat(field, value.dump(), "\n"));
     }
   }
+  PutText(run() / "manifest.json", manifest_.dump());
 }
 
-TEST_F(CraftedRun, OfAResumedRunNamesTheRecord) {
+void CraftedRun::ChangeRecordsOfAResumedRun() {
   for (const char* name : {"outcome.json", "result-rank0.json", "steps-rank1.jsonl", "result-server0.json"}) {
     const fs::path path = run() / Record(name);
     const std::string text = Slurp(path);
@@ -187,6 +194,14 @@ TEST_F(CraftedRun, OfAResumedRunNamesTheRecord) {
     EXPECT_THAT(outcome.err, testing::HasSubstr(name));
     PutText(path, text);
   }
+}
+
+// One test, because making the run takes longer than hundreds of calls.
+TEST_F(CraftedRun, EachDefectIsOneLine) {
+  ASSERT_NO_FATAL_FAILURE(ChangeWhatResumeRerunAndReplayRead());
+  ASSERT_NO_FATAL_FAILURE(ChangeWhatReportAndPredictRead());
+  ASSERT_NO_FATAL_FAILURE(ChangeOneFieldOfTheManifest());
+  ASSERT_NO_FATAL_FAILURE(ChangeRecordsOfAResumedRun());
 }
 
 }  // namespace
