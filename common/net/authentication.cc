@@ -239,20 +239,24 @@ absl::Status PendingConnections::Accept(int listener, size_t index) {
     if (pending_.empty()) {
       return absl::ResourceExhaustedError(SystemError("cannot accept a connection").message());
     }
-    Reject(pending_.front());
-    pending_.pop_front();
+    CloseOne();
     return absl::OkStatus();
   }
-  if (pending_.size() == kMostPending) {
-    Reject(pending_.front());
-    pending_.pop_front();
-  }
+  if (pending_.size() == kMostPending) CloseOne();
   std::string peer = PeerOf(socket.get());
   pending_.push_back({.handshake = ServerHandshake(std::move(socket)),
                       .until = absl::Now() + kHandshakeTime,
                       .listener = index,
                       .peer = std::move(peer)});
   return absl::OkStatus();
+}
+
+void PendingConnections::CloseOne() {
+  auto closed = std::find_if(pending_.begin(), pending_.end(),
+                             [](const Pending& one) { return !one.handshake.has_answered(); });
+  if (closed == pending_.end()) closed = pending_.begin();
+  Reject(*closed);
+  pending_.erase(closed);
 }
 
 void PendingConnections::Reject(const Pending& pending) {

@@ -63,7 +63,8 @@ class ServerHandshake {
   int socket() const { return socket_.get(); }
   // Reads what has arrived, and answers it. Call it when the socket is readable.
   State Advance(const Credentials& credentials);
-  bool has_received() const { return received_ > 0 || stage_ == Stage::kProof; }
+  bool has_received() const { return received_ > 0 || has_answered(); }
+  bool has_answered() const { return stage_ == Stage::kProof; }  // the client's first message
 
   // After kAuthenticated.
   FileDescriptor TakeSocket() { return std::move(socket_); }
@@ -84,8 +85,9 @@ class ServerHandshake {
 };
 
 // Accepts connections and authenticates them concurrently, so that a silent client does not delay others. At
-// most 256 are pending, each for at most 10 s; with more, the oldest is closed. Rejected connections are
-// closed, and counted in one line on stderr at most every 10 s. One thread at a time.
+// most 256 are pending, each for at most 10 s; with more, the oldest of those that have not sent a valid
+// first message is closed, else the oldest. Rejected connections are closed, and counted in one line on
+// stderr at most every 10 s. One thread at a time.
 class PendingConnections {
  public:
   struct Member {
@@ -113,6 +115,8 @@ class PendingConnections {
   };
 
   absl::Status Accept(int listener, size_t index);
+  // Rejects one to make room.
+  void CloseOne();
   void Reject(const Pending& pending);
   void ReportRejected();
 

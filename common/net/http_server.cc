@@ -19,6 +19,7 @@ namespace psring {
 namespace {
 
 constexpr size_t kMostConnections = 16;                 // with more, the oldest is closed
+constexpr size_t kMostDiscarded = 64 << 10;             // bytes after a request
 constexpr absl::Duration kPatience = absl::Seconds(5);  // from a connection's begin to its end
 
 struct Connection {
@@ -49,9 +50,11 @@ bool Serve(Connection& connection, const HttpAccess& access, const HttpServer::A
     if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     connection.sent += static_cast<size_t>(n);
   }
-  // Data after the request is read, so that closing does not cut off our reply.
+  // What has arrived after the request is read, so that closing does not cut off our reply. A client may send
+  // faster than we read.
   shutdown(connection.socket.get(), SHUT_WR);
-  while (recv(connection.socket.get(), block, sizeof block, MSG_DONTWAIT) > 0) {
+  for (size_t rest = kMostDiscarded; rest > 0; rest -= sizeof block) {
+    if (recv(connection.socket.get(), block, sizeof block, MSG_DONTWAIT) <= 0) break;
   }
   return false;
 }

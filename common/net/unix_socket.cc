@@ -52,7 +52,7 @@ absl::StatusOr<UnixSocket> UnixSocket::Listen(const std::string& name) {
     return Failed("bind",
                   errno == EADDRINUSE ? absl::StatusCode::kAlreadyExists : absl::StatusCode::kInternal);
   }
-  if (listen(fd.get(), 128) != 0) return Failed("listen");
+  if (listen(fd.get(), SOMAXCONN) != 0) return Failed("listen");
   return UnixSocket(std::move(fd));
 }
 

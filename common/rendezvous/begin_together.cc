@@ -33,11 +33,13 @@ absl::Status BeginTogether(Rendezvous& rendezvous, const std::string& clock) {
   const absl::StatusOr<std::vector<std::string>> values =
       rendezvous.Exchange("begin", absl::StrCat(MonotonicNanos(), " ", clock));
   if (!values.ok()) return values.status();
+  const int64_t now = MonotonicNanos();
   int64_t last = 0;
   for (const std::string& value : *values) {
     const std::pair<std::string, std::string> fields = absl::StrSplit(value, absl::MaxSplits(' ', 1));
     int64_t arrived = 0;
     if (fields.second != clock || !absl::SimpleAtoi(fields.first, &arrived)) return absl::OkStatus();
+    if (arrived > now) return absl::OkStatus();  // no time of this clock
     last = std::max(last, arrived);
   }
   SleepUntil(last + kLeadNs);

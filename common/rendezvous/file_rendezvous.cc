@@ -14,6 +14,7 @@
 #include "common/base/check.h"
 #include "common/base/mutex.h"
 #include "common/net/host_identity.h"
+#include "common/net/peer_text.h"
 #include "common/rendezvous/file_store.h"
 #include "common/rendezvous/roster.h"
 
@@ -25,6 +26,7 @@ namespace {
 // that exchange, for all of its ranks.
 using Values = FileStore::Values;
 
+constexpr int kLargestCode = static_cast<int>(absl::StatusCode::kUnauthenticated);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(1), kLongestPause = absl::Milliseconds(50);
 
 std::string Numbered(const char* what, int64_t number) {
@@ -154,8 +156,9 @@ class FileRendezvous final : public Rendezvous {
         int code = 0;
         const std::pair<std::string, std::string> fields =
             absl::StrSplit(verdict->second, absl::MaxSplits(' ', 1));
-        (void)absl::SimpleAtoi(fields.first, &code);
-        failure = absl::Status(static_cast<absl::StatusCode>(code), fields.second);
+        const bool is_error = absl::SimpleAtoi(fields.first, &code) && code > 0 && code <= kLargestCode;
+        failure = absl::Status(is_error ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+                               PeerText(fields.second));
       } else if (!missing.empty()) {
         const Roster roster = RosterOf(values);
         failure = roster.Hopeless(missing, name);
@@ -241,7 +244,7 @@ class FileRendezvous final : public Rendezvous {
 
 }  // namespace
 
-std::string ProcessName() { return absl::StrCat(HostName(), ":", ::getpid()); }
+std::string ProcessName() { return absl::StrCat(PeerText(HostName()), ":", ::getpid()); }
 
 absl::StatusOr<std::unique_ptr<Rendezvous>> EnterFile(const RendezvousOptions& options, int rank) {
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<FileStore> store, FileStore::Open(options.file, options.timeout));

@@ -72,6 +72,10 @@ absl::Status FileStore::Failed(const std::string& what) const {
       absl::StrCat("rendezvous file ", path_, ": ", what, ": ", std::strerror(errno)));
 }
 
+absl::Status FileStore::Corrupt() const {
+  return absl::DataLossError(absl::StrCat("rendezvous file ", path_, " is corrupt; remove it"));
+}
+
 absl::StatusOr<std::unique_ptr<FileStore>> FileStore::Open(const std::string& path, absl::Duration timeout) {
   std::unique_ptr<FileStore> store(new FileStore(path, timeout));
   PSRING_RETURN_IF_ERROR(store->OpenFile());
@@ -177,6 +181,9 @@ absl::Status FileStore::Read() {
     return absl::UnavailableError(absl::StrCat(
         "rendezvous file ", path_, " was taken over by another run; concurrent runs need different files"));
   }
+  struct stat status;
+  if (fstat(file_.get(), &status) != 0) return Failed("its status cannot be read");
+  if (header.end > kMostBytes || header.end > static_cast<uint64_t>(status.st_size)) return Corrupt();
   std::string bytes(header.end - read_, 0);
   if (!ReadAt(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(read_))) {
     return Failed("it cannot be read");
@@ -187,7 +194,7 @@ absl::Status FileStore::Read() {
     at += sizeof head;
     if (at > bytes.size() || head.key_bytes > bytes.size() - at ||
         head.value_bytes > bytes.size() - at - head.key_bytes) {
-      return absl::DataLossError(absl::StrCat("rendezvous file ", path_, " is corrupt; remove it"));
+      return Corrupt();
     }
     values_[bytes.substr(at, head.key_bytes)] = bytes.substr(at + head.key_bytes, head.value_bytes);
     at += head.key_bytes + head.value_bytes;
@@ -201,9 +208,14 @@ absl::Status FileStore::Append(const Values& values) {
   std::string bytes;
   for (const auto& [key, value] : values) {
     const EntryHead head = {static_cast<uint32_t>(key.size()), value.size()};
+    if (key.size() > kMostBytes || value.size() > kMostBytes ||
+        sizeof head + key.size() + value.size() > kMostBytes - std::min(read_ + bytes.size(), kMostBytes)) {
+      return absl::ResourceExhaustedError(absl::StrCat("rendezvous file ", path_, " has no space for ",
+                                                       value.size(), " bytes more; its limit is ",
+                                                       kMostBytes));
+    }
     bytes.append(reinterpret_cast<const char*>(&head), sizeof head);
     absl::StrAppend(&bytes, key, value);
-    values_[key] = value;
   }
   const uint64_t end = read_ + bytes.size();
   // The end of valid data is written last: a process that dies before has written nothing.
@@ -212,6 +224,7 @@ absl::Status FileStore::Append(const Values& values) {
     return Failed("it cannot be written");
   }
   read_ = end;
+  for (const auto& [key, value] : values) values_[key] = value;
   return absl::OkStatus();
 }
 

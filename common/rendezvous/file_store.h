@@ -23,6 +23,7 @@ namespace psring {
 class FileStore {
  public:
   using Values = std::map<std::string, std::string>;
+  static constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // of the file
 
   // Creates the file if it does not exist. A file without users is a leftover and is emptied.
   // InvalidArgument: the file is not a rendezvous file, and is left unchanged; Unavailable: it cannot be
@@ -33,7 +34,8 @@ class FileStore {
   FileStore& operator=(const FileStore&) = delete;
 
   // Calls `change` with all values while no other process reads or writes, and adds the values that it
-  // returns. Returns the error of `change`, or Open's.
+  // returns. Returns the error of `change`, or Open's. DataLoss: another program has changed the file;
+  // ResourceExhausted: it has no space for the values, and none is added.
   using Change = std::function<absl::StatusOr<Values>(const Values& values)>;
   absl::Status Update(const Change& change);
 
@@ -57,6 +59,7 @@ class FileStore {
   absl::Status Read();
   absl::Status Append(const Values& values);
   absl::Status Failed(const std::string& what) const;
+  absl::Status Corrupt() const;
 
   const std::string path_;
   const absl::Duration timeout_;

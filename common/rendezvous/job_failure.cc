@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/net/peer_text.h"
 
 namespace psring {
 namespace {
@@ -20,7 +21,7 @@ absl::Status WithToldFailure(Rendezvous& rendezvous, const absl::Status& status)
   if (status.ok() || absl::IsDeadlineExceeded(status)) return status;
   const absl::StatusOr<std::optional<std::string>> told = rendezvous.TryGet(kFailure, "a failure");
   if (!told.ok() || !told->has_value()) return status;
-  return absl::Status(status.code(), absl::StrCat("ended because of ", **told));
+  return absl::Status(status.code(), absl::StrCat("ended because of ", PeerText(**told)));
 }
 
 }  // namespace psring

@@ -16,15 +16,16 @@
 #include "common/net/address.h"
 #include "common/net/authentication.h"
 #include "common/net/grpc_polling.h"
+#include "common/net/peer_text.h"
 #include "common/rendezvous/file_rendezvous.h"
 #include "common/rendezvous/own_address.h"
+#include "common/rendezvous/rendezvous_service.h"
 #include "common/rendezvous/rendezvous_store.h"
 #include "proto/rendezvous.grpc.pb.h"
 
 namespace psring {
 namespace {
 
-constexpr char kFromTheStore[] = "psring";  // in a status's details: its message is complete
 constexpr int kMostMessageBytes = 64 << 20;
 // How long a closing store waits for its users, whose last replies may be in transit.
 constexpr absl::Duration kLinger = absl::Seconds(5);
@@ -35,73 +36,12 @@ constexpr int kPingMs = 10'000;
 // Between attempts to reach a store that is not up yet, and the limit of one attempt.
 constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(50);
 constexpr absl::Duration kLongestAttempt = absl::Seconds(2);
-constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 30);
-
-grpc::Status ToGrpc(const absl::Status& status) {
-  if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()), std::string(status.message()),
-                      kFromTheStore);
-}
-
-// Each pending call holds a gRPC thread: simple, and sufficient for hundreds of ranks.
-class Service final : public proto::Rendezvous::Service {
- public:
-  explicit Service(RendezvousStore& store) : store_(store) {}
-
-  grpc::Status Join(grpc::ServerContext*, const proto::JoinRequest* request,
-                    proto::JoinReply* reply) override {
-    const absl::StatusOr<MemberId> member = store_.Join(
-        {.rank = request->rank(), .world_size = request->world_size(), .name = request->process()});
-    if (member.ok()) reply->set_member(*member);
-    return ToGrpc(member.status());
-  }
-
-  grpc::Status Attend(grpc::ServerContext*, grpc::ServerReader<proto::AttendRequest>* reader,
-                      proto::AttendReply*) override {
-    proto::AttendRequest request;
-    if (!reader->Read(&request)) return grpc::Status::OK;
-    const MemberId member = request.member();
-    while (reader->Read(&request)) {
-    }
-    store_.Lose(member);
-    return grpc::Status::OK;
-  }
-
-  grpc::Status Leave(grpc::ServerContext*, const proto::LeaveRequest* request, proto::LeaveReply*) override {
-    store_.Leave(request->member());
-    return grpc::Status::OK;
-  }
-
-  grpc::Status Set(grpc::ServerContext*, const proto::SetRequest* request, proto::SetReply*) override {
-    return ToGrpc(store_.Set(request->key(), request->value()));
-  }
-
-  grpc::Status Get(grpc::ServerContext*, const proto::GetRequest* request, proto::GetReply* reply) override {
-    absl::StatusOr<std::string> value =
-        store_.Get(request->key(), request->whom(), absl::Milliseconds(request->timeout_ms()));
-    if (value.ok()) reply->set_value(*std::move(value));
-    return ToGrpc(value.status());
-  }
-
-  grpc::Status Exchange(grpc::ServerContext*, const proto::ExchangeRequest* request,
-                        proto::ExchangeReply* reply) override {
-    absl::StatusOr<std::vector<std::string>> values = store_.Exchange(
-        request->member(), request->name(), request->value(), absl::Milliseconds(request->timeout_ms()),
-        {request->ranks().begin(), request->ranks().end()});
-    if (!values.ok()) return ToGrpc(values.status());
-    for (std::string& value : *values) reply->add_values(std::move(value));
-    return grpc::Status::OK;
-  }
-
-  grpc::Status ReadClock(grpc::ServerContext*, const proto::ReadClockRequest*,
-                         proto::ReadClockReply* reply) override {
-    reply->set_monotonic_ns(MonotonicNanos());
-    return grpc::Status::OK;
-  }
-
- private:
-  RendezvousStore& store_;
-};
+constexpr size_t kMostErrorBytes = 8192;  // of the store
+// Each call that waits and each member holds a thread: for the store's limit of the former, and twice as many
+// members.
+constexpr int kMostThreads = 3 << 12;
+// Of another process's clock, which is added to ours: 36 years.
+constexpr int64_t kLatestNs = int64_t{1} << 60;
 
 class GrpcRendezvousServer final : public RendezvousServer {
  public:
@@ -143,6 +83,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
  private:
   void Serve(grpc::ServerBuilder& builder) {
     builder.SetMaxReceiveMessageSize(kMostMessageBytes);
+    builder.SetResourceQuota(grpc::ResourceQuota().SetMaxThreads(kMostThreads));
     // Pings also detect a host that vanishes.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ping_ms_);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping_ms_);
@@ -155,7 +96,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
 
   RendezvousStore store_;
   const int ping_ms_;
-  Service service_{store_};
+  RendezvousService service_{store_};
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;  // its threads use the members above
   std::unique_ptr<AuthenticatedListener> listener_;
@@ -285,6 +226,10 @@ class GrpcRendezvous final : public Rendezvous {
         Call(&Stub::ReadClock, proto::ReadClockRequest(), options_.timeout, "while reading its clock"));
     reading.answered = MonotonicNanos();
     reading.theirs = reply.monotonic_ns();
+    if (reading.theirs < 0 || reading.theirs > kLatestNs) {
+      return absl::InternalError(
+          absl::StrCat("rendezvous store at ", address_, " sent the time ", reading.theirs, " ns"));
+    }
     return reading;
   }
 
@@ -338,15 +283,16 @@ class GrpcRendezvous final : public Rendezvous {
   absl::Status FromGrpc(const grpc::Status& status, const std::string& when) const {
     if (status.ok()) return absl::OkStatus();
     const auto code = static_cast<absl::StatusCode>(status.error_code());
-    if (status.error_details() == kFromTheStore) return absl::Status(code, status.error_message());
+    if (status.error_details() == kFromTheStore)
+      return absl::Status(code, PeerText(status.error_message(), kMostErrorBytes));
     switch (status.error_code()) {
       case grpc::UNAVAILABLE:
       case grpc::CANCELLED:
         return absl::UnavailableError(absl::StrCat("lost the rendezvous store at ", address_, " ", when, "; ",
                                                    Host(), ", which hosts it, has ended"));
       default:
-        return absl::Status(
-            code, absl::StrCat("rendezvous store at ", address_, " ", when, ": ", status.error_message()));
+        return absl::Status(code, absl::StrCat("rendezvous store at ", address_, " ", when, ": ",
+                                               PeerText(status.error_message())));
     }
   }
 

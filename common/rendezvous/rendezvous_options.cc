@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/net/address.h"
+#include "common/net/peer_text.h"
 #include "common/rendezvous/rendezvous.h"
 
 namespace psring {
@@ -108,8 +109,8 @@ absl::Status RequireEqual(Rendezvous& rendezvous, const std::string& what, const
   const std::string& noun = rendezvous.options().noun;
   for (size_t rank = 1; rank < values.size(); ++rank) {
     if (values[rank] == values[0]) continue;
-    return absl::InvalidArgumentError(absl::StrCat(what, " is '", values[rank], "' at ", noun, " ", rank,
-                                                   " but '", values[0], "' at ", noun, " 0"));
+    return absl::InvalidArgumentError(absl::StrCat(what, " is '", PeerText(values[rank]), "' at ", noun, " ",
+                                                   rank, " but '", PeerText(values[0]), "' at ", noun, " 0"));
   }
   return absl::OkStatus();
 }
@@ -127,7 +128,7 @@ absl::Status RequireEqualFlags(Rendezvous& rendezvous, const std::vector<std::st
       for (const std::string& flag : own) {
         if (std::find(others.begin(), others.end(), flag) == others.end()) differing.push_back(flag);
       }
-      return differing.empty() ? "none of these" : absl::StrJoin(differing, " ");
+      return differing.empty() ? "none of these" : PeerText(absl::StrJoin(differing, " "));
     };
     return absl::InvalidArgumentError(
         absl::StrCat(noun, " ", rank, " was started with ", beside(other, first), ", ", noun, " 0 with ",

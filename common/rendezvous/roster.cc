@@ -7,12 +7,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/net/peer_text.h"
 
 namespace psring {
 namespace {
 
 constexpr size_t kMostNameBytes = 1024;
 constexpr size_t kMostRefusals = 1000;  // remembered
+constexpr size_t kMostRefusalBytes = 4096;
 
 }  // namespace
 
@@ -67,7 +69,9 @@ absl::Status Roster::Admit(const Participant& process) const {
                                                  Describe(other), " is ", other.process.world_size));
 }
 
-absl::StatusOr<int64_t> Roster::Join(const Participant& process) {
+absl::StatusOr<int64_t> Roster::Join(const Participant& joining) {
+  Participant process = joining;
+  if (process.name.size() <= kMostNameBytes) process.name = PeerText(process.name);
   if (const absl::Status admitted = Admit(process); !admitted.ok()) {
     Refuse(process.rank, std::string(admitted.message()));
     return admitted;
@@ -78,8 +82,8 @@ absl::StatusOr<int64_t> Roster::Join(const Participant& process) {
   return member;
 }
 
-void Roster::Refuse(int rank, std::string why) {
-  if (refused_.size() < kMostRefusals) refused_.push_back({rank, std::move(why)});
+void Roster::Refuse(int rank, const std::string& why) {
+  if (refused_.size() < kMostRefusals) refused_.push_back({rank, PeerText(why, kMostRefusalBytes)});
 }
 
 void Roster::Depart(int64_t member, Presence how) {

@@ -38,9 +38,9 @@ class Roster {
   // The member's number. AlreadyExists: the rank is or was taken; InvalidArgument: no such rank, too many, or
   // a world size that differs from earlier ranks'; ResourceExhausted: too many members. Rejected processes
   // are remembered for the error messages of others.
-  absl::StatusOr<int64_t> Join(const Participant& process);
+  absl::StatusOr<int64_t> Join(const Participant& joining);
   void Depart(int64_t member, Presence how);  // no effect if it has departed before
-  void Refuse(int rank, std::string why);
+  void Refuse(int rank, const std::string& why);
 
   bool HasRank(int64_t member) const;
   const Participant& at(int64_t member) const { return members_[static_cast<size_t>(member)].process; }

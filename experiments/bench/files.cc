@@ -171,7 +171,7 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
       {"errors", OrderedJson::array()},
       {"notes", plan.notes},
       {"end_time", run.ended_utc}};
-  return json.dump(1) + "\n";
+  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 std::string BenchCsv(const BenchRequest& request, const BenchResult& result, const BenchRun& run) {
@@ -260,7 +260,7 @@ std::string BenchManifest(const BenchRequest& request, const BenchPlan& plan, co
                    {"oversubscribe", request.oversubscribe},
                    {"launches", launches}};
   json["notes"] = plan.notes;
-  return json.dump(2) + "\n";
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace psring

@@ -41,7 +41,8 @@ absl::Status WriteOutcome(const Launched& launched, const std::string& folder) {
       json["network_per_step"][counter.name] = (*launched.records.network).*counter.value;
     }
   }
-  return WriteFile(OutcomePath(folder), json.dump(2) + "\n");
+  return WriteFile(OutcomePath(folder),
+                   json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 absl::StatusOr<Launched> ReadLaunched(const Configuration& configuration, const std::string& folder) {

@@ -37,7 +37,7 @@ std::string ToJson(const LaunchNote& note) {
                      {"servers", note.servers},
                      {"trainer_flags", note.trainer_flags},
                      {"time_scale", note.time_scale}}
-             .dump(2) +
+             .dump(2, ' ', false, OrderedJson::error_handler_t::replace) +
          "\n";
 }
 

@@ -131,7 +131,7 @@ std::string CellsCsv(const std::vector<std::vector<Cell>>& rows) {
 std::string CellsJson(const std::vector<std::vector<Cell>>& rows) {
   Json all = Json::array();
   for (const std::vector<Cell>& row : rows) all.push_back(FiguresAndBasis(row));
-  return all.dump(2) + "\n";
+  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string SummaryCsv(const std::vector<SummaryRow>& rows) {
@@ -160,7 +160,7 @@ std::string TableJson(const std::vector<SummaryRow>& rows) {
     for (size_t row = 0; row < rows.size(); ++row) cells[row].push_back(rows[row].note);
     json[key] = {{"columns", columns}, {"rows", cells}, {"legend", parts.legend}};
   }
-  return json.dump(2) + "\n";
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string SummaryJson(const std::vector<SummaryRow>& rows) {
@@ -207,7 +207,7 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
     }
     all.push_back(entry);
   }
-  return all.dump(2) + "\n";
+  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string RunsCsvHeader() {

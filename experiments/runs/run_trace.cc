@@ -221,7 +221,7 @@ std::string TraceJson(const std::vector<LaunchTrace>& launches) {
                             {"servers", launch.servers},
                             {"backend", launch.backend},
                             {"algorithm", launch.algorithm}}}})
-                        .dump());
+                        .dump(-1, ' ', false, Json::error_handler_t::replace));
     const std::set<std::pair<int, int>> pairs = SendersAndReceivers(launch);
     DrawCollective(Thinned(flights, pairs.size()), pairs, arrows);
     if (launch.servers > 0) DrawServers(launch, Thinned(flights, 2 * launch.workers), lines, arrows, served);

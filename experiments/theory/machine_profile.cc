@@ -302,7 +302,9 @@ std::string ProfilesJson(const std::vector<MachineProfile>& profiles) {
                     {"not_told_apart", profile.not_told_apart},
                     {"basis", "derived"}});
   }
-  return OrderedJson({{"psring_machine_profile", 1}, {"profiles", list}}).dump(2) + "\n";
+  return OrderedJson({{"psring_machine_profile", 1}, {"profiles", list}})
+             .dump(2, ' ', false, OrderedJson::error_handler_t::replace) +
+         "\n";
 }
 
 absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& text,

@@ -200,7 +200,7 @@ class Worker {
   }
 
   static void Print(const Json& line) {
-    std::printf("%s\n", line.dump().c_str());
+    std::printf("%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
     std::fflush(stdout);
   }
 

@@ -6,11 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/net/peer_text.h"
 #include "ps_server/wire/grpc_client.h"
 
 namespace psring {
 namespace {
 
+constexpr size_t kMostErrorBytes = 8192;  // of the server
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 // How many consecutive streams may break after a Join without an answer to anything. The time before the next
 // attempt doubles, but stays so short that the server does not give up this worker (--worker_timeout).
@@ -173,10 +175,11 @@ absl::Status GrpcClient::WhyOver() const {
   if (end_.ok()) return absl::FailedPreconditionError("this worker has left the parameter server");
   if (context_->GetServerTrailingMetadata().count(kServerSaysKey) > 0) {
     return absl::Status(static_cast<absl::StatusCode>(end_.error_code()),
-                        absl::StrCat("parameter server at ", address_, ": ", end_.error_message()));
+                        absl::StrCat("parameter server at ", address_, ": ",
+                                     PeerText(end_.error_message(), kMostErrorBytes)));
   }
-  return absl::UnavailableError(
-      absl::StrCat("lost the parameter server at ", address_, ": ", end_.error_message()));
+  return absl::UnavailableError(absl::StrCat("lost the parameter server at ", address_, ": ",
+                                             PeerText(end_.error_message(), kMostErrorBytes)));
 }
 
 void GrpcClient::OnOver() {

@@ -162,7 +162,7 @@ class JsonOutput final : public BenchOutput {
   }
 
   void Print(const Json& line) {
-    std::fprintf(out_, "%s\n", line.dump().c_str());
+    std::fprintf(out_, "%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
     std::fflush(out_);
   }
 
@@ -192,7 +192,7 @@ std::string DescribeJson() {
                                 {"algorithms", algorithms},
                                 {"transports", row.transports}});
   }
-  return json.dump(2);
+  return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace psring

@@ -13,12 +13,15 @@
 #include "common/base/check.h"
 #include "common/net/authentication.h"
 #include "common/net/link_shaper.h"
+#include "common/net/peer_text.h"
 #include "common/net/random_token.h"
 
 namespace psring {
 namespace {
 
 constexpr size_t kTokenDigits = 32;
+constexpr size_t kMostCardBytes = 1024;  // of a rank's addresses
+constexpr absl::Duration kBetweenTries = absl::Milliseconds(20);
 
 enum class Channel : uint32_t { kControl, kUnix, kData };  // kData + i: connection i
 
@@ -78,16 +81,17 @@ class MeshBuilder {
   absl::Status ReadCard(int peer, const std::string& card) {
     const std::vector<std::string> fields = absl::StrSplit(card, ' ');
     int port = 0, sockets = 0;
-    if (fields.size() != 6 || !absl::SimpleAtoi(fields[0], &port) || fields[2].size() != kTokenDigits ||
-        !absl::SimpleAtoi(fields[5], &sockets)) {
-      return absl::InternalError(absl::StrCat("rank ", peer, " published an invalid address: ", card));
+    if (card.size() > kMostCardBytes || fields.size() != 6 || !absl::SimpleAtoi(fields[0], &port) ||
+        fields[2].size() != kTokenDigits || !absl::SimpleAtoi(fields[5], &sockets)) {
+      return absl::InternalError(
+          absl::StrCat("rank ", peer, " published an invalid address: ", PeerText(card)));
     }
     // Several jobs of one user may have the same secret.
     if (peer == 0) credentials_.secret = credentials_.secret.Derived(absl::StrCat("mesh ", fields[2]));
     if (fields[4] != options_.transport || sockets != options_.sockets_per_peer) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "rank ", peer, " uses transport ", fields[4], " with ", sockets, " sockets a peer, rank ", rank_,
-          " ", options_.transport, " with ", options_.sockets_per_peer));
+          "rank ", peer, " uses transport ", PeerText(fields[4]), " with ", sockets, " sockets a peer, rank ",
+          rank_, " ", options_.transport, " with ", options_.sockets_per_peer));
     }
     // Connects to lower ranks, which accept once they are connected to all ranks below them.
     if (peer >= rank_) return absl::OkStatus();
@@ -95,8 +99,9 @@ class MeshBuilder {
     if (options_.transport == "shm" || (options_.transport == "auto" && OnOneNode(peer))) {
       absl::StatusOr<UnixSocket> socket = UnixSocket::Connect(fields[3]);
       if (socket.ok()) {
-        mine.unix_socket = *std::move(socket);
-        PSRING_RETURN_IF_ERROR(Authenticate(mine.unix_socket.fd(), peer, Channel::kUnix, 0));
+        const auto connect = [&] { return UnixSocket::Connect(fields[3]); };
+        PSRING_ASSIGN_OR_RETURN(mine.unix_socket,
+                                Authenticated(*std::move(socket), connect, peer, Channel::kUnix, 0));
       } else if (options_.transport == "shm") {
         return absl::FailedPreconditionError(
             absl::StrCat("rank ", rank_, " cannot share memory with rank ", peer,
@@ -121,17 +126,32 @@ class MeshBuilder {
 
   absl::StatusOr<FileDescriptor> ConnectTo(int peer, const std::string& host, int port, Channel channel,
                                            int index) {
-    absl::StatusOr<FileDescriptor> socket = ConnectTcp(host, port, deadline_);
+    const auto connect = [&] { return ConnectTcp(host, port, deadline_); };
+    absl::StatusOr<FileDescriptor> socket = connect();
     if (!socket.ok()) return Unreachable(peer, socket.status());
-    PSRING_RETURN_IF_ERROR(Authenticate(socket->get(), peer, channel, index));
-    return socket;
+    return Authenticated(*std::move(socket), connect, peer, channel, index);
   }
 
-  absl::Status Authenticate(int socket, int peer, Channel channel, int index) {
+  // Authenticates on `socket`. A rank with too many connections from strangers may close one of ours: then
+  // tries again with another one.
+  template <typename Socket, typename Connect>
+  absl::StatusOr<Socket> Authenticated(Socket socket, const Connect& connect, int peer, Channel channel,
+                                       int index) {
     const Link link = {static_cast<uint32_t>(rank_), static_cast<uint32_t>(channel) + index};
-    const absl::Status status = AuthenticateTo(socket, credentials_, "it", deadline_, link.detail());
-    return status.ok() ? status : Unreachable(peer, status);
+    while (true) {
+      const absl::Status status = AuthenticateTo(FdOf(socket), credentials_, "it", deadline_, link.detail());
+      if (status.ok()) return socket;
+      if (!absl::IsUnavailable(status) || absl::Now() + kBetweenTries >= deadline_) {
+        return Unreachable(peer, status);
+      }
+      absl::SleepFor(kBetweenTries);
+      absl::StatusOr<Socket> next = connect();
+      if (!next.ok()) return Unreachable(peer, next.status());
+      socket = *std::move(next);
+    }
   }
+  static int FdOf(const FileDescriptor& socket) { return socket.get(); }
+  static int FdOf(const UnixSocket& socket) { return socket.fd(); }
 
   absl::Status Unreachable(int peer, const absl::Status& why) const {
     return absl::Status(why.code(),

@@ -51,11 +51,7 @@ class PsringInAFolder : public testing::Test {
     fflush(nullptr);  // buffered output must not be written twice
     const pid_t pid = fork();
     if (pid != 0) return pid;
-    signal(SIGINT, SIG_DFL);  // ignored in background jobs of scripts
-    if (chdir((root_ / "work").c_str()) != 0) _exit(126);
-    setenv("TMPDIR", root_.c_str(), 1);  // temporary files of a killed mpirun are removed with the test
-    if (freopen((root_ / "out").c_str(), "w", stdout) == nullptr) _exit(126);
-    if (freopen((root_ / "err").c_str(), "w", stderr) == nullptr) _exit(126);
+    EnterFolder();
     std::vector<char*> argv = {const_cast<char*>(PSRING_BINARY)};
     for (const auto* part : {&begin_, &arguments}) {
       for (const std::string& argument : *part) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -63,6 +59,15 @@ class PsringInAFolder : public testing::Test {
     argv.push_back(nullptr);
     execv(argv[0], argv.data());
     _exit(127);
+  }
+
+  // In a child process.
+  void EnterFolder() const {
+    signal(SIGINT, SIG_DFL);  // ignored in background jobs of scripts
+    if (chdir((root_ / "work").c_str()) != 0) _exit(126);
+    setenv("TMPDIR", root_.c_str(), 1);  // temporary files of a killed mpirun are removed with the test
+    if (freopen((root_ / "out").c_str(), "w", stdout) == nullptr) _exit(126);
+    if (freopen((root_ / "err").c_str(), "w", stderr) == nullptr) _exit(126);
   }
 
   Outcome Finish(pid_t pid) {

@@ -7,9 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <future>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -237,6 +239,33 @@ TEST_F(ListenerTest, SilentClientsDoNotDelayMembers) {
   EXPECT_TRUE(Eventually([&] { return recv(silent.front().get(), &byte, 1, MSG_DONTWAIT) == 0; },
                          begin + absl::Seconds(8) - absl::Now()));
   EXPECT_LT(recv(silent.back().get(), &byte, 1, MSG_DONTWAIT), 0);
+}
+
+// Strangers can open connections faster than a member answers.
+TEST_F(RawMessages, AMemberInItsHandshakeIsNotClosedForSilentClients) {
+  const TcpListener listener = *ListenTcp("127.0.0.1");
+  const auto connect = [&] { return *ConnectTcp("127.0.0.1", listener.port, absl::Now() + kLong); };
+  PendingConnections pending(kMember);
+  const FileDescriptor member = connect();
+  Send(member, Hello());
+  char answer[56];
+  size_t got = 0;
+  ASSERT_TRUE(Eventually([&] {
+    EXPECT_TRUE(pending.Wait({listener.socket.get()}, absl::Now() + absl::Milliseconds(1)).ok());
+    const ssize_t n = recv(member.get(), answer, sizeof answer, MSG_DONTWAIT);
+    got += n > 0 ? static_cast<size_t>(n) : 0;
+    return got == sizeof answer;
+  }));
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 600; ++i) {
+    silent.push_back(connect());
+    EXPECT_TRUE(pending.Wait({listener.socket.get()}, absl::Now()).ok());
+  }
+  EXPECT_EQ(pending.size(), 256u);
+  char byte = 0;
+  EXPECT_EQ(recv(silent.front().get(), &byte, 1, MSG_DONTWAIT), 0) << "the oldest silent one is closed";
+  EXPECT_LT(recv(member.get(), &byte, 1, MSG_DONTWAIT), 0);
+  EXPECT_EQ(errno, EAGAIN) << "the member's connection is open";
 }
 
 TEST(PendingConnectionsTest, WaitEndsWhenAListenerIsShutDown) {

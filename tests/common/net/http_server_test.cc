@@ -137,6 +137,20 @@ class HttpServerTest : public testing::Test {
   std::unique_ptr<HttpServer> server_;
 };
 
+// Otherwise the server would read from it for as long as it sends.
+TEST_F(HttpServerTest, AClientThatDoesNotStopSendingIsClosed) {
+  const FileDescriptor client = Connect();
+  Send(client, "GET / HTTP/1.1\r\n\r\n");
+  const std::string block(1 << 16, 'x');
+  constexpr size_t kMost = size_t{1} << 30;
+  size_t sent = 0;
+  while (sent < kMost &&
+         WriteAll(client.get(), block.data(), block.size(), absl::Now() + absl::Seconds(20)).ok()) {
+    sent += block.size();
+  }
+  EXPECT_LT(sent, kMost);
+}
+
 TEST_F(HttpServerTest, RepliesAtItsUrl) {
   EXPECT_EQ(server_->url(), absl::StrCat("http://127.0.0.1:", server_->port()));
   const FileDescriptor socket = Connect();

@@ -60,6 +60,19 @@ TEST(BeginTogether, WithSeveralClocksItIsABarrier) {
   }
 }
 
+TEST(BeginTogether, ATimeInTheFutureIsNotAwaited) {
+  for (const char* arrival : {"9223372036854775807", "4611686018427387904"}) {
+    auto store = std::make_shared<FakeStore>();
+    std::thread other([&] {
+      FakeRendezvous rendezvous(store, 1, 2);
+      EXPECT_TRUE(rendezvous.Exchange("begin", absl::StrCat(arrival, " ", ThisClock())).ok());
+    });
+    FakeRendezvous rendezvous(store, 0, 2);
+    EXPECT_TRUE(BeginTogether(rendezvous).ok());
+    other.join();
+  }
+}
+
 TEST(BeginTogether, ReturnsTheErrorThatNamesTheMissingRank) {
   FakeRendezvous rendezvous(std::make_shared<FakeStore>(), 0, 2, absl::Milliseconds(20));
   EXPECT_EQ(BeginTogether(rendezvous).code(), absl::StatusCode::kDeadlineExceeded);

@@ -157,6 +157,46 @@ TEST_F(FileRendezvousTest, AnUnfinishedEntryIsIgnored) {
   EXPECT_EQ(*values, (std::vector<std::string>{"a", "b"}));
 }
 
+TEST_F(FileRendezvousTest, AWrongNumberOfBytesIsAnErrorBeforeAnythingIsAllocated) {
+  const auto zero = Join(0, 2);
+  ASSERT_TRUE(zero->Set("key", "value").ok());
+  const FileDescriptor file(open(path().c_str(), O_RDWR | O_CLOEXEC));
+  constexpr off_t kEndAt = 32;  // in the header
+  for (const uint64_t end : {fs::file_size(path()) + 1, uint64_t{1} << 33, uint64_t{1} << 40, ~uint64_t{0}}) {
+    // A file of that size takes no space.
+    if (end == uint64_t{1} << 40) {
+      ASSERT_EQ(ftruncate(file.get(), static_cast<off_t>(end)), 0);
+    }
+    ASSERT_EQ(pwrite(file.get(), &end, sizeof end, kEndAt), static_cast<ssize_t>(sizeof end));
+    const absl::Status status = zero->Set("key", "other");
+    EXPECT_EQ(status.message(), absl::StrCat("rendezvous file ", path(), " is corrupt; remove it")) << end;
+  }
+}
+
+TEST_F(FileRendezvousTest, AValueBeyondTheLimitOfTheFileIsAnError) {
+  const auto zero = Join(0, 2);
+  const absl::Status status = zero->Set("key", std::string(FileStore::kMostBytes, 'x'));
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_TRUE(zero->Set("key", "small").ok());
+  EXPECT_EQ(*zero->Get("key", "it"), "small");
+}
+
+TEST_F(FileRendezvousTest, AFailureWithAnInvalidCodeIsStillAFailure) {
+  const auto zero = Join(0, 2);
+  auto other = FileStore::Open(path(), absl::Seconds(20));
+  ASSERT_TRUE(other.ok()) << other.status();
+  for (const char* code : {"0", "-1", "17", "x"}) {
+    const std::string name = absl::StrCat("code ", code);
+    EXPECT_TRUE((*other)
+                    ->Update([&](const FileStore::Values&) -> absl::StatusOr<FileStore::Values> {
+                      return FileStore::Values{
+                          {absl::StrCat("failed/", name, "/0"), absl::StrCat(code, " it \x1b failed")}};
+                    })
+                    .ok());
+    EXPECT_EQ(zero->Exchange(name, "").status(), absl::UnknownError("it \\x1b failed"));
+  }
+}
+
 TEST_F(FileRendezvousTest, OtherFilesAreNotChanged) {
   std::ofstream(path()) << "my thesis";
   EXPECT_TRUE(absl::StrContains(TryJoin(0, 2).status().message(), "is not a rendezvous file"));

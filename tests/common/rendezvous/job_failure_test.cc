@@ -28,6 +28,10 @@ TEST(JobFailure, OtherProcessesNameItInsteadOfItsConsequence) {
   EXPECT_EQ(WithToldFailure(*second, lost),
             absl::UnavailableError("ended because of rank 0: cannot write F: No space left on device"));
   EXPECT_EQ(WithToldFailure(*second, absl::OkStatus()), absl::OkStatus());
+  TellFailure(*second, "rank 1: \x1b[2J\n\xff");
+  EXPECT_EQ(WithToldFailure(*second, lost).message(), "ended because of rank 1: \\x1b[2J\\x0a\\xff");
+  TellFailure(*second, std::string(1 << 20, 'x'));
+  EXPECT_LT(WithToldFailure(*second, lost).message().size(), 2000u);
   const absl::Status silence = absl::DeadlineExceededError("waited 60 s for rank 0");
   EXPECT_EQ(WithToldFailure(*second, silence), silence);
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <limits>
 #include <map>
 #include <optional>
@@ -11,6 +12,7 @@
 
 #include "absl/time/clock.h"
 #include "common/rendezvous/rendezvous.h"
+#include "tests/eventually.h"
 #include "tests/waiting_thread.h"
 
 namespace psring {
@@ -211,10 +213,10 @@ TEST(RendezvousStore, ExchangesReleaseTheirBytes) {
   RendezvousStore store("rank", {.bytes = 20});
   const MemberId zero = JoinAs(store, 0, 1);
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(store.Exchange(zero, "x", "1234567890", kLong).ok());
-  RendezvousStore pair("rank", {.bytes = 20});
+  RendezvousStore pair("rank", {.bytes = 2000});
   const MemberId waits = JoinAs(pair, 0, 2);
-  EXPECT_TRUE(absl::IsDeadlineExceeded(pair.Exchange(waits, "x", "1234567890", kShort).status()));
-  EXPECT_TRUE(pair.Set("a", "1234567890").ok());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(pair.Exchange(waits, "x", std::string(1500, 'x'), kShort).status()));
+  EXPECT_TRUE(pair.Set("a", std::string(1500, 'x')).ok());
 }
 
 TEST(RendezvousStore, WaitingCallsAreBounded) {
@@ -225,6 +227,75 @@ TEST(RendezvousStore, WaitingCallsAreBounded) {
   EXPECT_TRUE(store.Set("key", "value").ok());
   gets.Join();
   EXPECT_TRUE(store.Get("key", "a value", kLong).ok());
+}
+
+TEST(RendezvousStore, KeysAndNamesAreBounded) {
+  RendezvousStore store;
+  const MemberId zero = JoinAs(store, 0, 1);
+  const std::string longest(kMostKeyBytes, 'x'), too_long(kMostKeyBytes + 1, 'x');
+  EXPECT_TRUE(store.Set(longest, "").ok());
+  EXPECT_TRUE(store.Get(longest, longest, kLong).ok());
+  EXPECT_TRUE(store.Exchange(zero, longest, "", kLong).ok());
+  const absl::Status rejected = absl::InvalidArgumentError(
+      "the rendezvous store does not accept a key or a name of 4097 bytes; the limit is 4096");
+  EXPECT_EQ(store.Set(too_long, ""), rejected);
+  EXPECT_EQ(store.Get(too_long, "it", kLong).status(), rejected);
+  EXPECT_EQ(store.Get(longest, too_long, kLong).status(), rejected);
+  EXPECT_EQ(store.Exchange(zero, too_long, "", kLong).status(), rejected);
+}
+
+TEST(RendezvousStore, FailedExchangesCountWithTheirNamesAndErrors) {
+  RendezvousStore store("rank", {.bytes = 1000});
+  const MemberId waits = JoinAs(store, 0, 2);
+  const auto fail = [&](int i) {
+    return store.Exchange(waits, std::string(100, static_cast<char>('a' + i)), std::string(500, 'x'),
+                          absl::ZeroDuration());
+  };
+  EXPECT_TRUE(absl::IsDeadlineExceeded(fail(0).status()));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(fail(1).status())) << "the first one's value is discarded";
+  EXPECT_TRUE(absl::IsResourceExhausted(fail(2).status())) << "names and errors of two have over 400 bytes";
+}
+
+TEST(RendezvousStore, ACallEndsWhenItsProcessHasGone) {
+  RendezvousStore store;
+  const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
+  std::atomic<bool> gone = false;
+  absl::Status get, exchange;
+  WaitingThread gets([&] { get = store.Get("key", "it", kLong, [&] { return gone.load(); }).status(); });
+  WaitingThread exchanges([&] {
+    exchange = store.Exchange(one, "x", "from 1", kLong, {}, [&] { return gone.load(); }).status();
+  });
+  const absl::Time begin = absl::Now();
+  gone = true;
+  gets.Join();
+  exchanges.Join();
+  EXPECT_LT(absl::Now() - begin, kLong / 2);
+  EXPECT_TRUE(absl::IsCancelled(get)) << get;
+  EXPECT_TRUE(absl::IsCancelled(exchange)) << exchange;
+  const auto values = store.Exchange(zero, "x", "from 0", kLong);
+  ASSERT_TRUE(values.ok()) << "its value counts until its timeout: " << values.status();
+  EXPECT_EQ(values->at(1), "from 1");
+}
+
+TEST(RendezvousStore, TheValueOfAProcessThatHasGoneIsDiscardedAfterItsTimeout) {
+  RendezvousStore store("rank", {.bytes = 1000});
+  const MemberId one = JoinAs(store, 1, 2);
+  const auto gone = [] { return true; };
+  EXPECT_TRUE(absl::IsCancelled(
+      store.Exchange(one, "x", std::string(600, 'x'), absl::Seconds(2), {}, gone).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(store.Set("key", std::string(600, 'x'))));
+  EXPECT_TRUE(Eventually([&] { return store.Set("key", std::string(600, 'x')).ok(); }));
+  EXPECT_EQ(store.Exchange(JoinAs(store, 0, 2), "x", "", kLong).status().message(),
+            "waited 2 s for rank 0 at exchange 'x'; rank 0 never joined");
+}
+
+TEST(RendezvousStore, ControlCharactersOfAProcessesNameAreEscaped) {
+  RendezvousStore store;
+  ASSERT_TRUE(store.Join({.rank = 1, .world_size = 2, .name = "a\x1b[2J\n\xff:1"}).ok());
+  EXPECT_EQ(
+      store.Join({.rank = 1, .world_size = 2, .name = "\x9b:2"}).status().message(),
+      "\\x9b:2 claims to be rank 1, which is taken by a\\x1b[2J\\x0a\\xff:1; give every process a rank of "
+      "its own");
 }
 
 TEST(RendezvousStore, RanksTextListsRanks) {

@@ -193,6 +193,20 @@ TEST_F(RendezvousTest, RequireEqualNamesTheFirstRankThatDiffers) {
   });
 }
 
+TEST_F(RendezvousTest, RequireEqualShowsTheBeginOfAValueWithoutControlCharacters) {
+  OnRanks(2, [&](int rank) {
+    auto rendezvous = Join(rank, 2);
+    ASSERT_NE(rendezvous, nullptr);
+    const std::string hostile = absl::StrCat("\x1b[2J\xff\n", std::string(1 << 20, 'x'));
+    for (const absl::Status& status : {RequireEqual(*rendezvous, "--model", rank == 1 ? hostile : "mlp"),
+                                       RequireEqualFlags(*rendezvous, {rank == 1 ? hostile : "mlp"})}) {
+      EXPECT_TRUE(absl::StrContains(status.message(), "\\x1b[2J\\xff")) << status;
+      EXPECT_FALSE(absl::StrContains(status.message(), "\n"));
+      EXPECT_LT(status.message().size(), 2000u);
+    }
+  });
+}
+
 TEST_F(RendezvousTest, RandomBytesOnThePortDoNoHarm) {
   auto zero = Join(0, 2);
   std::thread exchanges([&] { EXPECT_TRUE(zero->Exchange("x", "").ok()); });

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "experiments/plan/launches.h"
 #include "experiments/runs/manifest.h"
 #include "tests/experiments/test_catalog.h"
@@ -106,6 +108,17 @@ TEST(RecordedPlan, RejectsOtherTexts) {
                            "\"workers\":\"x\",\"trainer_flags\":[]}]},\"accuracy\":{}}"}) {
     EXPECT_FALSE(RecordedPlanFromJson(text).ok()) << text;
   }
+}
+
+// Paths need not be UTF-8, which JSON requires.
+TEST(RecordedPlan, PathsThatAreNotUtf8AreReplaced) {
+  const std::string path = "caf\xe9";
+  const std::string manifest =
+      ManifestJson({.verb = "compare", .command_line = {"psring", path}, .plan = Planned(Asked(), 0.1)});
+  EXPECT_TRUE(nlohmann::json::accept(manifest));
+  EXPECT_THAT(manifest, HasSubstr("caf\xef\xbf\xbd"));
+  const std::string note = ToJson(LaunchNote{.strategy = "ring", .trainer_flags = {"--data_dir=" + path}});
+  EXPECT_TRUE(nlohmann::json::accept(note)) << note;
 }
 
 }  // namespace

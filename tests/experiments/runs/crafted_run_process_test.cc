@@ -1,5 +1,5 @@
-// The real psring reads a run folder that somebody changed: each defect is one line, and nothing crashes or
-// waits.
+// psring reads a run folder that somebody changed: each defect is one line, and nothing crashes or waits.
+// Each of the several hundred calls is a copy of the test's process, which starts faster than the program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "experiments/psring.h"
 #include "tests/experiments/psring_in_a_folder.h"
 
 namespace psring {
@@ -54,6 +55,11 @@ const std::vector<Defect>& Defects() {
       {"bytes", [](const fs::path& path, const std::string&) { PutText(path, "\xff\x01\"\n,\x80"); }},
       {"deeply nested",
        [](const fs::path& path, const std::string&) { PutText(path, std::string(1 << 20, '[')); }},
+      {"deeply nested and complete",
+       [](const fs::path& path, const std::string&) {
+         PutText(path, absl::StrCat("{\"traceEvents\":", std::string(1 << 20, '['), std::string(1 << 20, ']'),
+                                    "}"));
+       }},
       {"huge numbers",
        [](const fs::path& path, const std::string& text) {
          PutText(path, WithNumbers(text, "18446744073709551615"));
@@ -86,9 +92,22 @@ class CraftedRun : public PsringInAFolder {
   // Of the launch of ps-async with two workers.
   static std::string Record(const std::string& name) { return "records/cost-1/ps-async-2/" + name; }
 
+  // What psring does with these arguments, in a copy of this process.
+  Outcome Call(std::vector<std::string> arguments) {
+    fflush(nullptr);  // buffered output must not be written twice
+    const pid_t pid = fork();
+    if (pid != 0) return Finish(pid);
+    EnterFolder();
+    arguments.insert(arguments.begin(), "psring");
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    const int code = PsringMain(static_cast<int>(argv.size()), argv.data());
+    fflush(nullptr);
+    _exit(code);
+  }
   // At most one line of error, and one if it fails. `fails`: it must.
   void ExpectOneLine(const std::vector<std::string>& command, bool fails, const std::string& what) {
-    const Outcome outcome = Run(command);
+    const Outcome outcome = Call(command);
     const auto lines = std::count(outcome.err.begin(), outcome.err.end(), '\n');
     EXPECT_LT(outcome.exit_code, 128) << what << outcome.err;
     if (fails) {
@@ -113,10 +132,15 @@ class CraftedRun : public PsringInAFolder {
     }
   }
 
+  void ChangeWhatResumeRerunAndReplayRead();
+  void ChangeWhatReportAndPredictRead();
+  void ChangeOneFieldOfTheManifest();
+  void ChangeRecordsOfAResumedRun();
+
   json manifest_;
 };
 
-TEST_F(CraftedRun, OfResumeRerunAndReplay) {
+void CraftedRun::ChangeWhatResumeRerunAndReplayRead() {
   ExpectEachDefectIsOneLine({"rerun", "run", "--dry_run"}, {"manifest.json"}, /*fails=*/true);
   ExpectEachDefectIsOneLine({"compare", "--resume", "run"}, {"manifest.json"}, /*fails=*/true);
   ExpectEachDefectIsOneLine({"replay", "run"}, {Record("launch.json"), Record("arrivals-server0.bin")},
@@ -124,7 +148,7 @@ TEST_F(CraftedRun, OfResumeRerunAndReplay) {
   ExpectEachDefectIsOneLine({"replay", "run"}, {Record("result-rank0.json")}, /*fails=*/false);
 }
 
-TEST_F(CraftedRun, OfReportAndPredict) {
+void CraftedRun::ChangeWhatReportAndPredictRead() {
   // The page lists what it lacks.
   ExpectEachDefectIsOneLine({"report", "run"},
                             {"manifest.json", "summary.json", "table.json", "runs.csv", "steps.jsonl",
@@ -139,9 +163,10 @@ TEST_F(CraftedRun, OfReportAndPredict) {
     PutText(run() / "summary.csv", csv.substr(0, second) + row);
     ExpectOneLine(predict, /*fails=*/true, row.substr(0, 50));
   }
+  PutText(run() / "summary.csv", csv);
 }
 
-TEST_F(CraftedRun, WithOneFieldOfTheManifestChanged) {
+void CraftedRun::ChangeOneFieldOfTheManifest() {
   for (const char* field :
        {"/schema_version", "/verb", "/command_line", "/command_line/1", "/working_directory", "/settled",
         "/binaries", "/binaries/0/hash", "/inputs", "/data", "/data/trainer_flags", "/cost",
@@ -155,19 +180,28 @@ TEST_F(CraftedRun, WithOneFieldOfTheManifestChanged) {
       ExpectOneLine({"rerun", "run", "--dry_run"}, /*fails=*/false, absl::StrCat(field, value.dump(), "\n"));
     }
   }
+  PutText(run() / "manifest.json", manifest_.dump());
 }
 
-TEST_F(CraftedRun, OfAResumedRunNamesTheRecord) {
+void CraftedRun::ChangeRecordsOfAResumedRun() {
   for (const char* name : {"outcome.json", "result-rank0.json", "steps-rank1.jsonl", "result-server0.json"}) {
     const fs::path path = run() / Record(name);
     const std::string text = Slurp(path);
     PutText(path, WithNumbers(text, "18446744073709551615"));
-    const Outcome outcome = Run({"compare", "--resume", "run"});
+    const Outcome outcome = Call({"compare", "--resume", "run"});
     EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
     EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
     EXPECT_THAT(outcome.err, testing::HasSubstr(name));
     PutText(path, text);
   }
+}
+
+// One test, because making the run takes longer than hundreds of calls.
+TEST_F(CraftedRun, EachDefectIsOneLine) {
+  ASSERT_NO_FATAL_FAILURE(ChangeWhatResumeRerunAndReplayRead());
+  ASSERT_NO_FATAL_FAILURE(ChangeWhatReportAndPredictRead());
+  ASSERT_NO_FATAL_FAILURE(ChangeOneFieldOfTheManifest());
+  ASSERT_NO_FATAL_FAILURE(ChangeRecordsOfAResumedRun());
 }
 
 }  // namespace

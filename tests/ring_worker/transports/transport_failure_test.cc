@@ -1,6 +1,7 @@
 // Failures of ranks, and the errors of the others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,6 +17,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/net/authentication.h"
+#include "common/net/tcp_socket.h"
 #include "ring_worker/transports/mesh_connections.h"
 #include "ring_worker/transports/mesh_layout.h"
 #include "ring_worker/transports/shared_link.h"
@@ -371,6 +374,54 @@ TEST(ConnectMeshTest, RanksConnectDespiteOtherConnectionsToThePort) {
   zero->Receive({}, {got.data(), 4}, ReduceOp::kSum, nullptr, {1});
   EXPECT_EQ(zero->Wait({}, absl::Seconds(10)), absl::OkStatus());
   EXPECT_EQ(got, sent);
+}
+
+// A rank with many connections from strangers closes some, which may be another rank's.
+TEST(ConnectMeshTest, TriesAgainIfALowerRankClosesAConnection) {
+  const auto store = std::make_shared<FakeStore>();
+  const absl::Time soon = absl::Now() + absl::Seconds(20);
+  std::vector<PendingConnections::Member> members;
+  std::thread rank_zero([&] {
+    FakeRendezvous rendezvous(store, 0, 2);
+    const TcpListener listener = *ListenTcp("127.0.0.1");
+    const std::string token(32, 'a');
+    ASSERT_TRUE(rendezvous
+                    .Exchange("mesh", absl::StrCat(listener.port, " 127.0.0.1 ", token, " ",
+                                                   std::string(32, 'b'), " tcp 1"))
+                    .ok());
+    const int fd = listener.socket.get();
+    for (int closed = 0; closed < 2; ++closed) {
+      ASSERT_TRUE(AwaitSocket(fd, POLLIN, soon, "rank 1").ok());
+      EXPECT_TRUE(FileDescriptor(accept4(fd, nullptr, nullptr, SOCK_CLOEXEC)).valid());
+    }
+    PendingConnections pending({TestSecret().Derived(absl::StrCat("mesh ", token)), Purpose::kMesh});
+    while (members.size() < 2 && absl::Now() < soon) {  // for data, and for control
+      auto more = pending.Wait({fd}, soon);
+      ASSERT_TRUE(more.ok()) << more.status();
+      for (PendingConnections::Member& member : *more) members.push_back(std::move(member));
+    }
+  });
+  FakeRendezvous rendezvous(store, 1, 2);
+  const absl::Status status = ConnectMesh(rendezvous, {.transport = "tcp"}).status();
+  rank_zero.join();
+  EXPECT_EQ(status, absl::OkStatus());
+  EXPECT_EQ(members.size(), 2u);
+}
+
+TEST(ConnectMeshTest, ALongOrUnprintableAddressIsAnErrorOfOneLine) {
+  for (const std::string& card : {std::string("\x1b[2J\n"), std::string(1 << 20, 'x')}) {
+    const auto store = std::make_shared<FakeStore>();
+    std::thread rank_zero([&] {
+      FakeRendezvous rendezvous(store, 0, 2);
+      EXPECT_TRUE(rendezvous.Exchange("mesh", card).ok());
+    });
+    FakeRendezvous rendezvous(store, 1, 2);
+    const absl::Status status = ConnectMesh(rendezvous, {.transport = "tcp"}).status();
+    rank_zero.join();
+    EXPECT_THAT(Text(status), HasSubstr("rank 0 published an invalid address"));
+    EXPECT_THAT(Text(status), AllOf(Not(HasSubstr("\x1b")), Not(HasSubstr("\n"))));
+    EXPECT_LT(status.message().size(), 2000u);
+  }
 }
 
 TEST(ConnectMeshTest, ARankThatDoesNotConnectIsNamed) {

@@ -1,0 +1,94 @@
+#include "experiments/psring.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "common/base/command_line.h"
+#include "common/cuda/cuda_device.h"
+#include "common/rendezvous/launched_as.h"
+#include "experiments/bench/bench.h"
+#include "experiments/compare/compare.h"
+#include "experiments/compare/flags.h"
+#include "experiments/doctor/doctor.h"
+#include "experiments/explain/explain_verb.h"
+#include "experiments/plan/plan.h"
+#include "experiments/predict/one_gpu.h"
+#include "experiments/predict/predict.h"
+#include "experiments/processes/interrupt.h"
+#include "experiments/report/report_verb.h"
+#include "experiments/rerun/rerun_verb.h"
+#include "experiments/texts/language_flag.h"
+
+namespace psring {
+
+int PsringMain(int argc, char** argv) {
+  ForgetLauncher();  // our processes are numbered by us
+  CLI::App app("Compares ways to synchronize the replicas of data-parallel training.", "psring");
+  app.require_subcommand(1);
+  RawExperimentFlags compare_raw = CompareDefaults(), train_raw;
+  CLI::App* compare = AddCompare(app, compare_raw);
+  AddTrain(app, train_raw);
+  RawBenchFlags bench_raw;
+  CLI::App* bench = AddBench(app, bench_raw);
+  std::string replayed;
+  CLI::App* replay =
+      app.add_subcommand("replay", "Repeat the asynchronous runs of a run's folder and compare the weights");
+  replay->add_option("run", replayed, "The folder: runs/latest, or one of its record folders")
+      ->required()
+      ->option_text("RUN");
+  RawPredictFlags predict_raw;
+  CLI::App* predict = AddPredict(app, predict_raw);
+  CLI::App* doctor =
+      app.add_subcommand("doctor", "Check this machine's requirements, and print a fix for each problem");
+  std::string doctor_language = "en";
+  AddLanguageFlag(*doctor, doctor_language, "en or zh");
+  RawExplainFlags explain_raw;
+  CLI::App* explain = AddExplain(app, explain_raw);
+  RawRerunFlags rerun_raw;
+  CLI::App* rerun = AddRerun(app, rerun_raw);
+  RawReportFlags report_raw;
+  CLI::App* report = AddReport(app, report_raw);
+  const std::vector<std::string> command_line = ParseOrExit(app, argc, argv);
+
+  Display display(stdout, isatty(STDOUT_FILENO) == 1);
+  if (explain->parsed()) return RunExplain(explain_raw);
+  if (report->parsed()) return RunReport(report_raw, display);
+
+  // The verbs below start processes; a signal ends them.
+  const Interrupt interrupt;
+  const auto run_verb = [&]() -> int {
+    if (rerun->parsed()) return RunRerun(rerun_raw, app, interrupt, display);
+    if (doctor->parsed()) return RunDoctor(interrupt, LanguageOf(doctor_language));
+    if (replay->parsed()) return RunReplay(replayed, interrupt, display);
+    if (bench->parsed()) {
+      const absl::StatusOr<BenchFlags> bench_flags = UnderstandBench(bench_raw, command_line);
+      if (!bench_flags.ok()) return Fail("psring bench", std::string(bench_flags.status().message()), 2);
+      return RunBench(*bench_flags, interrupt, display);
+    }
+    if (predict->parsed()) {
+      const absl::StatusOr<PredictFlags> predict_flags = UnderstandPredict(predict_raw, command_line);
+      if (!predict_flags.ok())
+        return Fail("psring predict", std::string(predict_flags.status().message()), 2);
+      return RunPredict(*predict_flags, interrupt, display);
+    }
+    const bool comparing = compare->parsed();
+    const absl::StatusOr<ExperimentFlags> flags =
+        comparing ? UnderstandCompare(compare_raw, command_line) : UnderstandTrain(train_raw, command_line);
+    if (!flags.ok())
+      return Fail(comparing ? "psring compare" : "psring train", std::string(flags.status().message()), 2);
+    display.set_language(flags->options.language);
+    if (comparing && GoesBeyondOneGpu(flags->options, CudaDeviceCount())) {
+      return CompareOnOneGpu(*flags, !compare_raw.workers.empty(), interrupt, display);
+    }
+    return comparing ? RunCompare(*flags, interrupt, display) : RunTrain(*flags, interrupt, display);
+  };
+  const int code = run_verb();
+  return code != 0 && interrupt.signal() != 0 ? 128 + interrupt.signal() : code;
+}
+
+}  // namespace psring
