@@ -170,6 +170,10 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
   std::optional<absl::Status> outcome;
   absl::Time patience = absl::InfiniteFuture();
   while (!(outcome = server.WaitUntilOver(absl::Now() + absl::Milliseconds(100))).has_value()) {
+    if (server.AwaitsWorkers()) {
+      const absl::Status joining = process.rendezvous->CheckRanks("to join the parameter server");
+      if (!joining.ok()) server.AbortJoining(joining);
+    }
     if (ending_signal == 0) continue;
     if (patience == absl::InfiniteFuture()) {
       const bool trains = server.stats().pushes > 0;

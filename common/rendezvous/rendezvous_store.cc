@@ -163,7 +163,8 @@ absl::StatusOr<std::vector<std::string>> RendezvousStore::Exchange(const MemberI
   }
   for (bool in_time = true; !round->complete; in_time = changed_.WaitUntil(mutex_, deadline)) {
     if (!round->failure.ok()) return round->failure;
-    round->failure = closed_.ok() ? roster_.Hopeless(Missing(*round), name) : closed_;
+    round->failure =
+        closed_.ok() ? roster_.Hopeless(Missing(*round), absl::StrCat("at exchange '", name, "'")) : closed_;
     if (round->failure.ok() && !in_time) round->failure = roster_.TooLate(Missing(*round), name, timeout);
     if (!round->failure.ok()) {
       Release(*round);
@@ -181,6 +182,17 @@ absl::StatusOr<std::vector<std::string>> RendezvousStore::Exchange(const MemberI
 absl::Status RendezvousStore::Surplus() {
   MutexLock lock(mutex_);
   return roster_.Surplus();
+}
+
+absl::Status RendezvousStore::CheckRanks(const std::string& where) {
+  MutexLock lock(mutex_);
+  return roster_.Hopeless(where);
+}
+
+void RendezvousStore::RankEnded(int rank, const std::string& why) {
+  MutexLock lock(mutex_);
+  roster_.RankEnded(rank, why);
+  changed_.NotifyAll();
 }
 
 bool RendezvousStore::WaitUntilEmpty(absl::Duration timeout) {

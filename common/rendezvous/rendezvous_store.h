@@ -52,7 +52,9 @@ class RendezvousStore {
                                                     const std::string& value, absl::Duration timeout,
                                                     const std::vector<int>& ranks = {});
 
-  absl::Status Surplus();  // see Roster
+  absl::Status Surplus();                             // see Roster
+  absl::Status CheckRanks(const std::string& where);  // see Roster::Hopeless
+  void RankEnded(int rank, const std::string& why);   // see Roster
 
   // Waits until every member has left or is lost. False: some have not.
   bool WaitUntilEmpty(absl::Duration timeout);

@@ -326,8 +326,13 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     return true;
   };
   if (Checkpoints(configuration.training)) spec.interrupt_grace = kGraceWithCheckpoint;
-  spec.on_death = [&](const std::string& what, bool again) {
+  spec.on_death = [&](int child, const std::string& what, bool again) {
     if (again) --restarts;
+    // The store does not notice the end of a rank that has not joined yet.
+    const bool serves = spec.children[static_cast<size_t>(child)].serves;
+    for (int rank = child * each; rank < (child + 1) * each && !serves; ++rank) {
+      ground.store->RankEnded(rank, what);
+    }
     display.Note(Say(display.language(), again ? kProcessRestarts : kOthersContinue, what));
   };
   spec.last_known = [&](int child) {
