@@ -11,6 +11,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/address_space.h"
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/base/ignored_signal.h"
@@ -301,8 +302,11 @@ int main(int argc, char** argv) {
                         2);
   }
   psring::KeepFreedMemory();
-  const absl::Status allowed =
-      psring::AllowDescriptors(psring::ServerDescriptors(flags.workers), psring::RanksText(flags.workers));
+  absl::Status allowed = psring::CheckAddressSpace();
+  if (allowed.ok()) {
+    allowed =
+        psring::AllowDescriptors(psring::ServerDescriptors(flags.workers), psring::RanksText(flags.workers));
+  }
   if (!allowed.ok()) return psring::Fail("ps_server", std::string(allowed.message()), 2);
   const absl::StatusOr<psring::RendezvousOptions> meeting = psring::Meeting(flags);
   if (!meeting.ok()) return psring::Fail("ps_server", std::string(meeting.status().message()), 2);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/address_space.h"
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/base/keep_freed_memory.h"
@@ -190,7 +191,8 @@ int Main(int argc, char** argv) {
     std::printf("%s\n", DescribeAsJson().c_str());
     return 0;
   }
-  absl::Status checked = ApplyWorkload(flags.training);
+  absl::Status checked = CheckAddressSpace();
+  if (checked.ok()) checked = ApplyWorkload(flags.training);
   if (!checked.ok()) return Fail("trainer", std::string(checked.message()), 2);
   StopSignal stop;
 
