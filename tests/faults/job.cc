@@ -121,10 +121,9 @@ std::vector<std::string> FaultJob::LastLines() const {
   for (const auto& one : started_) {
     if (one->Succeeded() || ignored_.contains(one->pid())) continue;
     const absl::string_view errors = absl::StripAsciiWhitespace(one->errors());
-    // An offer to resume follows the error.
-    std::vector<std::string> all = absl::StrSplit(errors, '\n');
-    while (all.size() > 1 && absl::StrContains(all.back(), "--resume ")) all.pop_back();
-    lines.push_back(all.back());
+    // psring's error quotes the last lines of the process that it names.
+    const size_t last = errors.rfind(setup_.by_hand ? "\n" : "\npsring ");
+    lines.emplace_back(last == absl::string_view::npos ? errors : errors.substr(last + 1));
   }
   return lines;
 }

@@ -60,7 +60,8 @@ class FaultJob {
   std::string checkpoints() const { return folder_ + "/checkpoints"; }
   std::string temporary() const { return folder_ + "/tmp"; }
 
-  // The last line of each failed process's errors; of a job with a launcher, its only.
+  // The last line of each failed process's errors; of a launcher, its last error, which may have several
+  // lines.
   std::vector<std::string> LastLines() const;
   bool Succeeded() const;
   std::string Story() const;
