@@ -7,9 +7,9 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "common/base/address_space.h"
 #include "common/base/command_line.h"
 #include "common/cuda/cuda_device.h"
+#include "common/device/address_space.h"
 #include "common/rendezvous/launched_as.h"
 #include "experiments/bench/bench.h"
 #include "experiments/compare/compare.h"

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/address_space.h"
 #include "common/base/mutex.h"
 #include "common/base/shared_memory.h"
 #include "common/base/work_queue.h"
+#include "common/device/address_space.h"
 #include "common/device/device.h"
 #include "common/device/usable_memory.h"
 #include "common/measure/trace.h"

@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/address_space.h"
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/base/keep_freed_memory.h"
 #include "common/cuda/cuda_device.h"
+#include "common/device/address_space.h"
 #include "common/net/descriptor_limit.h"
 #include "common/net/link_shaper.h"
 #include "common/options/server_arguments.h"

@@ -1,4 +1,4 @@
-#include "common/base/address_space.h"
+#include "common/device/address_space.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
