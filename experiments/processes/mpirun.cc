@@ -116,9 +116,9 @@ absl::Status CheckSharedMemory(int ranks) {
   }
   const uint64_t needed = kVaderBytes * static_cast<uint64_t>(ranks), free = info.f_bavail * info.f_frsize;
   if (free >= needed) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "Open MPI needs ", needed >> 20, " MiB of /dev/shm for ", ranks, " ranks, and ", free >> 20,
-      " MiB are free; use --transport tcp, or run: mount -o remount,size=2G /dev/shm"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("Open MPI needs ", needed >> 20, " MiB of /dev/shm, 4 MiB for each rank, and ", free >> 20,
+                   " MiB are free; use --transport tcp, or run: mount -o remount,size=2G /dev/shm"));
 }
 
 // `--mca` settings take precedence over the machine's configuration, and ranks inherit them.
