@@ -13,7 +13,7 @@ namespace {
 
 // Libraries, and the stacks and heaps of threads. Measured with 3 ranks of the MLP on 2 cores, by reducing
 // the limit until a job failed.
-constexpr size_t kBase = size_t{1} << 30;
+constexpr size_t kBase = size_t{1280} << 20;
 
 }  // namespace
 
