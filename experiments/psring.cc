@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/command_line.h"
 #include "common/cuda/cuda_device.h"
+#include "common/device/address_space.h"
 #include "common/rendezvous/launched_as.h"
 #include "experiments/bench/bench.h"
 #include "experiments/compare/compare.h"
@@ -60,6 +61,9 @@ int PsringMain(int argc, char** argv) {
   if (report->parsed()) return RunReport(report_raw, display);
 
   // The verbs below start processes; a signal ends them.
+  if (const absl::Status allowed = CheckAddressSpace(); !allowed.ok()) {
+    return Fail("psring", std::string(allowed.message()), 2);
+  }
   const Interrupt interrupt;
   const auto run_verb = [&]() -> int {
     if (rerun->parsed()) return RunRerun(rerun_raw, app, interrupt, display);

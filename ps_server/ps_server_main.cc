@@ -15,6 +15,7 @@
 #include "common/base/command_line.h"
 #include "common/base/ignored_signal.h"
 #include "common/base/keep_freed_memory.h"
+#include "common/device/address_space.h"
 #include "common/device/device.h"
 #include "common/devices/make_device.h"
 #include "common/io/files.h"
@@ -170,6 +171,10 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
   std::optional<absl::Status> outcome;
   absl::Time patience = absl::InfiniteFuture();
   while (!(outcome = server.WaitUntilOver(absl::Now() + absl::Milliseconds(100))).has_value()) {
+    if (server.AwaitsWorkers()) {
+      const absl::Status joining = process.rendezvous->CheckRanks("to join the parameter server");
+      if (!joining.ok()) server.AbortJoining(joining);
+    }
     if (ending_signal == 0) continue;
     if (patience == absl::InfiniteFuture()) {
       const bool trains = server.stats().pushes > 0;
@@ -297,8 +302,11 @@ int main(int argc, char** argv) {
                         2);
   }
   psring::KeepFreedMemory();
-  const absl::Status allowed =
-      psring::AllowDescriptors(psring::ServerDescriptors(flags.workers), psring::RanksText(flags.workers));
+  absl::Status allowed = psring::CheckAddressSpace();
+  if (allowed.ok()) {
+    allowed =
+        psring::AllowDescriptors(psring::ServerDescriptors(flags.workers), psring::RanksText(flags.workers));
+  }
   if (!allowed.ok()) return psring::Fail("ps_server", std::string(allowed.message()), 2);
   const absl::StatusOr<psring::RendezvousOptions> meeting = psring::Meeting(flags);
   if (!meeting.ok()) return psring::Fail("ps_server", std::string(meeting.status().message()), 2);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that take longer than tests or need more tools: formatting, clang-tidy and sanitizers. Called by `./run check`,
 # which installs the tools. --all: clang-tidy on all sources, all test cases with sanitizers instead of one in four, and
-# 10 minutes of fuzzing for each parser instead of 20 s.
+# 10 minutes of fuzzing for each parser instead of 20 s, and 200 random faults of real jobs.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -105,8 +105,17 @@ fuzzing() {
   printf '%s\0' "${targets[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c "fuzz {} $seconds"
 }
 
+# Real jobs under random faults; the plain tests draw only 8.
+faults() {
+  [[ -n $all ]] || return 0
+  step "200 random faults"
+  ./run build faults_test psring trainer ps_server
+  PSRING_FAULTS=200 build/release/bin/faults_test --gtest_brief=1
+}
+
 formatting
 tidy
+faults
 sanitized asan "$not_with_addresses" "${address_tests[@]}"
 sanitized tsan "$not_with_threads" "${thread_tests[@]}"
 fuzzing

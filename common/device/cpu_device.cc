@@ -12,6 +12,7 @@
 #include "common/base/mutex.h"
 #include "common/base/shared_memory.h"
 #include "common/base/work_queue.h"
+#include "common/device/address_space.h"
 #include "common/device/device.h"
 #include "common/device/usable_memory.h"
 #include "common/measure/trace.h"
@@ -122,7 +123,7 @@ class CpuDevice : public Device {
   std::string name() const override { return "cpu"; }
   bool host_reads_memory() const override { return true; }
 
-  // Memory that is available without swapping, within the limits of this process's control groups.
+  // Memory that is available without swapping, within the limits of this process and its control groups.
   std::optional<Memory> memory() const override {
     std::ifstream info("/proc/meminfo");
     Memory memory = {};
@@ -136,6 +137,9 @@ class CpuDevice : public Device {
     if (memory.free == 0) return std::nullopt;
     if (const std::optional<Memory> group = ControlGroupMemory(); group.has_value()) {
       memory = {.free = std::min(memory.free, group->free), .total = std::min(memory.total, group->total)};
+    }
+    if (const std::optional<AddressSpace> space = LimitOfAddressSpace(); space.has_value()) {
+      memory = {.free = std::min(memory.free, space->left), .total = std::min(memory.total, space->limit)};
     }
     return memory;
   }

@@ -119,6 +119,14 @@ class FileRendezvous final : public Rendezvous {
     });
   }
 
+  absl::Status CheckRanks(const std::string& where) override {
+    MutexLock lock(mutex_);
+    return store_->Update([&](const Values& values) -> absl::StatusOr<Values> {
+      PSRING_RETURN_IF_ERROR(RosterOf(values).Hopeless(where));
+      return Values();
+    });
+  }
+
   absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom) override {
     std::string value;
     PSRING_RETURN_IF_ERROR(Wait([&](const Values& values, bool too_late) -> absl::StatusOr<Step> {
@@ -161,7 +169,7 @@ class FileRendezvous final : public Rendezvous {
                                PeerText(fields.second));
       } else if (!missing.empty()) {
         const Roster roster = RosterOf(values);
-        failure = roster.Hopeless(missing, name);
+        failure = roster.Hopeless(missing, absl::StrCat("at exchange '", name, "'"));
         if (failure.ok() && too_late) failure = roster.TooLate(missing, name, options_.timeout);
         if (!failure.ok()) step.add[failed] = absl::StrCat(failure.raw_code(), " ", failure.message());
       }

@@ -31,6 +31,7 @@ class PartRendezvous final : public Rendezvous {
                                                     const std::string& whom) override {
     return whole_.TryGet(prefix_ + key, whom);
   }
+  absl::Status CheckRanks(const std::string& where) override { return whole_.CheckRanks(where); }
   absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& ranks,
                                                          const std::string& name,
                                                          const std::string& value) override {

@@ -79,6 +79,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
 
   int port() const override { return listener_->port(); }
   absl::Status Surplus() override { return store_.Surplus(); }
+  void RankEnded(int rank, const std::string& why) override { store_.RankEnded(rank, why); }
 
  private:
   void Serve(grpc::ServerBuilder& builder) {
@@ -200,6 +201,12 @@ class GrpcRendezvous final : public Rendezvous {
     PSRING_ASSIGN_OR_RETURN(proto::GetReply reply, Call(&Stub::Get, request, timeout + kGrace,
                                                         absl::StrCat("while waiting for ", whom)));
     return std::move(*reply.mutable_value());
+  }
+
+  absl::Status CheckRanks(const std::string& where) override {
+    proto::CheckRanksRequest request;
+    request.set_where(where);
+    return Call(&Stub::CheckRanks, request, options_.timeout, "while waiting for ranks").status();
   }
 
   absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& ranks,

@@ -67,6 +67,9 @@ class RendezvousServer {
   virtual ~RendezvousServer() = default;
   virtual int port() const = 0;
   virtual absl::Status Surplus() = 0;  // see Rendezvous
+  // From the process that started `rank`: it has ended, and counts as lost. If it has not joined, waits for
+  // it fail with `why`.
+  virtual void RankEnded(int rank, const std::string& why) = 0;
 };
 
 // One process's connection to the store. Thread-safe.
@@ -90,6 +93,11 @@ class Rendezvous {
   // Does not wait: null if the key does not exist yet.
   virtual absl::StatusOr<std::optional<std::string>> TryGet(const std::string& key,
                                                             const std::string& whom) = 0;
+
+  // Does not wait. Unavailable names a rank of the job that has died, has left or was rejected; a rank that
+  // has not joined yet is no error. For waits of this process for ranks outside of the store. `where`
+  // completes the error "rank 1 has died while others waited for it ...".
+  virtual absl::Status CheckRanks(const std::string& where) = 0;
 
   // If this process hosts the store, or the store is a file: Unavailable if a rank was rejected because it is
   // not below the job's world size, so one of the two world sizes is wrong. A job of one rank waits for no

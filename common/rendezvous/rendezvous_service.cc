@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/measure/trace.h"
+#include "common/net/peer_text.h"
 
 namespace psring {
 namespace {
@@ -70,6 +71,11 @@ grpc::Status RendezvousService::Exchange(grpc::ServerContext* context, const pro
   if (!values.ok()) return ToGrpc(values.status());
   for (std::string& value : *values) reply->add_values(std::move(value));
   return grpc::Status::OK;
+}
+
+grpc::Status RendezvousService::CheckRanks(grpc::ServerContext*, const proto::CheckRanksRequest* request,
+                                           proto::CheckRanksReply*) {
+  return ToGrpc(store_.CheckRanks(PeerText(request->where())));
 }
 
 grpc::Status RendezvousService::ReadClock(grpc::ServerContext*, const proto::ReadClockRequest*,

@@ -30,6 +30,8 @@ class RendezvousService final : public proto::Rendezvous::Service {
                    proto::GetReply* reply) override;
   grpc::Status Exchange(grpc::ServerContext* context, const proto::ExchangeRequest* request,
                         proto::ExchangeReply* reply) override;
+  grpc::Status CheckRanks(grpc::ServerContext* context, const proto::CheckRanksRequest* request,
+                          proto::CheckRanksReply* reply) override;
   grpc::Status ReadClock(grpc::ServerContext* context, const proto::ReadClockRequest* request,
                          proto::ReadClockReply* reply) override;
 

@@ -140,7 +140,8 @@ std::vector<int> RendezvousStore::Missing(const Round& round) {
 
 void RendezvousStore::FailIfHopeless(const std::string& name, Round& round) {
   if (round.complete || !round.failure.ok()) return;
-  round.failure = closed_.ok() ? roster_.Hopeless(Missing(round), name) : closed_;
+  round.failure =
+      closed_.ok() ? roster_.Hopeless(Missing(round), absl::StrCat("at exchange '", name, "'")) : closed_;
   if (round.failure.ok() && absl::Now() >= round.deadline) {
     round.failure = roster_.TooLate(Missing(round), name, round.timeout);
   }
@@ -226,6 +227,17 @@ absl::StatusOr<std::vector<std::string>> RendezvousStore::Exchange(
 absl::Status RendezvousStore::Surplus() {
   MutexLock lock(mutex_);
   return roster_.Surplus();
+}
+
+absl::Status RendezvousStore::CheckRanks(const std::string& where) {
+  MutexLock lock(mutex_);
+  return roster_.Hopeless(where);
+}
+
+void RendezvousStore::RankEnded(int rank, const std::string& why) {
+  MutexLock lock(mutex_);
+  roster_.RankEnded(rank, why);
+  changed_.NotifyAll();
 }
 
 bool RendezvousStore::WaitUntilEmpty(absl::Duration timeout) {

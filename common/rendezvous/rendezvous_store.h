@@ -63,7 +63,9 @@ class RendezvousStore {
                                                     const std::vector<int>& ranks = {},
                                                     const IsGone& is_gone = {});
 
-  absl::Status Surplus();  // see Roster
+  absl::Status Surplus();                             // see Roster
+  absl::Status CheckRanks(const std::string& where);  // see Roster::Hopeless
+  void RankEnded(int rank, const std::string& why);   // see Roster
 
   // Waits until every member has left or is lost. False: some have not.
   bool WaitUntilEmpty(absl::Duration timeout);

@@ -1,6 +1,7 @@
 #include "common/rendezvous/roster.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -86,6 +87,12 @@ void Roster::Refuse(int rank, const std::string& why) {
   if (refused_.size() < kMostRefusals) refused_.push_back({rank, PeerText(why, kMostRefusalBytes)});
 }
 
+void Roster::RankEnded(int rank, const std::string& why) {
+  const auto joined = member_of_rank_.find(rank);
+  if (joined == member_of_rank_.end()) return Refuse(rank, why);
+  Depart(joined->second, Presence::kLost);
+}
+
 void Roster::Depart(int64_t member, Presence how) {
   if (member < 0 || member >= size()) return;
   Presence& presence = members_[static_cast<size_t>(member)].presence;
@@ -101,7 +108,9 @@ bool Roster::AnyoneHere() const {
                      [](const Member& member) { return member.presence == Presence::kHere; });
 }
 
-absl::Status Roster::Hopeless(const std::vector<int>& missing, const std::string& name) const {
+// A rank that died comes first: others leave because of it.
+absl::Status Roster::Hopeless(const std::vector<int>& missing, const std::string& where) const {
+  absl::Status left;
   for (const int rank : missing) {
     const auto joined = member_of_rank_.find(rank);
     if (joined == member_of_rank_.end()) {
@@ -112,11 +121,21 @@ absl::Status Roster::Hopeless(const std::vector<int>& missing, const std::string
     }
     const Member& member = members_[static_cast<size_t>(joined->second)];
     if (member.presence == Presence::kHere) continue;
-    return absl::UnavailableError(absl::StrCat(Describe(member),
-                                               member.presence == Presence::kLost ? " has died" : " has left",
-                                               " while others waited for it at exchange '", name, "'"));
+    const bool died = member.presence == Presence::kLost;
+    const absl::Status gone = absl::UnavailableError(absl::StrCat(
+        Describe(member), died ? " has died" : " has left", " while others waited for it ", where));
+    if (died) return gone;
+    if (left.ok()) left = gone;
   }
-  return absl::OkStatus();
+  return left;
+}
+
+absl::Status Roster::Hopeless(const std::string& where) const {
+  if (member_of_rank_.empty()) return absl::OkStatus();
+  const int world_size = members_[static_cast<size_t>(member_of_rank_.begin()->second)].process.world_size;
+  std::vector<int> all(static_cast<size_t>(world_size));
+  std::iota(all.begin(), all.end(), 0);
+  return Hopeless(all, where);
 }
 
 absl::Status Roster::TooLate(const std::vector<int>& missing, const std::string& name,

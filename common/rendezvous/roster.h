@@ -41,15 +41,18 @@ class Roster {
   absl::StatusOr<int64_t> Join(const Participant& joining);
   void Depart(int64_t member, Presence how);  // no effect if it has departed before
   void Refuse(int rank, const std::string& why);
+  void RankEnded(int rank, const std::string& why);  // lost; if it has not joined, it counts as rejected
 
   bool HasRank(int64_t member) const;
   const Participant& at(int64_t member) const { return members_[static_cast<size_t>(member)].process; }
   int64_t size() const { return static_cast<int64_t>(members_.size()); }
   bool AnyoneHere() const;
 
-  // Why a wait for the ranks `missing` at exchange `name` can no longer succeed: one of them has departed or
-  // was rejected. OK if it still can.
-  absl::Status Hopeless(const std::vector<int>& missing, const std::string& name) const;
+  // Why a wait for the ranks `missing` can no longer succeed: one of them is lost, has left or was rejected.
+  // OK if it still can. `where` completes the error "rank 1 has died while others waited for it ...".
+  absl::Status Hopeless(const std::vector<int>& missing, const std::string& where) const;
+  // The same for all ranks of the job.
+  absl::Status Hopeless(const std::string& where) const;
   // DeadlineExceeded names `missing`, those of them that never joined, and the last rejected process.
   absl::Status TooLate(const std::vector<int>& missing, const std::string& name,
                        absl::Duration timeout) const;

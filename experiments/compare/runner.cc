@@ -78,15 +78,31 @@ struct Ground {
   }
 };
 
-absl::StatusOr<Ground> PrepareGround(const Site& site, const TrainingOptions& training, int attempt) {
+// Checked before the store is started: gRPC does not end if it runs out of descriptors.
+absl::Status AllowProcesses(const Configuration& configuration, const Ground& ground) {
+  int64_t processes = 0;
+  if (configuration.simulated() || configuration.backend() == "mpi") {
+    processes = 1;
+  } else {
+    for (int process = 0; process < configuration.processes(); ++process) {
+      processes += ground.IsHere(ground.NodeOfRank(process * ground.ranks_per_process));
+    }
+    for (int server = 0; server < configuration.servers(); ++server) {
+      processes += ground.IsHere(ground.NodeOf(configuration, server));
+    }
+  }
+  return AllowDescriptors(LauncherDescriptors(processes), absl::StrCat(processes, " processes"));
+}
+
+absl::StatusOr<Ground> PrepareGround(const Site& site, const Configuration& configuration, int attempt) {
+  const TrainingOptions& training = configuration.training;
   Ground ground{.site = site, .ranks_per_process = training.ranks_per_process, .attempt = attempt};
+  if (site.nodes != nullptr) ground.layout = site.nodes->LayoutOf(training);
+  PSRING_RETURN_IF_ERROR(AllowProcesses(configuration, ground));
   ground.secret = site.nodes != nullptr ? site.nodes->options().secret : JobSecret::Random();
   if (site.cluster != nullptr) {
     PSRING_ASSIGN_OR_RETURN(ground.store, site.cluster->HostStore(ground.secret, ground.store_host));
     return ground;
-  }
-  if (site.nodes != nullptr) {
-    ground.layout = site.nodes->LayoutOf(training);
   }
   ground.store_host = ground.Address(0);
   PSRING_ASSIGN_OR_RETURN(ground.store, RendezvousServer::Start(ground.store_host, 0, ground.secret));
@@ -279,7 +295,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
                      double expected_s, int attempt, const Binaries& binaries, const Site& site,
                      const Interrupt& interrupt, Display& display, int& restarts) {
   const int each = configuration.training.ranks_per_process;
-  PSRING_ASSIGN_OR_RETURN(const Ground ground, PrepareGround(site, configuration.training, attempt));
+  PSRING_ASSIGN_OR_RETURN(const Ground ground, PrepareGround(site, configuration, attempt));
   const TrainingJob job = JobOf(configuration, ground);
   LaunchSpec spec{.what = configuration.name(), .restarts = restarts};
   const bool simulated = configuration.simulated();
@@ -300,9 +316,6 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     if (!ground.IsHere(ground.NodeOf(configuration, server))) continue;
     spec.children.push_back(Server(configuration, job, server, ground, folder, binaries));
   }
-  const auto processes = static_cast<int64_t>(spec.children.size());
-  PSRING_RETURN_IF_ERROR(
-      AllowDescriptors(LauncherDescriptors(processes), absl::StrCat(processes, " processes")));
   spec.deadline = std::min(absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s),
                            site.until - absl::Now());
 
@@ -326,8 +339,13 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     return true;
   };
   if (Checkpoints(configuration.training)) spec.interrupt_grace = kGraceWithCheckpoint;
-  spec.on_death = [&](const std::string& what, bool again) {
+  spec.on_death = [&](int child, const std::string& what, bool again) {
     if (again) --restarts;
+    // The store does not notice the end of a rank that has not joined yet.
+    const bool serves = spec.children[static_cast<size_t>(child)].serves;
+    for (int rank = child * each; rank < (child + 1) * each && !serves; ++rank) {
+      ground.store->RankEnded(rank, what);
+    }
     display.Note(Say(display.language(), again ? kProcessRestarts : kOthersContinue, what));
   };
   spec.last_known = [&](int child) {

@@ -174,14 +174,14 @@ class Launch {
       Drain(i);
       ++restarted_;
       if (!StartChild(child).ok()) return false;
-      spec_.on_death(what, /*again=*/true);
+      spec_.on_death(static_cast<int>(i), what, /*again=*/true);
       return true;
     }
     const bool others = std::any_of(children_.begin(), children_.end(), [](const Child& other) {
       return other.process.running && !other.spec->serves;
     });
     if (!child.spec->may_die || !others) return false;
-    spec_.on_death(what, /*again=*/false);
+    spec_.on_death(static_cast<int>(i), what, /*again=*/false);
     return true;
   }
 

@@ -50,7 +50,8 @@ struct LaunchSpec {
   std::function<absl::Status()> check;
   // A child died ("rank 1 was killed by SIGKILL (Killed)") and the launch continues; `again`: it was
   // restarted.
-  std::function<void(const std::string& what, bool again)> on_death = [](const std::string&, bool) {};
+  std::function<void(int child, const std::string& what, bool again)> on_death = [](int, const std::string&,
+                                                                                    bool) {};
   // The child's last known state, for errors: "last seen at step 12 of 25". Empty: unknown.
   std::function<std::string(int child)> last_known = [](int) { return ""; };
 };

@@ -3,9 +3,11 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -22,6 +24,8 @@ namespace psring {
 namespace {
 
 constexpr char kOpenMpi[] = "Open MPI", kMpich[] = "MPICH";
+// A rank's file (Open MPI's btl_vader_segment_size), and a reserve.
+constexpr uint64_t kVaderBytes = (4 << 20) + (1 << 18);
 constexpr absl::Duration kVersionDeadline = absl::Seconds(10);
 
 const char* InstallOf(const std::string& family) {
@@ -102,6 +106,21 @@ absl::StatusOr<FoundMpirun> FindOf(const std::string& family) {
                    InstallOf(family)));
 }
 
+// Open MPI's own error does not state the reason. Its other users of the file system are counted by the
+// kernel.
+absl::Status CheckSharedMemory(int ranks) {
+  struct statvfs info = {};
+  if (statvfs("/dev/shm", &info) != 0) {
+    return absl::FailedPreconditionError(
+        "Open MPI needs /dev/shm, which is not mounted; run: mount -t tmpfs tmpfs /dev/shm");
+  }
+  const uint64_t needed = kVaderBytes * static_cast<uint64_t>(ranks), free = info.f_bavail * info.f_frsize;
+  if (free >= needed) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("Open MPI needs ", needed >> 20, " MiB of /dev/shm, 4 MiB for each rank, and ", free >> 20,
+                   " MiB are free; use --transport tcp, or run: mount -o remount,size=2G /dev/shm"));
+}
+
 // `--mca` settings take precedence over the machine's configuration, and ranks inherit them.
 absl::StatusOr<MpirunCommand> OpenMpiCommand(const std::string& mpirun, const MpirunOptions& options) {
   MpirunCommand command{
@@ -115,6 +134,7 @@ absl::StatusOr<MpirunCommand> OpenMpiCommand(const std::string& mpirun, const Mp
     set("btl", options.transport == "shm" ? "self,vader" : "self,tcp");
     if (options.transport == "tcp") set("btl_tcp_if_include", "lo");
   }
+  if (options.transport != "tcp") PSRING_RETURN_IF_ERROR(CheckSharedMemory(options.ranks));
   PSRING_ASSIGN_OR_RETURN(TemporaryFolder made, TemporaryFolder::Create("/dev/shm"));
   const auto folder = std::make_shared<TemporaryFolder>(std::move(made));
   set("btl_vader_backing_directory", folder->path().c_str());

@@ -140,7 +140,8 @@ class OneServerClient : public PsClient {
 struct GrpcClientOptions {
   JobSecret secret;  // of the server's job
   Payload payload = Payload::kAuto;
-  // How long a push may wait for its answer, not counting the time spent reconnecting.
+  // The server's --timeout. A push waits twice as long for its answer, not counting the time spent
+  // reconnecting, so that the server can name a missing worker first.
   absl::Duration reply_timeout = absl::InfiniteDuration();
   // How long to reconnect to a server that is lost before its Welcome, which contains the duration.
   absl::Duration patience = absl::ZeroDuration();

@@ -92,6 +92,10 @@ class ParameterServer {
   void TurnAway(int worker, const ReplySink* sink, const absl::Status& why);
   // Fails the job; the first reason is kept. Any thread.
   void Abort(const absl::Status& why);
+  // Whether the job has not begun yet, because not all workers have joined.
+  bool AwaitsWorkers() const { return !started_ && !restored_; }
+  // Abort while the job has not begun: a worker will not join, because of `why`.
+  void AbortJoining(const absl::Status& why);
 
   // Requests a checkpoint and waits until it is written. False: not by `deadline`.
   bool CheckpointNow(absl::Time deadline);
@@ -157,6 +161,8 @@ class ParameterServer {
   void Watch();
   void CallQueuedWorkers();
   BucketRounds::Missing WaitsFor();
+  // "; worker 1 was rejected: ...", the first of these; or nothing.
+  std::string RejectionOf(const std::vector<int>& workers) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   BucketRounds::Missing HoldsMemory();
 
   Device& device_;

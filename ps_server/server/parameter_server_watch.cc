@@ -215,19 +215,31 @@ BucketRounds::Missing ParameterServer::HoldsMemory() {
   return missing;
 }
 
+std::string ParameterServer::RejectionOf(const std::vector<int>& workers) const {
+  for (const int worker : workers) {
+    if (rejections_[worker].empty()) continue;
+    return absl::StrCat("; worker ", worker, " was rejected: ", rejections_[worker]);
+  }
+  return "";
+}
+
+void ParameterServer::AbortJoining(const absl::Status& why) {
+  std::string rejection;
+  {
+    MutexLock lock(mutex_);
+    if (started_) return;
+    rejection = RejectionOf(members_.Absent());
+  }
+  Abort(absl::Status(why.code(), absl::StrCat(why.message(), rejection)));
+}
+
 // The workers that others wait for; none if no worker waits.
 BucketRounds::Missing ParameterServer::WaitsFor() {
   if (!started_) {
     MutexLock lock(mutex_);
     const std::vector<int> absent = members_.Absent();
     if (absent.empty()) return {{}, "worker 0's initial weights"};
-    std::string what = absl::StrCat(WorkersText(absent), " to join");
-    for (const int worker : absent) {
-      if (rejections_[worker].empty()) continue;
-      absl::StrAppend(&what, "; worker ", worker, " was rejected: ", rejections_[worker]);
-      break;
-    }
-    return {{}, what};
+    return {{}, absl::StrCat(WorkersText(absent), " to join", RejectionOf(absent))};
   }
   // First, because a worker that others wait for may itself wait for memory.
   if (BucketRounds::Missing missing = HoldsMemory(); !missing.what.empty()) return missing;

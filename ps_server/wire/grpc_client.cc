@@ -72,7 +72,7 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuf
   }
   Introduce(token.ok() ? *token : "");
   const absl::Status status =
-      session_.Await(Question::kJoin, deadline + absl::Milliseconds(kServerSpeaksFirstMs),
+      session_.Await(Question::kJoin, deadline + Grace(),
                      absl::StrCat("all workers to join (parameter server at ", address(), ")"));
   if (!status.ok()) End(status);
   borrowers_.AwaitNone(absl::Now() + absl::Seconds(10));
@@ -162,7 +162,7 @@ absl::Status GrpcClient::Ask(Question question, const message::ToServer& message
     asked_ = Asked{.question = question, .message = message};
     asked_sent_ = session_.state().connected && EnqueueLocked({.message = message});
   }
-  absl::Status status = session_.Await(question, deadline + absl::Milliseconds(kServerSpeaksFirstMs),
+  absl::Status status = session_.Await(question, deadline + Grace(),
                                        absl::StrCat(what, " (parameter server at ", address(), ")"));
   {
     MutexLock lock(mutex_);

@@ -135,6 +135,14 @@ class GrpcClient : public OneServerClient {
   void StayLost();
   void GiveUp(const absl::Status& why);
 
+  // How long this client waits beyond a deadline, so that the server's error, which names the missing worker,
+  // arrives first. The server's time begins with the last arrival from any worker.
+  absl::Duration Grace() const {
+    const bool is_limited = options_.reply_timeout != absl::InfiniteDuration();
+    return absl::Milliseconds(kServerSpeaksFirstMs) +
+           (is_limited ? options_.reply_timeout : absl::ZeroDuration());
+  }
+
   std::string address() const;
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Dial(const std::string& address, absl::Time deadline) const;
 

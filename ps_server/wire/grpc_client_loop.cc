@@ -81,8 +81,9 @@ void GrpcClient::OnTick() {
   }
   if (lost_at_ != absl::InfiniteFuture()) return TryToReconnect();
   if (options_.reply_timeout == absl::InfiniteDuration()) return;
-  if (const std::string push = session_.Overdue(options_.reply_timeout); !push.empty()) {
-    End(absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(options_.reply_timeout),
+  const absl::Duration longest = options_.reply_timeout + Grace();
+  if (const std::string push = session_.Overdue(longest); !push.empty()) {
+    End(absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(longest),
                                                  " for the parameter server at ", address(),
                                                  " to answer the push of ", push)));
   }

@@ -9,8 +9,9 @@
 
 namespace psring {
 
-void SendFinalMessage(int fd, absl::StatusCode code, const std::string& message) {
+void SendFinalMessage(int fd, absl::StatusCode code, const std::string& message, int waits_for) {
   FinalMessage final_message;
+  final_message.waits_for = waits_for;
   final_message.code = static_cast<int32_t>(code);
   final_message.length =
       static_cast<uint32_t>(message.copy(final_message.message, sizeof final_message.message));
@@ -34,11 +35,13 @@ absl::Status ControlConnection::Receive() {
         "rank ", peer_, " sent an invalid final message that begins with ", absl::Hex(message_.magic)));
   }
   left_ = true;
-  if (message_.code == 0) return absl::OkStatus();
+  if (message_.code == 0 || message_.waits_for >= 0) return absl::OkStatus();
   gave_up_ = true;
-  const size_t length = std::min<size_t>(message_.length, sizeof message_.message);
-  return absl::Status(static_cast<absl::StatusCode>(message_.code),
-                      absl::string_view(message_.message, length));
+  return absl::Status(static_cast<absl::StatusCode>(message_.code), text());
+}
+
+std::string ControlConnection::text() const {
+  return {message_.message, std::min<size_t>(message_.length, sizeof message_.message)};
 }
 
 }  // namespace psring

@@ -12,15 +12,16 @@
 namespace psring {
 
 struct FinalMessage {
-  uint32_t magic = 0x42535031;
-  int32_t code = 0;  // absl::StatusCode; 0: done
+  uint32_t magic = 0x42535032;
+  int32_t code = 0;        // absl::StatusCode; 0: done
+  int32_t waits_for = -1;  // the rank that sent nothing before the sender's deadline; -1: another reason
   uint32_t length = 0;
-  char message[1012] = {};
+  char message[1008] = {};
 };
 static_assert(sizeof(FinalMessage) == 1024);
 
 // Does not block: the message fits into an empty socket buffer. Ignores errors: the peer is gone. Any thread.
-void SendFinalMessage(int fd, absl::StatusCode code, const std::string& message);
+void SendFinalMessage(int fd, absl::StatusCode code, const std::string& message, int waits_for = -1);
 
 // One peer's control connection. One thread at a time.
 class ControlConnection {
@@ -32,8 +33,13 @@ class ControlConnection {
   bool left() const { return left_; }        // it is done or has given up
   bool gave_up() const { return gave_up_; }  // the error of Receive is the peer's reason
 
+  // If the peer gave up waiting for a rank that sent nothing: that rank, and what the peer said. -1
+  // otherwise.
+  int waits_for() const { return left_ ? message_.waits_for : -1; }
+  std::string text() const;
+
   // Reads what has arrived, without waiting. Returns the peer's reason if it gave up, Unavailable if it died,
-  // DataLoss for an invalid message, OK if it is done or has sent nothing yet.
+  // DataLoss for an invalid message, OK if it is done, gave up waiting or has sent nothing yet.
   absl::Status Receive();
 
  private:

@@ -149,8 +149,12 @@ void MeshTransport::Receive(Tag tag, Span to, ReduceOp op, const void* own, absl
 absl::Status MeshTransport::Wait(Tag tag, absl::Duration timeout) {
   size_t at = 0;
   while (at < transfers_.size() && !(transfers_[at].tag == tag)) ++at;
-  absl::Status status =
-      at == transfers_.size() ? early_failure_ : Progress(transfers_.popped() + at, tag, timeout);
+  const uint64_t number = transfers_.popped() + at;
+  const absl::Time begin = absl::Now();
+  absl::Status status = at == transfers_.size() ? early_failure_ : Progress(number, timeout);
+  if (!status.ok() && gives_up_ && at < transfers_.size() && !aborted_.load(std::memory_order_acquire)) {
+    status = GiveUpWaiting(number, tag, absl::Now() - begin, timeout);
+  }
   while (!transfers_.empty() && transfers_.front().unfinished == 0) transfers_.PopFront();
   if (status.ok() && !aborted_.load(std::memory_order_relaxed)) return status;
   if (!status.ok()) Abort(status);
@@ -194,10 +198,11 @@ uint64_t MeshTransport::Open(const Tag& tag) {
   return transfers_.popped() + transfers_.size() - 1;
 }
 
-void MeshTransport::NotifyPeers(absl::StatusCode code, const std::string& message) {
+void MeshTransport::NotifyPeers(absl::StatusCode code, const std::string& message, int waits_for) {
+  if (std::exchange(has_notified_, true)) return;
   for (Peer& peer : peers_) {
     if (peer.control == nullptr) continue;
-    SendFinalMessage(peer.control->fd(), code, message);
+    SendFinalMessage(peer.control->fd(), code, message, waits_for);
     if (peer.shared != nullptr) peer.shared->theirs().Ring();
   }
 }

@@ -25,6 +25,11 @@ constexpr absl::Duration kBetweenTries = absl::Milliseconds(20);
 
 enum class Channel : uint32_t { kControl, kUnix, kData };  // kData + i: connection i
 
+// Between checks whether a rank has died that this one waits for.
+constexpr absl::Duration kCheckRanksEvery = absl::Milliseconds(200);
+// After a connection has failed: how long to wait until the store knows of the rank that died.
+constexpr absl::Duration kLossTimeout = absl::Seconds(1);
+
 // What a connection is for: the detail of its authentication.
 struct Link {
   uint32_t rank = 0;  // that connects
@@ -66,8 +71,10 @@ class MeshBuilder {
             "mesh", absl::StrCat(listener.port, " ", host, " ", RandomToken(kTokenDigits), " ", unix_name,
                                  " ", options_.transport, " ", options_.sockets_per_peer)));
     deadline_ = absl::Now() + rendezvous_.options().timeout;
-    for (int peer = 0; peer < size_; ++peer) PSRING_RETURN_IF_ERROR(ReadCard(peer, cards[peer]));
-    PSRING_RETURN_IF_ERROR(AcceptHigherRanks(listener.socket.get(), unix_listener.fd()));
+    absl::Status connected;
+    for (int peer = 0; peer < size_ && connected.ok(); ++peer) connected = ReadCard(peer, cards[peer]);
+    if (connected.ok()) connected = AcceptHigherRanks(listener.socket.get(), unix_listener.fd());
+    if (!connected.ok()) return Explain(connected);
     for (PeerConnections& peer : peers_) {
       for (FileDescriptor& data : peer.data) {
         if (options_.shaper == nullptr) continue;
@@ -103,6 +110,7 @@ class MeshBuilder {
         PSRING_ASSIGN_OR_RETURN(mine.unix_socket,
                                 Authenticated(*std::move(socket), connect, peer, Channel::kUnix, 0));
       } else if (options_.transport == "shm") {
+        PSRING_RETURN_IF_ERROR(CheckRanks());
         return absl::FailedPreconditionError(
             absl::StrCat("rank ", rank_, " cannot share memory with rank ", peer,
                          ": they are not on one host (or in one network namespace); choose transport auto or "
@@ -183,12 +191,27 @@ class MeshBuilder {
     return missing;
   }
 
+  absl::Status CheckRanks() { return rendezvous_.CheckRanks("to connect"); }
+
+  // A peer closes its connections when it dies, and also when it has lost another one.
+  absl::Status Explain(const absl::Status& symptom) {
+    const absl::Time deadline = absl::Now() + kLossTimeout;
+    while (absl::IsUnavailable(symptom)) {
+      PSRING_RETURN_IF_ERROR(CheckRanks());
+      if (absl::Now() >= deadline) break;
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+    return symptom;
+  }
+
   absl::Status AcceptHigherRanks(int listener, int unix_listener) {
     PendingConnections pending(credentials_);
     while (!Missing().empty()) {
-      PSRING_ASSIGN_OR_RETURN(std::vector<PendingConnections::Member> members,
-                              pending.Wait({listener, unix_listener}, deadline_));
-      if (members.empty()) {
+      PSRING_ASSIGN_OR_RETURN(
+          std::vector<PendingConnections::Member> members,
+          pending.Wait({listener, unix_listener}, std::min(deadline_, absl::Now() + kCheckRanksEvery)));
+      if (members.empty()) PSRING_RETURN_IF_ERROR(CheckRanks());
+      if (members.empty() && absl::Now() >= deadline_) {
         return absl::DeadlineExceededError(
             absl::StrCat("rank ", rank_, " waited ", absl::FormatDuration(rendezvous_.options().timeout),
                          " for a connection from rank ", absl::StrJoin(Missing(), ", rank ")));

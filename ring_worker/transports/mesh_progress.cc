@@ -8,7 +8,6 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/measure/trace.h"
 #include "common/reduce/reduce.h"
@@ -28,7 +27,7 @@ constexpr int kPausesBetweenLooks = 16;
 
 }  // namespace
 
-absl::Status MeshTransport::Progress(uint64_t number, const Tag& tag, absl::Duration timeout) {
+absl::Status MeshTransport::Progress(uint64_t number, absl::Duration timeout) {
   PSRING_RETURN_IF_ERROR(early_failure_);
   int64_t idle_since = 0, waited_since = 0;
   for (int looks = 0;; ++looks) {
@@ -53,7 +52,8 @@ absl::Status MeshTransport::Progress(uint64_t number, const Tag& tag, absl::Dura
       continue;
     }
     const absl::Duration left = timeout - absl::Nanoseconds(now - waited_since);
-    if (left <= absl::ZeroDuration()) return TooLate(number, tag, absl::Nanoseconds(now - waited_since));
+    gives_up_ |= left <= absl::ZeroDuration();
+    if (gives_up_) return absl::DeadlineExceededError("a rank does not respond");
     PSRING_RETURN_IF_ERROR(SleepUntilNews(left, number));
     idle_since = 0;
   }
@@ -253,6 +253,11 @@ absl::Status MeshTransport::Poll(absl::Duration longest) {
 absl::Status MeshTransport::ReceiveControl(int rank) {
   ControlConnection& control = *peers_[rank].control;
   absl::Status received = control.Receive();
+  if (control.waits_for() >= size()) {
+    return absl::DataLossError(
+        absl::StrCat("rank ", rank, " waits for rank ", control.waits_for(), ", which does not exist"));
+  }
+  gives_up_ |= control.waits_for() >= 0;
   if (control.gave_up()) {
     MutexLock lock(failure_mutex_);
     relayed_ = true;
@@ -263,7 +268,7 @@ absl::Status MeshTransport::ReceiveControl(int rank) {
 absl::Status MeshTransport::CheckDepartures() {
   for (int rank = 0; rank < size(); ++rank) {
     const Peer& peer = peers_[rank];
-    if (peer.shared == nullptr || !peer.control->left()) continue;
+    if (peer.shared == nullptr || !peer.control->left() || HasResponded(rank)) continue;
     const bool needs_frame = !peer.expected.empty() && !peer.shared->HasFrame();
     const bool needs_reading = !peer.waiting.empty() || (!peer.unread.empty() && peer.unread.front().number >=
                                                                                      peer.shared->consumed());
@@ -278,27 +283,6 @@ absl::Status MeshTransport::HasLeft(int rank) const {
       "rank ", rank, " has left; rank ", rank_, " still needs it for ",
       peer.expected.empty() ? ToString(header_.call)
                             : ToString(gathers_[peer.expected.front() - gathers_.popped()].expected)));
-}
-
-absl::Status MeshTransport::TooLate(uint64_t number, const Tag& tag, absl::Duration waited) const {
-  std::vector<std::string> whom;
-  for (int rank = 0; rank < size(); ++rank) {
-    const Peer& peer = peers_[rank];
-    bool reads = !peer.unread.empty() && peer.unread.front().transfers <= number;
-    reads |= !peer.waiting.empty() && peer.waiting.front().transfers <= number;
-    for (const FrameStream& stream : peer.streams) {
-      reads |= !stream.out().empty() && stream.out().front().transfer <= number;
-    }
-    if (!peer.expected.empty() && gathers_[peer.expected.front() - gathers_.popped()].transfers <= number) {
-      const bool is_there = peer.shared != nullptr && peer.shared->HasFrame();
-      if (!is_there) whom.push_back(absl::StrCat("rank ", rank, " to send"));
-    } else if (reads) {
-      whom.push_back(absl::StrCat("rank ", rank, " to receive"));
-    }
-  }
-  return absl::DeadlineExceededError(absl::StrCat("rank ", rank_, " waited ", absl::FormatDuration(waited),
-                                                  " for ", absl::StrJoin(whom, " and "), " (", ToString(tag),
-                                                  ")"));
 }
 
 absl::Status MeshTransport::Explain(int rank, const absl::Status& symptom) {

@@ -132,7 +132,8 @@ class MeshTransport final : public Transport {
     MutexLock lock(failure_mutex_);
     return failure_;
   }
-  void NotifyPeers(absl::StatusCode code, const std::string& message)
+  // Once: later calls have no effect.
+  void NotifyPeers(absl::StatusCode code, const std::string& message, int waits_for = -1)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(failure_mutex_);
 
   // mesh_progress.cc: moving data. Moves what can be moved now. True if anything moved.
@@ -157,7 +158,7 @@ class MeshTransport final : public Transport {
   absl::Status Read(int rank, FrameStream& stream);
 
   // mesh_progress.cc: waiting, and errors that name the peer.
-  absl::Status Progress(uint64_t number, const Tag& tag, absl::Duration timeout);
+  absl::Status Progress(uint64_t number, absl::Duration timeout);
   // Sleeps until something may be able to move, a control message arrives, or `left` is over.
   absl::Status SleepUntilNews(absl::Duration left, uint64_t number);
   absl::Status Poll(absl::Duration longest);
@@ -166,10 +167,24 @@ class MeshTransport final : public Transport {
   // before is still in its memory, which this rank maps.
   absl::Status CheckDepartures();
   absl::Status HasLeft(int rank) const;
-  absl::Status TooLate(uint64_t number, const Tag& tag, absl::Duration waited) const;
   // Why a transfer with `rank` failed. If its data connection is lost, the reason is on its control
   // connection, or arrives soon.
   absl::Status Explain(int rank, const absl::Status& symptom);
+
+  // mesh_silence.cc: the peer that does not respond.
+  struct Awaited {
+    std::vector<int> ranks;
+    std::string text;  // "rank 2 to send and rank 3 to receive"
+  };
+  Awaited WhomAwaited(uint64_t number) const;
+  // Called when this rank's deadline has passed, or a peer has given up waiting. All ranks that respond tell
+  // each other for whom they wait, so that the error names the rank that does not, and not one that waits for
+  // it. Takes up to 2 s.
+  absl::Status GiveUpWaiting(uint64_t number, const Tag& tag, absl::Duration waited, absl::Duration timeout);
+  // Of `ranks` and those for which they wait, and so on: the ranks that have not responded.
+  std::vector<int> Silent(const std::vector<int>& ranks) const;
+  bool HasResponded(int rank) const { return peers_[rank].control->waits_for() >= 0; }
+  absl::Status AwaitControl(absl::Time deadline);
 
   const int rank_;
   const FileDescriptor wake_;
@@ -187,10 +202,12 @@ class MeshTransport final : public Transport {
   std::vector<const void*> terms_;  // a member to keep its memory
   std::vector<pollfd> polled_;
   absl::Status early_failure_;  // of a Send; Wait returns it
+  bool gives_up_ = false;       // this rank's deadline has passed, or that of a peer
 
   Mutex failure_mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(failure_mutex_);
   bool relayed_ ABSL_GUARDED_BY(failure_mutex_) = false;  // the failure came from a peer
+  bool has_notified_ ABSL_GUARDED_BY(failure_mutex_) = false;
   std::atomic<bool> aborted_ = false;
 };
 

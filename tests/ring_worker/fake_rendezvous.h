@@ -57,6 +57,8 @@ class FakeRendezvous final : public Rendezvous {
     return found == store_->values.end() ? std::nullopt : std::optional(found->second);
   }
 
+  absl::Status CheckRanks(const std::string&) override { return absl::OkStatus(); }
+
   absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& among,
                                                          const std::string& name,
                                                          const std::string& value) override {

@@ -57,6 +57,7 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const TrainerFlags& flag
     // A server that failed before it was found may be restarted.
     const absl::Time patience = absl::Now() + absl::Seconds(flags.training.timeout_s);
     while (returns && absl::IsUnavailable(found.status()) && absl::Now() < patience) {
+      PSRING_RETURN_IF_ERROR(rendezvous->CheckRanks(absl::StrCat("before ", whom, " was found")));
       absl::SleepFor(absl::Milliseconds(100));
       found = find();
     }

@@ -15,6 +15,7 @@
 #include "common/base/command_line.h"
 #include "common/base/keep_freed_memory.h"
 #include "common/cuda/cuda_device.h"
+#include "common/device/address_space.h"
 #include "common/net/descriptor_limit.h"
 #include "common/net/link_shaper.h"
 #include "common/options/server_arguments.h"
@@ -190,7 +191,8 @@ int Main(int argc, char** argv) {
     std::printf("%s\n", DescribeAsJson().c_str());
     return 0;
   }
-  absl::Status checked = ApplyWorkload(flags.training);
+  absl::Status checked = CheckAddressSpace();
+  if (checked.ok()) checked = ApplyWorkload(flags.training);
   if (!checked.ok()) return Fail("trainer", std::string(checked.message()), 2);
   StopSignal stop;
 

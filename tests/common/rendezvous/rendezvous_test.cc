@@ -131,6 +131,17 @@ TEST_F(RendezvousTest, DeadlineNamesTheMissingRanks) {
             "waited 1 s for the server's address ('k')");
 }
 
+TEST_F(RendezvousTest, ARankThatEndsIsNamedAlsoIfItHasNotJoined) {
+  auto zero = Join(0, 3), one = Join(1, 3);
+  EXPECT_EQ(zero->CheckRanks("to connect"), absl::OkStatus()) << "rank 2 may still join";
+  server_->RankEnded(2, "rank 2 was killed by SIGKILL");
+  EXPECT_EQ(zero->CheckRanks("to connect"), absl::UnavailableError("rank 2 was killed by SIGKILL"));
+  EXPECT_EQ(zero->Exchange("start", "").status(), absl::UnavailableError("rank 2 was killed by SIGKILL"));
+  server_->RankEnded(1, "rank 1 was killed by SIGKILL");
+  const absl::Status lost = zero->CheckRanks("to connect");
+  EXPECT_TRUE(absl::StrContains(lost.message(), "has died while others waited for it to connect")) << lost;
+}
+
 TEST_F(RendezvousTest, TakenRankNamesItsOwner) {
   auto one = Join(1, 2);
   const auto twin = Rendezvous::Join(Options(1, 2, server_->port()));

@@ -3,6 +3,9 @@
 #include <signal.h>
 #include <string.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,19 +19,53 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using PsringEndsTest = PsringInAFolder;
+class PsringEndsTest : public PsringInAFolder {
+ protected:
+  // The output of psring in a shell that runs `before` first; expects the exit code 2.
+  std::string RefusedAfter(const std::string& before, const std::string& arguments) {
+    const std::string command = absl::StrCat("cd ", (root_ / "work").string(), " && ", before, " ",
+                                             PSRING_BINARY, " ", arguments, " 2>&1");
+    FILE* const psring = popen(command.c_str(), "r");
+    if (psring == nullptr) return "popen failed";
+    std::string output(1 << 16, 0);
+    output.resize(fread(output.data(), 1, output.size(), psring));
+    EXPECT_EQ(WEXITSTATUS(pclose(psring)), 2) << output;
+    return output;
+  }
+};
+
+constexpr char kFourSteps[] =
+    "train --strategy ring --workers 4 --data synthetic --model mlp-small --steps 4 --no_eval";
 
 TEST_F(PsringEndsTest, TooFewDescriptorsForItsProcessesAreReportedAtOnce) {
-  const std::string command = absl::StrCat(
-      "cd ", (root_ / "work").string(), " && ulimit -n 36 && ", PSRING_BINARY,
-      " train --strategy ring --workers 4 --data synthetic --model mlp-small --steps 4 --no_eval 2>&1");
-  FILE* const psring = popen(command.c_str(), "r");
-  ASSERT_NE(psring, nullptr);
-  std::string output(1 << 16, 0);
-  output.resize(fread(output.data(), 1, output.size(), psring));
-  EXPECT_EQ(WEXITSTATUS(pclose(psring)), 2) << output;
+  const std::string output = RefusedAfter("ulimit -n 36 &&", kFourSteps);
   EXPECT_TRUE(absl::StrContains(
       output, "this process may open 36 files, and 4 processes need about 38; run: ulimit -n 38"))
+      << output;
+}
+
+TEST_F(PsringEndsTest, TooLittleAddressSpaceIsReportedAtOnce) {
+  for (const int mib : {150, 400}) {
+    const std::string output = RefusedAfter(absl::StrCat("ulimit -v ", mib * 1024, " &&"), kFourSteps);
+    EXPECT_TRUE(absl::StrContains(output, absl::StrCat("psring: this process may use ", mib,
+                                                       " MiB of address space, and psring needs ")))
+        << output;
+    EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
+  }
+}
+
+TEST_F(PsringEndsTest, TooLittleSharedMemoryForOpenMpiIsReported) {
+  const Outcome mpi =
+      Run({"bench", "--backend", "mpi", "--transport", "shm", "-b", "1K", "-e", "1K", "--dry_run"});
+  if (mpi.exit_code != 0) GTEST_SKIP() << mpi.err;
+  const std::string small =
+      "unshare --user --map-root-user --mount /bin/sh -c 'mount -t tmpfs -o size=1m none /dev/shm";
+  if (std::system(absl::StrCat(small, "' 2>/dev/null").c_str()) != 0) {
+    GTEST_SKIP() << "user and mount namespaces are not permitted";
+  }
+  const std::string output =
+      RefusedAfter(small + " && exec", "bench --backend mpi --transport shm -b 1K -e 1K' ");
+  EXPECT_TRUE(absl::StrContains(output, "MiB of /dev/shm, 4 MiB for each rank, and 1 MiB are free"))
       << output;
 }
 

@@ -88,7 +88,7 @@ TEST_F(LauncherTest, RestartsAreCountedOverAllChildren) {
   for (ChildSpec& child : spec.children) child.may_return = true;
   spec.restarts = 3;
   int deaths = 0;
-  spec.on_death = [&](const std::string&, bool again) { deaths += again ? 1 : 0; };
+  spec.on_death = [&](int, const std::string&, bool again) { deaths += again ? 1 : 0; };
   const absl::Status status = RunChildren(spec, *interrupt_);
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_TRUE(absl::StrContains(status.message(), "was killed by SIGKILL")) << status;

@@ -333,6 +333,46 @@ TEST_F(ProcessTest, MissingWorkersAreNamed) {
   EXPECT_THAT(server.Output(), HasSubstr("ps_server: waited 300ms for workers 0, 1 to join\n"));
 }
 
+// A rank that has left the rendezvous cannot join later, also if the job would continue without it.
+TEST_F(ProcessTest, ARankThatEndsBeforeItJoinsEndsTheJobAtOnceAndIsNamed) {
+  auto one = Rendezvous::Join({.rank = 1,
+                               .world_size = 2,
+                               .host = "127.0.0.1",
+                               .port = store_->port(),
+                               .hosted_elsewhere = true,
+                               .secret = TestSecret()});
+  ASSERT_TRUE(one.ok()) << one.status();
+  Child server(Command(2, {"--on_worker_loss", "continue", "--timeout", "600"}));
+  const ServerJob job = MakeJob(2, {1000});
+  TestWorker zero(job, 0, MakeGrpcPsClient(Address(), {.secret = TestSecret()}));
+  std::thread ends([&] { one->reset(); });
+  const absl::Status status = zero.Start();
+  ends.join();
+  EXPECT_TRUE(absl::StrContains(status.message(), "rank 1 (")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "while others waited for it to join the parameter server"))
+      << status;
+  EXPECT_EQ(server.Wait(), 1) << server.Output();
+  EXPECT_TRUE(absl::StrContains(server.Output(), "ps_server: rank 1 (")) << server.Output();
+}
+
+// The workers' deadlines begin earlier than the server's, which waits for the last arrival.
+TEST_F(ProcessTest, TheServerNamesASilentWorkerBeforeTheOthersGiveUp) {
+  Child server(Command(2, {"--timeout", "1"}));
+  const std::string address = Address();
+  const ServerJob job = MakeJob(2, {1000});
+  std::latch ended(1);
+  ForEachRank(2, [&](int rank) {
+    TestWorker worker(job, rank,
+                      MakeGrpcPsClient(address, {.secret = TestSecret(), .reply_timeout = absl::Seconds(1)}));
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    if (rank == 1) return ended.wait();
+    const absl::Status status = worker.Step(0).status();
+    ended.count_down();
+    EXPECT_TRUE(absl::StrContains(status.message(), "waited 1s for worker 1 ")) << status;
+  });
+  EXPECT_EQ(server.Wait(), 1) << server.Output();
+}
+
 TEST_F(ProcessTest, BadInputIsOneLineAndExitCode2) {
   struct Case {
     std::vector<std::string> arguments;

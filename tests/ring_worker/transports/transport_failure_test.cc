@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
+#include "ring_worker/transports/control_connection.h"
 #include "ring_worker/transports/mesh_connections.h"
 #include "ring_worker/transports/mesh_layout.h"
 #include "ring_worker/transports/shared_link.h"
@@ -288,6 +289,46 @@ TEST_P(MeshTest, ADeadRankIsNamedEvenByRanksThatWaitForOthers) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// Every rank waits for its predecessor, and all deadlines pass at about the same time.
+TEST_P(MeshTest, OnlyTheRankThatDoesNotRespondIsNamedAsSuch) {
+  HalfMesh mesh(4, {2}, {.transport = GetParam()});
+  std::vector<std::thread> threads;
+  for (int rank : {0, 1, 3}) {
+    threads.emplace_back([&, rank] {
+      auto group =
+          *MakeScheduledGroup(std::move(mesh.transports[rank]), {.timeout = absl::Milliseconds(1500)});
+      const auto device = MakeCpuDevice();
+      const auto stream = device->NewStream(StreamKind::kCompute, "test");
+      std::vector<float> data(1 << 20);
+      const Span span = {data.data(), data.size()};
+      ASSERT_TRUE(group->AllReduce(span, span, ReduceOp::kSum, *stream).ok());
+      const absl::Status status = stream->Synchronize();
+      EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+      EXPECT_THAT(Text(status), AllOf(HasSubstr("for rank 2 to "), HasSubstr("; rank 2 does not respond")));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_P(MeshTest, ARankThatNobodyRespondsToSaysSo) {
+  HalfMesh mesh(3, {1, 2}, {.transport = GetParam()});
+  std::vector<float> data(4);
+  mesh.transports[0]->BeginCall(kCall);
+  mesh.transports[0]->Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {2});
+  EXPECT_THAT(Text(mesh.transports[0]->Wait({}, absl::Milliseconds(100))),
+              AllOf(HasSubstr("for rank 2 to send"), HasSubstr("no other rank responds to rank 0")));
+}
+
+TEST(TcpTransportTest, AnInvalidRankInAFinalMessageIsRejected) {
+  HalfMesh mesh(2, {1});
+  SendFinalMessage(mesh.bare[1][0].control.get(), absl::StatusCode::kDeadlineExceeded, "late", 2);
+  std::vector<float> data(4);
+  mesh.transports[0]->BeginCall(kCall);
+  mesh.transports[0]->Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {1});
+  EXPECT_THAT(Text(mesh.transports[0]->Wait({}, absl::Seconds(30))),
+              HasSubstr("rank 1 waits for rank 2, which does not exist"));
+}
+
 TEST(TcpTransportTest, InvalidFramesAreRejectedWithTheSender) {
   HalfMesh mesh(2, {1});
   const std::string garbage(1000, 'x');
@@ -449,6 +490,35 @@ TEST(ConnectMeshTest, ARankThatDoesNotConnectIsNamed) {
   }
   for (std::thread& thread : threads) thread.join();
   absent.join();
+}
+
+// Between the exchange of addresses and its connections.
+TEST(ConnectMeshTest, ARankThatEndsBeforeItConnectsIsNamedAtOnce) {
+  const auto store = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto rendezvous = *Rendezvous::Join({.rank = rank,
+                                           .world_size = 4,
+                                           .host = "127.0.0.1",
+                                           .port = store->port(),
+                                           .hosted_elsewhere = true,
+                                           .secret = TestSecret(),
+                                           .timeout = absl::Minutes(10)});
+      if (rank == 1) {
+        const auto listener = ListenTcp("127.0.0.1");
+        ASSERT_TRUE(rendezvous
+                        ->Exchange("mesh", absl::StrCat(listener->port, " 127.0.0.1 ", std::string(32, 'a'),
+                                                        " ", std::string(32, 'b'), " tcp 1"))
+                        .ok());
+        return;
+      }
+      const absl::Status status = ConnectMesh(*rendezvous, {.transport = "tcp"}).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+      EXPECT_THAT(Text(status), AllOf(HasSubstr("rank 1 ("), HasSubstr("waited for it to connect")));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(ConnectMeshTest, AnUnreachableAddressIsRejected) {

@@ -101,6 +101,16 @@ TEST_F(FaultsTest, TooFewDescriptorsAreReportedAtOnce) {
   ExpectError(*server, {"ps_server: this process may open 32 files, and 16 ranks need about "});
 }
 
+TEST_F(FaultsTest, TooLittleAddressSpaceIsReportedAtOnce) {
+  const auto trainer = StartAfter("ulimit -v 204800", "trainer0",
+                                  TrainerOn(absl::StrCat("--strategy ring --timeout 60", kEndless)), 0, 2);
+  ExpectError(*trainer, {"trainer: this process may use 200 MiB of address space, and psring needs about "});
+  const auto server = StartAfter(
+      "ulimit -v 204800", "server",
+      absl::StrCat(PSRING_PS_SERVER, " --workers 2 --timeout 60 --rendezvous ", Rendezvous()), 0, 2);
+  ExpectError(*server, {"ps_server: this process may use 200 MiB of address space"});
+}
+
 TEST_F(FaultsTest, ASoftLimitOfDescriptorsIsRaised) {
   std::vector<std::unique_ptr<Child>> ranks;
   for (int rank = 0; rank < 2; ++rank) {

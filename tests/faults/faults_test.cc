@@ -1,0 +1,153 @@
+// The fault driver: real jobs under random faults. Each ends in time, and either as if undisturbed or with an
+// error that names what died or is missing; nothing of it remains.
+//
+// PSRING_FAULTS is the number of faults, PSRING_FAULT_SEED the first fault's seed, PSRING_FAULT one kind.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/measure/records.h"
+#include "tests/eventually.h"
+#include "tests/experiments/slurp.h"
+#include "tests/experiments/started.h"
+#include "tests/faults/injection.h"
+#include "tests/faults/job.h"
+#include "tests/random_moments.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+enum class Ending { kNamed, kRecovered, kFailed, kCount };
+using Counts =
+    std::map<std::pair<std::string, std::string>, std::array<int, static_cast<size_t>(Ending::kCount)>>;
+
+class FaultsDriver : public LaunchTest {
+ protected:
+  std::string Undisturbed(const JobKind& kind) {
+    std::string& weights = undisturbed_[kind.name];
+    if (!weights.empty()) return weights;
+    FaultJob job({.kind = kind}, Folder(absl::StrCat("undisturbed-", kind.name)));
+    EXPECT_TRUE(job.AwaitEnd(kEnd) && job.Succeeded()) << job.Story();
+    return weights = job.Weights();
+  }
+
+  // Why the job's success is wrong; empty: it is right.
+  std::string CheckSuccess(const Fault& fault, FaultJob& job) {
+    const JobKind& kind = fault.setup.kind;
+    const std::string weights = job.Weights();
+    if (absl::StrContains(weights, "different")) return absl::StrCat("ranks have ", weights);
+    if (kind.same_bits && weights != Undisturbed(kind)) return "other weights than an undisturbed run";
+    return kind.asynchronous ? CheckPushes(job) : "";
+  }
+
+  // Every push that the server answered counts once: the workers share a number of pushes, and each makes at
+  // most one more.
+  static std::string CheckPushes(const FaultJob& job) {
+    std::error_code error;
+    for (const auto& entry : fs::recursive_directory_iterator(job.run(), error)) {
+      if (entry.path().filename() != "result-server0.json") continue;
+      const auto server = ServerResultFromJson(Slurp(entry.path()));
+      if (!server.ok()) return std::string(server.status().message());
+      if (absl::StrContains(job.Story(), "all ranks are restarted"))
+        return "";  // it counts its own pushes only
+      // A lost worker's remaining steps may be nobody's.
+      const auto lost_workers = static_cast<int64_t>(server->lost_workers.size());
+      constexpr int64_t kPlanned = kFaultWorkers * kFaultSteps;
+      const int64_t made = server->pushes, lost = server->lost_updates;
+      if (made + lost >= kPlanned - 1 - lost_workers * kFaultSteps && made <= kPlanned + kFaultWorkers)
+        return "";
+      return absl::StrCat(made, " pushes and ", lost, " lost updates of ", kPlanned, " pushes");
+    }
+    return "";
+  }
+
+  std::pair<Ending, std::string> Run(const Fault& fault, const std::string& folder) {
+    const auto failed = [](const std::string& why) { return std::pair(Ending::kFailed, why); };
+    FaultJob job(fault.setup, folder);
+    Injection injection(fault);
+    const bool applied = injection.Apply(job);
+    const bool ended = job.AwaitEnd(kEnd);
+    const std::string story = job.Story();
+    if (!ended) return failed(absl::StrCat("it did not end\n", story));
+    const bool launcher_died = applied && fault.kind == FaultKind::kKillLauncher;
+    // The kernel ends the processes of a launcher that was killed.
+    if (launcher_died) (void)Eventually([&] { return job.Processes().empty(); }, absl::Seconds(20));
+    if (const std::string remains = job.Remains(); !remains.empty() && !launcher_died) {
+      return failed(absl::StrCat("remains:", remains, "\n", story));
+    }
+    if (launcher_died) {
+      const std::string left = job.Processes().empty() ? "" : job.Remains();
+      return {left.empty() ? Ending::kNamed : Ending::kFailed, left};
+    }
+    for (const char* crash : {"SIGABRT", "SIGSEGV", "SIGBUS", "Check failed", "terminate called"}) {
+      if (absl::StrContains(story, crash)) return failed(absl::StrCat("it crashed\n", story));
+    }
+    const Promise promise = PromiseOf(fault);
+    if (job.Succeeded()) {
+      const std::string wrong = promise.may_recover ? CheckSuccess(fault, job) : "it succeeded";
+      return {wrong.empty() ? Ending::kRecovered : Ending::kFailed, absl::StrCat(wrong, "\n", story)};
+    }
+    if (promise.must_recover && applied) return failed(absl::StrCat("it did not recover\n", story));
+    for (const std::string& line : job.LastLines()) {
+      bool named = false;
+      for (const std::string& name : promise.names) named |= absl::StrContains(line, name);
+      if (!named) return failed(absl::StrCat("this last line names nobody: ", line, "\n", story));
+    }
+    return {Ending::kNamed, ""};
+  }
+
+  static void PrintTable(const Counts& counts) {
+    std::printf("%-20s %-10s %6s %10s %7s\n", "fault", "job", "named", "recovered", "failed");
+    for (const auto& [row, endings] : counts) {
+      std::printf("%-20s %-10s %6d %10d %7d\n", row.first.c_str(), row.second.c_str(), endings[0], endings[1],
+                  endings[2]);
+    }
+  }
+
+ private:
+  static constexpr absl::Duration kEnd = absl::Seconds(150);
+  std::map<std::string, std::string> undisturbed_;
+};
+
+TEST_F(FaultsDriver, EveryJobEndsAndNamesTheCauseOrRecovers) {
+  const int64_t faults = FromEnvironment("PSRING_FAULTS", kQuickFaultKinds);
+  const int64_t first = FromEnvironment("PSRING_FAULT_SEED", 1);
+  const char* const only = std::getenv("PSRING_FAULT");
+  const int kinds = faults <= kQuickFaultKinds ? kQuickFaultKinds : kFaultKinds;
+  Counts counts;
+  for (int64_t i = 0; i < faults; ++i) {
+    const int64_t seed = first + i;
+    auto kind = static_cast<FaultKind>((seed - 1) % kinds);
+    for (int one = 0; only != nullptr && one < kFaultKinds; ++one) {
+      if (NameOf(static_cast<FaultKind>(one)) == only) kind = static_cast<FaultKind>(one);
+    }
+    std::mt19937 random(static_cast<uint32_t>(seed));
+    const Fault fault = Draw(kind, random);
+    const std::string folder = Folder(absl::StrCat("job-", seed));
+    const absl::Time begin = absl::Now();
+    const auto [ending, why] = Run(fault, folder);
+    static const char* const kEndings[] = {"named", "recovered", "FAILED"};
+    std::printf("PSRING_FAULT_SEED=%lld: %s: %s after %.1f s\n", static_cast<long long>(seed),
+                fault.Text().c_str(), kEndings[static_cast<size_t>(ending)],
+                absl::ToDoubleSeconds(absl::Now() - begin));
+    std::fflush(stdout);
+    EXPECT_NE(ending, Ending::kFailed)
+        << "PSRING_FAULTS=1 PSRING_FAULT='" << NameOf(kind) << "' PSRING_FAULT_SEED=" << seed << ": "
+        << fault.Text() << ": " << why;
+    ++counts[{NameOf(kind), fault.setup.kind.name}][static_cast<size_t>(ending)];
+    fs::remove_all(folder);
+  }
+  PrintTable(counts);
+}
+
+}  // namespace
+}  // namespace psring
