@@ -236,9 +236,9 @@ absl::Status TlsHandshake::Rejected(bool is_theirs, const std::string& why) cons
   const std::string reason =
       is_theirs ? X509_verify_cert_error_string(SSL_get_verify_result(ssl_.get())) : why;
   if (state.is_auto()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("has another job's secret or another --tls (", reason, "); give all processes the same ",
-                     kSecretFileVariable, " and --tls auto"));
+    return absl::PermissionDeniedError(absl::StrCat("has another job's secret or another --tls (", reason,
+                                                    "); give all processes the same ", kSecretFileVariable,
+                                                    " and --tls auto"));
   }
   return absl::PermissionDeniedError(
       is_theirs ? absl::StrCat("has a certificate that ", state.authority, " does not accept (", reason,

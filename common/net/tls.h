@@ -25,12 +25,11 @@ struct ssl_st;
 
 namespace psring {
 
-// Adds --tls. In the environment of processes that psring starts: PSRING_TLS.
+// Adds --tls to a command that is not a training (those: options/training_flags.cc).
 void AddTlsFlag(CLI::App& app, std::string& choice);
-inline constexpr char kTlsVariable[] = "PSRING_TLS";
-
-// "PSRING_TLS=...", for a child's environment. Paths become absolute.
-std::string TlsEnvironment(const std::string& choice);
+extern const char kTlsHelp[];
+// For CLI11: empty if `text` is a value of --tls.
+std::string CheckTls(const std::string& text);
 
 // The secret with a context for `choice`, the value of --tls; "": the secret itself. FailedPrecondition and
 // InvalidArgument name the file and say what to do.
@@ -112,8 +111,8 @@ class TlsHandshake {
   std::string binding_;
 };
 
-// Answers a client that uses the other kind of connection (encrypted or not), before it is closed: reads what it
-// has sent, because unread data would reset the connection, and sends `answer`.
+// Answers a client that uses the other kind of connection (encrypted or not), before it is closed: reads what
+// it has sent, because unread data would reset the connection, and sends `answer`.
 void AnswerInClearText(int socket, absl::string_view answer);
 
 // The client's handshake, until `deadline`. `server` begins the errors' messages. Replaces `socket` by the

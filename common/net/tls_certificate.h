@@ -42,8 +42,9 @@ struct SiteCertificates {
   std::vector<CertificatePtr> authorities;
 };
 
-// From PEM files. Checks that the key belongs to the certificate, and that the CA accepts the certificate now,
-// for clients and servers. The key must not be accessible to other users. FailedPrecondition names the file.
+// From PEM files. Checks that the key belongs to the certificate, and that the CA accepts the certificate
+// now, for clients and servers. The key must not be accessible to other users. FailedPrecondition names the
+// file.
 absl::StatusOr<SiteCertificates> LoadCertificates(const std::string& certificate, const std::string& key,
                                                   const std::string& authority);
 

@@ -17,6 +17,7 @@
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
 #include "common/net/descriptor_limit.h"
+#include "common/net/tls.h"
 #include "common/rendezvous/rendezvous.h"
 #include "experiments/compare/checkpoints.h"
 #include "experiments/host/machine.h"
@@ -80,7 +81,11 @@ struct Ground {
 
 absl::StatusOr<Ground> PrepareGround(const Site& site, const TrainingOptions& training, int attempt) {
   Ground ground{.site = site, .ranks_per_process = training.ranks_per_process, .attempt = attempt};
-  ground.secret = site.nodes != nullptr ? site.nodes->options().secret : JobSecret::Random();
+  if (site.nodes != nullptr) {
+    ground.secret = site.nodes->options().secret;
+  } else {
+    PSRING_ASSIGN_OR_RETURN(ground.secret, WithTls(JobSecret::Random(), training.tls));
+  }
   if (site.cluster != nullptr) {
     PSRING_ASSIGN_OR_RETURN(ground.store, site.cluster->HostStore(ground.secret, ground.store_host));
     return ground;

@@ -96,7 +96,9 @@ class MeshBuilder {
       absl::StatusOr<UnixSocket> socket = UnixSocket::Connect(fields[3]);
       if (socket.ok()) {
         mine.unix_socket = *std::move(socket);
-        PSRING_RETURN_IF_ERROR(Authenticate(mine.unix_socket.fd(), peer, Channel::kUnix, 0));
+        const absl::Status status =
+            AuthenticateTo(mine.unix_socket.fd(), credentials_, "it", deadline_, DetailOf(Channel::kUnix, 0));
+        if (!status.ok()) return Unreachable(peer, status);
       } else if (options_.transport == "shm") {
         return absl::FailedPreconditionError(
             absl::StrCat("rank ", rank_, " cannot share memory with rank ", peer,
@@ -123,14 +125,14 @@ class MeshBuilder {
                                            int index) {
     absl::StatusOr<FileDescriptor> socket = ConnectTcp(host, port, deadline_);
     if (!socket.ok()) return Unreachable(peer, socket.status());
-    PSRING_RETURN_IF_ERROR(Authenticate(socket->get(), peer, channel, index));
+    const absl::Status status =
+        AuthenticateTcp(*socket, credentials_, "it", deadline_, DetailOf(channel, index));
+    if (!status.ok()) return Unreachable(peer, status);
     return socket;
   }
 
-  absl::Status Authenticate(int socket, int peer, Channel channel, int index) {
-    const Link link = {static_cast<uint32_t>(rank_), static_cast<uint32_t>(channel) + index};
-    const absl::Status status = AuthenticateTo(socket, credentials_, "it", deadline_, link.detail());
-    return status.ok() ? status : Unreachable(peer, status);
+  uint64_t DetailOf(Channel channel, int index) const {
+    return Link{static_cast<uint32_t>(rank_), static_cast<uint32_t>(channel) + index}.detail();
   }
 
   absl::Status Unreachable(int peer, const absl::Status& why) const {
@@ -192,7 +194,7 @@ class MeshBuilder {
       return;
     }
     FileDescriptor* const slot = Slot(link);
-    if (slot == nullptr || slot->valid() || !PrepareTcpSocket(member.socket.get()).ok()) return;
+    if (slot == nullptr || slot->valid()) return;
     *slot = std::move(member.socket);
   }
 
