@@ -102,7 +102,7 @@ absl::StatusOr<std::shared_ptr<TlsContext>> TlsContext::Make(const std::string& 
   } else {
     const std::vector<std::string> paths = absl::StrSplit(choice, ',');
     if (paths.size() != 3) return absl::InvalidArgumentError("--tls: give auto or CERT,KEY,CA");
-    PSRING_ASSIGN_OR_RETURN(SiteCertificates site, LoadCertificates(paths[0], paths[1], paths[2]));
+    PSRING_ASSIGN_OR_RETURN(LoadedCertificates site, LoadCertificates(paths[0], paths[1], paths[2]));
     for (const CertificatePtr& authority : site.authorities) {
       used = used && X509_STORE_add_cert(store, authority.get()) == 1;
     }

@@ -113,7 +113,7 @@ const char* AdviceFor(int error) {
 }
 
 // Whether members with these CAs accept the certificate: X509_V_OK or an error.
-int Verify(const SiteCertificates& site, const char* purpose) {
+int Verify(const LoadedCertificates& site, const char* purpose) {
   X509_STORE* const store = X509_STORE_new();
   X509_STORE_CTX* const context = X509_STORE_CTX_new();
   STACK_OF(X509)* const chain = sk_X509_new_null();
@@ -174,9 +174,9 @@ absl::StatusOr<CertificatePtr> Issue(const Authority& authority, EVP_PKEY& key, 
   return certificate;
 }
 
-absl::StatusOr<SiteCertificates> LoadCertificates(const std::string& certificate, const std::string& key,
-                                                  const std::string& authority) {
-  SiteCertificates site;
+absl::StatusOr<LoadedCertificates> LoadCertificates(const std::string& certificate, const std::string& key,
+                                                    const std::string& authority) {
+  LoadedCertificates site;
   PSRING_ASSIGN_OR_RETURN(site.chain, ReadCertificates(certificate));
   PSRING_ASSIGN_OR_RETURN(site.key, ReadKey(key));
   PSRING_ASSIGN_OR_RETURN(site.authorities, ReadCertificates(authority));

@@ -36,7 +36,7 @@ absl::StatusOr<KeyPtr> NewKey();
 absl::StatusOr<CertificatePtr> Issue(const Authority& authority, EVP_PKEY& key, absl::Time begin,
                                      absl::Time end);
 
-struct SiteCertificates {
+struct LoadedCertificates {
   std::vector<CertificatePtr> chain;  // the process's own certificate, then intermediate ones
   KeyPtr key;
   std::vector<CertificatePtr> authorities;
@@ -45,7 +45,7 @@ struct SiteCertificates {
 // From PEM files. Checks that the key belongs to the certificate, and that the CA accepts the certificate
 // now, for clients and servers. The key must not be accessible to other users. FailedPrecondition names the
 // file.
-absl::StatusOr<SiteCertificates> LoadCertificates(const std::string& certificate, const std::string& key,
-                                                  const std::string& authority);
+absl::StatusOr<LoadedCertificates> LoadCertificates(const std::string& certificate, const std::string& key,
+                                                    const std::string& authority);
 
 }  // namespace psring
