@@ -12,7 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/net/tls_certificate.h"
+#include "common/net/tls.h"
+#include "common/tls/tls_certificate.h"
 
 namespace psring {
 
@@ -20,7 +21,7 @@ namespace psring {
 class SiteCertificates {
  public:
   SiteCertificates(std::string folder, const JobSecret& secret)
-      : folder_(std::move(folder)), authority_(*JobAuthority(secret)) {
+      : folder_(std::move(folder)), authority_(*MakeAuthority(AuthoritySeed(secret))) {
     Write(ca(), 0644, [&](FILE* file) { return PEM_write_X509(file, authority_.certificate.get()); });
   }
 

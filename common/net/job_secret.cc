@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/file_descriptor.h"
-#include "common/net/private_file.h"
+#include "common/io/private_file.h"
 #include "common/net/random_token.h"
 
 namespace psring {

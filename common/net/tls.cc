@@ -18,9 +18,9 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/net/tcp_socket.h"
-#include "common/net/tls_bio.h"
-#include "common/net/tls_certificate.h"
-#include "common/net/tls_relay.h"
+#include "common/tls/socket_bio.h"
+#include "common/tls/tls_certificate.h"
+#include "common/tls/tls_relay.h"
 
 namespace psring {
 namespace {
@@ -96,7 +96,7 @@ absl::StatusOr<std::shared_ptr<TlsContext>> TlsContext::Make(const std::string& 
   X509_STORE* const store = SSL_CTX_get_cert_store(context);
   bool used = true;
   if (choice == "auto") {
-    PSRING_ASSIGN_OR_RETURN(state->job, JobAuthority(secret));
+    PSRING_ASSIGN_OR_RETURN(state->job, MakeAuthority(AuthoritySeed(secret)));
     PSRING_ASSIGN_OR_RETURN(state->key, NewKey());
     used = X509_STORE_add_cert(store, state->job->certificate.get()) == 1 && state->NewSsl() != nullptr;
   } else {
@@ -122,6 +122,8 @@ absl::StatusOr<std::shared_ptr<TlsContext>> TlsContext::Make(const std::string& 
   }
   return std::shared_ptr<TlsContext>(new TlsContext(std::move(state)));
 }
+
+JobSecret::Digest AuthoritySeed(const JobSecret& secret) { return secret.Derived("tls ca").Sign("Ed25519"); }
 
 absl::StatusOr<JobSecret> WithTls(const JobSecret& secret, const std::string& choice) {
   if (choice.empty()) return secret;

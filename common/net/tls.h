@@ -3,7 +3,8 @@
 //
 // A context is attached to the job's secret (JobSecret::WithTls), so that whatever authenticates connections
 // with the secret also encrypts them. gRPC takes a socket only in clear text. So after the handshake a thread
-// decrypts and encrypts (tls_relay.h), and the user of the connection gets the other end of a local socket.
+// decrypts and encrypts (tls/tls_relay.h), and the user of the connection gets the other end of a local
+// socket.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,9 @@ std::string CheckTls(const std::string& text);
 // The secret with a context for `choice`, the value of --tls; "": the secret itself. FailedPrecondition and
 // InvalidArgument name the file and say what to do.
 absl::StatusOr<JobSecret> WithTls(const JobSecret& secret, const std::string& choice);
+
+// For `auto`: the key of the CA.
+JobSecret::Digest AuthoritySeed(const JobSecret& secret);
 
 // What a peer has to change, at the end of error messages.
 inline constexpr char kSameTls[] = "give --tls to all processes of the job, or omit it for all";

@@ -27,7 +27,7 @@
 #include "common/base/mutex.h"
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
-#include "common/net/tls_certificate.h"
+#include "common/tls/tls_certificate.h"
 #include "tests/eventually.h"
 #include "tests/site_certificates.h"
 #include "tests/test_secret.h"
@@ -351,7 +351,8 @@ absl::Status VerdictOn(X509* certificate, EVP_PKEY* key, int version = TLS1_3_VE
 }
 
 TEST(Tls, AServerRejectsInvalidCertificates) {
-  const Authority ours = *JobAuthority(TestSecret()), others = *JobAuthority(OtherSecret());
+  const Authority ours = *MakeAuthority(AuthoritySeed(TestSecret())),
+                  others = *MakeAuthority(AuthoritySeed(OtherSecret()));
   const KeyPtr key = *NewKey();
   const absl::Time now = absl::Now();
   const auto issue = [&](const Authority& authority, absl::Duration begin, absl::Duration end) {

@@ -117,7 +117,7 @@ TEST_F(TlsProcess, WrongFilesAndCombinationsAreRejectedAtTheStart) {
     ExpectOneLine(trainer(absl::StrCat("--strategy ring --tls auto --backend ", other)),
                   absl::StrCat("--tls with --backend ", other, ", which opens its own connections"));
   }
-  ExpectOneLine(trainer("--strategy gloo-ring --tls auto"), "opens its own connections; omit --tls");
+  ExpectOneLine(trainer("--strategy gloo --tls auto"), "opens its own connections; omit --tls");
 }
 
 TEST_F(TlsProcess, TheLauncherPassesItOn) {

@@ -1,4 +1,4 @@
-#include "common/net/private_file.h"
+#include "common/io/private_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

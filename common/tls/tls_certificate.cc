@@ -1,7 +1,8 @@
-#include "common/net/tls_certificate.h"
+#include "common/tls/tls_certificate.h"
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/rand.h>
 #include <openssl/x509_vfy.h>
 #include <openssl/x509v3.h>
 
@@ -12,8 +13,7 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
-#include "common/net/private_file.h"
-#include "common/net/random_token.h"
+#include "common/io/private_file.h"
 
 namespace psring {
 namespace {
@@ -135,8 +135,7 @@ int Verify(const LoadedCertificates& site, const char* purpose) {
 
 }  // namespace
 
-absl::StatusOr<Authority> JobAuthority(const JobSecret& secret) {
-  const JobSecret::Digest seed = secret.Derived("tls ca").Sign("Ed25519");
+absl::StatusOr<Authority> MakeAuthority(const std::array<uint8_t, 32>& seed) {
   Authority authority;
   authority.key.reset(EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, nullptr, seed.data(), seed.size()));
   if (authority.key == nullptr) return NoEd25519();
@@ -163,7 +162,9 @@ absl::StatusOr<KeyPtr> NewKey() {
 
 absl::StatusOr<CertificatePtr> Issue(const Authority& authority, EVP_PKEY& key, absl::Time begin,
                                      absl::Time end) {
-  CertificatePtr certificate = NewCertificate(&key, KernelRandom() >> 1, "psring", /*is_authority=*/false);
+  uint64_t serial = 0;
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(&serial), sizeof serial) != 1) return NoEd25519();
+  CertificatePtr certificate = NewCertificate(&key, serial >> 1, "psring", /*is_authority=*/false);
   X509* const x509 = certificate.get();
   if (x509 == nullptr || !SetTime(X509_getm_notBefore(x509), begin) ||
       !SetTime(X509_getm_notAfter(x509), end) ||

@@ -1,4 +1,4 @@
-#include "common/net/tls_bio.h"
+#include "common/tls/socket_bio.h"
 
 #include <sys/socket.h>
 

@@ -1,4 +1,4 @@
-#include "common/net/tls_relay.h"
+#include "common/tls/tls_relay.h"
 
 #include <openssl/err.h>
 #include <poll.h>
@@ -10,13 +10,14 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/check.h"
-#include "common/net/tcp_socket.h"
 
 namespace psring {
 namespace {
@@ -163,8 +164,11 @@ class Relay {
     absl::Time until = absl::InfiniteFuture();
     if (user_has_closed_ || is_closing_) until = progress_ + kDrainTime;
     if (is_closing_) until = std::min(until, closed_at_ + kDrainTime);
-    if (absl::Now() >= until) return false;
-    const int timeout_ms = until == absl::InfiniteFuture() ? -1 : PollTimeoutMs(until);
+    const absl::Duration left = until - absl::Now();
+    if (left <= absl::ZeroDuration()) return false;
+    const int timeout_ms = until == absl::InfiniteFuture()
+                               ? -1
+                               : static_cast<int>(absl::ToInt64Milliseconds(left + absl::Milliseconds(1)));
     if (poll(waits, 3, timeout_ms) <= 0) return true;
     if (waits[0].revents != 0) {
       is_closing_ = true;
@@ -217,7 +221,7 @@ TlsRelays::~TlsRelays() {
 absl::StatusOr<FileDescriptor> TlsRelays::Start(SslPtr ssl, FileDescriptor tcp) {
   int ends[2];
   if (!closing_.valid() || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
-    return SystemError("cannot open a local socket for TLS");
+    return absl::UnavailableError(absl::StrCat("cannot open a local socket for TLS: ", std::strerror(errno)));
   }
   FileDescriptor users(ends[0]);
   auto relay = std::make_unique<Relay>(std::move(ssl), std::move(tcp), FileDescriptor(ends[1]),

@@ -4,6 +4,8 @@
 #include <openssl/evp.h>
 #include <openssl/x509.h>
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,7 +13,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/net/job_secret.h"
 
 namespace psring {
 
@@ -27,9 +28,9 @@ struct Authority {
   KeyPtr key;
 };
 
-// The CA of a job: an Ed25519 key that is derived from the secret, so it is the same in all processes.
-// Unavailable: this OpenSSL has no Ed25519.
-absl::StatusOr<Authority> JobAuthority(const JobSecret& secret);
+// A CA whose Ed25519 key is `seed`: the same seed gives the same CA. Unavailable: this OpenSSL has no
+// Ed25519.
+absl::StatusOr<Authority> MakeAuthority(const std::array<uint8_t, 32>& seed);
 // A new Ed25519 key.
 absl::StatusOr<KeyPtr> NewKey();
 // A certificate for the key, signed by the CA, valid from `begin` to `end`.
