@@ -53,7 +53,8 @@ class TlsContext {
   // A connection's key is replaced after `rekey_bytes` (AES-GCM's limit is about 2^38 bytes for one key).
   static absl::StatusOr<std::shared_ptr<TlsContext>> Make(const std::string& choice, const JobSecret& secret,
                                                           int64_t rekey_bytes = int64_t{1} << 36);
-  // Delivers the data that was written into connections for at most 5 s, then closes them.
+  // Connections end with their context: keep a secret that has it while they are used. Delivers what has been
+  // written into them for at most 5 s, then closes them.
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;

@@ -75,13 +75,18 @@ absl::StatusOr<std::string> EncryptFrom(FileDescriptor& socket, const Context& c
   return handshake.binding();
 }
 
-struct Encrypted : Ends {
+struct Encrypted {
+  Context clients, servers;  // connections end with their context
+  FileDescriptor client, server;
   absl::StatusOr<std::string> client_binding, server_binding;
 };
 
 Encrypted Connect(const Context& clients, const Context& servers) {
-  Encrypted made;
-  static_cast<Ends&>(made) = TcpEnds();
+  Ends ends = TcpEnds();
+  Encrypted made{.clients = clients,
+                 .servers = servers,
+                 .client = std::move(ends.client),
+                 .server = std::move(ends.server)};
   auto server = std::async(std::launch::async, [&] {
     auto binding = EncryptFrom(made.server, servers);
     if (!binding.ok()) made.server = FileDescriptor();
@@ -196,6 +201,7 @@ TEST(Tls, WhatWasWrittenBeforeTheCloseArrives) {
 TEST(Tls, WhatWasWrittenBeforeTheContextEndsArrives) {
   Context clients = Auto();
   Encrypted ends = Connect(clients, Auto());
+  ends.clients.reset();
   const std::string text = Pattern(150'000, 1);
   Write(ends.client, text);
   clients.reset();  // at the end of a process, when its connections may still be open
@@ -337,7 +343,8 @@ absl::Status VerdictOn(X509* certificate, EVP_PKEY* key, int version = TLS1_3_VE
     }
     SSL* const ssl = SSL_new(made);
     SSL_set_fd(ssl, ends.client.get());
-    while (SSL_connect(ssl) < 0 && ERR_peek_error() == 0) {
+    int result = 0;
+    while ((result = SSL_connect(ssl)) != 1 && SSL_get_error(ssl, result) == SSL_ERROR_WANT_READ) {
       (void)AwaitSocket(ends.client.get(), POLLIN, Soon(), "the server");
     }
     ERR_clear_error();
