@@ -235,8 +235,8 @@ ServerHandshake::State ServerHandshake::Advance(const Credentials& credentials) 
 ServerHandshake::State ServerHandshake::Encrypt(const Credentials& credentials) {
   const absl::StatusOr<bool> complete = tls_->Advance();
   if (complete.ok() && !*complete) return State::kPending;
-  absl::StatusOr<FileDescriptor> socket = complete.status();
-  if (complete.ok()) socket = tls_->Relay();
+  absl::StatusOr<FileDescriptor> socket =
+      complete.ok() ? tls_->Relay() : absl::StatusOr<FileDescriptor>(complete.status());
   if (!socket.ok()) {
     const bool in_clear_text = absl::StrContains(socket.status().message(), TlsHandshake::kNotEncrypted);
     reason_ = in_clear_text                               ? Reason::kNoTls

@@ -30,13 +30,8 @@ constexpr absl::Duration kValidFor = absl::Hours(24 * 30);
 constexpr char kLabel[] = "EXPORTER-psring";
 constexpr size_t kBindingBytes = 32;
 
-struct ContextDelete {
-  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
-};
-using ContextPtr = std::unique_ptr<SSL_CTX, ContextDelete>;
-
-absl::StatusOr<ContextPtr> NewContext() {
-  ContextPtr context(SSL_CTX_new(TLS_method()));
+absl::StatusOr<SslContextPtr> NewContext() {
+  SslContextPtr context(SSL_CTX_new(TLS_method()));
   SSL_CTX* const ssl = context.get();
   if (ssl == nullptr || SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION) != 1 ||
       SSL_CTX_set_max_proto_version(ssl, TLS1_3_VERSION) != 1 ||
@@ -78,7 +73,7 @@ struct TlsContext::State {
     return used ? std::move(ssl) : nullptr;
   }
 
-  ContextPtr context;
+  SslContextPtr context;
   std::optional<Authority> job;  // --tls auto
   KeyPtr key;
   std::string authority;  // the CA's file, or empty
@@ -218,7 +213,7 @@ absl::Status TlsHandshake::Explain(int result) {
       ERR_clear_error();
       return absl::UnavailableError(kClosed);
   }
-  const unsigned long error = ERR_peek_error();
+  const unsigned long error = ERR_peek_last_error();  // the earlier ones are its details
   const int reason = ERR_GET_REASON(error);
   const char* const text = ERR_reason_error_string(error);
   const std::string why = text != nullptr ? text : absl::StrCat("reason ", reason);

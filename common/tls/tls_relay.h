@@ -18,8 +18,10 @@ namespace psring {
 
 struct SslDelete {
   void operator()(SSL* ssl) const { SSL_free(ssl); }
+  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
 };
 using SslPtr = std::unique_ptr<SSL, SslDelete>;
+using SslContextPtr = std::unique_ptr<SSL_CTX, SslDelete>;
 
 // Thread-safe.
 class TlsRelays {

@@ -38,10 +38,10 @@ namespace {
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
-constexpr absl::Duration kLong = absl::Seconds(60);
+constexpr absl::Duration kPatience = absl::Seconds(60);
 using Context = std::shared_ptr<TlsContext>;
 
-absl::Time Soon() { return absl::Now() + kLong; }
+absl::Time Soon() { return absl::Now() + kPatience; }
 
 Context Auto(const JobSecret& secret = TestSecret(), int64_t rekey_bytes = int64_t{1} << 36) {
   auto context = TlsContext::Make("auto", secret, rekey_bytes);
@@ -49,13 +49,13 @@ Context Auto(const JobSecret& secret = TestSecret(), int64_t rekey_bytes = int64
   return *context;
 }
 
-struct Ends {
+struct TcpPair {
   FileDescriptor client, server;
 };
 
-Ends TcpEnds() {
+TcpPair MakeTcpPair() {
   const TcpListener listener = *ListenTcp("127.0.0.1");
-  Ends ends;
+  TcpPair ends;
   ends.client = *ConnectTcp("127.0.0.1", listener.port, Soon());
   EXPECT_TRUE(AwaitSocket(listener.socket.get(), POLLIN, Soon(), "the client").ok());
   ends.server =
@@ -78,11 +78,11 @@ absl::StatusOr<std::string> EncryptFrom(FileDescriptor& socket, const Context& c
 struct Encrypted {
   Context clients, servers;  // connections end with their context
   FileDescriptor client, server;
-  absl::StatusOr<std::string> client_binding, server_binding;
+  absl::StatusOr<std::string> client_binding = "", server_binding = "";
 };
 
 Encrypted Connect(const Context& clients, const Context& servers) {
-  Ends ends = TcpEnds();
+  TcpPair ends = MakeTcpPair();
   Encrypted made{.clients = clients,
                  .servers = servers,
                  .client = std::move(ends.client),
@@ -333,7 +333,7 @@ TEST(Tls, AnotherJobsCertificatesAreRejected) {
 absl::Status VerdictOn(X509* certificate, EVP_PKEY* key, int version = TLS1_3_VERSION) {
   std::signal(SIGPIPE, SIG_IGN);  // OpenSSL's own sockets raise it
   const Context context = Auto();
-  Ends ends = TcpEnds();
+  TcpPair ends = MakeTcpPair();
   auto client = std::async(std::launch::async, [&] {
     SSL_CTX* const made = SSL_CTX_new(TLS_client_method());
     SSL_CTX_set_max_proto_version(made, version);
@@ -381,14 +381,14 @@ TEST(Tls, OtherProtocolsAreRejected) {
   for (const std::string& text :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100, '\0'), std::string(100, '\x16'),
         std::string("\x16\3\1\xff\xff", 5) + std::string(1000, 'x')}) {
-    Ends ends = TcpEnds();
+    TcpPair ends = MakeTcpPair();
     Write(ends.client, text);
     ends.client = FileDescriptor();
     const absl::Status status = EncryptFrom(ends.server, context).status();
     EXPECT_FALSE(status.ok()) << text;
   }
   for (const std::string& text : {std::string("SSH-2.0-OpenSSH_9.2p1\r\n"), std::string(100, '\0')}) {
-    Ends ends = TcpEnds();
+    TcpPair ends = MakeTcpPair();
     Write(ends.server, text);
     EXPECT_EQ(EncryptTo(ends.client, context, "it", Soon()).status(),
               absl::FailedPreconditionError("it is not psring; check the address"));
@@ -396,17 +396,17 @@ TEST(Tls, OtherProtocolsAreRejected) {
 }
 
 TEST(Tls, TheClientWaitsUntilItsDeadline) {
-  Ends ends = TcpEnds();
+  TcpPair ends = MakeTcpPair();
   EXPECT_EQ(EncryptTo(ends.client, Auto(), "it", absl::Now() + absl::Milliseconds(300)).status(),
             absl::DeadlineExceededError("it: no answer in time"));
 }
 
 TEST(Tls, ACloseDuringTheHandshakeIsAnErrorThatMayBeTriedAgain) {
   const Context context = Auto();
-  Ends ends = TcpEnds();
+  TcpPair ends = MakeTcpPair();
   ends.server = FileDescriptor();
   EXPECT_TRUE(absl::IsUnavailable(EncryptTo(ends.client, context, "it", Soon()).status()));
-  Ends others = TcpEnds();
+  TcpPair others = MakeTcpPair();
   others.client = FileDescriptor();
   EXPECT_TRUE(absl::IsUnavailable(EncryptFrom(others.server, context).status()));
 }
