@@ -21,7 +21,9 @@ namespace psring {
 class SiteCertificates {
  public:
   SiteCertificates(std::string folder, const JobSecret& secret)
-      : folder_(std::move(folder)), authority_(*MakeAuthority(AuthoritySeed(secret))) {
+      : folder_(std::move(folder)),
+        authority_(
+            *MakeAuthority(AuthoritySeed(secret), absl::StrCat("site ", secret.Derived("name").Hex()))) {
     Write(ca(), 0644, [&](FILE* file) { return PEM_write_X509(file, authority_.certificate.get()); });
   }
 

@@ -91,7 +91,7 @@ absl::StatusOr<std::shared_ptr<TlsContext>> TlsContext::Make(const std::string& 
   X509_STORE* const store = SSL_CTX_get_cert_store(context);
   bool used = true;
   if (choice == "auto") {
-    PSRING_ASSIGN_OR_RETURN(state->job, MakeAuthority(AuthoritySeed(secret)));
+    PSRING_ASSIGN_OR_RETURN(state->job, MakeAuthority(AuthoritySeed(secret), "psring job"));
     PSRING_ASSIGN_OR_RETURN(state->key, NewKey());
     used = X509_STORE_add_cert(store, state->job->certificate.get()) == 1 && state->NewSsl() != nullptr;
   } else {

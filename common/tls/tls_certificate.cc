@@ -135,11 +135,11 @@ int Verify(const LoadedCertificates& site, const char* purpose) {
 
 }  // namespace
 
-absl::StatusOr<Authority> MakeAuthority(const std::array<uint8_t, 32>& seed) {
+absl::StatusOr<Authority> MakeAuthority(const std::array<uint8_t, 32>& seed, const std::string& name) {
   Authority authority;
   authority.key.reset(EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, nullptr, seed.data(), seed.size()));
   if (authority.key == nullptr) return NoEd25519();
-  authority.certificate = NewCertificate(authority.key.get(), 1, "psring job", /*is_authority=*/true);
+  authority.certificate = NewCertificate(authority.key.get(), 1, name.c_str(), /*is_authority=*/true);
   X509* const x509 = authority.certificate.get();
   if (x509 == nullptr || ASN1_TIME_set_string(X509_getm_notBefore(x509), "20200101000000Z") != 1 ||
       ASN1_TIME_set_string(X509_getm_notAfter(x509), "99991231235959Z") != 1 ||

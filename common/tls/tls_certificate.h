@@ -28,9 +28,9 @@ struct Authority {
   KeyPtr key;
 };
 
-// A CA whose Ed25519 key is `seed`: the same seed gives the same CA. Unavailable: this OpenSSL has no
-// Ed25519.
-absl::StatusOr<Authority> MakeAuthority(const std::array<uint8_t, 32>& seed);
+// A CA whose Ed25519 key is `seed`: the same seed and name, of at most 64 characters, give the same CA.
+// Unavailable: this OpenSSL has no Ed25519.
+absl::StatusOr<Authority> MakeAuthority(const std::array<uint8_t, 32>& seed, const std::string& name);
 // A new Ed25519 key.
 absl::StatusOr<KeyPtr> NewKey();
 // A certificate for the key, signed by the CA, valid from `begin` to `end`.

@@ -358,8 +358,8 @@ absl::Status VerdictOn(X509* certificate, EVP_PKEY* key, int version = TLS1_3_VE
 }
 
 TEST(Tls, AServerRejectsInvalidCertificates) {
-  const Authority ours = *MakeAuthority(AuthoritySeed(TestSecret())),
-                  others = *MakeAuthority(AuthoritySeed(OtherSecret()));
+  const Authority ours = *MakeAuthority(AuthoritySeed(TestSecret()), "psring job"),
+                  others = *MakeAuthority(AuthoritySeed(OtherSecret()), "psring job");
   const KeyPtr key = *NewKey();
   const absl::Time now = absl::Now();
   const auto issue = [&](const Authority& authority, absl::Duration begin, absl::Duration end) {
