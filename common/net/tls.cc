@@ -135,12 +135,18 @@ TlsHandshake::TlsHandshake(std::shared_ptr<TlsContext> context, Role role, FileD
       ssl_(context_->state_->NewSsl().release()),
       events_(role == Role::kClient ? POLLOUT : POLLIN) {
   if (ssl_ == nullptr) return;
-  if (BIO* const bio = NewSocketBio(socket_.get()); bio != nullptr) {
-    SSL_set_bio(ssl_.get(), bio, bio);
-  } else {
+  // OpenSSL must not read before CheckFirstByte has seen what the peer speaks: until then, its input is
+  // empty.
+  BIO* const empty = BIO_new(BIO_s_mem());
+  BIO* const output = NewSocketBio(socket_.get());
+  if (empty == nullptr || output == nullptr) {
+    BIO_free(empty);
+    BIO_free(output);
     ssl_.reset();
+    return;
   }
-  if (ssl_ == nullptr) return;
+  BIO_set_mem_eof_return(empty, -1);  // there is nothing yet, but it is not the end
+  SSL_set_bio(ssl_.get(), empty, output);
   role == Role::kClient ? SSL_set_connect_state(ssl_.get()) : SSL_set_accept_state(ssl_.get());
 }
 
@@ -153,7 +159,12 @@ absl::StatusOr<bool> TlsHandshake::Advance() {
   }
   if (stage_ == Stage::kFirstByte) {
     PSRING_ASSIGN_OR_RETURN(const bool has_come, CheckFirstByte());
-    if (has_come) stage_ = Stage::kHandshake;
+    if (has_come) {
+      stage_ = Stage::kHandshake;
+      BIO* const socket = SSL_get_wbio(ssl_.get());
+      BIO_up_ref(socket);
+      SSL_set0_rbio(ssl_.get(), socket);
+    }
     if (!has_come && events_ == POLLIN) return false;  // otherwise the client has yet to begin
   }
   ERR_clear_error();
