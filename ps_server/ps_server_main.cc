@@ -24,6 +24,7 @@
 #include "common/net/descriptor_limit.h"
 #include "common/net/http_server.h"
 #include "common/net/link_shaper.h"
+#include "common/net/tls.h"
 #include "common/rendezvous/job_failure.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ps_server/bench/round_limits.h"
@@ -57,6 +58,7 @@ struct Flags {
   int staging_mb = 256;
   std::string checkpoint_dir;
   int64_t checkpoint_every = 0;
+  std::string tls;
   LinkShape link;
   int metrics_port = -1;  // below 0: none
   bool limits = false;
@@ -86,7 +88,8 @@ void PrintNote(const std::string& text) { Note("ps_server", text); }
 absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), "0", absl::StrCat(flags.workers));
   PSRING_ASSIGN_OR_RETURN(RendezvousOptions meeting, ParseRendezvous(flags.rendezvous, environment));
-  PSRING_ASSIGN_OR_RETURN(meeting.secret, LoadJobSecret(ProcessEnvironment()));
+  PSRING_ASSIGN_OR_RETURN(const JobSecret secret, LoadJobSecret(ProcessEnvironment()));
+  PSRING_ASSIGN_OR_RETURN(meeting.secret, WithTls(secret, flags.tls));
   meeting.timeout = absl::Seconds(flags.timeout_s);
   return meeting;
 }
@@ -287,6 +290,7 @@ int main(int argc, char** argv) {
   app.add_option("--timeout", flags.timeout_s, "Seconds that workers may wait for one that sends nothing")
       ->check(psring::RealNumber({.low = 0}))
       ->capture_default_str();
+  psring::AddTlsFlag(app, flags.tls);
   psring::AddLinkFlags(app, flags.link);
   app.add_option("--metrics_port", flags.metrics_port,
                  "Serve pushes, bytes and staleness as OpenMetrics at http://BIND:PORT/metrics; 0: the "
@@ -304,8 +308,8 @@ int main(int argc, char** argv) {
   psring::KeepFreedMemory();
   absl::Status allowed = psring::CheckAddressSpace();
   if (allowed.ok()) {
-    allowed =
-        psring::AllowDescriptors(psring::ServerDescriptors(flags.workers), psring::RanksText(flags.workers));
+    allowed = psring::AllowDescriptors(psring::ServerDescriptors(flags.workers, !flags.tls.empty()),
+                                       psring::RanksText(flags.workers));
   }
   if (!allowed.ok()) return psring::Fail("ps_server", std::string(allowed.message()), 2);
   const absl::StatusOr<psring::RendezvousOptions> meeting = psring::Meeting(flags);

@@ -84,6 +84,11 @@ absl::Status Receive(int socket, absl::Time deadline, const std::string& server,
     const ssize_t got = recv(socket, bytes + received, sizeof answer - received, MSG_DONTWAIT);
     if (got > 0) {
       received += static_cast<size_t>(got);
+      const auto record = static_cast<unsigned char>(*bytes);
+      if (record == kTlsAlertRecord || record == kTlsHandshakeRecord) {
+        return absl::FailedPreconditionError(
+            absl::StrCat(server, " uses --tls, and this process does not; ", kSameTls));
+      }
       if (std::memcmp(bytes, expected.magic.data(), std::min(received, expected.magic.size())) != 0) {
         return absl::FailedPreconditionError(absl::StrCat(server, " is not psring; check the address"));
       }
@@ -96,6 +101,17 @@ absl::Status Receive(int socket, absl::Time deadline, const std::string& server,
     }
   }
   return absl::OkStatus();
+}
+
+bool IsTcp(int socket) {
+  int family = 0;
+  socklen_t length = sizeof family;
+  return getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &family, &length) == 0 && family != AF_UNIX;
+}
+
+// The secret that authenticates inside a TLS connection.
+JobSecret Bound(const JobSecret& secret, absl::string_view binding) {
+  return secret.Derived(absl::StrCat("tls ", binding));
 }
 
 // "10.0.0.7:41522"; for a Unix socket, "process 4711 of this host".
@@ -115,6 +131,19 @@ std::string PeerOf(int socket) {
     return "an unknown address";
   }
   return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
+
+const char* WhatIsWrong(ServerHandshake::Reason reason) {
+  switch (reason) {
+    case ServerHandshake::Reason::kTls:
+      return "with --tls, which this process does not use";
+    case ServerHandshake::Reason::kNoTls:
+      return "without --tls, which this process uses";
+    case ServerHandshake::Reason::kCertificate:
+      return "with another CA or an invalid certificate";
+    default:
+      return "without the job's secret";
+  }
 }
 
 }  // namespace
@@ -147,6 +176,31 @@ absl::Status AuthenticateTo(int socket, const Credentials& credentials, const st
   return WriteAll(socket, proof.data(), proof.size(), deadline);
 }
 
+absl::Status AuthenticateTcp(FileDescriptor& socket, const Credentials& credentials,
+                             const std::string& server, absl::Time deadline, uint64_t detail) {
+  PSRING_RETURN_IF_ERROR(CheckCredentials(credentials));
+  const std::shared_ptr<TlsContext>& tls = credentials.secret.tls();
+  if (tls == nullptr) return AuthenticateTo(socket.get(), credentials, server, deadline, detail);
+  PSRING_ASSIGN_OR_RETURN(const std::string binding, EncryptTo(socket, tls, server, deadline));
+  const Credentials bound = {.secret = Bound(credentials.secret, binding), .purpose = credentials.purpose};
+  return AuthenticateTo(socket.get(), bound, server, deadline, detail);
+}
+
+ServerHandshake::ServerHandshake(FileDescriptor socket, const std::shared_ptr<TlsContext>& tls) {
+  if (tls == nullptr) {
+    socket_ = std::move(socket);
+  } else {
+    tls_.emplace(tls, TlsHandshake::Role::kServer, std::move(socket));
+  }
+}
+
+short ServerHandshake::events() const { return tls_.has_value() ? tls_->events() : short{POLLIN}; }
+
+bool ServerHandshake::has_received() const {
+  if (tls_.has_value()) return tls_->has_received();
+  return received_ > 0 || stage_ == Stage::kProof;
+}
+
 uint64_t ServerHandshake::detail() const {
   uint64_t detail = 0;
   std::memcpy(&detail, hello_.data() + offsetof(Hello, detail), sizeof detail);
@@ -155,6 +209,11 @@ uint64_t ServerHandshake::detail() const {
 
 ServerHandshake::State ServerHandshake::Advance(const Credentials& credentials) {
   static_assert(kHelloBytes == sizeof(Hello) && kProofBytes == sizeof(JobSecret::Digest));
+  if (tls_.has_value()) {
+    if (const State state = Encrypt(credentials); state != State::kAuthenticated) return state;
+  } else if (!secret_.is_set()) {
+    secret_ = credentials.secret;
+  }
   while (true) {
     char* const message = stage_ == Stage::kHello ? hello_.data() : proof_.data();
     const size_t bytes = stage_ == Stage::kHello ? hello_.size() : proof_.size();
@@ -167,24 +226,50 @@ ServerHandshake::State ServerHandshake::Advance(const Credentials& credentials) 
     if (stage_ == Stage::kProof) {
       return Equal(BytesOf(proof_), expected_proof_) ? State::kAuthenticated : State::kRejected;
     }
-    if (AnswerHello(credentials) == State::kRejected) return State::kRejected;
+    if (AnswerHello(credentials.purpose) == State::kRejected) return State::kRejected;
     stage_ = Stage::kProof;
     received_ = 0;
   }
 }
 
-ServerHandshake::State ServerHandshake::AnswerHello(const Credentials& credentials) {
-  const Opening expected = {.purpose = static_cast<uint8_t>(credentials.purpose)};
+ServerHandshake::State ServerHandshake::Encrypt(const Credentials& credentials) {
+  const absl::StatusOr<bool> complete = tls_->Advance();
+  if (complete.ok() && !*complete) return State::kPending;
+  absl::StatusOr<FileDescriptor> socket =
+      complete.ok() ? tls_->Relay() : absl::StatusOr<FileDescriptor>(complete.status());
+  if (!socket.ok()) {
+    const bool in_clear_text = absl::StrContains(socket.status().message(), TlsHandshake::kNotEncrypted);
+    reason_ = in_clear_text                               ? Reason::kNoTls
+              : absl::IsPermissionDenied(socket.status()) ? Reason::kCertificate
+                                                          : Reason::kSecret;
+    return State::kRejected;
+  }
+  secret_ = Bound(credentials.secret, tls_->binding());
+  socket_ = *std::move(socket);
+  tls_.reset();
+  return State::kAuthenticated;
+}
+
+ServerHandshake::State ServerHandshake::AnswerHello(Purpose purpose) {
+  const Opening expected = {.purpose = static_cast<uint8_t>(purpose)};
+  if (static_cast<unsigned char>(hello_[0]) == kTlsHandshakeRecord) {
+    // The client recognizes psring by the magic.
+    AnswerInClearText(socket_.get(), BytesOf(Opening()));
+    reason_ = Reason::kTls;
+    return State::kRejected;
+  }
   if (std::memcmp(hello_.data(), &expected, sizeof expected) != 0) return State::kRejected;
   Answer answer = {.opening = expected, .nonce = NewNonce()};
-  answer.proof = Proof(credentials.secret, "server", BytesOf(hello_), answer.nonce);
-  expected_proof_ = std::string(BytesOf(Proof(credentials.secret, "client", BytesOf(hello_), answer.nonce)));
+  answer.proof = Proof(secret_, "server", BytesOf(hello_), answer.nonce);
+  expected_proof_ = std::string(BytesOf(Proof(secret_, "client", BytesOf(hello_), answer.nonce)));
   // It fits into the empty buffer of a new socket.
   const ssize_t sent = send(socket_.get(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent == static_cast<ssize_t>(sizeof answer) ? State::kPending : State::kRejected;
 }
 
-PendingConnections::~PendingConnections() { ReportRejected(); }
+PendingConnections::~PendingConnections() {
+  for (size_t i = 0; i < rejected_.size(); ++i) ReportRejected(static_cast<ServerHandshake::Reason>(i));
+}
 
 absl::StatusOr<std::vector<PendingConnections::Member>> PendingConnections::Wait(
     absl::Span<const int> listeners, absl::Time deadline) {
@@ -194,7 +279,7 @@ absl::StatusOr<std::vector<PendingConnections::Member>> PendingConnections::Wait
     for (const int listener : listeners) waits.push_back({listener, POLLIN, 0});
     absl::Time until = deadline;
     for (const Pending& pending : pending_) {
-      waits.push_back({pending.handshake.socket(), POLLIN, 0});
+      waits.push_back({pending.handshake.socket(), pending.handshake.events(), 0});
       until = std::min(until, pending.until);
     }
     const int timeout_ms = until == absl::InfiniteFuture() ? -1 : PollTimeoutMs(until);
@@ -213,8 +298,10 @@ absl::StatusOr<std::vector<PendingConnections::Member>> PendingConnections::Wait
         continue;
       }
       if (state == ServerHandshake::State::kAuthenticated) {
-        members.push_back(
-            {.socket = handshake.TakeSocket(), .detail = handshake.detail(), .listener = pending->listener});
+        members.push_back({.socket = handshake.TakeSocket(),
+                           .detail = handshake.detail(),
+                           .listener = pending->listener,
+                           .within_host = pending->within_host});
       } else if (too_late || handshake.has_received()) {  // a health check closes at once
         Reject(*pending);
       }
@@ -243,11 +330,16 @@ absl::Status PendingConnections::Accept(int listener, size_t index) {
     return absl::OkStatus();
   }
   if (pending_.size() == kMostPending) CloseOne();
+  const bool is_tcp = IsTcp(socket.get());
+  if (is_tcp && !PrepareTcpSocket(socket.get()).ok()) return absl::OkStatus();  // closed again
   std::string peer = PeerOf(socket.get());
-  pending_.push_back({.handshake = ServerHandshake(std::move(socket)),
-                      .until = absl::Now() + kHandshakeTime,
-                      .listener = index,
-                      .peer = std::move(peer)});
+  const bool within_host = WithinHost(socket.get());
+  pending_.push_back(
+      {.handshake = ServerHandshake(std::move(socket), is_tcp ? credentials_.secret.tls() : nullptr),
+       .until = absl::Now() + kHandshakeTime,
+       .listener = index,
+       .peer = std::move(peer),
+       .within_host = within_host});
   return absl::OkStatus();
 }
 
@@ -260,17 +352,22 @@ void PendingConnections::CloseOne() {
 }
 
 void PendingConnections::Reject(const Pending& pending) {
-  ++rejected_;
-  last_rejected_ = pending.peer;
-  if (absl::Now() >= next_report_) ReportRejected();
+  const ServerHandshake::Reason reason = pending.handshake.reason();
+  Rejected& rejected = rejected_[static_cast<size_t>(reason)];
+  ++rejected.count;
+  rejected.last = pending.peer;
+  if (absl::Now() >= rejected.next_report) ReportRejected(reason);
 }
 
-void PendingConnections::ReportRejected() {
-  if (rejected_ == 0) return;
-  std::fprintf(stderr, "psring: rejected %lld connection%s without the job's secret, last from %s\n",
-               static_cast<long long>(rejected_), rejected_ == 1 ? "" : "s", last_rejected_.c_str());
-  rejected_ = 0;
-  next_report_ = absl::Now() + kReportEvery;
+void PendingConnections::ReportRejected(ServerHandshake::Reason reason) {
+  Rejected& rejected = rejected_[static_cast<size_t>(reason)];
+  if (rejected.count == 0) return;
+  std::fprintf(stderr, "psring: rejected %lld connection%s %s, last from %s%s\n",
+               static_cast<long long>(rejected.count), rejected.count == 1 ? "" : "s", WhatIsWrong(reason),
+               rejected.last.c_str(),
+               reason == ServerHandshake::Reason::kSecret ? "" : absl::StrCat("; ", kSameTls).c_str());
+  rejected.count = 0;
+  rejected.next_report = absl::Now() + kReportEvery;
 }
 
 AuthenticatedListener::AuthenticatedListener(TcpListener listener, const Credentials& credentials,
@@ -304,7 +401,7 @@ void AuthenticatedListener::Serve() {
       absl::SleepFor(absl::Milliseconds(50));  // perhaps others close descriptors
       continue;
     }
-    for (PendingConnections::Member& member : *members) on_member_(std::move(member.socket), member.detail);
+    for (PendingConnections::Member& member : *members) on_member_(std::move(member));
   }
 }
 

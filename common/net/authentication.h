@@ -7,7 +7,9 @@
 //
 // A proof is HMAC-SHA256(secret, role | the client's first message | the server's nonce). The role prevents
 // that one side's proof is sent back to it; the purpose, that a connection to one service is relayed to
-// another. Authentication does not encrypt what follows: security.md states what it protects against.
+// another. Authentication does not encrypt what follows. If the secret has TLS (tls.h), all of this is inside
+// a TLS connection, and the key is derived from the secret and that connection, so that nobody can relay it
+// to another one. security.md states what both protect against.
 #pragma once
 
 #include <array>
@@ -16,6 +18,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +29,7 @@
 #include "common/base/file_descriptor.h"
 #include "common/net/job_secret.h"
 #include "common/net/tcp_socket.h"
+#include "common/net/tls.h"
 
 namespace psring {
 
@@ -47,24 +51,34 @@ struct Credentials {
 // FailedPrecondition if the secret is not set.
 absl::Status CheckCredentials(const Credentials& credentials);
 
-// The client's side, on a non-blocking socket. `detail` is passed to the server: what the connection is for.
+// The client's side, on a socket. `detail` is passed to the server: what the connection is for.
 // `server` begins the errors' messages. PermissionDenied: the server has another secret. FailedPrecondition:
 // it is not psring, or another version. Unavailable: it closed the connection. DeadlineExceeded.
+// FailedPrecondition as well: only one of the two uses TLS.
 absl::Status AuthenticateTo(int socket, const Credentials& credentials, const std::string& server,
                             absl::Time deadline, uint64_t detail = 0);
+// The same over TCP: encrypts the connection first if the secret has TLS. `socket` is then replaced by a
+// non-blocking local socket; so set options of TCP before.
+absl::Status AuthenticateTcp(FileDescriptor& socket, const Credentials& credentials,
+                             const std::string& server, absl::Time deadline, uint64_t detail = 0);
 
 // The server's side of one connection. It never waits.
 class ServerHandshake {
  public:
   enum class State { kPending, kAuthenticated, kRejected };
+  enum class Reason { kSecret, kTls, kNoTls, kCertificate };  // why a client is rejected
 
-  explicit ServerHandshake(FileDescriptor socket) : socket_(std::move(socket)) {}
+  // `tls`: null: the connection is not encrypted.
+  explicit ServerHandshake(FileDescriptor socket, const std::shared_ptr<TlsContext>& tls = nullptr);
 
-  int socket() const { return socket_.get(); }
-  // Reads what has arrived, and answers it. Call it when the socket is readable.
+  int socket() const { return tls_.has_value() ? tls_->socket() : socket_.get(); }
+  // The events of poll() after which to call Advance. It reads what has arrived, and answers it.
+  short events() const;
   State Advance(const Credentials& credentials);
-  bool has_received() const { return received_ > 0 || has_answered(); }
+  bool has_received() const;
   bool has_answered() const { return stage_ == Stage::kProof; }  // the client's first message
+  // After kRejected.
+  Reason reason() const { return reason_; }
 
   // After kAuthenticated.
   FileDescriptor TakeSocket() { return std::move(socket_); }
@@ -74,9 +88,13 @@ class ServerHandshake {
   static constexpr size_t kHelloBytes = 32, kProofBytes = 32;
   enum class Stage { kHello, kProof };
 
-  State AnswerHello(const Credentials& credentials);
+  State Encrypt(const Credentials& credentials);
+  State AnswerHello(Purpose purpose);
 
-  FileDescriptor socket_;
+  FileDescriptor socket_;            // not valid before the end of the TLS handshake
+  std::optional<TlsHandshake> tls_;  // until its end
+  JobSecret secret_;                 // of the connection
+  Reason reason_ = Reason::kSecret;
   Stage stage_ = Stage::kHello;
   std::array<char, kHelloBytes> hello_ = {};
   std::array<char, kProofBytes> proof_ = {};
@@ -86,14 +104,15 @@ class ServerHandshake {
 
 // Accepts connections and authenticates them concurrently, so that a silent client does not delay others. At
 // most 256 are pending, each for at most 10 s; with more, the oldest of those that have not sent a valid
-// first message is closed, else the oldest. Rejected connections are closed, and counted in one line on
-// stderr at most every 10 s. One thread at a time.
+// first message is closed, else the oldest. Rejected connections are closed, and counted in one line per
+// reason on stderr at most every 10 s. One thread at a time.
 class PendingConnections {
  public:
   struct Member {
-    FileDescriptor socket;  // non-blocking
+    FileDescriptor socket;  // non-blocking, and prepared (PrepareTcpSocket)
     uint64_t detail = 0;
-    size_t listener = 0;  // index of the one that accepted it
+    size_t listener = 0;       // index of the one that accepted it
+    bool within_host = false;  // both ends have the same address
   };
 
   explicit PendingConnections(const Credentials& credentials) : credentials_(credentials) {}
@@ -112,26 +131,31 @@ class PendingConnections {
     absl::Time until;
     size_t listener;
     std::string peer;
+    bool within_host;
+  };
+  // Of one reason; not reported yet.
+  struct Rejected {
+    int64_t count = 0;
+    std::string last;
+    absl::Time next_report = absl::InfinitePast();
   };
 
   absl::Status Accept(int listener, size_t index);
   // Rejects one to make room.
   void CloseOne();
   void Reject(const Pending& pending);
-  void ReportRejected();
+  void ReportRejected(ServerHandshake::Reason reason);
 
   const Credentials credentials_;
   std::list<Pending> pending_;  // in the order in which they were accepted
-  int64_t rejected_ = 0;        // not reported yet
-  std::string last_rejected_;
-  absl::Time next_report_ = absl::InfinitePast();
+  std::array<Rejected, 4> rejected_;
 };
 
 // A thread that accepts connections of a job's members on a TCP port.
 class AuthenticatedListener {
  public:
   // On the listener's thread, once per member.
-  using OnMember = std::function<void(FileDescriptor socket, uint64_t detail)>;
+  using OnMember = std::function<void(PendingConnections::Member member)>;
 
   // FailedPrecondition if the secret is not set.
   static absl::StatusOr<std::unique_ptr<AuthenticatedListener>> Start(TcpListener listener,

@@ -13,16 +13,20 @@ constexpr int64_t kOfAPeer = 4;          // two sockets, and with shared memory 
 constexpr int64_t kOfAServer = 2;
 constexpr int64_t kOfAChild = 6;         // its output, its end, its log, its connection to the store
 constexpr int64_t kOfAStoresMember = 2;  // while it connects
+constexpr int64_t kWithTls = 3;          // a connection, and two ends of a local socket
 
 }  // namespace
 
 int64_t TrainerDescriptors(const DescriptorUse& use) {
   const int64_t peers = use.has_group ? kOfAPeer * (use.world_size - 1) : 0;
   const int64_t members = use.hosts_store ? kOfAStoresMember * (use.world_size + use.servers) : 0;
-  return kOfEveryProcess + use.ranks * (kOfARank + peers + kOfAServer * use.servers) + members;
+  return kOfEveryProcess + use.ranks * kOfARank +
+         (use.tls ? kWithTls : 1) * (use.ranks * (peers + kOfAServer * use.servers) + members);
 }
 
-int64_t ServerDescriptors(int workers) { return kOfEveryProcess + kOfARank + kOfAPeer * workers; }
+int64_t ServerDescriptors(int workers, bool tls) {
+  return kOfEveryProcess + kOfARank + (tls ? kWithTls : 1) * kOfAPeer * workers;
+}
 
 int64_t LauncherDescriptors(int64_t processes) {
   return kOfEveryProcess + kOfAServer + kOfAChild * processes;

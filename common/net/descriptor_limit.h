@@ -15,10 +15,11 @@ struct DescriptorUse {
   int servers = 0;           // to which each rank connects
   bool has_group = false;    // each rank connects to every other one
   bool hosts_store = false;  // the rendezvous store
+  bool tls = false;          // connections are encrypted
 };
 // Upper estimates, from measurements with 1 to 6 ranks on the CPU. Pure.
 int64_t TrainerDescriptors(const DescriptorUse& use);
-int64_t ServerDescriptors(int workers);
+int64_t ServerDescriptors(int workers, bool tls = false);
 // Of a launcher that hosts the store and reads the output of `processes`.
 int64_t LauncherDescriptors(int64_t processes);
 

@@ -8,12 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <vector>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/file_descriptor.h"
+#include "common/io/private_file.h"
 #include "common/net/random_token.h"
 
 namespace psring {
@@ -28,56 +29,26 @@ int DigitOf(char c) {
   return -1;
 }
 
-absl::Status Refused(const std::string& path, const std::string& why) {
-  return absl::FailedPreconditionError(absl::StrCat("the job's secret in ", path, " ", why));
-}
-
-absl::Status CannotUse(const std::string& what, const std::string& path) {
+absl::Status CannotUse(const std::string& why) {
   return absl::FailedPreconditionError(absl::StrCat(
-      "cannot ", what, " ", path, ": ", std::strerror(errno), "; set ", kSecretFileVariable,
+      why, "; set ", kSecretFileVariable,
       " to a file of mode 0600 with 32 hexadecimal digits, the same for all processes of the job"));
 }
 
-bool IsOurGroup(gid_t group) {
-  if (group == getegid()) return true;
-  std::vector<gid_t> groups(static_cast<size_t>(std::max(0, getgroups(0, nullptr))));
-  const int count = getgroups(static_cast<int>(groups.size()), groups.data());
-  return std::find(groups.begin(), groups.begin() + std::max(0, count), group) !=
-         groups.begin() + std::max(0, count);
-}
-
-absl::Status CheckFile(const std::string& path, const struct stat& file) {
-  if (!S_ISREG(file.st_mode)) return Refused(path, "is not a regular file");
-  if (file.st_uid != geteuid() && file.st_uid != 0) {
-    return Refused(path, absl::StrCat("belongs to user ", file.st_uid, ", and this process runs as user ",
-                                      geteuid(), "; give it to this user"));
-  }
-  // Kubernetes mounts a Secret as root's, readable by the pod's group (fsGroup).
-  const bool by_group = file.st_uid == 0 && (file.st_mode & S_IWGRP) == 0 && IsOurGroup(file.st_gid);
-  if ((file.st_mode & (by_group ? S_IRWXO : S_IRWXO | S_IRWXG)) != 0) {
-    return Refused(path, absl::StrCat("is accessible to other users; run: chmod 600 ", path,
-                                      " (in Kubernetes: defaultMode: 0400)"));
-  }
-  if (file.st_size > static_cast<off_t>(kMostFileBytes)) return Refused(path, "is longer than 4096 bytes");
-  return absl::OkStatus();
+absl::Status CannotCreate(const std::string& path) {
+  return CannotUse(absl::StrCat("cannot create ", path, ": ", std::strerror(errno)));
 }
 
 // NotFound: there is no such file.
 absl::StatusOr<JobSecret> ReadSecretFile(const std::string& path) {
-  // Without waiting for the writer of a FIFO.
-  const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!fd.valid() && errno == ENOENT) return absl::NotFoundError(path);
-  if (!fd.valid()) return CannotUse("read", path);
-  struct stat file = {};
-  if (fstat(fd.get(), &file) != 0) return CannotUse("read", path);
-  PSRING_RETURN_IF_ERROR(CheckFile(path, file));
-  char text[kMostFileBytes];
-  const ssize_t bytes = read(fd.get(), text, sizeof text);
-  if (bytes < 0) return CannotUse("read", path);
-  const absl::StatusOr<JobSecret> secret =
-      JobSecret::FromHex(absl::StripAsciiWhitespace(absl::string_view(text, static_cast<size_t>(bytes))));
-  if (!secret.ok()) return Refused(path, std::string(secret.status().message()));
-  return secret;
+  const absl::StatusOr<std::string> text =
+      ReadPrivateFile(path, absl::StrCat("the job's secret in ", path), kMostFileBytes);
+  if (absl::IsUnavailable(text.status())) return CannotUse(std::string(text.status().message()));
+  PSRING_RETURN_IF_ERROR(text.status());
+  absl::StatusOr<JobSecret> secret = JobSecret::FromHex(absl::StripAsciiWhitespace(*text));
+  if (secret.ok()) return secret;
+  return absl::FailedPreconditionError(
+      absl::StrCat("the job's secret in ", path, " ", secret.status().message()));
 }
 
 // Existing folders keep their modes.
@@ -87,13 +58,13 @@ bool MakeFolder(const std::string& path) { return mkdir(path.c_str(), 0700) == 0
 absl::Status CreateSecretFile(const std::string& path) {
   const std::string temporary = absl::StrCat(path, "-", RandomToken(16));
   const FileDescriptor fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!fd.valid()) return CannotUse("create", path);
+  if (!fd.valid()) return CannotCreate(path);
   const std::string text = absl::StrCat(JobSecret::Random().Hex(), "\n");
   const bool written = fchmod(fd.get(), 0600) == 0 &&
                        write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
                        fsync(fd.get()) == 0;
   const bool linked = written && (link(temporary.c_str(), path.c_str()) == 0 || errno == EEXIST);
-  const absl::Status status = linked ? absl::OkStatus() : CannotUse("create", path);
+  const absl::Status status = linked ? absl::OkStatus() : CannotCreate(path);
   (void)unlink(temporary.c_str());
   return status;
 }
@@ -102,7 +73,7 @@ absl::StatusOr<JobSecret> OwnSecret(const std::string& config) {
   const std::string folder = absl::StrCat(config, "/psring"), path = absl::StrCat(folder, "/secret");
   absl::StatusOr<JobSecret> secret = ReadSecretFile(path);
   if (!absl::IsNotFound(secret.status())) return secret;
-  if (!MakeFolder(config) || !MakeFolder(folder)) return CannotUse("create", path);
+  if (!MakeFolder(config) || !MakeFolder(folder)) return CannotCreate(path);
   PSRING_RETURN_IF_ERROR(CreateSecretFile(path));
   return ReadSecretFile(path);
 }
@@ -153,11 +124,16 @@ JobSecret::Digest JobSecret::Sign(absl::string_view message) const {
   return digest;
 }
 
+JobSecret JobSecret::WithTls(std::shared_ptr<TlsContext> tls) const {
+  JobSecret secret = *this;
+  secret.tls_ = std::move(tls);
+  return secret;
+}
+
 JobSecret JobSecret::Derived(absl::string_view label) const {
-  JobSecret secret;
+  JobSecret secret = *this;
   const Digest digest = Sign(absl::StrCat("psring derived ", label));
   std::copy_n(digest.begin(), secret.bytes_.size(), secret.bytes_.begin());
-  secret.set_ = true;
   return secret;
 }
 

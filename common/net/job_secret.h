@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -13,6 +14,8 @@
 #include "absl/strings/string_view.h"
 
 namespace psring {
+
+class TlsContext;
 
 // 128 bits. A default-constructed secret is not set: connections cannot be authenticated with it.
 class JobSecret {
@@ -31,9 +34,15 @@ class JobSecret {
   // The secret of a part of the job, such as one mesh. `label` names the part; labels differ between parts.
   JobSecret Derived(absl::string_view label) const;
 
+  // The same secret with which TCP connections are also encrypted (tls.h); so is what is derived from it.
+  JobSecret WithTls(std::shared_ptr<TlsContext> tls) const;
+  // Null: they are not encrypted.
+  const std::shared_ptr<TlsContext>& tls() const { return tls_; }
+
  private:
   std::array<uint8_t, 16> bytes_ = {};
   bool set_ = false;
+  std::shared_ptr<TlsContext> tls_;
 };
 
 // How a process started by psring's launcher gets the secret, and where a user puts one. Never a flag: other

@@ -42,6 +42,7 @@ std::vector<std::string> ServerArguments(const TrainingOptions& training, const 
     const int port = place.metrics_port == 0 ? 0 : place.metrics_port + place.workers + place.server;
     arguments.push_back(absl::StrCat("--metrics_port=", port));
   }
+  if (!training.tls.empty()) arguments.push_back(absl::StrCat("--tls=", training.tls));
   if (!training.on_worker_loss.empty()) {
     arguments.push_back(absl::StrCat("--on_worker_loss=", training.on_worker_loss));
   }

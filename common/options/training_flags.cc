@@ -13,6 +13,7 @@
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/base/delays.h"
+#include "common/net/tls.h"
 #include "common/options/training_options.h"
 #include "common/workloads/workload.h"
 
@@ -146,6 +147,7 @@ void VisitFlags(Options& o, Visitor& visit) {
          "Type of gradients sent to a server or around a ring: float32, or bfloat16 or float16, whose "
          "rounding error is added to the worker's next gradient; a server returns weights in float32"},
         o.wire, OneOf({"float32", "bfloat16", "float16"}));
+  visit({"--tls", "auto|CERT,KEY,CA", kTlsHelp}, o.tls, CheckTls);
 
   visit.group = "Parameter server";
   visit({"--servers", "S",

@@ -82,6 +82,7 @@ absl::Status CheckClock(const TrainingOptions& o) {
         "--check_replicas with --clock virtual: simulated workers share one set of weights; omit it"},
        {o.ps_schedule == "serial",
         "--ps_schedule serial with --clock virtual: a gradient is always sent whole; omit it"},
+       {!o.tls.empty(), "--tls with --clock virtual: nothing is sent; omit it"},
        {o.local_aggregation,
         "--local_aggregation with --clock virtual, which simulates one worker on each machine; omit it"},
        {o.micro_batches > 1,
@@ -197,6 +198,9 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& o) {
         "--warmup_epochs rises from --lr to the rate that --linear_scaling gives; give both, or neither"},
        {o.servers > 0 && o.server_placement == "colocated",
         "--server_placement colocated has one server for each worker; leave --servers out"},
+       {!o.tls.empty() && !o.backend.empty() && o.backend != "native",
+        absl::StrCat("--tls with --backend ", o.backend,
+                     ", which opens its own connections; omit --tls or choose native")},
        {o.score == "validation" && o.validation == 0,
         "--debug.score validation needs --validation N, the number of samples to hold out"}}));
   if (o.cuda_graph) PSRING_RETURN_IF_ERROR(CheckCudaGraph(o));

@@ -65,6 +65,7 @@ struct TrainingOptions {
   std::string backend;  // empty: the strategy's
   std::string transport = "auto";
   std::string wire = "float32";
+  std::string tls;  // empty: connections are not encrypted
 
   std::string ps_schedule = "pipelined";
   int servers = 0;  // 0: 1, or one per worker if colocated

@@ -64,11 +64,10 @@ class GrpcRendezvousServer final : public RendezvousServer {
         grpc::InsecureServerCredentials());
     Serve(builder);
     if (server_ == nullptr) return absl::UnavailableError("gRPC did not start a rendezvous store");
-    const auto on_member = [this, fd = listener.socket.get()](FileDescriptor socket, uint64_t) {
-      if (!PrepareTcpSocket(socket.get()).ok()) return;
+    const auto on_member = [this, fd = listener.socket.get()](PendingConnections::Member member) {
       grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
       connection.listener_fd = fd;
-      connection.fd = socket.release();
+      connection.fd = member.socket.release();
       acceptor_->HandleNewConnection(&connection);
     };
     PSRING_ASSIGN_OR_RETURN(
@@ -249,7 +248,7 @@ class GrpcRendezvous final : public Rendezvous {
       const absl::Time until = std::min(deadline, absl::Now() + kLongestAttempt);
       absl::StatusOr<FileDescriptor> socket = ConnectTcp(dial_host_, options_.port, until);
       absl::Status status = socket.status();
-      if (status.ok()) status = AuthenticateTo(socket->get(), credentials, store, until);
+      if (status.ok()) status = AuthenticateTcp(*socket, credentials, store, until);
       if (status.ok()) {
         stub_ = proto::Rendezvous::NewStub(MakeChannel(address_, *std::move(socket)));
         return status;

@@ -9,6 +9,7 @@
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
 #include "common/base/command_line.h"
+#include "common/net/tls.h"
 #include "common/reduce/reduce.h"
 #include "experiments/bench/bench.h"
 #include "experiments/texts/language_flag.h"
@@ -125,6 +126,7 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       "shm, tcp, auto; on GPUs cuda_ipc, for nccl auto and tcp [all except auto; on GPUs cuda_ipc, and "
       "auto for nccl]",
       ListOf(CheckText));
+  add(all_of_what.c_str(), "--tls", raw.flags.request.tls, "auto|CERT,KEY,CA", kTlsHelp, CheckTls);
   add(all_of_what.c_str(), "--buffers", raw.buffers, "KINDS",
       "private: each process's own memory, from malloc; huge: the same on huge pages; shared: memory that "
       "peers read in place, as in psring's trainer [private; native over shm: shared too]",

@@ -159,6 +159,11 @@ class Planner {
         return absl::NotFoundError(absl::StrCat("this build has no ", backend.name, ": ", backend.missing));
       }
       if (!backend.available) continue;
+      if (!request_.tls.empty() && backend.name != "native") {
+        if (!named) continue;
+        return absl::InvalidArgumentError(absl::StrCat(
+            "--tls with --backend ", backend.name, ", which opens its own connections; omit one of them"));
+      }
       const bool takes_gpus =
           backend.name == "nccl" || Contains(backend.transports, std::string(kBetweenGpus));
       if (on_gpus() && !takes_gpus) {

@@ -46,6 +46,7 @@ struct BenchRequest {
   bool pin = true;                               // each rank to its own core, if there are enough
   std::string segment, sockets, ranks_per_node;  // as given; empty: the worker's default
   double timeout_s = 60;
+  std::string tls;  // empty: connections are not encrypted
 };
 
 // What one table of the output measures.

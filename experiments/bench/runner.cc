@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/net/tls.h"
 #include "common/rendezvous/rendezvous.h"
 #include "experiments/compare/runner.h"
 #include "experiments/host/machine.h"
@@ -33,6 +34,7 @@ Words WorkerFlags(const BenchRequest& request, const BenchPlan& plan, const Benc
                  absl::StrCat("--check=", request.checks),
                  absl::StrCat("--average=", request.average),
                  absl::StrCat("--timeout=", request.timeout_s)};
+  if (!request.tls.empty()) flags.push_back(absl::StrCat("--tls=", request.tls));
   if (launch.kind == BenchLaunchKind::kPushPull) {
     const bool shm = plan.combinations[launch.combinations[0]].transport == "shm";
     flags.push_back(shm ? "--transport=shm" : "--transport=tcp");
@@ -109,6 +111,7 @@ absl::StatusOr<std::vector<ChildSpec>> Children(const BenchRequest& request, con
                      absl::StrCat("--bind=", kHost),
                      "--port=0",
                      absl::StrCat("--timeout=", request.timeout_s)};
+    if (!request.tls.empty()) child.command.push_back(absl::StrCat("--tls=", request.tls));
     if (launch.limits && server == 0) child.command.push_back("--limits");
     child.environment = StoreEnvironment(port, secret);
     child.log_path = absl::StrCat(folder, "/log-server", server, ".txt");
@@ -160,7 +163,7 @@ absl::Status LaunchBench(const BenchRequest& request, const BenchPlan& plan, con
                          const BenchBinaries& binaries, const std::string& folder, double expected_s,
                          const Interrupt& interrupt, const std::string& label, Display& display,
                          BenchResult& result) {
-  const JobSecret secret = JobSecret::Random();
+  PSRING_ASSIGN_OR_RETURN(const JobSecret secret, WithTls(JobSecret::Random(), request.tls));
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousServer> store,
                           RendezvousServer::Start(kHost, 0, secret));
   LaunchSpec spec{.what = launch.name()};

@@ -17,6 +17,7 @@
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
 #include "common/net/descriptor_limit.h"
+#include "common/net/tls.h"
 #include "common/rendezvous/rendezvous.h"
 #include "experiments/compare/checkpoints.h"
 #include "experiments/host/machine.h"
@@ -99,7 +100,11 @@ absl::StatusOr<Ground> PrepareGround(const Site& site, const Configuration& conf
   Ground ground{.site = site, .ranks_per_process = training.ranks_per_process, .attempt = attempt};
   if (site.nodes != nullptr) ground.layout = site.nodes->LayoutOf(training);
   PSRING_RETURN_IF_ERROR(AllowProcesses(configuration, ground));
-  ground.secret = site.nodes != nullptr ? site.nodes->options().secret : JobSecret::Random();
+  if (site.nodes != nullptr) {
+    ground.secret = site.nodes->options().secret;
+  } else {
+    PSRING_ASSIGN_OR_RETURN(ground.secret, WithTls(JobSecret::Random(), training.tls));
+  }
   if (site.cluster != nullptr) {
     PSRING_ASSIGN_OR_RETURN(ground.store, site.cluster->HostStore(ground.secret, ground.store_host));
     return ground;

@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/net/tls.h"
 #include "common/rendezvous/own_address.h"
 #include "experiments/compare/checkpoints.h"
 #include "experiments/compare/compare.h"
@@ -151,6 +152,7 @@ std::vector<std::string> SharedFlags(const ExperimentFlags& flags) {
   TrainingOptions training = flags.options.training;
   const TrainingOptions standard;
   training.data_dir = standard.data_dir;
+  training.tls = standard.tls;  // paths
   std::vector<std::string> shared = TrainingArguments(training);
   shared.push_back(absl::StrCat("--repeats=", flags.options.repeats));
   shared.push_back(absl::StrCat("--nproc_per_node=", flags.nodes.per_node));
@@ -168,7 +170,8 @@ absl::Status TrainOnNodes(const ExperimentFlags& flags, const Interrupt& interru
   // Node 0 reports the error; this node may not see the checkpoints.
   (void)ResolveResume(own.training);
   NodesOptions options = flags.nodes;
-  PSRING_ASSIGN_OR_RETURN(options.secret, LoadJobSecret(ProcessEnvironment()));
+  PSRING_ASSIGN_OR_RETURN(const JobSecret secret, LoadJobSecret(ProcessEnvironment()));
+  PSRING_ASSIGN_OR_RETURN(options.secret, WithTls(secret, flags.options.training.tls));
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Nodes> nodes, Nodes::Join(options, SharedFlags(flags)));
   if (!nodes->leads()) return nodes->Follow(own, interrupt, display);
   const absl::Status status = Train(flags, nodes.get(), interrupt, display);

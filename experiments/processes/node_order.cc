@@ -35,6 +35,7 @@ void CopyPlanned(const TrainingOptions& from, TrainingOptions& to) {
 // Only rank 0 reads and writes checkpoints; the other ranks need to know whether there are any.
 void SubstitutePaths(const TrainingOptions& own, const std::string& folder, TrainingOptions& training) {
   training.data_dir = own.data_dir;
+  training.tls = own.tls;
   const bool restarted = !training.resume.empty() && training.resume == training.checkpoint_dir;
   if (!training.checkpoint_dir.empty()) {
     training.checkpoint_dir = own.checkpoint_dir.empty() ? folder : own.checkpoint_dir;
@@ -48,6 +49,7 @@ void SubstitutePaths(const TrainingOptions& own, const std::string& folder, Trai
 absl::Status CheckAgainstOwn(TrainingOptions training, const TrainingOptions& own) {
   CopyPlanned(own, training);
   training.data_dir = own.data_dir;
+  training.tls = own.tls;
   training.checkpoint_dir = own.checkpoint_dir;
   training.resume = own.resume;
   const std::vector<std::string> known = TrainingArguments(own);

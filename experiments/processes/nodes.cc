@@ -230,6 +230,7 @@ absl::Status Nodes::PublishLaunch(const TrainingJob& job, LaunchSpec& spec) {
   job_ = job;
   TrainingOptions training = job.training;
   training.data_dir.clear();  // each machine has its own
+  training.tls.clear();
   const NodeOrder order{.what = spec.what,
                         .deadline_s = absl::ToDoubleSeconds(spec.deadline),
                         .training = TrainingArguments(training),

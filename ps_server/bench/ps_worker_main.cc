@@ -34,6 +34,7 @@
 #include "common/measure/collective_table.h"
 #include "common/measure/trace.h"
 #include "common/net/host_identity.h"
+#include "common/net/tls.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ps_server/bench/round_limits.h"
 #include "ps_server/client/ps_client.h"
@@ -55,6 +56,7 @@ struct Flags {
   int servers = 1;
   double timeout_s = 60;
   std::string transport = "auto";
+  std::string tls;
   bool limits = false;
   bool json = false;
 };
@@ -400,7 +402,8 @@ absl::Status Run(const Flags& flags) {
   }
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), flags.rank, flags.world_size);
   PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ParseRendezvous(flags.rendezvous, environment));
-  PSRING_ASSIGN_OR_RETURN(join.secret, LoadJobSecret(ProcessEnvironment()));
+  PSRING_ASSIGN_OR_RETURN(const JobSecret secret, LoadJobSecret(ProcessEnvironment()));
+  PSRING_ASSIGN_OR_RETURN(join.secret, WithTls(secret, flags.tls));
   join.timeout = absl::Seconds(flags.timeout_s);
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Join(join));
   PSRING_RETURN_IF_ERROR(RequireEqual(*rendezvous, "--bytes", absl::StrJoin(sizes, ",")));
@@ -435,6 +438,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a process that sends nothing")
       ->check(RealNumber({}))
       ->capture_default_str();
+  AddTlsFlag(app, flags.tls);
   app.add_flag(
       "--limits", flags.limits,
       "Also measures the lower bound of a round, alternating with real rounds; needs a ps_server --limits");

@@ -65,7 +65,7 @@ absl::Status MakeBlocking(int fd, absl::Duration timeout) {
       setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0) {
     return Failed("setsockopt");
   }
-  return PrepareTcpSocket(fd);
+  return absl::OkStatus();
 }
 
 absl::Status Put(int fd, const void* data, size_t bytes, int flags = 0) {
@@ -140,10 +140,10 @@ class Server final : public RoundLimitServer {
   }
 
   absl::Status Listen(TcpListener listener, const JobSecret& secret) {
-    PSRING_ASSIGN_OR_RETURN(listener_,
-                            AuthenticatedListener::Start(
-                                std::move(listener), {.secret = secret, .purpose = Purpose::kRoundLimits},
-                                [this](FileDescriptor socket, uint64_t) { Admit(std::move(socket)); }));
+    PSRING_ASSIGN_OR_RETURN(
+        listener_, AuthenticatedListener::Start(
+                       std::move(listener), {.secret = secret, .purpose = Purpose::kRoundLimits},
+                       [this](PendingConnections::Member member) { Admit(std::move(member.socket)); }));
     return absl::OkStatus();
   }
 
@@ -385,8 +385,8 @@ absl::StatusOr<RoundLimitClient> RoundLimitClient::Connect(const std::string& ad
   const absl::Time deadline = absl::Now() + timeout;
   PSRING_ASSIGN_OR_RETURN(const HostPort server, ParseAddress(address));
   PSRING_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectTcp(server.host, server.port, deadline));
-  PSRING_RETURN_IF_ERROR(AuthenticateTo(socket.get(), {.secret = secret, .purpose = Purpose::kRoundLimits},
-                                        absl::StrCat("the control round at ", address), deadline));
+  PSRING_RETURN_IF_ERROR(AuthenticateTcp(socket, {.secret = secret, .purpose = Purpose::kRoundLimits},
+                                         absl::StrCat("the control round at ", address), deadline));
   PSRING_RETURN_IF_ERROR(MakeBlocking(socket.get(), timeout));
   PSRING_RETURN_IF_ERROR(Exchange(socket.get(), {.kind = kJoin, .worker = worker}, {}));
   return RoundLimitClient(std::move(socket), worker);

@@ -26,12 +26,13 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
   while (true) {
     absl::StatusOr<FileDescriptor> socket = ConnectTcp(server.host, server.port, deadline, link.source);
     absl::Status status = socket.status();
+    const bool within_host = status.ok() && WithinHost(socket->get());
     if (status.ok()) {
       const absl::Time until = std::max(deadline, absl::Now() + kToAuthenticate);
-      status = AuthenticateTo(socket->get(), credentials, name, until);
+      status = AuthenticateTcp(*socket, credentials, name, until);
     }
     if (status.ok()) {
-      if (link.shaper != nullptr && !WithinHost(socket->get())) {
+      if (link.shaper != nullptr && !within_host) {
         socket = link.shaper->Wrap(*std::move(socket));
         PSRING_RETURN_IF_ERROR(socket.status());
       }
@@ -56,14 +57,13 @@ absl::StatusOr<std::unique_ptr<Port>> Port::Listen(const std::string& host, int 
 }
 
 absl::Status Port::Serve(const JobSecret& secret, NextServer next, LinkShaper* shaper) {
-  const auto pass_on = [next = std::move(next), shaper](FileDescriptor socket, uint64_t) {
-    if (!PrepareTcpSocket(socket.get()).ok()) return;
-    if (shaper != nullptr && !WithinHost(socket.get())) {
-      absl::StatusOr<FileDescriptor> wrapped = shaper->Wrap(std::move(socket));
+  const auto pass_on = [next = std::move(next), shaper](PendingConnections::Member member) {
+    if (shaper != nullptr && !member.within_host) {
+      absl::StatusOr<FileDescriptor> wrapped = shaper->Wrap(std::move(member.socket));
       if (!wrapped.ok()) return;
-      socket = *std::move(wrapped);
+      member.socket = *std::move(wrapped);
     }
-    grpc::AddInsecureChannelFromFd(&next(), socket.release());
+    grpc::AddInsecureChannelFromFd(&next(), member.socket.release());
   };
   PSRING_ASSIGN_OR_RETURN(
       listener_, AuthenticatedListener::Start(

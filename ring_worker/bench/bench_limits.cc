@@ -117,16 +117,18 @@ struct HostLimits::Links {
     if (!links->next.valid()) return SocketError("socket");
     if (connect(links->next.get(), next_address.get(), next_address.length) != 0)
       return SocketError("connect");
+    if (family == AF_INET) PSRING_RETURN_IF_ERROR(PrepareTcpSocket(links->next.get()));
     const Credentials credentials = {.secret = rendezvous.options().secret, .purpose = Purpose::kLinkLimits};
     // At the same time, since every rank waits for the next one.
     absl::Status accepted;
     std::thread accepting([&] { accepted = Accept(listener.get(), credentials, deadline, links->before); });
-    const absl::Status authenticated =
-        AuthenticateTo(links->next.get(), credentials, "limits: the next rank", deadline);
+    const std::string next = "limits: the next rank";
+    const absl::Status authenticated = family == AF_INET
+                                           ? AuthenticateTcp(links->next, credentials, next, deadline)
+                                           : AuthenticateTo(links->next.get(), credentials, next, deadline);
     accepting.join();
     PSRING_RETURN_IF_ERROR(authenticated);
     PSRING_RETURN_IF_ERROR(accepted);
-    if (family == AF_INET) PSRING_RETURN_IF_ERROR(PrepareTcpSocket(links->next.get()));
     return links;
   }
 };

@@ -17,6 +17,7 @@
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/net/descriptor_limit.h"
+#include "common/net/tls.h"
 #include "common/rendezvous/own_address.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ring_worker/bench/bench_output.h"
@@ -37,6 +38,7 @@ struct Flags {
   int average = static_cast<int>(AcrossRanks::kMax);
   std::string segment = "0", socket_buffer = "0";
   double timeout_s = 60;
+  std::string tls;
   bool json = false, describe = false, no_pin = false;
 };
 
@@ -82,13 +84,19 @@ absl::StatusOr<BenchOptions> Understand(const Flags& flags) {
   options.group.socket_buffer_bytes = static_cast<int>(socket_buffer);
   options.group.timeout = absl::Seconds(flags.timeout_s);
   PSRING_RETURN_IF_ERROR(CheckBenchOptions(options));
+  for (const Combination& combination : options.combinations) {
+    if (flags.tls.empty() || combination.backend == "native") continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tls with ", combination.backend, ", which opens its own connections; omit it"));
+  }
   return options;
 }
 
 absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const Flags& flags, BenchOptions& options) {
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), flags.rank, flags.world_size);
   PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ParseRendezvous(flags.rendezvous, environment));
-  PSRING_ASSIGN_OR_RETURN(join.secret, LoadJobSecret(ProcessEnvironment()));
+  PSRING_ASSIGN_OR_RETURN(const JobSecret secret, LoadJobSecret(ProcessEnvironment()));
+  PSRING_ASSIGN_OR_RETURN(join.secret, WithTls(secret, flags.tls));
   join.timeout = absl::Seconds(flags.timeout_s);
   PSRING_ASSIGN_OR_RETURN(options.group.bind_host, OwnAddress(flags.network, join));
   join.bind = options.group.bind_host;
@@ -145,6 +153,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->group(job)
       ->check(RealNumber({}))
       ->capture_default_str();
+
+  AddTlsFlag(app, flags.tls);
+  app.get_option("--tls")->group(job);
 
   const std::string calls = "Calls";
   app.add_option("--collective", flags.collective, "all_reduce, reduce_scatter, all_gather or broadcast")

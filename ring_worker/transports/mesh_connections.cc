@@ -147,7 +147,7 @@ class MeshBuilder {
                                        int index) {
     const Link link = {static_cast<uint32_t>(rank_), static_cast<uint32_t>(channel) + index};
     while (true) {
-      const absl::Status status = AuthenticateTo(FdOf(socket), credentials_, "it", deadline_, link.detail());
+      const absl::Status status = Authenticate(socket, link.detail());
       if (status.ok()) return socket;
       if (!absl::IsUnavailable(status) || absl::Now() + kBetweenTries >= deadline_) {
         return Unreachable(peer, status);
@@ -158,8 +158,13 @@ class MeshBuilder {
       socket = *std::move(next);
     }
   }
-  static int FdOf(const FileDescriptor& socket) { return socket.get(); }
-  static int FdOf(const UnixSocket& socket) { return socket.fd(); }
+
+  absl::Status Authenticate(FileDescriptor& socket, uint64_t detail) const {
+    return AuthenticateTcp(socket, credentials_, "it", deadline_, detail);
+  }
+  absl::Status Authenticate(const UnixSocket& socket, uint64_t detail) const {
+    return AuthenticateTo(socket.fd(), credentials_, "it", deadline_, detail);
+  }
 
   absl::Status Unreachable(int peer, const absl::Status& why) const {
     return absl::Status(why.code(),
@@ -235,7 +240,7 @@ class MeshBuilder {
       return;
     }
     FileDescriptor* const slot = Slot(link);
-    if (slot == nullptr || slot->valid() || !PrepareTcpSocket(member.socket.get()).ok()) return;
+    if (slot == nullptr || slot->valid()) return;
     *slot = std::move(member.socket);
   }
 

@@ -18,6 +18,7 @@
 #include "common/device/address_space.h"
 #include "common/net/descriptor_limit.h"
 #include "common/net/link_shaper.h"
+#include "common/net/tls.h"
 #include "common/options/server_arguments.h"
 #include "common/rendezvous/own_address.h"
 #include "common/rendezvous/rendezvous.h"
@@ -96,7 +97,8 @@ absl::Status AllowConnections(const TrainerFlags& flags, int world_size, bool ho
                           .world_size = world_size,
                           .servers = strategy->needs.servers ? ServersOf(flags.training, world_size) : 0,
                           .has_group = strategy->needs.process_group && world_size > 1,
-                          .hosts_store = hosts_store};
+                          .hosts_store = hosts_store,
+                          .tls = !flags.training.tls.empty()};
   return AllowDescriptors(TrainerDescriptors(use), RanksText(world_size));
 }
 
@@ -108,13 +110,16 @@ absl::StatusOr<Job> FindJob(const TrainerFlags& flags) {
   const int each = flags.check_only || flags.alone_for_all() ? 1 : flags.training.ranks_per_process;
   job.has_others = !spec.empty() || each > 1;
   if (!job.has_others) return job;
+  const std::string& tls = flags.training.tls;
   if (!spec.empty()) {
     PSRING_ASSIGN_OR_RETURN(join, ParseRendezvous(spec, ProcessEnvironment()));
     if (!flags.check_only) {
-      PSRING_ASSIGN_OR_RETURN(join.secret, LoadJobSecret(ProcessEnvironment()));
+      PSRING_ASSIGN_OR_RETURN(const JobSecret secret, LoadJobSecret(ProcessEnvironment()));
+      PSRING_ASSIGN_OR_RETURN(join.secret, WithTls(secret, tls));
     }
   } else {
-    join.secret = JobSecret::Random();  // servers that this process starts inherit it
+    const JobSecret secret = JobSecret::Random();  // servers that this process starts inherit it
+    PSRING_ASSIGN_OR_RETURN(join.secret, WithTls(secret, tls));
     setenv(kSecretVariable, join.secret.Hex().c_str(), /*overwrite=*/1);
     join.local_world_size = 1;
     join.host = job.part.address;

@@ -15,7 +15,7 @@ bool HasNccl() { return CheckGroupOptions({.backend = "nccl"}, Collective::kAllR
 
 std::string BackendOf(const StrategyRow& strategy, const TrainingOptions& options, int gpu) {
   if (TakesBackend(strategy) && !options.backend.empty()) return options.backend;
-  const bool is_ring = std::string_view(strategy.name) == "ring";
+  const bool is_ring = std::string_view(strategy.name) == "ring" && options.tls.empty();
   return is_ring && gpu >= 0 && HasNccl() ? "nccl" : strategy.backend;
 }
 
@@ -40,9 +40,14 @@ std::string BackendNote(const StrategyRow& strategy, const TrainingOptions& opti
 
 absl::Status CheckGroup(const StrategyRow& strategy, const TrainingOptions& options) {
   if (!strategy.needs.process_group) return absl::OkStatus();
-  if (options.ranks_per_process > 1 && BackendOf(strategy, options, /*gpu=*/-1) == "mpi") {
+  const std::string backend = BackendOf(strategy, options, /*gpu=*/-1);
+  if (options.ranks_per_process > 1 && backend == "mpi") {
     return absl::InvalidArgumentError(absl::StrCat(
         "strategy ", strategy.name, ": MPI has one rank per process; leave --ranks_per_process out"));
+  }
+  if (!options.tls.empty() && backend != "native") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("strategy ", strategy.name, ": ", backend, " opens its own connections; omit --tls"));
   }
   const absl::Status status = CheckGroupOptions(GroupOptionsOf(strategy, options), Collective::kAllReduce);
   if (status.ok()) return status;

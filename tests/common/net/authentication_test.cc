@@ -100,7 +100,8 @@ TEST(Authentication, WithoutASecretNothingIsAuthenticated) {
   const auto [client, server] = Pair();
   EXPECT_TRUE(absl::IsFailedPrecondition(AuthenticateTo(client.get(), none, "it", absl::Now() + kLong)));
   EXPECT_TRUE(absl::IsFailedPrecondition(
-      AuthenticatedListener::Start(*ListenTcp("127.0.0.1"), none, [](FileDescriptor, uint64_t) {}).status()));
+      AuthenticatedListener::Start(*ListenTcp("127.0.0.1"), none, [](PendingConnections::Member) {
+      }).status()));
 }
 
 class RawMessages : public testing::Test {
@@ -214,9 +215,9 @@ class ListenerTest : public testing::Test {
   std::vector<uint64_t> details_ ABSL_GUARDED_BY(mutex_);
   std::vector<FileDescriptor> members_;
   std::unique_ptr<AuthenticatedListener> listener_ = *AuthenticatedListener::Start(
-      *ListenTcp("127.0.0.1"), kMember, [this](FileDescriptor, uint64_t detail) {
+      *ListenTcp("127.0.0.1"), kMember, [this](PendingConnections::Member member) {
         MutexLock lock(mutex_);
-        details_.push_back(detail);
+        details_.push_back(member.detail);
       });
 };
 

@@ -80,6 +80,7 @@ const std::vector<Field>& Fields() {
       {"--clip_norm", [](auto& o) { o.clip_norm = 0.1; }},
       {"--staleness_lr", [](auto& o) { o.staleness_lr = "inverse"; }},
       {"--wire", [](auto& o) { o.wire = "bfloat16"; }},
+      {"--tls", [](auto& o) { o.tls = "auto"; }},
       {"--workload", [](auto& o) { o.workload = "vgg16"; }},
       {"--compute_speedup", [](auto& o) { o.compute_speedup = 2.5; }},
       {"--validation", [](auto& o) { o.validation = 5000; }},

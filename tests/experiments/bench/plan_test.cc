@@ -75,6 +75,16 @@ TEST(BenchPlan, APlainBenchShowsTheBestOfEveryBackend) {
                   "gloo//tcp/private", "mpi//shm/private", "mpi//tcp/private"));
 }
 
+TEST(BenchPlan, OnlyNativeConnectionsAreEncrypted) {
+  const auto plan = PlanOf({.transports = {"tcp"}, .tls = "auto"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(NamesOf(*plan), ElementsAre("native/ring/tcp/private", "native/direct/tcp/private",
+                                          "native/one-shot/tcp/private"));
+  EXPECT_EQ(PlanOf({.backends = {"gloo"}, .tls = "auto"}).status(),
+            absl::InvalidArgumentError(
+                "--tls with --backend gloo, which opens its own connections; omit one of them"));
+}
+
 // A build with NCCL.
 BenchCatalog GpuCatalog() {
   BenchCatalog catalog = TestBenchCatalog();

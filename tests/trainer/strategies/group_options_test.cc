@@ -71,6 +71,21 @@ TEST(GroupOptionsTest, MpiHasOneRankPerProcess) {
   EXPECT_TRUE(CheckGroup(Row("ring"), ring).ok());
 }
 
+TEST(GroupOptionsTest, OnlyPsringsOwnConnectionsAreEncrypted) {
+  for (const auto& [strategy, backend] :
+       {std::pair{"gloo", ""}, {"mpi", ""}, {"nccl", ""}, {"ring", "gloo"}}) {
+    TrainingOptions options = Flags(backend);
+    options.tls = "auto";
+    const absl::Status status = CheckGroup(Row(strategy), options);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(absl::StrContains(status.message(), "opens its own connections; omit --tls")) << status;
+  }
+  TrainingOptions ring = Flags("");
+  ring.tls = "auto";
+  EXPECT_TRUE(CheckGroup(Row("ring"), ring).ok());
+  EXPECT_EQ(GroupOptionsOf(Row("ring"), ring, /*gpu=*/1).backend, "native");
+}
+
 TEST(GroupOptionsTest, NativeGroupsUseTheGpuUnlessTheHostRounds) {
   TrainingOptions options = Flags("native");
   EXPECT_EQ(GroupOptionsOf(Row("ring"), options, 1).gpu, 1);

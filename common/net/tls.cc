@@ -1,0 +1,285 @@
+#include "common/net/tls.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/net/tcp_socket.h"
+#include "common/tls/socket_bio.h"
+#include "common/tls/tls_certificate.h"
+#include "common/tls/tls_relay.h"
+
+namespace psring {
+namespace {
+
+constexpr absl::Duration kBeforeNow = absl::Hours(24);  // clocks of machines may differ
+constexpr absl::Duration kValidFor = absl::Hours(24 * 30);
+constexpr char kLabel[] = "EXPORTER-psring";
+constexpr size_t kBindingBytes = 32;
+
+absl::StatusOr<SslContextPtr> NewContext() {
+  SslContextPtr context(SSL_CTX_new(TLS_method()));
+  SSL_CTX* const ssl = context.get();
+  if (ssl == nullptr || SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION) != 1 ||
+      SSL_CTX_set_max_proto_version(ssl, TLS1_3_VERSION) != 1 ||
+      SSL_CTX_set_ciphersuites(
+          ssl, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256") != 1) {
+    ERR_clear_error();
+    return absl::UnavailableError("--tls: this OpenSSL has no TLS 1.3");
+  }
+  SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  // Each connection has its own handshake: no session is resumed.
+  SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_num_tickets(ssl, 0);
+  SSL_CTX_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_read_ahead(ssl, 1);
+  SSL_CTX_set_default_read_buffer_len(ssl, 64 << 10);
+  return context;
+}
+
+// Alerts (RFC 8446, 6.2) by which a peer rejects a certificate.
+bool IsAboutCertificates(int alert) {
+  return (alert >= 41 && alert <= 46) || alert == 48 || alert == 49 || alert == 51 || alert == 116;
+}
+
+}  // namespace
+
+struct TlsContext::State {
+  explicit State(int64_t rekey_bytes) : relays(rekey_bytes) {}
+
+  bool is_auto() const { return job.has_value(); }
+  // A connection; null if memory is exhausted. In a job that runs for long, new connections need certificates
+  // that have not expired.
+  SslPtr NewSsl() const {
+    SslPtr ssl(SSL_new(context.get()));
+    if (ssl == nullptr || !is_auto()) return ssl;
+    const absl::StatusOr<CertificatePtr> own =
+        Issue(*job, *key, absl::Now() - kBeforeNow, absl::Now() + kValidFor);
+    const bool used = own.ok() && SSL_use_certificate(ssl.get(), own->get()) == 1 &&
+                      SSL_use_PrivateKey(ssl.get(), key.get()) == 1;
+    return used ? std::move(ssl) : nullptr;
+  }
+
+  SslContextPtr context;
+  std::optional<Authority> job;  // --tls auto
+  KeyPtr key;
+  std::string authority;  // the CA's file, or empty
+  TlsRelays relays;
+};
+
+TlsContext::TlsContext(std::unique_ptr<State> state) : state_(std::move(state)) {}
+TlsContext::~TlsContext() = default;
+
+absl::StatusOr<std::shared_ptr<TlsContext>> TlsContext::Make(const std::string& choice,
+                                                             const JobSecret& secret, int64_t rekey_bytes) {
+  auto state = std::make_unique<State>(rekey_bytes);
+  PSRING_ASSIGN_OR_RETURN(state->context, NewContext());
+  SSL_CTX* const context = state->context.get();
+  X509_STORE* const store = SSL_CTX_get_cert_store(context);
+  bool used = true;
+  if (choice == "auto") {
+    PSRING_ASSIGN_OR_RETURN(state->job, MakeAuthority(AuthoritySeed(secret), "psring job"));
+    PSRING_ASSIGN_OR_RETURN(state->key, NewKey());
+    used = X509_STORE_add_cert(store, state->job->certificate.get()) == 1 && state->NewSsl() != nullptr;
+  } else {
+    const std::vector<std::string> paths = absl::StrSplit(choice, ',');
+    if (paths.size() != 3) return absl::InvalidArgumentError("--tls: give auto or CERT,KEY,CA");
+    PSRING_ASSIGN_OR_RETURN(LoadedCertificates site, LoadCertificates(paths[0], paths[1], paths[2]));
+    for (const CertificatePtr& authority : site.authorities) {
+      used = used && X509_STORE_add_cert(store, authority.get()) == 1;
+    }
+    used = used && SSL_CTX_use_certificate(context, site.chain.front().get()) == 1 &&
+           SSL_CTX_use_PrivateKey(context, site.key.get()) == 1;
+    for (size_t i = 1; i < site.chain.size(); ++i) {
+      used = used && SSL_CTX_add1_chain_cert(context, site.chain[i].get()) == 1;
+    }
+    state->authority = paths[2];
+  }
+  if (!used) {
+    const std::string why = ERR_reason_error_string(ERR_peek_last_error()) != nullptr
+                                ? ERR_reason_error_string(ERR_peek_last_error())
+                                : "out of memory";
+    ERR_clear_error();
+    return absl::FailedPreconditionError(absl::StrCat("--tls: OpenSSL does not accept it: ", why));
+  }
+  return std::shared_ptr<TlsContext>(new TlsContext(std::move(state)));
+}
+
+JobSecret::Digest AuthoritySeed(const JobSecret& secret) { return secret.Derived("tls ca").Sign("Ed25519"); }
+
+absl::StatusOr<JobSecret> WithTls(const JobSecret& secret, const std::string& choice) {
+  if (choice.empty()) return secret;
+  PSRING_ASSIGN_OR_RETURN(std::shared_ptr<TlsContext> context, TlsContext::Make(choice, secret));
+  return secret.WithTls(std::move(context));
+}
+
+void TlsHandshake::SslDeleter::operator()(ssl_st* ssl) const { SSL_free(ssl); }
+
+TlsHandshake::TlsHandshake(std::shared_ptr<TlsContext> context, Role role, FileDescriptor socket)
+    : context_(std::move(context)),
+      role_(role),
+      socket_(std::move(socket)),
+      ssl_(context_->state_->NewSsl().release()),
+      events_(role == Role::kClient ? POLLOUT : POLLIN) {
+  if (ssl_ == nullptr) return;
+  // OpenSSL must not read before CheckFirstByte has seen what the peer speaks: until then, its input is
+  // empty.
+  BIO* const empty = BIO_new(BIO_s_mem());
+  BIO* const output = NewSocketBio(socket_.get());
+  if (empty == nullptr || output == nullptr) {
+    BIO_free(empty);
+    BIO_free(output);
+    ssl_.reset();
+    return;
+  }
+  BIO_set_mem_eof_return(empty, -1);  // there is nothing yet, but it is not the end
+  SSL_set_bio(ssl_.get(), empty, output);
+  role == Role::kClient ? SSL_set_connect_state(ssl_.get()) : SSL_set_accept_state(ssl_.get());
+}
+
+TlsHandshake::~TlsHandshake() = default;
+
+absl::StatusOr<bool> TlsHandshake::Advance() {
+  if (ssl_ == nullptr) {
+    ERR_clear_error();
+    return absl::ResourceExhaustedError("cannot be encrypted: this process has too little memory");
+  }
+  if (stage_ == Stage::kFirstByte) {
+    PSRING_ASSIGN_OR_RETURN(const bool has_come, CheckFirstByte());
+    if (has_come) {
+      stage_ = Stage::kHandshake;
+      BIO* const socket = SSL_get_wbio(ssl_.get());
+      BIO_up_ref(socket);
+      SSL_set0_rbio(ssl_.get(), socket);
+    }
+    if (!has_come && events_ == POLLIN) return false;  // otherwise the client has yet to begin
+  }
+  ERR_clear_error();
+  if (stage_ != Stage::kReady) {
+    if (const int result = SSL_do_handshake(ssl_.get()); result != 1) {
+      PSRING_RETURN_IF_ERROR(Explain(result));
+      return false;
+    }
+    stage_ = Stage::kReady;
+  }
+  // The server's first byte says that it has accepted the client's certificate.
+  char ready = 'r';
+  const int result =
+      role_ == Role::kServer ? SSL_write(ssl_.get(), &ready, 1) : SSL_read(ssl_.get(), &ready, 1);
+  if (result != 1) {
+    PSRING_RETURN_IF_ERROR(Explain(result));
+    return false;
+  }
+  binding_.resize(kBindingBytes);
+  if (SSL_export_keying_material(ssl_.get(), reinterpret_cast<unsigned char*>(binding_.data()),
+                                 binding_.size(), kLabel, std::strlen(kLabel), nullptr, 0, 0) != 1) {
+    ERR_clear_error();
+    return absl::ResourceExhaustedError("cannot be encrypted: this process has too little memory");
+  }
+  stage_ = Stage::kComplete;
+  return true;
+}
+
+absl::StatusOr<bool> TlsHandshake::CheckFirstByte() {
+  char first[6];
+  const ssize_t got = recv(socket_.get(), first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (got <= 0) return absl::UnavailableError("closed the connection during the TLS handshake");
+  has_received_ = true;
+  const auto record = static_cast<unsigned char>(first[0]);
+  if (record == kTlsHandshakeRecord || (role_ == Role::kClient && record == kTlsAlertRecord)) return true;
+  if (!absl::StartsWith("psring", absl::string_view(first, static_cast<size_t>(got)))) {
+    return absl::FailedPreconditionError("is not psring; check the address");
+  }
+  // The alert protocol_version.
+  if (role_ == Role::kServer) AnswerInClearText(socket_.get(), absl::string_view("\x15\3\3\0\2\2\x46", 7));
+  return absl::FailedPreconditionError(absl::StrCat(kNotEncrypted, kSameTls));
+}
+
+absl::Status TlsHandshake::Explain(int result) {
+  constexpr char kClosed[] = "closed the connection during the TLS handshake";
+  switch (SSL_get_error(ssl_.get(), result)) {
+    case SSL_ERROR_WANT_READ:
+      events_ = POLLIN;
+      return absl::OkStatus();
+    case SSL_ERROR_WANT_WRITE:
+      events_ = POLLOUT;
+      return absl::OkStatus();
+    case SSL_ERROR_SSL:
+      break;
+    default:
+      ERR_clear_error();
+      return absl::UnavailableError(kClosed);
+  }
+  const unsigned long error = ERR_peek_last_error();  // the earlier ones are its details
+  const int reason = ERR_GET_REASON(error);
+  const char* const text = ERR_reason_error_string(error);
+  const std::string why = text != nullptr ? text : absl::StrCat("reason ", reason);
+  ERR_clear_error();
+  if (reason == SSL_R_UNEXPECTED_EOF_WHILE_READING) return absl::UnavailableError(kClosed);
+  const int alert = reason - SSL_AD_REASON_OFFSET;
+  const bool is_theirs = reason == SSL_R_CERTIFICATE_VERIFY_FAILED;
+  if (is_theirs || IsAboutCertificates(alert)) return Rejected(is_theirs, why);
+  if (reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE) {
+    return absl::PermissionDeniedError(absl::StrCat("has sent no certificate; ", kSameTls));
+  }
+  return absl::FailedPreconditionError(absl::StrCat("does not agree on TLS 1.3 (", why, ")"));
+}
+
+absl::Status TlsHandshake::Rejected(bool is_theirs, const std::string& why) const {
+  const TlsContext::State& state = *context_->state_;
+  const std::string reason =
+      is_theirs ? X509_verify_cert_error_string(SSL_get_verify_result(ssl_.get())) : why;
+  if (state.is_auto()) {
+    return absl::PermissionDeniedError(absl::StrCat("has another job's secret or another --tls (", reason,
+                                                    "); give all processes the same ", kSecretFileVariable,
+                                                    " and --tls auto"));
+  }
+  return absl::PermissionDeniedError(
+      is_theirs ? absl::StrCat("has a certificate that ", state.authority, " does not accept (", reason,
+                               "); give all processes certificates of the same CA")
+                : absl::StrCat("does not accept this process's certificate (", reason,
+                               "); give all processes certificates of the same CA"));
+}
+
+absl::StatusOr<FileDescriptor> TlsHandshake::Relay() {
+  PSRING_CHECK(stage_ == Stage::kComplete && ssl_ != nullptr);
+  return context_->state_->relays.Start(SslPtr(ssl_.release()), std::move(socket_));
+}
+
+void AnswerInClearText(int socket, absl::string_view answer) {
+  char unread[4096];
+  (void)!recv(socket, unread, sizeof unread, MSG_DONTWAIT);
+  (void)!send(socket, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  shutdown(socket, SHUT_WR);
+}
+
+absl::StatusOr<std::string> EncryptTo(FileDescriptor& socket, const std::shared_ptr<TlsContext>& context,
+                                      const std::string& server, absl::Time deadline) {
+  TlsHandshake handshake(context, TlsHandshake::Role::kClient, std::move(socket));
+  while (true) {
+    const absl::StatusOr<bool> complete = handshake.Advance();
+    if (!complete.ok()) {
+      return absl::Status(complete.status().code(), absl::StrCat(server, " ", complete.status().message()));
+    }
+    if (*complete) break;
+    PSRING_RETURN_IF_ERROR(AwaitSocket(handshake.socket(), handshake.events(), deadline, server));
+  }
+  PSRING_ASSIGN_OR_RETURN(socket, handshake.Relay());
+  return handshake.binding();
+}
+
+}  // namespace psring

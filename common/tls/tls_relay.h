@@ -1,0 +1,51 @@
+// Copies between TLS connections and local sockets, one thread for each connection. A thread, because users
+// of the local socket may block, and encryption of several connections then uses several cores.
+#pragma once
+
+#include <openssl/ssl.h>
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "common/base/file_descriptor.h"
+#include "common/base/mutex.h"
+
+namespace psring {
+
+struct SslDelete {
+  void operator()(SSL* ssl) const { SSL_free(ssl); }
+  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
+};
+using SslPtr = std::unique_ptr<SSL, SslDelete>;
+using SslContextPtr = std::unique_ptr<SSL_CTX, SslDelete>;
+
+// Thread-safe.
+class TlsRelays {
+ public:
+  explicit TlsRelays(int64_t rekey_bytes);
+  // Delivers data that was written into local sockets for at most 5 s, then closes all connections.
+  ~TlsRelays();
+  TlsRelays(const TlsRelays&) = delete;
+  TlsRelays& operator=(const TlsRelays&) = delete;
+
+  // `ssl` has completed its handshake on the non-blocking `tcp`. Returns the non-blocking local socket. When
+  // it is closed, what was written into it is still sent, unless the peer takes nothing for 5 s.
+  absl::StatusOr<FileDescriptor> Start(SslPtr ssl, FileDescriptor tcp);
+
+ private:
+  struct Thread {
+    std::thread thread;
+    std::atomic<bool> over = false;
+  };
+
+  const int64_t rekey_bytes_;
+  const FileDescriptor closing_;  // an eventfd, readable from the destructor on
+  Mutex mutex_;
+  std::list<Thread> threads_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace psring

@@ -1,0 +1,620 @@
+// Encrypted connections behave as TCP connections do, and only members of the job get one.
+#include "common/net/tls.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <iterator>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/base/mutex.h"
+#include "common/net/authentication.h"
+#include "common/net/tcp_socket.h"
+#include "common/tls/tls_certificate.h"
+#include "tests/eventually.h"
+#include "tests/site_certificates.h"
+#include "tests/test_secret.h"
+
+namespace psring {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+using Context = std::shared_ptr<TlsContext>;
+
+absl::Time Soon() { return absl::Now() + kPatience; }
+
+Context Auto(const JobSecret& secret = TestSecret(), int64_t rekey_bytes = int64_t{1} << 36) {
+  auto context = TlsContext::Make("auto", secret, rekey_bytes);
+  EXPECT_TRUE(context.ok()) << context.status();
+  return *context;
+}
+
+struct TcpPair {
+  FileDescriptor client, server;
+};
+
+TcpPair MakeTcpPair() {
+  const TcpListener listener = *ListenTcp("127.0.0.1");
+  TcpPair ends;
+  ends.client = *ConnectTcp("127.0.0.1", listener.port, Soon());
+  EXPECT_TRUE(AwaitSocket(listener.socket.get(), POLLIN, Soon(), "the client").ok());
+  ends.server =
+      FileDescriptor(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  return ends;
+}
+
+// The server's handshake.
+absl::StatusOr<std::string> EncryptFrom(FileDescriptor& socket, const Context& context) {
+  TlsHandshake handshake(context, TlsHandshake::Role::kServer, std::move(socket));
+  while (true) {
+    PSRING_ASSIGN_OR_RETURN(const bool complete, handshake.Advance());
+    if (complete) break;
+    PSRING_RETURN_IF_ERROR(AwaitSocket(handshake.socket(), handshake.events(), Soon(), "the client"));
+  }
+  PSRING_ASSIGN_OR_RETURN(socket, handshake.Relay());
+  return handshake.binding();
+}
+
+struct Encrypted {
+  Context clients, servers;  // connections end with their context
+  FileDescriptor client, server;
+  absl::StatusOr<std::string> client_binding = "", server_binding = "";
+};
+
+Encrypted Connect(const Context& clients, const Context& servers) {
+  TcpPair ends = MakeTcpPair();
+  Encrypted made{.clients = clients,
+                 .servers = servers,
+                 .client = std::move(ends.client),
+                 .server = std::move(ends.server)};
+  auto server = std::async(std::launch::async, [&] {
+    auto binding = EncryptFrom(made.server, servers);
+    if (!binding.ok()) made.server = FileDescriptor();
+    return binding;
+  });
+  made.client_binding = EncryptTo(made.client, clients, "the server", Soon());
+  if (!made.client_binding.ok()) made.client = FileDescriptor();
+  made.server_binding = server.get();
+  return made;
+}
+
+Encrypted Connected() {
+  Encrypted made = Connect(Auto(), Auto());
+  EXPECT_TRUE(made.client_binding.ok()) << made.client_binding.status();
+  EXPECT_TRUE(made.server_binding.ok()) << made.server_binding.status();
+  return made;
+}
+
+std::string Pattern(size_t bytes, int seed) {
+  std::string text(bytes, 0);
+  uint32_t state = static_cast<uint32_t>(seed) + 1;
+  for (char& c : text) c = static_cast<char>((state = state * 1664525 + 1013904223) >> 24);
+  return text;
+}
+
+void Write(const FileDescriptor& to, const std::string& text) {
+  const absl::Status written = WriteAll(to.get(), text.data(), text.size(), Soon());
+  EXPECT_TRUE(written.ok()) << written;
+}
+
+// What arrives until `bytes` have, or until the end.
+std::string Read(const FileDescriptor& from, size_t bytes = SIZE_MAX) {
+  std::string text;
+  std::vector<char> piece(100'000);
+  while (text.size() < bytes) {
+    const ssize_t got =
+        recv(from.get(), piece.data(), std::min(piece.size(), bytes - text.size()), MSG_DONTWAIT);
+    if (got > 0) {
+      text.append(piece.data(), static_cast<size_t>(got));
+    } else if (got < 0 && errno == EAGAIN) {
+      if (!AwaitSocket(from.get(), POLLIN, Soon(), "data").ok()) break;
+    } else {
+      break;
+    }
+  }
+  return text;
+}
+
+size_t CountIn(const char* folder) {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+size_t Threads() { return CountIn("/proc/self/task"); }
+size_t Descriptors() { return CountIn("/proc/self/fd"); }
+
+constexpr size_t kLarge = 5'000'000;  // more than all buffers hold
+
+TEST(Tls, BothEndsKnowBytesOfThisConnectionOnly) {
+  const Encrypted one = Connected(), other = Connected();
+  EXPECT_EQ(one.client_binding->size(), 32u);
+  EXPECT_EQ(*one.client_binding, *one.server_binding);
+  EXPECT_NE(*one.client_binding, *other.client_binding);
+}
+
+TEST(Tls, CarriesMoreThanTheBuffersHoldInBothDirectionsAtOnce) {
+  const Encrypted ends = Connected();
+  const std::string there = Pattern(kLarge, 1), back = Pattern(kLarge, 2);
+  std::thread client([&] { Write(ends.client, there); });
+  std::thread server([&] { Write(ends.server, back); });
+  auto received = std::async(std::launch::async, [&] { return Read(ends.client, kLarge); });
+  EXPECT_TRUE(Read(ends.server, kLarge) == there);
+  EXPECT_TRUE(received.get() == back);
+  client.join();
+  server.join();
+}
+
+TEST(Tls, NewKeysDoNotDisturbTheData) {
+  const Encrypted ends = Connect(Auto(TestSecret(), 100'000), Auto(TestSecret(), 70'000));
+  const std::string there = Pattern(kLarge, 1), back = Pattern(kLarge, 2);
+  std::thread client([&] { Write(ends.client, there); });
+  EXPECT_TRUE(Read(ends.server, kLarge) == there);
+  client.join();
+  std::thread server([&] { Write(ends.server, back); });
+  EXPECT_TRUE(Read(ends.client, kLarge) == back);
+  server.join();
+}
+
+TEST(Tls, AfterAHalfCloseTheOtherDirectionContinues) {
+  const Encrypted ends = Connected();
+  const std::string there = Pattern(kLarge, 1), back = Pattern(kLarge, 2);
+  std::thread client([&] {
+    Write(ends.client, there);
+    EXPECT_EQ(shutdown(ends.client.get(), SHUT_WR), 0);
+  });
+  EXPECT_TRUE(Read(ends.server) == there) << "the end comes after all data";
+  client.join();
+  std::thread server([&] {
+    Write(ends.server, back);
+    EXPECT_EQ(shutdown(ends.server.get(), SHUT_WR), 0);
+  });
+  EXPECT_TRUE(Read(ends.client) == back);
+  server.join();
+}
+
+TEST(Tls, WhatWasWrittenBeforeTheCloseArrives) {
+  Encrypted ends = Connected();
+  const std::string text = Pattern(150'000, 1);  // fits into the buffers
+  Write(ends.client, text);
+  ends.client = FileDescriptor();
+  EXPECT_TRUE(Read(ends.server) == text);
+}
+
+TEST(Tls, WhatWasWrittenBeforeTheContextEndsArrives) {
+  Context clients = Auto();
+  Encrypted ends = Connect(clients, Auto());
+  ends.clients.reset();
+  const std::string text = Pattern(150'000, 1);
+  Write(ends.client, text);
+  clients.reset();  // at the end of a process, when its connections may still be open
+  EXPECT_TRUE(Read(ends.server) == text);
+  EXPECT_EQ(Read(ends.client), "");
+}
+
+TEST(Tls, WritesFailWhenThePeerHasClosed) {
+  Encrypted ends = Connected();
+  ends.server = FileDescriptor();
+  EXPECT_TRUE(
+      Eventually([&] { return send(ends.client.get(), "x", 1, MSG_NOSIGNAL) < 0 && errno == EPIPE; }));
+  EXPECT_EQ(Read(ends.client), "");
+}
+
+TEST(Tls, AClosedConnectionLeavesNoThreadAndNoDescriptor) {
+  const Context clients = Auto(), servers = Auto();
+  const size_t threads = Threads();
+  (void)Connect(clients, servers);  // loads what OpenSSL needs
+  EXPECT_TRUE(Eventually([&] { return Threads() == threads; }));
+  const size_t before = Descriptors();
+  for (int i = 0; i < 5; ++i) {
+    Encrypted ends = Connect(clients, servers);
+    if (i % 2 == 0) Write(ends.client, Pattern(kLarge / 100, i));  // which nobody reads
+    (i % 2 == 0 ? ends.server : ends.client) = FileDescriptor();
+  }
+  EXPECT_TRUE(Eventually([&] { return Threads() == threads && Descriptors() == before; }))
+      << Threads() << " threads, " << Descriptors() << " descriptors, not " << before;
+}
+
+class TlsFiles : public testing::Test {
+ protected:
+  TlsFiles() {
+    std::string name = testing::TempDir() + "/psring-tls-XXXXXX";
+    EXPECT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    for (const char* const part : {"/ours", "/other"}) std::filesystem::create_directory(folder_ + part);
+    ours_.emplace(folder_ + "/ours", TestSecret());
+    other_.emplace(folder_ + "/other", OtherSecret());
+  }
+  ~TlsFiles() override { std::filesystem::remove_all(folder_); }
+
+  static Context Load(const std::string& choice) {
+    auto context = TlsContext::Make(choice, TestSecret());
+    EXPECT_TRUE(context.ok()) << context.status();
+    return context.value_or(nullptr);
+  }
+  static std::string Refused(const std::string& choice) {
+    const absl::Status status = TlsContext::Make(choice, TestSecret()).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_FALSE(absl::StrContains(status.message(), '\n'));
+    return std::string(status.message());
+  }
+  static std::string Choice(const std::string& certificate, const std::string& key, const std::string& ca) {
+    return absl::StrCat(certificate, ",", key, ",", ca);
+  }
+
+  std::string folder_;
+  std::optional<SiteCertificates> ours_, other_;
+};
+
+TEST_F(TlsFiles, CertificatesOfOneCaAreAccepted) {
+  const Encrypted ends = Connect(Load(ours_->Issue("a")), Load(ours_->Issue("b")));
+  ASSERT_TRUE(ends.client_binding.ok()) << ends.client_binding.status();
+  Write(ends.client, "text");
+  EXPECT_EQ(Read(ends.server, 4), "text");
+}
+
+TEST_F(TlsFiles, AnErrorNamesTheFileAndWhatToDo) {
+  const std::string good = ours_->Issue("a"), ca = ours_->ca(), none = folder_ + "/none.pem";
+  const std::string certificate = ours_->certificate("a"), key = ours_->key("a");
+  EXPECT_THAT(Refused(Choice(none, key, ca)), HasSubstr(none));
+  EXPECT_EQ(Refused(Choice(certificate, none, ca)), absl::StrCat("--tls: ", none, " does not exist"));
+  EXPECT_THAT(Refused(Choice(certificate, key, none)), HasSubstr(none));
+  EXPECT_EQ(Refused(Choice(key, key, ca)),
+            absl::StrCat("--tls: ", key, " contains no certificate in PEM format"));
+  ours_->Issue("b");
+  EXPECT_EQ(Refused(Choice(certificate, ours_->key("b"), ca)),
+            absl::StrCat("--tls: ", ours_->key("b"), " is not the key of the certificate in ", certificate));
+  EXPECT_THAT(Refused(Choice(certificate, key, other_->ca())),
+              HasSubstr(absl::StrCat(certificate, " is not valid with the CA in ", other_->ca())));
+  const absl::Time now = absl::Now();
+  EXPECT_THAT(Refused(ours_->Issue("old", now - absl::Hours(2), now - absl::Hours(1))),
+              HasSubstr("(certificate has expired); renew it"));
+  EXPECT_THAT(Refused(ours_->Issue("new", now + absl::Hours(1), now + absl::Hours(2))),
+              HasSubstr("check this machine's clock"));
+  std::ofstream(certificate) << "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+  EXPECT_EQ(Refused(good), absl::StrCat("--tls: ", certificate, " contains no certificate in PEM format"));
+}
+
+TEST_F(TlsFiles, AKeyThatOthersCanReadIsRejected) {
+  const std::string choice = ours_->Issue("a"), key = ours_->key("a");
+  ASSERT_EQ(chmod(key.c_str(), 0644), 0);
+  EXPECT_EQ(Refused(choice),
+            absl::StrCat("--tls: the key in ", key, " is accessible to other users; run: chmod 600 ", key,
+                         " (in Kubernetes: defaultMode: 0400)"));
+}
+
+TEST_F(TlsFiles, CertificatesOfAnotherCaAreRejectedOnBothSides) {
+  const Encrypted ends = Connect(Load(ours_->Issue("a")), Load(other_->Issue("b")));
+  EXPECT_TRUE(absl::IsPermissionDenied(ends.client_binding.status()));
+  EXPECT_THAT(std::string(ends.client_binding.status().message()),
+              HasSubstr(absl::StrCat("the server has a certificate that ", ours_->ca(), " does not accept")));
+  EXPECT_TRUE(absl::IsPermissionDenied(ends.server_binding.status())) << ends.server_binding.status();
+
+  // This client accepts both CAs, so the server rejects it.
+  std::ofstream both(folder_ + "/both.pem");
+  for (const std::string& ca : {ours_->ca(), other_->ca()}) both << std::ifstream(ca).rdbuf();
+  both.close();
+  ours_->Issue("c");
+  const Encrypted later =
+      Connect(Load(Choice(ours_->certificate("c"), ours_->key("c"), folder_ + "/both.pem")),
+              Load(other_->Issue("b")));
+  EXPECT_TRUE(absl::IsPermissionDenied(later.client_binding.status()));
+  EXPECT_THAT(std::string(later.client_binding.status().message()),
+              HasSubstr("the server does not accept this process's certificate"));
+  EXPECT_TRUE(absl::IsPermissionDenied(later.server_binding.status())) << later.server_binding.status();
+}
+
+TEST(Tls, AnotherJobsCertificatesAreRejected) {
+  const Encrypted ends = Connect(Auto(OtherSecret()), Auto());
+  EXPECT_TRUE(absl::IsPermissionDenied(ends.client_binding.status()));
+  EXPECT_THAT(std::string(ends.client_binding.status().message()),
+              HasSubstr("the server has another job's secret or another --tls"));
+  EXPECT_TRUE(absl::IsPermissionDenied(ends.server_binding.status())) << ends.server_binding.status();
+}
+
+// What the server says about a client of plain OpenSSL with this certificate (null: none).
+absl::Status VerdictOn(X509* certificate, EVP_PKEY* key, int version = TLS1_3_VERSION) {
+  std::signal(SIGPIPE, SIG_IGN);  // OpenSSL's own sockets raise it
+  const Context context = Auto();
+  TcpPair ends = MakeTcpPair();
+  auto client = std::async(std::launch::async, [&] {
+    SSL_CTX* const made = SSL_CTX_new(TLS_client_method());
+    SSL_CTX_set_max_proto_version(made, version);
+    if (certificate != nullptr) {
+      EXPECT_EQ(SSL_CTX_use_certificate(made, certificate), 1);
+      EXPECT_EQ(SSL_CTX_use_PrivateKey(made, key), 1);
+    }
+    SSL* const ssl = SSL_new(made);
+    SSL_set_fd(ssl, ends.client.get());
+    int result = 0;
+    while ((result = SSL_connect(ssl)) != 1 && SSL_get_error(ssl, result) == SSL_ERROR_WANT_READ) {
+      (void)AwaitSocket(ends.client.get(), POLLIN, Soon(), "the server");
+    }
+    ERR_clear_error();
+    SSL_free(ssl);
+    SSL_CTX_free(made);
+  });
+  const absl::Status verdict = EncryptFrom(ends.server, context).status();
+  ends.server = FileDescriptor();
+  client.get();
+  return verdict;
+}
+
+TEST(Tls, AServerRejectsInvalidCertificates) {
+  const Authority ours = *MakeAuthority(AuthoritySeed(TestSecret()), "psring job"),
+                  others = *MakeAuthority(AuthoritySeed(OtherSecret()), "psring job");
+  const KeyPtr key = *NewKey();
+  const absl::Time now = absl::Now();
+  const auto issue = [&](const Authority& authority, absl::Duration begin, absl::Duration end) {
+    return *Issue(authority, *key, now + begin, now + end);
+  };
+  const auto day = absl::Hours(24);
+  EXPECT_TRUE(VerdictOn(issue(ours, -day, day).get(), key.get()).ok()) << "valid";
+  const absl::Status expired = VerdictOn(issue(ours, -2 * day, -day).get(), key.get());
+  EXPECT_TRUE(absl::IsPermissionDenied(expired)) << expired;
+  EXPECT_THAT(std::string(expired.message()), HasSubstr("expired"));
+  EXPECT_TRUE(absl::IsPermissionDenied(VerdictOn(issue(others, -day, day).get(), key.get())));
+  EXPECT_EQ(VerdictOn(nullptr, nullptr),
+            absl::PermissionDeniedError(absl::StrCat("has sent no certificate; ", kSameTls)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(VerdictOn(issue(ours, -day, day).get(), key.get(), TLS1_2_VERSION)));
+}
+
+TEST(Tls, OtherProtocolsAreRejected) {
+  const Context context = Auto();
+  for (const std::string& text :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100, '\0'), std::string(100, '\x16'),
+        std::string("\x16\3\1\xff\xff", 5) + std::string(1000, 'x')}) {
+    TcpPair ends = MakeTcpPair();
+    Write(ends.client, text);
+    ends.client = FileDescriptor();
+    const absl::Status status = EncryptFrom(ends.server, context).status();
+    EXPECT_FALSE(status.ok()) << text;
+  }
+  for (const std::string& text : {std::string("SSH-2.0-OpenSSH_9.2p1\r\n"), std::string(100, '\0')}) {
+    TcpPair ends = MakeTcpPair();
+    Write(ends.server, text);
+    EXPECT_EQ(EncryptTo(ends.client, context, "it", Soon()).status(),
+              absl::FailedPreconditionError("it is not psring; check the address"));
+  }
+}
+
+TEST(Tls, TheClientWaitsUntilItsDeadline) {
+  TcpPair ends = MakeTcpPair();
+  EXPECT_EQ(EncryptTo(ends.client, Auto(), "it", absl::Now() + absl::Milliseconds(300)).status(),
+            absl::DeadlineExceededError("it: no answer in time"));
+}
+
+TEST(Tls, ACloseDuringTheHandshakeIsAnErrorThatMayBeTriedAgain) {
+  const Context context = Auto();
+  TcpPair ends = MakeTcpPair();
+  ends.server = FileDescriptor();
+  EXPECT_TRUE(absl::IsUnavailable(EncryptTo(ends.client, context, "it", Soon()).status()));
+  TcpPair others = MakeTcpPair();
+  others.client = FileDescriptor();
+  EXPECT_TRUE(absl::IsUnavailable(EncryptFrom(others.server, context).status()));
+}
+
+// A listener of members, and what each of them has sent.
+class TlsListener : public testing::Test {
+ protected:
+  void Listen(const JobSecret& secret) {
+    listener_ =
+        *AuthenticatedListener::Start(*ListenTcp("127.0.0.1"), {.secret = secret, .purpose = Purpose::kMesh},
+                                      [this](PendingConnections::Member member) {
+                                        MutexLock lock(mutex_);
+                                        members_.push_back(std::move(member));
+                                      });
+  }
+  absl::StatusOr<FileDescriptor> Join(const JobSecret& secret, int port = 0) {
+    PSRING_ASSIGN_OR_RETURN(FileDescriptor socket,
+                            ConnectTcp("127.0.0.1", port > 0 ? port : listener_->port(), Soon()));
+    PSRING_RETURN_IF_ERROR(AuthenticateTcp(socket, {.secret = secret, .purpose = Purpose::kMesh},
+                                           "the listener", Soon(), /*detail=*/77));
+    return socket;
+  }
+  size_t members() {
+    MutexLock lock(mutex_);
+    return members_.size();
+  }
+  // The first member's.
+  FileDescriptor Taken() {
+    EXPECT_TRUE(Eventually([&] { return members() > 0; }));
+    MutexLock lock(mutex_);
+    EXPECT_EQ(members_.front().detail, 77u);
+    EXPECT_TRUE(members_.front().within_host);
+    FileDescriptor socket = std::move(members_.front().socket);
+    members_.clear();
+    return socket;
+  }
+  std::string LogOfListener() {
+    listener_.reset();
+    return testing::internal::GetCapturedStderr();
+  }
+
+  Mutex mutex_;
+  std::vector<PendingConnections::Member> members_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<AuthenticatedListener> listener_;
+};
+
+TEST_F(TlsListener, MembersAuthenticateInsideTls) {
+  const JobSecret secret = TestSecret().WithTls(Auto());
+  Listen(secret);
+  const auto member = Join(secret);
+  ASSERT_TRUE(member.ok()) << member.status();
+  const FileDescriptor taken = Taken();
+  Write(*member, "text");
+  EXPECT_EQ(Read(taken, 4), "text");
+  Write(taken, "reply");
+  EXPECT_EQ(Read(*member, 5), "reply");
+}
+
+TEST_F(TlsListener, ARightCertificateDoesNotReplaceTheSecret) {
+  // As with certificates of a site, which serve several jobs.
+  const Context tls = Auto();
+  const size_t threads = Threads() + 1;  // and the listener's
+  Listen(TestSecret().WithTls(tls));
+  (void)Join(TestSecret().WithTls(tls));
+  (void)Taken();
+  EXPECT_TRUE(Eventually([&] { return Threads() == threads; }));
+  const size_t before = Descriptors();
+  for (int i = 0; i < 5; ++i) {
+    const absl::Status status = Join(OtherSecret().WithTls(tls)).status();
+    EXPECT_EQ(status, absl::PermissionDeniedError(
+                          "the listener does not have this job's secret; give all processes the same "
+                          "PSRING_SECRET_FILE"));
+  }
+  EXPECT_EQ(members(), 0u);
+  EXPECT_TRUE(Eventually([&] { return Threads() == threads && Descriptors() == before; }));
+}
+
+TEST_F(TlsListener, WithoutTlsAClientIsRejectedWithOneLineOnBothSides) {
+  testing::internal::CaptureStderr();
+  Listen(TestSecret().WithTls(Auto()));
+  EXPECT_EQ(Join(TestSecret()).status(),
+            absl::FailedPreconditionError(absl::StrCat(
+                "the listener uses --tls, and this process does not; give --tls to all processes of the job, "
+                "or omit it for all")));
+  EXPECT_THAT(
+      LogOfListener(),
+      ContainsRegex("^psring: rejected 1 connection without --tls, which this process uses, last from "
+                    "127\\.0\\.0\\.1:[0-9]+; give --tls to all processes of the job, or omit it for "
+                    "all\n$"));
+}
+
+TEST_F(TlsListener, WithTlsAClientIsRejectedByAListenerWithoutIt) {
+  testing::internal::CaptureStderr();
+  Listen(TestSecret());
+  EXPECT_EQ(Join(TestSecret().WithTls(Auto())).status(),
+            absl::FailedPreconditionError(
+                "the listener does not use --tls, and this process does; give --tls to all processes of the "
+                "job, or omit it for all"));
+  EXPECT_THAT(
+      LogOfListener(),
+      ContainsRegex("^psring: rejected 1 connection with --tls, which this process does not use, last "
+                    "from 127\\.0\\.0\\.1:[0-9]+; give --tls to all processes of the job, or omit it "
+                    "for all\n$"));
+}
+
+TEST_F(TlsListener, SilentClientsDelayNobodyAndHoldNoThread) {
+  const JobSecret secret = TestSecret().WithTls(Auto());
+  const size_t threads = Threads() + 1;  // and the listener's
+  Listen(secret);
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(*ConnectTcp("127.0.0.1", listener_->port(), Soon()));
+  EXPECT_EQ(Threads(), threads);
+  const absl::Time begin = absl::Now();
+  const auto member = Join(secret);
+  EXPECT_TRUE(member.ok()) << member.status();
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(8)) << "one handshake waits 10 s for a silent client";
+  // More than 256 were pending, so the oldest was closed.
+  EXPECT_TRUE(Eventually([&] {
+    char byte = 0;
+    return recv(silent.front().get(), &byte, 1, MSG_DONTWAIT) == 0;
+  }));
+}
+
+// Forwards connections to a listener, and records what it sees.
+class Proxy {
+ public:
+  explicit Proxy(int target)
+      : listener_(*ListenTcp("127.0.0.1")), thread_([this, target] { Forward(target); }) {}
+  ~Proxy() { thread_.join(); }  // when both ends have closed the connection
+  int port() const { return listener_.port; }
+  std::string Seen() {
+    MutexLock lock(mutex_);
+    return seen_;
+  }
+
+ private:
+  void Forward(int target) {
+    if (!AwaitSocket(listener_.socket.get(), POLLIN, Soon(), "a client").ok()) return;
+    const FileDescriptor client(
+        accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    const FileDescriptor server = *ConnectTcp("127.0.0.1", target, Soon());
+    std::thread back([&] { Copy(server, client); });
+    Copy(client, server);
+    back.join();
+  }
+  void Copy(const FileDescriptor& from, const FileDescriptor& to) {
+    while (true) {
+      const std::string text = Read(from, 1);
+      if (text.empty()) break;
+      {
+        MutexLock lock(mutex_);
+        seen_ += text;
+      }
+      if (!WriteAll(to.get(), text.data(), text.size(), Soon()).ok()) break;
+    }
+    shutdown(to.get(), SHUT_WR);
+  }
+
+  const TcpListener listener_;
+  Mutex mutex_;
+  std::string seen_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+TEST_F(TlsListener, TheNetworkDoesNotSeeTheText) {
+  const std::string text = "the weights of this job";
+  for (const bool encrypted : {false, true}) {
+    const JobSecret secret = encrypted ? TestSecret().WithTls(Auto()) : TestSecret();
+    Listen(secret);
+    std::string seen;
+    {
+      Proxy proxy(listener_->port());
+      absl::StatusOr<FileDescriptor> member = Join(secret, proxy.port());
+      ASSERT_TRUE(member.ok()) << member.status();
+      FileDescriptor taken = Taken();
+      Write(*member, text);
+      EXPECT_EQ(Read(taken, text.size()), text);
+      Write(taken, text);
+      EXPECT_EQ(Read(*member, text.size()), text);
+      *member = FileDescriptor();
+      taken = FileDescriptor();
+      EXPECT_TRUE(Eventually([&] { return proxy.Seen().size() > 2 * text.size(); }));
+      seen = proxy.Seen();
+    }
+    EXPECT_EQ(absl::StrContains(seen, text), !encrypted);
+    EXPECT_EQ(absl::StrContains(seen, "psring"), !encrypted) << "the name in certificates is encrypted, too";
+  }
+}
+
+TEST_F(TlsListener, AnotherProcessWithACertificateCannotRelayTheAuthentication) {
+  // It has a certificate of the same CA, but not the job's secret: it ends both TLS connections, and passes
+  // on what is inside them.
+  const Context tls = Auto(), own = Auto();
+  Listen(TestSecret().WithTls(tls));
+  const TcpListener between = *ListenTcp("127.0.0.1");
+  std::thread relay([&] {
+    ASSERT_TRUE(AwaitSocket(between.socket.get(), POLLIN, Soon(), "a client").ok());
+    FileDescriptor client(accept4(between.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    FileDescriptor server = *ConnectTcp("127.0.0.1", listener_->port(), Soon());
+    ASSERT_TRUE(EncryptFrom(client, own).ok());
+    ASSERT_TRUE(EncryptTo(server, own, "the listener", Soon()).ok());
+    Write(server, Read(client, 32));
+    Write(client, Read(server, 56));
+  });
+  EXPECT_TRUE(absl::IsPermissionDenied(Join(TestSecret().WithTls(tls), between.port).status()));
+  relay.join();
+  EXPECT_EQ(members(), 0u);
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,163 @@
+// Jobs with --tls: the real binaries, on the loopback.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/experiments/started.h"
+#include "tests/site_certificates.h"
+#include "tests/test_secret.h"
+
+namespace psring {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+constexpr char kTraining[] =
+    " --model mlp-small --data synthetic --steps 20 --batch 16 --no_eval --timeout 60";
+constexpr char kRing[] = "--strategy ring --transport tcp";
+// Two workers and a server. Its sums do not depend on the order of arrival.
+constexpr char kServer[] =
+    "--strategy ps-sync --deterministic --transport tcp --server_placement dedicated --servers 1";
+
+class TlsProcess : public LaunchTest {
+ protected:
+  // One of `ranks` processes, of which rank 0 hosts the store at `port`.
+  std::unique_ptr<Started> Trainer(int rank, int ranks, int port, const std::string& flags) const {
+    return std::make_unique<Started>(
+        Command(PSRING_TRAINER, absl::StrCat(flags, kTraining, " --rendezvous tcp://127.0.0.1:", port,
+                                             " --record ", Folder("records"))),
+        std::vector<std::string>{absl::StrCat("RANK=", rank), absl::StrCat("WORLD_SIZE=", ranks)});
+  }
+  // The weights after a training whose ranks have these values of --tls.
+  std::vector<std::string> Train(const std::string& flags, const std::vector<std::string>& tls) {
+    std::filesystem::remove_all(Folder("records"));
+    const int port = FreePort(), ranks = static_cast<int>(tls.size());
+    StartedOnes processes;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::string& choice = tls[static_cast<size_t>(rank)];
+      processes.push_back(
+          Trainer(rank, ranks, port, choice.empty() ? flags : absl::StrCat(flags, " --tls ", choice)));
+    }
+    EXPECT_TRUE(WaitForAll(processes));
+    for (const auto& process : processes) EXPECT_TRUE(process->Succeeded()) << process->Story();
+    return Weights(Folder("records"));
+  }
+  // Each with its own certificate.
+  std::vector<std::string> OfSite(size_t ranks) {
+    std::filesystem::create_directories(Folder("certificates"));
+    const SiteCertificates site(Folder("certificates"), OtherSecret());
+    std::vector<std::string> choices;
+    for (size_t rank = 0; rank < ranks; ++rank) choices.push_back(site.Issue(absl::StrCat("rank", rank)));
+    return choices;
+  }
+  // A process that fails with one line on stderr, which contains `part`.
+  static void ExpectOneLine(std::unique_ptr<Started> process, const std::string& part) {
+    StartedOnes ones;
+    ones.push_back(std::move(process));
+    EXPECT_TRUE(WaitForAll(ones));
+    EXPECT_FALSE(ones[0]->Succeeded());
+    EXPECT_THAT(ones[0]->errors(), HasSubstr(part));
+    EXPECT_EQ(std::count(ones[0]->errors().begin(), ones[0]->errors().end(), '\n'), 1) << ones[0]->errors();
+  }
+  static std::string Beside(const char* name) {
+    return (std::filesystem::path(PSRING_TRAINER).parent_path() / name).string();
+  }
+};
+
+TEST_F(TlsProcess, ARingOverTcpEndsWithTheSameWeights) {
+  const std::vector<std::string> plain = Train(kRing, {"", "", ""});
+  EXPECT_EQ(plain.size(), 3u);
+  EXPECT_EQ(Train(kRing, {"auto", "auto", "auto"}), plain);
+  EXPECT_EQ(Train(kRing, OfSite(3)), plain);
+}
+
+TEST_F(TlsProcess, ADedicatedServerEndsWithTheSameWeights) {
+  const std::vector<std::string> plain = Train(kServer, {"", "", ""});
+  EXPECT_EQ(plain.size(), 2u);
+  EXPECT_EQ(Train(kServer, {"auto", "auto", "auto"}), plain);
+  EXPECT_EQ(Train(kServer, OfSite(3)), plain);
+}
+
+TEST_F(TlsProcess, ProcessesWithoutAndWithTlsSayThatItDiffers) {
+  for (const bool host_has_it : {true, false}) {
+    const std::string with = absl::StrCat(kRing, " --tls auto");
+    const int port = FreePort();
+    StartedOnes host;
+    host.push_back(Trainer(0, 2, port, host_has_it ? with : kRing));
+    ExpectOneLine(Trainer(1, 2, port, host_has_it ? kRing : with),
+                  host_has_it
+                      ? absl::StrCat("the rendezvous store at 127.0.0.1:", port,
+                                     " uses --tls, and this process does not; give --tls to all ")
+                      : absl::StrCat("the rendezvous store at 127.0.0.1:", port,
+                                     " does not use --tls, and this process does; give --tls to all "));
+    EXPECT_TRUE(WaitUntil(*host[0], [&] { return !host[0]->errors().empty(); }));
+    EXPECT_THAT(
+        host[0]->errors(),
+        ContainsRegex(host_has_it ? "^psring: rejected 1 connection without --tls, which this process "
+                                    "uses, last from 127.0.0.1:[0-9]+; give --tls to all"
+                                  : "^psring: rejected 1 connection with --tls, which this process "
+                                    "does not use, last from 127.0.0.1:[0-9]+; give --tls to all"));
+  }
+}
+
+TEST_F(TlsProcess, WrongFilesAndCombinationsAreRejectedAtTheStart) {
+  const int port = FreePort();
+  const auto trainer = [&](const std::string& flags) { return Trainer(0, 2, port, flags); };
+  ExpectOneLine(trainer("--strategy ring --tls none.pem,none.key,ca.pem"), "none.pem");
+  ExpectOneLine(trainer("--strategy ring --tls yes"), "--tls: 'yes' is neither auto nor CERT,KEY,CA");
+  for (const char* const other : {"gloo", "mpi", "nccl"}) {
+    ExpectOneLine(trainer(absl::StrCat("--strategy ring --tls auto --backend ", other)),
+                  absl::StrCat("--tls with --backend ", other, ", which opens its own connections"));
+  }
+  ExpectOneLine(trainer("--strategy gloo --tls auto"), "opens its own connections; omit --tls");
+}
+
+TEST_F(TlsProcess, TheLauncherPassesItOn) {
+  std::vector<std::string> weights[2];
+  for (const bool encrypted : {false, true}) {
+    StartedOnes psring;
+    const std::string out = Folder(encrypted ? "encrypted" : "plain");
+    psring.push_back(std::make_unique<Started>(
+        Command(PSRING_BINARY, absl::StrCat("train ", kServer, kTraining, " --workers 2 --out ", out,
+                                            encrypted ? " --tls auto" : "")),
+        std::vector<std::string>()));
+    EXPECT_TRUE(WaitForAll(psring));
+    EXPECT_TRUE(psring[0]->Succeeded()) << psring[0]->Story();
+    weights[encrypted] = Weights(out);
+  }
+  EXPECT_EQ(weights[0].size(), 2u);
+  EXPECT_EQ(weights[0], weights[1]);
+}
+
+TEST_F(TlsProcess, TheBenchmarksOfRingsAndServersCheckTheirSums) {
+  const std::string calls = " --bytes 4,1M --iters 2 --warmup_iters 1 --tls auto --limits --timeout 60";
+  for (const bool server : {false, true}) {
+    const int port = FreePort();
+    const std::string store = absl::StrCat(" --rendezvous tcp://127.0.0.1:", port);
+    StartedOnes processes;
+    for (const int rank : {0, 1}) {
+      const std::string who = absl::StrCat(" --world_size 2 --rank ", rank, " --transport tcp");
+      processes.push_back(std::make_unique<Started>(
+          Command(Beside(server ? "ps_worker" : "ring_worker"), absl::StrCat(calls, store, who)),
+          std::vector<std::string>()));
+    }
+    if (server) {
+      processes.push_back(std::make_unique<Started>(
+          Command(Beside("ps_server"), absl::StrCat("--workers 2 --limits --tls auto", store)),
+          std::vector<std::string>()));
+    }
+    EXPECT_TRUE(WaitForAll(processes));
+    for (const auto& process : processes) EXPECT_TRUE(process->Succeeded()) << process->Story();
+  }
+}
+
+}  // namespace
+}  // namespace psring
