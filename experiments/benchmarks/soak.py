@@ -71,7 +71,7 @@ def soak(arguments, minutes, settle):
                     sys.exit(f"the job ended after {(time.monotonic() - begin) / 60:.1f} minutes: {job.stderr.read()}")
             return seen
         finally:
-            job.send_signal(signal.SIGINT)
+            job.send_signal(signal.SIGTERM)
             job.communicate(timeout=60)
 
 
