@@ -23,6 +23,11 @@ std::string CanonicalWord(std::string word);
 // adjacent characters counts once, `-` and `_` are the same); empty if more than a third differs.
 std::string NearestWord(const std::string& word, const std::vector<std::string>& known);
 
+// The known word that has `word` among its other names; empty if none has. `others`: for each known word, its
+// names in other programs, separated by commas.
+std::string MeantByOtherName(const std::string& word, const std::vector<std::string>& known,
+                             const std::vector<std::string>& others);
+
 // --help lists the flags that most users need, --help-all lists every flag. Returns the CLI11 group for a
 // flag that only --help-all lists, under the heading `group`.
 std::string InHelpAll(const std::string& group);

@@ -34,6 +34,7 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--worker", "2"}, "--workers"},
       {{"compare", "--strategies", "rign"}, "did you mean 'ring'"},
       {{"compare", "--strategies", "ring,"}, "name"},
+      {{"compare", "--strategies", "ddp"}, "did you mean 'ring'"},
       {{"compare", "--workers", "2", "4"}, "--workers 2,4"},
       {{"compare", "--link", "10GB/s"}, "in bytes"},
       {{"compare", "--model", "mpl"}, "did you mean 'mlp'"},
