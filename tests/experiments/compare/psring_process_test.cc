@@ -35,6 +35,8 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--strategies", "rign"}, "did you mean 'ring'"},
       {{"compare", "--strategies", "ring,"}, "name"},
       {{"compare", "--strategies", "ddp"}, "did you mean 'ring'"},
+      {{"compare", "--strategies", "ring,ps-sync,ring"}, "--strategies names ring twice"},
+      {{"compare", "--workers", "2,4,2"}, "--workers names 2 twice"},
       {{"compare", "--workers", "2", "4"}, "--workers 2,4"},
       {{"compare", "--link", "10GB/s"}, "in bytes"},
       {{"compare", "--model", "mpl"}, "did you mean 'mlp'"},
