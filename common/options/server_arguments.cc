@@ -15,8 +15,8 @@ absl::StatusOr<int> PushersOf(const TrainingOptions& training, int workers, int 
   }
   if (per_machine == 1) {
     return absl::InvalidArgumentError(
-        "--local_aggregation adds up the gradients of a machine's workers, and a machine has only one; leave "
-        "it out, or start several on each machine (--nproc_per_node or --ranks_per_process)");
+        "--local_aggregation adds up the gradients of a machine's workers, and a machine has only one; omit "
+        "it, or start several on each machine (--nproc_per_node or --ranks_per_process)");
   }
   if (workers % per_machine == 0) return workers / per_machine;
   return absl::InvalidArgumentError(

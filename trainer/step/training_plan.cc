@@ -138,7 +138,7 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
   if (strategy.replicates && (options.straggler != "none" || options.jitter_ms != "none")) {
     return absl::InvalidArgumentError(
         "--straggler and --jitter_ms slow processes down, but the replicas of dp are threads of one process; "
-        "leave them out");
+        "omit them");
   }
   if (strategy.replicates && options.clock == "virtual") {
     return absl::InvalidArgumentError("--clock virtual does not model dp's copies; leave one of them out");
