@@ -57,7 +57,6 @@ int PsringMain(int argc, char** argv) {
   const std::vector<std::string> command_line = ParseOrExit(app, argc, argv);
 
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
-  if (explain->parsed()) return RunExplain(explain_raw);
   if (report->parsed()) return RunReport(report_raw, display);
 
   // The verbs below start processes; a signal ends them.
@@ -66,6 +65,7 @@ int PsringMain(int argc, char** argv) {
   }
   const Interrupt interrupt;
   const auto run_verb = [&]() -> int {
+    if (explain->parsed()) return RunExplain(explain_raw, interrupt);
     if (rerun->parsed()) return RunRerun(rerun_raw, app, interrupt, display);
     if (doctor->parsed()) return RunDoctor(interrupt, LanguageOf(doctor_language));
     if (replay->parsed()) return RunReplay(replayed, interrupt, display);

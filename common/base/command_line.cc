@@ -26,7 +26,6 @@
 namespace psring {
 namespace {
 
-constexpr char kInHelpAll[] = " (--help-all)";  // ends the groups of InHelpAll
 constexpr char kConfig[] = "--config";
 
 std::string DidYouMean(const std::string& nearest) {
@@ -112,8 +111,11 @@ class Reader {
       collecting_ = false;
     } else if (!collecting_ && !TakesWords()) {
       const std::vector<std::string> commands = CommandsOf(*app_);
-      if (commands.empty())
-        return absl::InvalidArgumentError(absl::StrCat("unexpected argument '", word, "'"));
+      if (commands.empty()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "unexpected argument '", word, "'",
+            list_.empty() ? "" : absl::StrCat("; separate values by commas: ", list_, ",", word)));
+      }
       const std::string nearest = NearestWord(word, commands);
       return absl::InvalidArgumentError(
           absl::StrCat("unknown command '", word, "'",
@@ -162,6 +164,7 @@ class Reader {
       return absl::InvalidArgumentError(absl::StrCat("unknown flag ", typed, DidYouMean(NearestFlag(typed))));
     }
     collecting_ = option->get_items_expected_max() > 1;
+    list_.clear();
     if (++times_[option] > 1 && !(collecting_ && option->get_delimiter() == '\0')) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, " is given twice", collecting_ ? "; separate its values by commas" : ""));
@@ -190,6 +193,8 @@ class Reader {
       config_ = std::move(value);
       return absl::OkStatus();
     }
+    const std::string& shown = option->get_option_text();
+    if (absl::StrContains(shown, ",...")) list_ = absl::StrCat(name, " ", value);
     words_.push_back(name);
     words_.push_back(std::move(value));
     return absl::OkStatus();
@@ -261,106 +266,8 @@ class Reader {
   std::string config_;                    // the file of --config
   std::vector<std::string> from_config_;  // names of the flags that it gave
   bool collecting_ = false;               // the last flag takes several values
+  std::string list_;  // the last flag and its value, if that is a list ("N,..." in --help)
 };
-
-// CLI11's formatter, but a flag's lines read "--batch N    Samples per worker and step (default 128)",
-// wrapped, and --help leaves out the groups of InHelpAll.
-class HelpFormatter : public CLI::Formatter {
- public:
-  HelpFormatter() {
-    label("OPTIONS", "FLAGS");
-    label("SUBCOMMAND", "COMMAND");
-    column_width(kColumn);
-  }
-
-  std::string make_option(const CLI::Option* option, bool is_positional) const override {
-    std::string names = is_positional ? option->get_name(true) : absl::StrJoin(DashedNames(*option), ", ");
-    const bool is_switch = option->get_items_expected_min() == 0;
-    std::string description = option->get_description();
-    if (!is_switch) {
-      const std::string& value = option->get_option_text();
-      absl::StrAppend(&names, is_positional ? "" : " ", is_positional || !value.empty() ? value : "VALUE");
-      if (option->get_required()) absl::StrAppend(&description, " (required)");
-      const std::string standard = option->get_default_str();
-      if (!standard.empty()) absl::StrAppend(&description, " (default ", standard, ")");
-    }
-    return InColumns("  " + names, description);
-  }
-
-  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
-    if (mode == CLI::AppFormatMode::Sub) return make_expanded(app);
-    return absl::StrCat(make_description(app), make_usage(app, std::move(name)), make_positionals(app),
-                        Groups(app, mode), make_subcommands(app, mode), "\n", make_footer(app));
-  }
-
-  // A command within the help of all commands.
-  std::string make_expanded(const CLI::App* app) const override {
-    return absl::StrCat("\n", app->get_display_name(), "\n", make_description(app), make_positionals(app),
-                        Groups(app, CLI::AppFormatMode::Sub));
-  }
-
- private:
-  static constexpr size_t kColumn = 27;
-  static constexpr size_t kWidth = 100;
-
-  std::string Groups(const CLI::App* app, CLI::AppFormatMode mode) const {
-    std::vector<std::pair<std::string, std::vector<const CLI::Option*>>> groups;
-    for (const CLI::Option* option : app->get_options([](const CLI::Option*) { return true; })) {
-      absl::string_view heading = option->get_group();
-      const bool in_help_all = absl::ConsumeSuffix(&heading, kInHelpAll) || heading == kDebugGroup;
-      if (heading.empty() || !option->nonpositional()) continue;
-      if (in_help_all && mode == CLI::AppFormatMode::Normal) continue;
-      auto group =
-          std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == heading; });
-      if (group == groups.end()) group = groups.insert(groups.end(), {std::string(heading), {}});
-      group->second.push_back(option);
-    }
-    // Debugging comes last.
-    std::stable_partition(groups.begin(), groups.end(), [](const auto& g) { return g.first != kDebugGroup; });
-    std::string text;
-    for (const auto& [heading, options] : groups) absl::StrAppend(&text, make_group(heading, false, options));
-    return text;
-  }
-
-  static std::vector<std::string> DashedNames(const CLI::Option& option) {
-    std::vector<std::string> names;
-    for (const std::string& name : option.get_snames()) names.push_back("-" + name);
-    for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
-    return names;
-  }
-
-  static std::string InColumns(std::string line, const std::string& description) {
-    std::string text;
-    if (line.size() >= kColumn) {
-      absl::StrAppend(&text, line, "\n");
-      line.clear();
-    }
-    line.resize(kColumn, ' ');
-    for (const std::string& word : std::vector<std::string>(absl::StrSplit(description, ' '))) {
-      if (line.size() + 1 + word.size() > kWidth) {
-        absl::StrAppend(&text, line, "\n");
-        line.assign(kColumn, ' ');
-      }
-      if (line.size() > kColumn) line += ' ';
-      line += word;
-    }
-    return absl::StrCat(text, line, "\n");
-  }
-};
-
-// Returns whether --help leaves out some flags of `app` or of its commands; then there is --help-all.
-bool PrepareHelp(CLI::App& app, const std::shared_ptr<HelpFormatter>& formatter) {
-  app.formatter(formatter);
-  bool hides = false;
-  for (const CLI::Option* option : app.get_options([](CLI::Option*) { return true; })) {
-    hides = hides || absl::EndsWith(option->get_group(), kInHelpAll) || option->get_group() == kDebugGroup;
-  }
-  for (CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) {
-    hides = PrepareHelp(*sub, formatter) || hides;
-  }
-  if (hides) app.set_help_all_flag("--help-all", "Print this and the flags that are rarely needed");
-  return hides;
-}
 
 constexpr RealRange kAnyReal = {.low = -std::numeric_limits<double>::infinity()};
 
@@ -379,14 +286,23 @@ std::string ExplainConversion(CLI::App& app, const std::string& what) {
   return what;
 }
 
+// "help train" as "train --help", if `app` has commands and none of that name.
+std::vector<std::string> WithoutHelpCommand(CLI::App& app, std::vector<std::string> arguments) {
+  const std::vector<std::string> commands = CommandsOf(app);
+  const bool is_help = !commands.empty() && !arguments.empty() && arguments.front() == "help" &&
+                       std::find(commands.begin(), commands.end(), "help") == commands.end();
+  if (!is_help) return arguments;
+  std::rotate(arguments.begin(), arguments.begin() + 1, arguments.end());
+  arguments.back() = "--help";
+  return arguments;
+}
+
 ParseOutcome Wrong(const std::string& program, const std::string& message) {
   const std::string line(absl::StripTrailingAsciiWhitespace(message));
   return {false, 2, absl::StrCat(program, ": ", Printable(absl::StrReplaceAll(line, {{"\n", " "}})), "\n")};
 }
 
 }  // namespace
-
-std::string InHelpAll(const std::string& group) { return absl::StrCat(group, kInHelpAll); }
 
 void AddConfigFlag(CLI::App& app, const std::string& group) {
   app.add_option(kConfig)
@@ -398,9 +314,9 @@ void AddConfigFlag(CLI::App& app, const std::string& group) {
 }
 
 ParseOutcome Parse(CLI::App& app, const std::vector<std::string>& arguments) {
-  PrepareHelp(app, std::make_shared<HelpFormatter>());
+  PrepareHelp(app, HelpColumns());
   Reader reader(app);
-  absl::StatusOr<std::vector<std::string>> words = reader.Read(arguments);
+  absl::StatusOr<std::vector<std::string>> words = reader.Read(WithoutHelpCommand(app, arguments));
   if (!words.ok()) return Wrong(reader.program(), std::string(words.status().message()));
   std::reverse(words->begin(), words->end());  // CLI11 takes them from the back
   try {

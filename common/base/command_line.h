@@ -23,12 +23,25 @@ std::string CanonicalWord(std::string word);
 // adjacent characters counts once, `-` and `_` are the same); empty if more than a third differs.
 std::string NearestWord(const std::string& word, const std::vector<std::string>& known);
 
+// The known word that has `word` among its other names; empty if none has. `others`: for each known word, its
+// names in other programs, separated by commas.
+std::string MeantByOtherName(const std::string& word, const std::vector<std::string>& known,
+                             const std::vector<std::string>& others);
+
 // --help lists the flags that most users need, --help-all lists every flag. Returns the CLI11 group for a
 // flag that only --help-all lists, under the heading `group`.
 std::string InHelpAll(const std::string& group);
 
 // Heading of the flags --debug.*, which only --help-all lists (as InHelpAll).
 inline constexpr char kDebugGroup[] = "Debugging psring itself";
+
+// The width of --help: $COLUMNS, else that of the terminal on stdout, else 100; at least 50 and at most 110.
+size_t HelpColumns();
+
+// Formats the --help of `app` and its commands in lines of at most `columns`, except for longer words, and
+// adds
+// --help-all where --help omits flags. Parse calls it.
+void PrepareHelp(CLI::App& app, size_t columns);
 
 // Adds --config FILE to `app`. Parse takes the flags in FILE (base/config_file.h) as if they were typed; a
 // flag on the command line replaces the one in the file.
@@ -42,8 +55,9 @@ struct ParseOutcome {
   std::vector<std::string> arguments = {};  // as given, with --config replaced by the flags of its file
 };
 
-// Parses `arguments` (without the program's name) into the variables bound to `app` and its subcommands. A
-// flag given twice is an error, unless it collects its values. Flags are registered with `_`.
+// Parses `arguments` (without the program's name; "help train" is "train --help") into the variables bound to
+// `app` and its subcommands. A flag given twice is an error, unless it collects its values. Flags are
+// registered with `_`.
 ParseOutcome Parse(CLI::App& app, const std::vector<std::string>& arguments);
 
 // As Parse, but prints errors ("psring compare: unknown flag --worker; did you mean --workers?") and exits

@@ -61,6 +61,16 @@ std::string NearestWord(const std::string& word, const std::vector<std::string>&
   return nearest;
 }
 
+std::string MeantByOtherName(const std::string& word, const std::vector<std::string>& known,
+                             const std::vector<std::string>& others) {
+  for (size_t i = 0; i < known.size(); ++i) {
+    for (absl::string_view other : absl::StrSplit(others[i], ',', absl::SkipEmpty())) {
+      if (CanonicalWord(std::string(other)) == CanonicalWord(word)) return known[i];
+    }
+  }
+  return "";
+}
+
 ValueCheck WholeNumber(int64_t least, uint64_t most) {
   return [least, most](const std::string& text) -> std::string {
     double value;

@@ -51,8 +51,11 @@ void VisitFlags(Options& o, Visitor& visit) {
   const ValueCheck large_count = WholeNumber(1, INT64_MAX), large_count_or_0 = WholeNumber(0, INT64_MAX);
 
   visit.group = "What is trained";
-  visit({"--strategy", "NAME", "How the replicas are synchronized", Help::kBrief}, o.strategy, CheckGiven);
-  visit({"--model", "NAME", "The network", Help::kBrief}, o.model, CheckGiven);
+  visit({"--strategy", "NAME",
+         "How the replicas are synchronized: ring, ps-sync, ps-async, ... (an unknown name lists all)",
+         Help::kBrief},
+        o.strategy, CheckGiven);
+  visit({"--model", "NAME", "The network: mlp, mlp-small or cnn", Help::kBrief}, o.model, CheckGiven);
   visit({"--width", "N", "Neurons in each hidden layer of mlp and mlp-small; else the model's own"}, o.width,
         WholeNumber(1, 1 << 16));
   visit({"--workload", "NAME",

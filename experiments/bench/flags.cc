@@ -113,21 +113,21 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
 
   const char* what = "What is measured (comma-separated: all combinations, alternating call by call)";
   const std::string all_of_what = InHelpAll(what);
-  add(what, "--collective,--collectives", raw.collectives, "NAMES",
+  add(what, "--collective,--collectives", raw.collectives, "NAME,...",
       "all_reduce, reduce_scatter, all_gather, broadcast, or ps_push_pull: a round of the gRPC parameter "
       "server, which has no backends, algorithms or transports [all_reduce]",
       ListOf(CheckText));
-  add(what, "--backend,--backends", raw.backends, "NAMES",
+  add(what, "--backend,--backends", raw.backends, "NAME,...",
       "native, gloo, mpi, nccl [all in this build except nccl; on GPUs native and nccl]", ListOf(CheckText));
-  add(what, "--algorithm,--algorithms", raw.algorithms, "NAMES",
+  add(what, "--algorithm,--algorithms", raw.algorithms, "NAME,...",
       "Algorithms of the backend [native: ring, direct and one-shot; others: their own choice]",
       ListOf(CheckText));
-  add(what, "--transport,--transports", raw.transports, "NAMES",
+  add(what, "--transport,--transports", raw.transports, "NAME,...",
       "shm, tcp, auto; on GPUs cuda_ipc, for nccl auto and tcp [all except auto; on GPUs cuda_ipc, and "
       "auto for nccl]",
       ListOf(CheckText));
   add(all_of_what.c_str(), "--tls", raw.flags.request.tls, "auto|CERT,KEY,CA", kTlsHelp, CheckTls);
-  add(all_of_what.c_str(), "--buffers", raw.buffers, "KINDS",
+  add(all_of_what.c_str(), "--buffers", raw.buffers, "KIND,...",
       "private: each process's own memory, from malloc; huge: the same on huge pages; shared: memory that "
       "peers read in place, as in psring's trainer [private; native over shm: shared too]",
       ListOf(OneOf({"private", "huge", "shared"})));

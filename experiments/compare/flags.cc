@@ -151,7 +151,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   CLI::App* verb = app.add_subcommand(
       "compare", "Compare strategies: the cost of a step and the accuracy that each reaches");
   // Flags that differ between the verbs.
-  Add(*verb, kWhat, "--strategies,--strategy", raw.strategies, "NAMES",
+  Add(*verb, kWhat, "--strategies,--strategy", raw.strategies, "NAME,...",
       "Comma-separated; single and none are added as references. By default none, ring, ps-sync, ps-async; "
       "accuracy of single, ring and ps-async",
       ListOf(CheckName));
@@ -212,7 +212,9 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
 CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   CLI::App* verb = app.add_subcommand("train", "Train one network with one strategy");
   Add(*verb, "What is trained", "--strategy,--strategies", raw.strategies, "NAME",
-      "How the replicas are synchronized [single]", ListOf(CheckName));
+      "How the replicas are synchronized: ring, ps-sync, ps-async, ... (`explain NAME` describes one) "
+      "[single]",
+      ListOf(CheckName));
   Add(*verb, "What is trained", "--workers", raw.workers, "N", "Workers [1]",
       CountsText(kMostLogicalWorkers));
   AddSharedFlags(*verb, raw);

@@ -30,17 +30,24 @@ double DefaultLink(const RawExperimentFlags& raw, const std::vector<int>& worker
   return gpus == 0 || DeviceForAll(raw.flags.options.training, workers, gpus) == "cpu" ? kLinkOfCpus : 0;
 }
 
+template <typename Item>
+absl::Status CheckNamedOnce(const std::string& flag, const std::vector<Item>& items) {
+  for (auto item = items.begin(); item != items.end(); ++item) {
+    if (std::find(items.begin(), item, *item) == item) continue;
+    return absl::InvalidArgumentError(absl::StrCat(flag, " names ", *item, " twice; name it once"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<double>> ParseRates(const std::string& flag, absl::string_view list) {
   std::vector<double> rates;
   for (absl::string_view text : absl::StrSplit(list, ',')) {
     double rate = 0;
     if (!absl::SimpleAtod(text, &rate))
       return absl::InvalidArgumentError(absl::StrCat(flag, ": '", text, "'"));
-    if (std::find(rates.begin(), rates.end(), rate) != rates.end()) {
-      return absl::InvalidArgumentError(absl::StrCat(flag, " names ", rate, " twice; name it once"));
-    }
     rates.push_back(rate);
   }
+  PSRING_RETURN_IF_ERROR(CheckNamedOnce(flag, rates));
   return rates;
 }
 
@@ -137,6 +144,9 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   if (!raw.servers.empty()) {
     PSRING_ASSIGN_OR_RETURN(options.servers, ParseCounts(raw.servers, kMostServers));
   }
+  PSRING_RETURN_IF_ERROR(CheckNamedOnce("--strategies", options.strategies));
+  PSRING_RETURN_IF_ERROR(CheckNamedOnce("--workers", options.workers));
+  PSRING_RETURN_IF_ERROR(CheckNamedOnce("--servers", options.servers));
   flags.link_is_default = raw.link == "auto";
   if (flags.link_is_default) {
     flags.link.bits_per_s = DefaultLink(raw, options.workers);

@@ -141,7 +141,12 @@ absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& 
   for (int repeat = 0; repeat < plan.rounds; ++repeat) {
     const std::string label =
         plan.rounds > 1 ? Say(language, kSeedLabel, repeat + configuration.training.seed) : "";
-    PSRING_RETURN_IF_ERROR(experiment->Run(configuration, "training", repeat, label));
+    const absl::Status ran = experiment->Run(configuration, "training", repeat, label);
+    if (absl::IsOutOfRange(ran)) {  // the resumed training was finished
+      display.Say(std::string(ran.message()));
+      return absl::OkStatus();
+    }
+    PSRING_RETURN_IF_ERROR(ran);
     PSRING_RETURN_IF_ERROR(experiment->EndRound());
   }
   return experiment->Report("");

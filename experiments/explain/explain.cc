@@ -182,6 +182,52 @@ absl::StatusOr<std::string> Explain(const ExplainFlags& flags, const ScheduleTab
   return Explanation(flags, *FindSchedule(flags.algorithm, rows), *schedule, collective).Text();
 }
 
+absl::StatusOr<std::string> ExplainStep(const StrategyInfo& strategy, int workers, Language language) {
+  if (strategy.number_below_workers && strategy.number >= workers) {
+    return absl::InvalidArgumentError(absl::StrCat(strategy.name, " needs more than ", strategy.number,
+                                                   " workers (", strategy.number_letter, ": ",
+                                                   strategy.number_meaning, "); set --workers"));
+  }
+  const bool one_process = strategy.single_process && !strategy.replicates;
+  const int count = one_process ? 1 : workers;
+  const bool has_schedule =
+      strategy.uses_group && FindSchedule(strategy.algorithm, ScheduleRows()) != nullptr;
+  std::vector<std::string> sentences = {In(language, strategy.replicates ? kDeviceComputes
+                                                     : one_process       ? kComputesAlone
+                                                                         : kEachComputes)};
+  const auto add = [&](const Phrase& phrase, const auto&... values) {
+    sentences.push_back(Say(language, phrase, values...));
+  };
+  if (strategy.replicates) add(kDeviceAdds);
+  if (strategy.uses_group) {
+    add(kGroupAdds, absl::StrCat(strategy.backend, ", ", strategy.algorithm));
+    add(kAllUpdate);
+  }
+  if (strategy.uses_servers) {
+    add(kPushes);
+    if (strategy.drops_gradients) {
+      add(kServerAddsFirst, count - strategy.number, strategy.number);
+    } else if (strategy.synchronous) {
+      add(kServerAddsAll, count);
+    } else {
+      add(kServerAddsEach);
+      if (strategy.number > 0) add(kWaitsIfAhead, strategy.number);
+    }
+    add(kPulls);
+  }
+  if (!strategy.communicates()) add(strategy.single_process ? kOneUpdates : kEachUpdates);
+
+  std::string text =
+      absl::StrCat(Wrap(absl::StrCat(strategy.name, ": ", strategy.summary), ""), "\n",
+                   Say(language, kOneStep,
+                       count == 1 ? In(language, kOneWorkerPhrase) : Say(language, kWorkersPhrase, count)),
+                   "\n");
+  for (size_t i = 0; i < sentences.size(); ++i) text += Wrap(sentences[i], absl::StrCat("  ", i + 1, ". "));
+  if (strategy.uses_servers) text += Wrap(Say(language, kServerBytes, count), "");
+  if (has_schedule) text += Wrap(Say(language, kSeeSchedule, strategy.algorithm), "");
+  return text + Wrap(Say(language, kTryStrategy, strategy.name, count), "");
+}
+
 std::string ExplainWords(Language language) {
   std::string text;
   for (const Word& word : kWords) text += Wrap(Say(language, word.meaning), PadRight(word.word, 12));

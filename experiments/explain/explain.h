@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "experiments/texts/phrase.h"
+#include "experiments/theory/catalog.h"
 #include "ring_worker/schedules/schedule.h"
 
 namespace psring {
@@ -21,6 +22,10 @@ struct ExplainFlags {
 // Returns lines of at most 110 characters. Pure. Errors: those of MakeSchedule and ParseCollective;
 // InvalidArgument above kMostPlayed ranks.
 absl::StatusOr<std::string> Explain(const ExplainFlags& flags, const ScheduleTable& rows = ScheduleRows());
+
+// What happens in a step of `strategy`, from its entry in the catalog. Lines of at most 110 characters. Pure.
+// InvalidArgument: the strategy needs more workers.
+absl::StatusOr<std::string> ExplainStep(const StrategyInfo& strategy, int workers, Language language);
 
 // The glossary of psring's texts.
 std::string ExplainWords(Language language);

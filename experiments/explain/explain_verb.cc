@@ -3,8 +3,11 @@
 #include <cstdio>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
 #include "common/base/byte_size.h"
+#include "common/base/check.h"
 #include "common/base/command_line.h"
+#include "experiments/compare/runner.h"
 #include "experiments/explain/explain.h"
 #include "experiments/texts/language_flag.h"
 
@@ -13,10 +16,12 @@ namespace psring {
 CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
   CLI::App* verb = app.add_subcommand("explain",
                                       "Print a schedule's rounds: which rank sends what to which rank, the "
-                                      "sums after each round, and the cost");
+                                      "sums after each round, and the cost; or a strategy's step");
   verb->add_option("schedule", raw.algorithm,
-                   "ring, star, direct, ... (an unknown name lists all), or words for the glossary")
-      ->required();
+                   "A schedule (ring, star, direct, ...; an unknown name lists all), a strategy (ps-sync, "
+                   "ps-async, ...), or words for the glossary")
+      ->required()
+      ->option_text("NAME");
   verb->add_option("--workers", raw.workers, "Ranks")->option_text("N [4]")->check(WholeNumber(1, 1'000'000));
   verb->add_option("--collective", raw.collective,
                    "all_reduce, reduce_scatter, all_gather or broadcast, if the schedule supports it")
@@ -34,18 +39,38 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
   return verb;
 }
 
-int RunExplain(const RawExplainFlags& raw) {
+namespace {
+
+// NotFound: psring has neither a schedule nor a strategy of that name.
+absl::StatusOr<std::string> ExplainStrategy(const RawExplainFlags& raw, const Interrupt& interrupt) {
+  PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
+  PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt));
+  PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, raw.algorithm));
+  return ExplainStep(strategy, raw.workers, LanguageOf(raw.language));
+}
+
+}  // namespace
+
+int RunExplain(const RawExplainFlags& raw, const Interrupt& interrupt) {
   const Language language = LanguageOf(raw.language);
   if (raw.algorithm == "words") {
     std::fputs(ExplainWords(language).c_str(), stdout);
     return 0;
   }
-  const absl::StatusOr<std::string> text =
+  absl::StatusOr<std::string> text =
       Explain({.algorithm = raw.algorithm,
                .collective = raw.collective,
                .shape = {.ranks = raw.workers, .ranks_per_node = raw.ranks_per_node, .root = raw.root},
                .bytes = static_cast<int64_t>(ParseByteSize(raw.size).value_or(0)),
                .language = language});
+  if (FindSchedule(raw.algorithm, ScheduleRows()) == nullptr) {
+    const absl::StatusOr<std::string> step = ExplainStrategy(raw, interrupt);
+    if (!absl::IsNotFound(step.status())) {
+      text = step;
+    } else {
+      text = absl::NotFoundError(absl::StrCat(text.status().message(), "; or a strategy, such as ps-sync"));
+    }
+  }
   if (!text.ok()) return Fail("psring explain", std::string(text.status().message()), 2);
   std::fputs(text->c_str(), stdout);
   return 0;

@@ -9,6 +9,8 @@ class App;
 
 namespace psring {
 
+class Interrupt;
+
 struct RawExplainFlags {
   std::string algorithm, collective = "all_reduce", size = "4M", language = "en";
   int workers = 4, ranks_per_node = 1, root = 0;
@@ -17,6 +19,6 @@ struct RawExplainFlags {
 CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw);
 
 // Returns the exit code: 0, or 2 for an unknown name or number.
-int RunExplain(const RawExplainFlags& raw);
+int RunExplain(const RawExplainFlags& raw, const Interrupt& interrupt);
 
 }  // namespace psring

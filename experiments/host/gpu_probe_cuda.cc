@@ -1,4 +1,5 @@
 #include <cuda_runtime_api.h>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "experiments/host/gpu_probe.h"
@@ -9,7 +10,9 @@ absl::StatusOr<std::vector<std::string>> FindGpus() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaErrorInsufficientDriver) {
-    return absl::UnavailableError("no NVIDIA driver, or a driver older than this build's CUDA");
+    const bool has_driver = access("/proc/driver/nvidia/version", F_OK) == 0;
+    return absl::UnavailableError(has_driver ? "the NVIDIA driver is older than this build's CUDA"
+                                             : "this machine has no NVIDIA driver");
   }
   if (error != cudaSuccess) return absl::UnavailableError(cudaGetErrorString(error));
   std::vector<std::string> names;

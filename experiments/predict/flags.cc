@@ -142,7 +142,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(what, "--workload", raw.workload, "NAME",
       absl::StrCat("Recorded layer times: ", absl::StrJoin(WorkloadNames(), ", "),
                    ", or a CSV file [resnet50]"));
-  add(what, "--strategies,--strategy", raw.strategies, "NAMES",
+  add(what, "--strategies,--strategy", raw.strategies, "NAME,...",
       absl::StrCat("Comma-separated: all-reduces by algorithm (",
                    absl::StrJoin(AlgorithmsFor(Collective::kAllReduce), ", "),
                    "), ps-sync, ps-async, ps-ssp:K, none [ring,ps-sync,ps-async]"));
@@ -244,7 +244,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "Instead of a prediction, fit the model to the measured steps of a run (its folder or summary.csv). "
       "The "
       "largest number of workers is withheld and predicted; prints the errors");
-  add(InHelpAll("Results"), "--fit", raw.fit, "NAMES",
+  add(InHelpAll("Results"), "--fit", raw.fit, "NAME,...",
       absl::StrCat("With --calibrate: at most two of ", absl::StrJoin(constants, ", "),
                    " [fraction and latency_us; servers: fraction and server_worker_ns]"));
   verb->add_flag("--published", raw.published,

@@ -138,6 +138,12 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text) {
   if (!fs::is_directory(folder, error)) return absl::NotFoundError(absl::StrCat(text, " is not a folder"));
   if (!Exists(folder / "manifest.json") && !Exists(folder / "summary.json") &&
       !Exists(folder / "bench.csv")) {
+    if (Exists(folder / "result-rank0.json") || Exists(folder / "steps-rank0.jsonl")) {
+      return absl::NotFoundError(absl::StrCat(
+          text,
+          " has the records of one launch (trainer --record), but report reads the folder that psring train, "
+          "compare, bench or predict wrote; Perfetto opens its trace-rank0.json"));
+    }
     return absl::NotFoundError(absl::StrCat(
         text, " is not a run's folder: it contains no manifest.json, summary.json or bench.csv"));
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -46,9 +47,10 @@ std::string Fixed(double value, int digits = 2) { return absl::StrFormat("%.*f",
 
 std::string SignedMs(double value) { return absl::StrFormat("%+.1f", value); }
 
-std::string IntervalText(const std::optional<Interval>& interval, Language language) {
+// "95%: 1.1 to 1.3, 5 rounds".
+std::string IntervalText(const std::optional<Interval>& interval, int rounds, Language language) {
   if (!interval) return In(language, kNoInterval);
-  return Say(language, kInterval, Fixed(interval->low), Fixed(interval->high));
+  return Say(language, kInterval, Fixed(interval->low), Fixed(interval->high), RoundsText(rounds, language));
 }
 
 // "figure (interval)".
@@ -59,11 +61,10 @@ std::string WithRange(const std::string& figure, const std::optional<Interval>& 
 }
 
 std::string PairText(const PairedComparison& pair, bool shown, int rounds, Language language) {
-  const std::string ratio = Fixed(pair.ratio), range = IntervalText(pair.interval, language),
-                    count = RoundsText(rounds, language);
-  if (shown) return Say(language, kPairWins, ratio, range, count);
+  const std::string ratio = Fixed(pair.ratio), range = IntervalText(pair.interval, rounds, language);
+  if (shown) return Say(language, kPairWins, ratio, range);
   const bool excludes_1 = pair.interval && (pair.interval->low > 1 || pair.interval->high < 1);
-  return Say(language, excludes_1 ? kPairUnclear : kPairEven, ratio, range, count);
+  return Say(language, excludes_1 ? kPairUnclear : kPairEven, ratio, range);
 }
 
 // The largest share of computing in a step that counts as limited by the network.
@@ -360,24 +361,27 @@ void AddCaveats(const std::vector<SummaryRow>& rows, int cores, Sentences& findi
 
 std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
                                   int cores, Language language) {
+  // Other programs have disturbed the times of invalid rows, but not their bytes and accuracy.
+  std::vector<SummaryRow> timed;
+  std::ranges::copy_if(rows, std::back_inserter(timed), &SummaryRow::valid);
   Sentences findings(language);
   for (const std::string& finding : ScaleFindings(rows, language)) findings.AddText(finding);
   const bool simulated = !rows.empty() && rows.front().configuration.simulated();
-  AddCosts(rows, findings);
-  if (!simulated) AddPairs(rows, wires, findings);
-  for (const std::string& finding : BucketFindings(rows, wires, language)) findings.AddText(finding);
-  for (const std::string& finding : ResidualFindings(rows, language)) findings.AddText(finding);
+  AddCosts(timed, findings);
+  if (!simulated) AddPairs(timed, wires, findings);
+  for (const std::string& finding : BucketFindings(timed, wires, language)) findings.AddText(finding);
+  for (const std::string& finding : ResidualFindings(timed, language)) findings.AddText(finding);
   AddBytes(rows, findings);
   AddDerivedBytes(rows, findings);
   AddStalenessFindings(rows, findings);
-  for (const std::string& finding : WaitingFindings(rows, language)) findings.AddText(finding);
+  for (const std::string& finding : WaitingFindings(timed, language)) findings.AddText(finding);
   for (const std::string& finding : RateFindings(rows, language)) findings.AddText(finding);
   AddAccuracy(rows, findings);
-  AddDataParallel(rows, findings);
+  AddDataParallel(timed, findings);
   AddTransports(rows, findings);
   AddTarget(rows, findings);
   if (simulated) AddSimulated(rows, findings);
-  AddRecording(rows, findings);
+  AddRecording(timed, findings);
   AddCaveats(rows, cores, findings);
   return findings.list();
 }

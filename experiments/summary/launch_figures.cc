@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/measure/trace.h"
@@ -254,6 +255,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
     figures.worker_peak_memory_mb =
         std::max(figures.worker_peak_memory_mb, records.ranks[rank].peak_memory_mb);
     if (!records.ranks[rank].curve.empty()) {
+      figures.trained_samples = records.ranks[rank].curve.back().samples;
       figures.test_accuracy = records.ranks[rank].curve.back().test_accuracy;
       if (configuration.target_accuracy > 0) {
         figures.time_to_target_s = TimeToTarget(records.ranks[rank].curve, configuration.target_accuracy);
@@ -261,9 +263,10 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
     }
   }
   if (figures.every_step_ms.empty() && !configuration.training.resume.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--resume ", configuration.training.resume,
-                     ": nothing is left to train; give more --epochs, --samples or --steps"));
+    return absl::OutOfRangeError(absl::StrCat(
+        "--resume ", configuration.training.resume, ": this training is finished",
+        figures.test_accuracy ? absl::StrFormat(", with test accuracy %.4f", *figures.test_accuracy) : "",
+        "; nothing is left to train unless you give more --epochs, --samples or --steps"));
   }
   if (figures.every_step_ms.empty()) {
     return absl::DataLossError(absl::StrCat(configuration.name(), ": no rank has measured steps"));
@@ -272,6 +275,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   if (configuration.strategy.shares_steps) {
     figures.steps = static_cast<int64_t>(figures.every_step_ms.size() / records.ranks.size());
   }
+  if (figures.trained_samples == 0) figures.trained_samples = figures.samples;  // not evaluated
   figures.wall_s = WallSeconds(records);
   if (figures.wall_s > 0) figures.samples_per_s = static_cast<double>(figures.samples) / figures.wall_s;
   if (!configuration.strategy.communicates()) figures.samples_per_s = SumOfSpeeds(records);

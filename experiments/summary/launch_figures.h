@@ -46,9 +46,10 @@ struct WorkerFigures {
 };
 // The figures of one launch. Warm-up steps count only for staleness. Bytes are per step and worker.
 struct RunFigures {
-  int64_t steps = 0;    // measured, per worker
-  int64_t samples = 0;  // measured, over all workers, without those of dropped gradients
-  double wall_s = 0;    // from the start of the first measured step to the end of the last, over all workers
+  int64_t steps = 0;            // measured, per worker
+  int64_t samples = 0;          // measured, over all workers, without those of dropped gradients
+  int64_t trained_samples = 0;  // in the weights at the end: with warm-up, and with those before --resume
+  double wall_s = 0;  // from the start of the first measured step to the end of the last, over all workers
   double samples_per_s = 0;
   double step_ms = 0, compute_ms = 0, comm_busy_ms = 0, exposed_comm_ms = 0;  // means over ranks and steps
   std::optional<double> wait_ms;  // of strategies whose workers wait
@@ -84,7 +85,7 @@ struct RunFigures {
 // Training time, in s, of the first point with at least `target`; empty: there is none.
 std::optional<double> TimeToTarget(const std::vector<CurvePoint>& curve, double target);
 
-// DataLoss: a rank has no measured steps. InvalidArgument: --resume left nothing to train.
+// DataLoss: a rank has no measured steps. OutOfRange: the training that --resume continues was finished.
 absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const RunRecords& records);
 
 }  // namespace psring

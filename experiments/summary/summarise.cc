@@ -63,6 +63,7 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   mean.steps = runs.front().steps;
   mean.each_server_payload_bytes = runs.front().each_server_payload_bytes;
   mean.samples = runs.front().samples;
+  mean.trained_samples = runs.front().trained_samples;
   for (auto figure : {&RunFigures::wait_ms, &RunFigures::wire_tx_bytes, &RunFigures::server_payload_bytes,
                       &RunFigures::staleness_mean, &RunFigures::dropped_gradients, &RunFigures::dropped_share,
                       &RunFigures::computed_ms, &RunFigures::update_ms, &RunFigures::run_delay_ms,
@@ -145,7 +146,7 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     row.test_accuracy = trained.test_accuracy;
     row.train_loss = trained.loss;
     row.trainings = static_cast<int>(runs.accuracy.size());
-    row.trained_samples = trained.samples;
+    row.trained_samples = trained.trained_samples;
     std::vector<double> accuracies, times;
     for (const RunFigures& run : runs.accuracy) {
       if (run.test_accuracy) accuracies.push_back(*run.test_accuracy);

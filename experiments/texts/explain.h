@@ -54,6 +54,54 @@ inline constexpr Phrase kTermsNote = {
     "a: one message latency per round. B: the bytes on the busiest link of each round. "
     "g: the bytes added by the rank that adds most in each round.",
     "a：每轮一条消息的延迟。B：每轮中最忙的链路上的字节数。g：每轮中相加最多的 rank 所加的字节数。"};
+// A step of a strategy; the sentences are numbered.
+inline constexpr Phrase kOneStep = {"One step with $0:", "一步，$0："};
+inline constexpr Phrase kComputesAlone = {"The process computes the gradient of its samples.",
+                                          "该进程计算它那些样本的梯度。"};
+inline constexpr Phrase kEachComputes = {"Each worker computes the gradient of its own samples.",
+                                         "每个 worker 计算自己样本的梯度。"};
+inline constexpr Phrase kDeviceComputes = {
+    "Device 0 sends the weights and a share of the inputs to the other replicas, and all compute.",
+    "设备 0 把权重和各份输入发给其余副本，所有副本计算。"};
+inline constexpr Phrase kDeviceAdds = {"Device 0 receives all gradients and adds them.",
+                                       "设备 0 接收全部梯度并相加。"};
+inline constexpr Phrase kGroupAdds = {
+    "The workers exchange each bucket as soon as backward has finished it; all end with the sum ($0).",
+    "反向传播每完成一个桶，各 worker 就交换它；结束时都得到总和（$0）。"};
+inline constexpr Phrase kPushes = {
+    "Each worker pushes each bucket of its gradient to the server as soon as backward has finished it.",
+    "反向传播每完成一个桶，worker 就把它送到服务器。"};
+inline constexpr Phrase kServerAddsAll = {
+    "The server adds the gradients of all $0 workers, then updates the weights once.",
+    "服务器把 $0 个 worker 的梯度全部相加，然后更新一次权重。"};
+inline constexpr Phrase kServerAddsFirst = {
+    "The server adds the first $0 gradients of a step and updates the weights once; it drops the last $1.",
+    "服务器把一步中最先到达的 $0 个梯度相加并更新一次权重；最后的 $1 个被丢弃。"};
+inline constexpr Phrase kServerAddsEach = {
+    "The server updates the weights with each gradient as it arrives, without waiting for other workers. The "
+    "gradient is "
+    "stale: other updates came between reading the weights and applying it.",
+    "每个梯度一到，服务器就用它更新权重，不等其他 worker。梯度是陈旧的：在读取权重和应用它之间有其他更新。"};
+inline constexpr Phrase kWaitsIfAhead = {"A worker that is $0 steps ahead of the slowest waits for it.",
+                                         "比最慢者领先 $0 步的 worker 会等它。"};
+inline constexpr Phrase kPulls = {"The worker pulls the new weights and begins its next step with them.",
+                                  "worker 取回新权重，用它们开始下一步。"};
+inline constexpr Phrase kAllUpdate = {"All workers make the same update, so their weights stay equal.",
+                                      "所有 worker 做相同的更新，因此权重始终相同。"};
+inline constexpr Phrase kEachUpdates = {
+    "Each worker updates its own weights with its own gradient, so the replicas diverge.",
+    "每个 worker 用自己的梯度更新自己的权重，因此各副本逐渐不同。"};
+inline constexpr Phrase kOneUpdates = {"It updates the weights.", "它更新权重。"};
+inline constexpr Phrase kServerBytes = {
+    "Each worker sends M and receives M bytes of a step's gradient of M bytes; one server receives $0 M and "
+    "sends $0 M. "
+    "Several servers divide this equally.",
+    "梯度有 M 字节时，每个 worker 每步发送 M、接收 M；一台服务器接收 $0 M、发送 $0 M。多台服务器平分。"};
+inline constexpr Phrase kSeeSchedule = {"For the rounds of its all-reduce: psring explain $0",
+                                        "其 all-reduce 的各轮：psring explain $0"};
+inline constexpr Phrase kTryStrategy = {"To run it: psring train --strategy $0 --workers $1",
+                                        "运行它：psring train --strategy $0 --workers $1"};
+
 // The glossary: `psring explain words`, and the page of a run.
 struct Word {
   const char* word;

@@ -9,7 +9,7 @@ inline constexpr Phrase kOnServers = {"$0 on $1 servers", "$0（$1 台服务器�
 inline constexpr Phrase kRounds = {"$0 rounds", "$0 轮"};
 inline constexpr Phrase kOneRound = {"1 round", "1 轮"};
 inline constexpr Phrase kNoInterval = {"one round, so no interval", "只有一轮，没有区间"};
-inline constexpr Phrase kInterval = {"95%: $0 to $1", "95% 区间 $0 至 $1"};
+inline constexpr Phrase kInterval = {"95%: $0 to $1, $2", "95% 区间 $0 至 $1，$2"};
 inline constexpr Phrase kBetween = {"$0 ($1 to $2)", "$0（$1 至 $2）"};
 inline constexpr Phrase kRange = {"$0 to $1", "$0 至 $1"};
 
@@ -18,12 +18,11 @@ inline constexpr Phrase kCosts = {
     "With $0 workers, a step without communication takes $1 ms. Synchronizing the replicas adds: $2.",
     "$0 个 worker 时，完全不通信的一步需要 $1 毫秒。让各副本保持同步的额外代价：$2。"};
 inline constexpr Phrase kCost = {"$0 $1 ms", "$0 $1 毫秒"};
-inline constexpr Phrase kPairWins = {"$0 times the samples/s ($1, $2)", "每秒样本数为后者的 $0 倍（$1，$2）"};
+inline constexpr Phrase kPairWins = {"$0 times the samples/s ($1)", "每秒样本数为后者的 $0 倍（$1）"};
 inline constexpr Phrase kPairUnclear = {
-    "$0 times the samples/s ($1, $2); the difference is too small or too uncertain to name a winner",
-    "每秒样本数为后者的 $0 倍（$1，$2）；差别太小或不够确定，不能判定胜者"};
-inline constexpr Phrase kPairEven = {"no difference shown (ratio $0, $1, $2)",
-                                     "未显示出差别（比值 $0，$1，$2）"};
+    "$0 times the samples/s ($1); the difference is too small or too uncertain to name a winner",
+    "每秒样本数为后者的 $0 倍（$1）；差别太小或不够确定，不能判定胜者"};
+inline constexpr Phrase kPairEven = {"no difference shown (ratio $0, $1)", "未显示出差别（比值 $0，$1）"};
 inline constexpr Phrase kPair = {"$0 versus $1 with $2 workers: $3", "$2 个 worker 时 $0 对 $1：$3"};
 inline constexpr Phrase kPairsOnLink = {"On $0: $1.", "在 $0 上：$1。"};
 inline constexpr Phrase kServerInTheory = {

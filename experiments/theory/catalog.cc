@@ -23,6 +23,7 @@ absl::StatusOr<StrategyInfo> StrategyFrom(const JsonObject& row) {
   PSRING_ASSIGN_OR_RETURN(info.name, row.Text("name", kMostCellBytes));
   PSRING_ASSIGN_OR_RETURN(info.summary, row.Text("summary", kMostCellBytes, ""));
   PSRING_ASSIGN_OR_RETURN(const std::string needs, row.Text("needs", kMostCellBytes, ""));
+  PSRING_ASSIGN_OR_RETURN(info.also_called, row.Text("also_called", kMostCellBytes, ""));
   info.uses_group = absl::StrContains(needs, "process_group");
   info.uses_servers = absl::StrContains(needs, "parameter_server");
   PSRING_ASSIGN_OR_RETURN(info.backend, row.Text("backend", kMostCellBytes, ""));
@@ -40,22 +41,12 @@ absl::StatusOr<StrategyInfo> StrategyFrom(const JsonObject& row) {
   return info;
 }
 
-absl::Status Unknown(const std::string& what, const std::string& name,
-                     const std::vector<std::string>& known) {
-  const std::string near = NearestWord(name, known);
+absl::Status Unknown(const std::string& what, const std::string& name, const std::vector<std::string>& known,
+                     const std::string& meant = "") {
+  const std::string near = meant.empty() ? NearestWord(name, known) : meant;
   return absl::NotFoundError(
       near.empty() ? absl::StrCat("unknown ", what, " '", name, "'; use one of ", absl::StrJoin(known, ", "))
                    : absl::StrCat("unknown ", what, " '", name, "'; did you mean '", near, "'?"));
-}
-
-template <typename Row>
-absl::StatusOr<Row> Find(const std::vector<Row>& rows, const std::string& what, const std::string& name) {
-  std::vector<std::string> known;
-  for (const Row& row : rows) {
-    if (row.name == name) return row;
-    known.push_back(row.name);
-  }
-  return Unknown(what, name, known);
 }
 
 }  // namespace
@@ -87,8 +78,14 @@ absl::StatusOr<Catalog> CatalogFromJson(const std::string& text) {
 
 absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::string& name) {
   const std::string base = BaseName(name);
-  const absl::StatusOr<StrategyInfo> row = Find(catalog.strategies, "strategy", base);
-  if (!row.ok()) return base == name ? row : Find(catalog.strategies, "strategy", name);
+  std::vector<std::string> names, others;
+  const StrategyInfo* row = nullptr;
+  for (const StrategyInfo& one : catalog.strategies) {
+    if (one.name == base) row = &one;
+    names.push_back(one.name);
+    others.push_back(one.also_called);
+  }
+  if (row == nullptr) return Unknown("strategy", name, names, MeantByOtherName(base, names, others));
   StrategyInfo strategy = *row;
   const bool given = base != name;
   if (strategy.number_letter.empty()) {
@@ -110,7 +107,12 @@ absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::str
 std::string BaseName(const std::string& strategy) { return strategy.substr(0, strategy.find(':')); }
 
 absl::StatusOr<ModelInfo> FindModel(const Catalog& catalog, const std::string& name) {
-  return Find(catalog.models, "model", name);
+  std::vector<std::string> known;
+  for (const ModelInfo& model : catalog.models) {
+    if (model.name == name) return model;
+    known.push_back(model.name);
+  }
+  return Unknown("model", name, known);
 }
 
 absl::Status RequireData(const Catalog& catalog, const std::string& name) {

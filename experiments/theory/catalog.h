@@ -13,6 +13,7 @@ namespace psring {
 struct StrategyInfo {
   std::string name, summary;                      // includes the number ("ps-ssp:2"), except in the catalog
   bool uses_group = false, uses_servers = false;  // means of communication
+  std::string also_called;                        // names in other programs, separated by commas
   std::string backend;                            // implements the collectives or the server; empty: none
   std::string algorithm;                          // of the process group, or the server's consistency
   bool synchronous = false;
@@ -47,9 +48,9 @@ struct Catalog {
 
 absl::StatusOr<Catalog> CatalogFromJson(const std::string& text);
 
-// NotFound suggests the closest name, or lists all: "unknown strategy 'rign'; did you mean 'ring'?"
-// InvalidArgument: the number is missing, too small, too large, or not allowed. The returned name and
-// algorithm include the number.
+// NotFound suggests the strategy with that other name or the closest name, or lists all: "unknown strategy
+// 'rign'; did you mean 'ring'?" InvalidArgument: the number is missing, too small, too large, or not allowed.
+// The returned name and algorithm include the number.
 absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::string& name);
 absl::StatusOr<ModelInfo> FindModel(const Catalog& catalog, const std::string& name);
 absl::Status RequireData(const Catalog& catalog, const std::string& name);

@@ -7,8 +7,8 @@
 namespace psring {
 
 absl::Status UnknownName(const std::string& kind, const std::string& name,
-                         const std::vector<std::string>& known) {
-  const std::string nearest = NearestWord(name, known);
+                         const std::vector<std::string>& known, const std::string& meant) {
+  const std::string nearest = meant.empty() ? NearestWord(name, known) : meant;
   return absl::NotFoundError(
       absl::StrCat("unknown ", kind, " '", name, "'; ",
                    nearest.empty() ? "" : absl::StrCat("did you mean '", nearest, "'? "),

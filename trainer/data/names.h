@@ -8,8 +8,9 @@
 
 namespace psring {
 
-// NotFound: "unknown model 'mpl'; did you mean 'mlp'? There are mlp, cnn".
+// NotFound: "unknown model 'mpl'; did you mean 'mlp'? There are mlp, cnn". `meant`: what to suggest; empty:
+// the known name nearest to `name`.
 absl::Status UnknownName(const std::string& kind, const std::string& name,
-                         const std::vector<std::string>& known);
+                         const std::vector<std::string>& known, const std::string& meant = "");
 
 }  // namespace psring

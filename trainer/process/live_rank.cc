@@ -196,13 +196,14 @@ absl::Status LiveRank::ServeMetrics() {
   return absl::OkStatus();
 }
 
-// The result of writing a file. The other ranks notice a failure only as a lost connection.
-absl::Status LiveRank::Told(const absl::Status& written) {
-  if (!written.ok() && rendezvous_ != nullptr) {
-    TellFailure(*rendezvous_, absl::StrCat("rank ", join_.rank, ": ", written.message()));
+// The result of something that concerns only this rank, such as writing a file. The other ranks notice a
+// failure only as a lost connection.
+absl::Status LiveRank::Told(const absl::Status& done) {
+  if (!done.ok() && rendezvous_ != nullptr) {
+    TellFailure(*rendezvous_, absl::StrCat("rank ", join_.rank, ": ", done.message()));
     has_told_ = true;
   }
-  return written;
+  return done;
 }
 
 void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
@@ -254,7 +255,8 @@ absl::Status LiveRank::TrainAndRecord(Kept kept) {
     PSRING_ASSIGN_OR_RETURN(records_, RecordWriter::Open(flags_.record, join_.rank));
   }
   PSRING_RETURN_IF_ERROR(Meet());
-  PSRING_ASSIGN_OR_RETURN(const DataSplits* const data, process_.data.Get());
+  const absl::StatusOr<const DataSplits*> data = process_.data.Get();
+  PSRING_RETURN_IF_ERROR(Told(data.status()));
   const auto note = [this](const std::string& text) { Note(text); };
   PSRING_ASSIGN_OR_RETURN(
       const std::optional<CheckpointBytes> resume,
@@ -265,12 +267,12 @@ absl::Status LiveRank::TrainAndRecord(Kept kept) {
   }
   PSRING_RETURN_IF_ERROR(Connect());
   AbortOnSignal();
-  PSRING_RETURN_IF_ERROR(ServeMetrics());
+  PSRING_RETURN_IF_ERROR(Told(ServeMetrics()));
 
   Worker worker{.rank = join_.rank,
                 .world_size = join_.world_size,
                 .device = *device_,
-                .data = *data,
+                .data = **data,
                 .trace = trace_,
                 .group = group_.get(),
                 .registered = &registered_,

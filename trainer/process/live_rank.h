@@ -85,7 +85,7 @@ class LiveRank {
 
  private:
   absl::Status TrainAndRecord(Kept kept);
-  absl::Status Told(const absl::Status& written);
+  absl::Status Told(const absl::Status& done);
   absl::Status Meet();
   absl::Status Connect();
   absl::Status ConnectMachine();

@@ -95,6 +95,7 @@ class PlainLines : public Progress {
 
   void Started() override {}
   void Ready() override {
+    if (world_size_ > 1) Print(absl::StrFormat("training with %d ranks", world_size_));
     begin_ns_ = clock_();
     // The rate of the first seconds is not representative.
     (void)throttle_.Pass();

@@ -143,12 +143,24 @@ absl::Status TrainAllWorkers(const TrainerFlags& flags) {
   return flags.replay.empty() ? TrainVirtually(for_all) : ReplayFile(for_all, flags.replay);
 }
 
+// A launcher that was forgotten, or that did not set the rank, leaves a job of one rank. psring says how many
+// there are.
+void NoteOnlyRank(const TrainerFlags& flags, int world_size) {
+  const absl::StatusOr<const StrategyRow*> strategy = FindStrategy(flags.training.strategy);
+  if (world_size > 1 || flags.progress != "plain" || !strategy.ok() || !(*strategy)->needs.process_group)
+    return;
+  Note("trainer", absl::StrCat("--strategy ", flags.training.strategy,
+                               " has only one rank, which exchanges nothing; start several with psring train "
+                               "--workers N, torchrun, mpirun or srun"));
+}
+
 // Returns the exit code.
 int TrainLive(const TrainerFlags& flags, const Job& job, StopSignal& stop) {
   const RendezvousOptions& join = job.part.join;
   absl::StatusOr<Kept> kept = Kept();
   if (join.rank == 0) kept = ReadKept(flags.training);
   if (!kept.ok()) return Fail("trainer", std::string(kept.status().message()), 2);
+  NoteOnlyRank(flags, join.world_size);
 
   const auto report = [&](const RankFailure& failure) {
     const std::string who = job.has_others ? absl::StrCat("rank ", failure.rank, ": ") : "";

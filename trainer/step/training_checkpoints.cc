@@ -32,8 +32,10 @@ absl::Status Training::PlanResumption() {
   resume_ = PlanResume(from, PositionAt(0, 0), sampler_->steps_per_epoch(), worker_.resume->has_optimizer,
                        residuals, model_->parameters());
   clock_->ResumeAt(resume_.step, resume_.samples, resume_.beyond);
-  for (const std::string& note : resume_.notes) {
-    if (worker_.rank == 0) worker_.on_note(note);
+  if (worker_.rank == 0) {
+    worker_.on_note(absl::StrCat("resumed after step ", resume_.step, " of ", plan_.total_steps(), " (",
+                                 resume_.samples, " samples)"));
+    for (const std::string& note : resume_.notes) worker_.on_note(note);
   }
   if (!resume_.worker_steps.empty()) {
     sample_shift_ = resume_.worker_steps[static_cast<size_t>(worker_.rank)] - resume_.step;

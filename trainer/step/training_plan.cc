@@ -67,6 +67,13 @@ absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t data_
   return plan;
 }
 
+std::string RoundingNote(const TrainingOptions& options, const StepPlan& steps) {
+  const int64_t planned = steps.total_samples - steps.SamplesBefore(steps.warmup_steps);
+  if (options.samples == 0 || options.steps > 0 || planned == options.samples) return "";
+  return absl::StrCat("--samples ", options.samples, " is rounded to ", planned, ": a step has ",
+                      steps.global_batch, " samples");
+}
+
 absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const StrategyRow& strategy,
                                        const ModelRow& model, const StepPlan& steps, int64_t data_count) {
   UpdatePlan plan;
@@ -138,7 +145,7 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
   if (strategy.replicates && (options.straggler != "none" || options.jitter_ms != "none")) {
     return absl::InvalidArgumentError(
         "--straggler and --jitter_ms slow processes down, but the replicas of dp are threads of one process; "
-        "leave them out");
+        "omit them");
   }
   if (strategy.replicates && options.clock == "virtual") {
     return absl::InvalidArgumentError("--clock virtual does not model dp's copies; leave one of them out");

@@ -52,6 +52,9 @@ absl::Status CheckDevice(const TrainingOptions& options, const Device& device);
 // InvalidArgument: `strategy` does not support the flags or the world size.
 absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size);
 
+// What --samples was rounded to, in one line; empty if it is a whole number of steps or not given.
+std::string RoundingNote(const TrainingOptions& options, const StepPlan& steps);
+
 // Whether a worker that has read `version` is done. Asynchronous workers share the steps: faster ones make
 // more, so that no worker continues without others' updates. While all run, each other worker has one
 // gradient in flight. So the first to read version T - N + 1 stops, the N - 1 gradients in flight stop the

@@ -79,6 +79,7 @@ absl::Status Training::Plan() {
   server_shares_ = worker_.client != nullptr && options_.transport != "tcp";
   if (worker_.rank > 0) return absl::OkStatus();
   for (const std::string& warning : PlanWarnings(*strategy_row_, updates_)) worker_.on_warning(warning);
+  if (const std::string rounded = RoundingNote(options_, plan_); !rounded.empty()) worker_.on_note(rounded);
   return absl::OkStatus();
 }
 

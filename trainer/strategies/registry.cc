@@ -4,6 +4,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/command_line.h"
 #include "trainer/data/names.h"
 #include "trainer/strategies/strategies.h"
 
@@ -52,7 +53,8 @@ const std::vector<StrategyRow>& Strategies() {
        .synchronous = true,
        .single_process = false,
        .default_momentum = .9,
-       .make = MakeAllReduce},
+       .make = MakeAllReduce,
+       .also_called = "ddp,allreduce,all-reduce,ring-allreduce,horovod"},
       {.name = "direct",
        .summary = "all-reduce in which every rank sums one shard, like servers on all workers",
        .needs = {.process_group = true},
@@ -115,7 +117,8 @@ const std::vector<StrategyRow>& Strategies() {
        .synchronous = true,
        .single_process = false,
        .default_momentum = .9,
-       .make = MakeParameterServer},
+       .make = MakeParameterServer,
+       .also_called = "ps,parameter-server"},
       {.name = "ps-backup",
        .summary = "parameter server with B spare workers: the last B gradients of a step are dropped",
        .needs = {.servers = true},
@@ -184,15 +187,16 @@ absl::Status CheckNumber(const StrategyRow& row, const std::string& name, size_t
 absl::StatusOr<const StrategyRow*> FindStrategy(const std::string& name) {
   const size_t colon = name.find(':');
   const std::string word = name.substr(0, colon);
-  std::vector<std::string> names;
+  std::vector<std::string> names, others;
   for (const StrategyRow& row : Strategies()) {
     if (row.name == word) {
       PSRING_RETURN_IF_ERROR(CheckNumber(row, name, colon));
       return &row;
     }
     names.push_back(DisplayName(row));
+    others.push_back(row.also_called);
   }
-  return UnknownName("strategy", name, names);
+  return UnknownName("strategy", name, names, MeantByOtherName(word, names, others));
 }
 
 int NumberOf(const std::string& name) {

@@ -88,6 +88,8 @@ struct StrategyRow {
   bool replicates = false;       // one process with a replica of the model on each of several devices
   bool shares_steps = false;     // workers take their steps from a common budget
   bool drops_gradients = false;  // those of the slowest workers of a step
+  // Names in other programs, for which an error suggests this strategy; separated by commas, in lower case.
+  const char* also_called = "";
 
   bool has_number() const { return *number.letter != 0; }
   // Each push to a server is an update of its own.

@@ -48,6 +48,8 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   PSRING_ASSIGN_OR_RETURN(w.updates_,
                           PlanUpdates(options, *w.strategy_, model_row, w.plan_, data.train.count()));
   w.warnings_ = PlanWarnings(*w.strategy_, w.updates_);
+  if (std::string rounded = RoundingNote(options, w.plan_); !rounded.empty())
+    w.warnings_.push_back(std::move(rounded));
   PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
   const int max_batch = std::max(options.batch, kEvaluationBatch);
   w.compute_ = device.NewStream(StreamKind::kCompute, "compute");

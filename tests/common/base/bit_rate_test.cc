@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 
 namespace psring {
 namespace {
@@ -15,9 +16,26 @@ TEST(BitRate, UnitsAreDecimalBitsPerSecond) {
   EXPECT_EQ(*ParseBitRate("100tbit"), 1e14);
 }
 
+TEST(BitRate, UsualSpellingsAreAccepted) {
+  for (const char* text :
+       {"25Gbps", "25gbps", "25Gb/s", "25Gbit/s", "25Gbits/s", "25GbE", "25gbit", "25000Mbps"}) {
+    const auto rate = ParseBitRate(text);
+    ASSERT_TRUE(rate.ok()) << rate.status();
+    EXPECT_EQ(*rate, 25e9) << text;
+  }
+  EXPECT_EQ(*ParseBitRate("9600b/s"), 9600);
+}
+
+TEST(BitRate, BytesAreNotTakenForBits) {
+  for (const char* text : {"25GB/s", "25GBps", "25MiB/s", "25Mbytes/s"}) {
+    EXPECT_EQ(ParseBitRate(text).status().message(),
+              absl::StrCat("'", text, "' is in bytes, but a rate is in bits; write 1gbit or 200mbit"));
+  }
+}
+
 TEST(BitRate, AnInvalidRateIsAnErrorWithAnExample) {
   for (const char* text : {"", "1", "1000", "gbit", "1gb", "1 gbit", "1e9bit", "-1gbit", "1..2gbit", "fast",
-                           "1bit", "0gbit", "101tbit", "nan", "inf"}) {
+                           "1bit", "10be", "0gbit", "101tbit", "nan", "inf"}) {
     const auto rate = ParseBitRate(text);
     EXPECT_EQ(rate.status().code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_TRUE(absl::StrContains(rate.status().message(), text)) << rate.status();

@@ -3,12 +3,16 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <optional>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace psring {
 namespace {
@@ -25,6 +29,7 @@ struct Door {
     compare->add_option("--out_dir", out_dir, "Where to");
     compare->add_option("--schedule", schedule, "Which")->check(OneOf({"constant", "linear"}));
     compare->add_option("--unchecked", unchecked, "A whole number");
+    compare->add_option("--counts", counts, "A list in one value")->option_text("N,...");
     compare->add_option("--label", labels, "One by one");
     compare->add_flag("--dry_run", dry_run, "Only say what would be done");
     compare->add_flag("!--no_eval", evaluate, "Do not evaluate");
@@ -37,7 +42,7 @@ struct Door {
   std::vector<int> workers;
   int batch_size = 0, unchecked = 0, steps = 0;
   double rate = 0;
-  std::string out_dir = "unset", schedule, file;
+  std::string out_dir = "unset", schedule, file, counts;
   std::vector<std::string> labels;
   bool dry_run = false, evaluate = true;
 };
@@ -114,6 +119,16 @@ TEST(Parse, AnUnknownCommandSuggestsTheNearestOrListsAll) {
   EXPECT_EQ(Error({"bake"}), "psring: unknown command 'bake'; use one of compare, train");
   EXPECT_EQ(Error({}), "psring: name a command: compare, train");
   EXPECT_EQ(Error({"compare", "2"}), "psring compare: unexpected argument '2'");
+}
+
+TEST(Parse, ValuesSeparatedBySpacesSuggestCommas) {
+  EXPECT_EQ(Error({"compare", "--counts", "2", "4"}),
+            "psring compare: unexpected argument '4'; separate values by commas: --counts 2,4");
+  EXPECT_EQ(Error({"compare", "--counts=2", "4"}),
+            "psring compare: unexpected argument '4'; separate values by commas: --counts 2,4");
+  EXPECT_EQ(Error({"compare", "--counts", "2", "--batch_size", "3", "4"}),
+            "psring compare: unexpected argument '4'");
+  EXPECT_EQ(Error({"compare", "--counts", "2", "--dry_run", "4"}), "psring compare: unexpected argument '4'");
 }
 
 TEST(Parse, MissingOrRepeatedValuesAreErrors) {
@@ -195,6 +210,77 @@ TEST(Parse, HelpOfACommandListsItsFlags) {
     EXPECT_TRUE(absl::StrContains(help, part)) << part << "\n" << help;
   }
   EXPECT_FALSE(absl::StrContains(help, "{false}")) << help;
+}
+
+TEST(Parse, HelpAsAWordIsTheHelpOfTheCommandAfterIt) {
+  const auto text = [](const std::vector<std::string>& arguments) {
+    Door door;
+    const ParseOutcome outcome = Parse(door.app, arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+    return outcome.text;
+  };
+  EXPECT_EQ(text({"help", "train"}), text({"train", "--help"}));
+  EXPECT_EQ(text({"help"}), text({"--help"}));
+  EXPECT_EQ(Error({"help", "tarin"}), "psring: unknown command 'tarin'; did you mean train?");
+}
+
+TEST(Parse, HelpNamesAPositionalArgumentOnce) {
+  const auto help = [](bool required, const char* value) {
+    CLI::App app("", "program");
+    std::string run;
+    CLI::Option* option = app.add_option("run", run, "A folder")->required(required);
+    if (*value != 0) option->option_text(value);
+    return Parse(app, {"--help"}).text;
+  };
+  EXPECT_TRUE(absl::StrContains(help(true, "RUN"), "Usage: program [FLAGS] RUN\n")) << help(true, "RUN");
+  EXPECT_TRUE(absl::StrContains(help(false, ""), "Usage: program [FLAGS] [run]\n")) << help(false, "");
+  EXPECT_TRUE(absl::StrContains(help(true, "RUN"), "\n  RUN                      A folder (required)\n"));
+
+  CLI::App several("", "program");
+  std::vector<std::string> runs;
+  several.add_option("runs", runs, "Folders")->required()->expected(1, 4);
+  const std::string text = Parse(several, {"--help"}).text;
+  EXPECT_TRUE(absl::StrContains(text, "Usage: program [FLAGS] runs...\n")) << text;
+}
+
+// Sets an environment variable for the duration of a test.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    if (const char* old = std::getenv(name); old != nullptr) old_ = old;
+    setenv(name, value, 1);
+  }
+  ~Variable() { old_.has_value() ? setenv(name_, old_->c_str(), 1) : unsetenv(name_); }
+
+ private:
+  const char* name_;
+  std::optional<std::string> old_;
+};
+
+TEST(Parse, HelpFitsTheTerminal) {
+  const auto widest = [](const char* columns) {
+    const Variable variable("COLUMNS", columns);
+    std::string word = "word", text;
+    for (int i = 0; i < 60; ++i) absl::StrAppend(&text, i == 0 ? "" : " ", word);
+    CLI::App app(text, "program");
+    std::string value;
+    app.add_option("--flag", value, text);
+    CLI::App* command = app.add_subcommand("command", text);
+    command->add_option("name", value, text);
+    size_t most = 0;
+    for (const char* arguments : {"--help", "command --help"}) {
+      const std::string help = Parse(app, absl::StrSplit(arguments, ' ')).text;
+      for (absl::string_view line : absl::StrSplit(help, '\n')) most = std::max(most, line.size());
+    }
+    return most;
+  };
+  for (const size_t columns : {60, 80, 110}) {
+    const size_t most = widest(absl::StrCat(columns).c_str());
+    EXPECT_LE(most, columns);
+    EXPECT_GT(most, columns - 5) << "a further word would have fitted";
+  }
+  EXPECT_EQ(widest("300"), widest("110"));
+  EXPECT_LE(widest("10"), 50);
 }
 
 TEST(Parse, HelpAllAddsRareFlagsUnderTheSameHeadingAndDebuggingLast) {
@@ -331,6 +417,15 @@ TEST(NearestWord, FindsTypingErrors) {
   EXPECT_EQ(NearestWord("horovod", words), "");
   EXPECT_EQ(NearestWord("", words), "");
   EXPECT_EQ(NearestWord("ring", {}), "");
+}
+
+TEST(MeantByOtherName, FindsTheWholeNameInAnySpelling) {
+  const std::vector<std::string> words = {"ring", "star", "ps-sync"}, others = {"ddp,all-reduce", "", "ps"};
+  EXPECT_EQ(MeantByOtherName("ddp", words, others), "ring");
+  EXPECT_EQ(MeantByOtherName("All_Reduce", words, others), "ring");
+  EXPECT_EQ(MeantByOtherName("ps", words, others), "ps-sync");
+  EXPECT_EQ(MeantByOtherName("dd", words, others), "");
+  EXPECT_EQ(MeantByOtherName("", words, others), "");
 }
 
 }  // namespace

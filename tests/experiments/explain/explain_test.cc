@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "experiments/report/playback.h"
 #include "experiments/texts/wrap.h"
+#include "tests/experiments/test_catalog.h"
 
 namespace psring {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -105,6 +108,36 @@ TEST(ExplainTest, ChineseLinesFitAPageToo) {
   size_t begin = 0;
   for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     EXPECT_LE(TextColumns(text.substr(begin, end - begin)), 110u);
+  }
+}
+
+TEST(ExplainTest, AStrategysStepFollowsFromItsCatalogEntry) {
+  const auto step = [](const std::string& name, int workers = 4) {
+    return ExplainStep(*FindStrategy(TestCatalog(), name), workers, Language::kEnglish).value();
+  };
+  EXPECT_THAT(step("ps-sync"),
+              AllOf(HasSubstr("One step with 4 workers:"), HasSubstr("of all 4 workers, then updates"),
+                    HasSubstr("receives 4 M"), HasSubstr("--strategy ps-sync --workers 4")));
+  EXPECT_THAT(step("ps-backup:1"),
+              HasSubstr("the first 3 gradients of a step and updates the weights once; it drops "));
+  EXPECT_THAT(step("ps-async"),
+              AllOf(HasSubstr("with each gradient as it arrives"), Not(HasSubstr("steps ahead"))));
+  EXPECT_THAT(step("ps-ssp:2"), HasSubstr("2 steps ahead of the slowest"));
+  EXPECT_THAT(step("ring"),
+              AllOf(HasSubstr("sum (native,"), HasSubstr("psring explain ring"), Not(HasSubstr("server"))));
+  EXPECT_THAT(step("none"), HasSubstr("replicas diverge"));
+  EXPECT_THAT(step("single"),
+              AllOf(HasSubstr("One step with 1 worker:"), HasSubstr("It updates the weights")));
+  EXPECT_THAT(step("dp"), HasSubstr("Device 0 receives all gradients"));
+  EXPECT_EQ(
+      ExplainStep(*FindStrategy(TestCatalog(), "ps-backup:4"), 4, Language::kEnglish).status().message(),
+      "ps-backup:4 needs more than 4 workers (B: spare workers); set --workers");
+  for (const StrategyInfo& strategy : TestCatalog().strategies) {
+    for (const Language language : {Language::kEnglish, Language::kChinese}) {
+      for (absl::string_view line : absl::StrSplit(ExplainStep(strategy, 4, language).value(), '\n')) {
+        EXPECT_LE(TextColumns(std::string(line)), 110u) << line;
+      }
+    }
   }
 }
 

@@ -150,6 +150,32 @@ TEST(Summarise, ARankWithoutMeasuredStepsIsAnError) {
             "ring x 2: rank 1 has no measured steps");
 }
 
+TEST(Summarise, AResumedTrainingCountsAllItsSamples) {
+  Configuration ring = TestConfiguration("ring", 2);
+  ring.training.resume = "step20";
+  RunRecords records = Records(2);  // 512 measured samples
+  records.ranks[0].curve = {{.samples = 5120, .test_accuracy = 0.8}};
+  const auto figures = FiguresOf(ring, records);
+  ASSERT_TRUE(figures.ok()) << figures.status();
+  EXPECT_EQ(figures->samples, 512);
+  const auto rows = Summarise("run", {{.configuration = ring, .accuracy = {*figures}}}, {});
+  EXPECT_EQ(rows[0].trained_samples, 5120);
+}
+
+TEST(Summarise, AFinishedTrainingIsNotAnInvalidOne) {
+  Configuration ring = TestConfiguration("ring", 2);
+  ring.training.resume = "step20";
+  RunRecords records = Records(2);
+  for (auto& steps : records.steps) steps.clear();
+  records.ranks[0].curve = {{.samples = 5120, .test_accuracy = 0.8}};
+  const absl::Status status = FiguresOf(ring, records).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(status.message(),
+            "--resume step20: this training is finished, with test accuracy 0.8000; nothing is left to train "
+            "unless you "
+            "give more --epochs, --samples or --steps");
+}
+
 TEST(Summarise, CostIsTheDifferenceToNoneOfTheSameRounds) {
   const auto rows = Summarise(
       "run", {Runs("single", 1, {10, 20}), Runs("none", 2, {10, 20}), Runs("ring", 2, {13, 23})}, {});

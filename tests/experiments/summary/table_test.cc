@@ -154,6 +154,38 @@ TEST(Findings, EachFurtherComparisonDemandsClearerEvidence) {
   EXPECT_NE(among_many.find("too uncertain"), std::string::npos) << among_many;
 }
 
+TEST(Findings, OneRoundIsNamedOnce) {
+  const std::string text = AllFindings({Row("ring", 2, {120}), Row("ps-sync", 2, {100})});
+  EXPECT_NE(text.find("(ratio 1.20, one round, so no interval)"), std::string::npos) << text;
+  const std::string several = AllFindings({Row("ring", 2, {120, 126}), Row("ps-sync", 2, {100, 101})});
+  EXPECT_NE(several.find(", 2 rounds)"), std::string::npos) << several;
+}
+
+TEST(Findings, TimesOfInvalidRowsAreNotCompared) {
+  SummaryRow none = Row("none", 2, {120, 121, 119, 120, 122}),
+             ring = Row("ring", 2, {120, 121, 119, 120, 122}),
+             server = Row("ps-sync", 2, {100, 101, 99, 100, 100});
+  ring.cost_against_none_ms = -89.9;
+  server.cost_against_none_ms = 3.5;
+  const std::string valid = AllFindings({none, ring, server});
+  EXPECT_NE(valid.find("-89.9 ms"), std::string::npos) << valid;
+  EXPECT_NE(valid.find("ring versus"), std::string::npos) << valid;
+
+  ring.valid = false;
+  const std::string text = AllFindings({none, ring, server});
+  EXPECT_EQ(text.find("-89.9 ms"), std::string::npos) << text;
+  EXPECT_EQ(text.find("ring versus"), std::string::npos) << text;
+  EXPECT_NE(text.find("+3.5 ms"), std::string::npos) << "of a valid row: " << text;
+  EXPECT_NE(text.find("The bytes sent match theory"), std::string::npos) << text;
+  EXPECT_NE(text.find("Other programs used"), std::string::npos) << text;
+
+  none.valid = false;
+  EXPECT_EQ(AllFindings({none, ring, server}).find("+3.5 ms"), std::string::npos)
+      << "the reference is not valid";
+  server.valid = false;
+  EXPECT_NE(AllFindings({none, ring, server}).find("every row"), std::string::npos);
+}
+
 TEST(Findings, NameNoWinnerForANetwork) {
   const std::string text =
       AllFindings({Row("ring", 2, {120, 121, 119, 120, 122}), Row("ps-sync", 2, {100, 101, 99, 100, 100})});

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "CLI/CLI.hpp"
 #include "trainer/data/data.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/step/evaluation.h"
@@ -173,6 +174,16 @@ TEST(Models, RejectImagesThatDoNotFit) {
   const Dataset odd{.height = 27, .width = 28};
   EXPECT_EQ((*FindModel("cnn"))->make(odd, 1, *device, *ops).status().message(),
             "the cnn needs images of even size, 6x6 at least; these are 27x28");
+}
+
+TEST(Models, TheHelpNamesAll) {
+  CLI::App app("", "program");
+  TrainingOptions options;
+  AddTrainingFlags(app, options);
+  const std::string help = app.get_option("--model")->get_description();
+  for (const ModelRow& row : Models()) {
+    EXPECT_NE(help.find(row.name), std::string::npos) << row.name << " is missing in: " << help;
+  }
 }
 
 TEST(Models, AnUnknownNameSuggestsTheNearest) {

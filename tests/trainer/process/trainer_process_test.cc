@@ -54,6 +54,21 @@ TEST_F(TrainerProcess, ARingOfTwoOverTcpHasEqualReplicasAndWritesRecords) {
   EXPECT_NE(ranks[0]->output().find("\"evaluate\""), std::string::npos);
 }
 
+TEST_F(TrainerProcess, SaysHowManyRanksThereAre) {
+  std::vector<std::unique_ptr<Child>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.push_back(StartTrainer(rank, 2, absl::StrCat("--strategy ring", kShort)));
+  }
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks[rank]->Wait(), 0) << ranks[rank]->errors();
+  EXPECT_TRUE(ranks[0]->output().starts_with("training with 2 ranks\n")) << ranks[0]->output();
+  EXPECT_EQ(ranks[0]->errors().find("only one rank"), std::string::npos) << ranks[0]->errors();
+
+  const auto only =
+      StartAlone("--strategy ring --steps 1 --batch 4 --model mlp-small --data synthetic --no_eval");
+  EXPECT_EQ(only->Wait(), 0) << only->errors();
+  EXPECT_NE(only->errors().find("--strategy ring has only one rank"), std::string::npos) << only->errors();
+}
+
 TEST_F(TrainerProcess, ADeterministicServerOverGrpcEqualsTheReference) {
   Child server("server", dir_,
                {PSRING_PS_SERVER, "--workers", "2", "--rendezvous", Rendezvous(), "--record", dir_.string()},

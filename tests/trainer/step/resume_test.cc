@@ -137,7 +137,9 @@ TEST_P(Stopped, AtAnyStepItEndsWithTheWeightsOfUninterruptedTraining) {
       const auto resumed = Train(options, GetParam().workers, kept, &kept[stop_after], -1, &notes);
       EXPECT_EQ(WeightsOf(resumed), weights);
       EXPECT_EQ(resumed[0].steps.size(), static_cast<size_t>(60 - stop_after));
-      EXPECT_TRUE(notes.empty()) << absl::StrJoin(notes, "\n");
+      ASSERT_EQ(notes.size(), 1) << absl::StrJoin(notes, "\n");
+      EXPECT_TRUE(absl::StartsWith(notes[0], absl::StrCat("resumed after step ", stop_after, " of 60 (")))
+          << notes[0];
       // The checkpoints of the end are the same, byte for byte.
       for (const auto& [name, bytes] : undisturbed[60]) {
         if (name != kPositionFile) {
@@ -330,7 +332,9 @@ TEST(Resume, AsynchronousWorkersContinueAtTheirOwnSamples) {
       const Files from = kept.begin()->second;
       const auto resumed = Train(options, 3, kept, &from, -1, &notes);
       WeightsOf(resumed);
-      EXPECT_TRUE(notes.empty()) << absl::StrJoin(notes, "\n");
+      ASSERT_EQ(notes.size(), 1) << absl::StrJoin(notes, "\n");
+      EXPECT_EQ(notes[0],
+                absl::StrCat("resumed after step ", middle.step, " of 60 (", middle.samples, " samples)"));
       const TrainingPosition last = position_of(kept[60]);
       EXPECT_EQ(last.updates, 180);
       for (int worker = 0; worker < 3; ++worker) {

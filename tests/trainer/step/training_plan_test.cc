@@ -29,6 +29,16 @@ TEST(PlanSteps, EpochsSamplesAndStepsCountAllWorkers) {
   EXPECT_EQ(Steps({.epochs = 3, .micro_batches = 4}).steps, 3 * 117);
 }
 
+TEST(RoundingNote, SaysHowManySamplesAreTrainedOn) {
+  const auto note = [](const TrainingOptions& options) { return RoundingNote(options, Steps(options, 2)); };
+  EXPECT_EQ(note({.samples = 100}), "--samples 100 is rounded to 256: a step has 256 samples");
+  EXPECT_EQ(note({.samples = 700, .warmup_steps = 3}),
+            "--samples 700 is rounded to 768: a step has 256 samples");
+  EXPECT_EQ(note({.samples = 512, .warmup_steps = 3}), "");
+  EXPECT_EQ(note({.epochs = .5}), "");
+  EXPECT_EQ(note({.steps = 7}), "");
+}
+
 TEST(PlanSteps, TheScheduleEndsWithTheLastSample) {
   const StepPlan plan = Steps({.steps = 10, .warmup_steps = 5, .batch = 100}, 3);
   EXPECT_EQ(plan.global_batch, 300);

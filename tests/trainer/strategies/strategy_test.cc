@@ -5,6 +5,7 @@
 #include <latch>
 #include <map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "tests/trainer/cluster.h"
@@ -300,6 +301,13 @@ TEST(Registry, AnUnknownNameSuggestsTheNearest) {
             "unknown strategy 'rign'; did you mean 'ring'? There are none, single, dp, star, ring, direct, "
             "halving-doubling, double-binary-tree, gloo, mpi, nccl, ps-sync, ps-backup:B, "
             "ps-ssp:K, ps-async");
+  const auto suggests = [](const std::string& name, const std::string& meant) {
+    return absl::StrContains(FindStrategy(name).status().message(),
+                             absl::StrCat("did you mean '", meant, "'?"));
+  };
+  EXPECT_TRUE(suggests("ddp", "ring")) << "not dp, which is nearer";
+  EXPECT_TRUE(suggests("allreduce", "ring"));
+  EXPECT_TRUE(suggests("ps", "ps-sync"));
   EXPECT_TRUE((*FindStrategy("ring"))->needs.process_group);
   EXPECT_FALSE((*FindStrategy("ring"))->needs.servers);
 }
