@@ -79,6 +79,10 @@ Fault Draw(FaultKind kind, std::mt19937& random) {
     case FaultKind::kSmallShm:
     case FaultKind::kFullDisk:
       fault.setup.shell = {"/usr/bin/unshare", "--user", "--map-root-user", "--mount", "/bin/sh"};
+      fault.setup.before =
+          kind == FaultKind::kSmallShm
+              ? "mount -t tmpfs -o size=1m none /dev/shm"
+              : absl::StrCat("mount -t tmpfs -o size=", 100 + below(200), "k none ", kCheckpoints);
       break;
     case FaultKind::kLinkDown:
     case FaultKind::kLoss:
