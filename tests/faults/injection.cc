@@ -104,8 +104,9 @@ bool Injection::AwaitTrigger(FaultJob& job, pid_t& victim) const {
   return job.Await([&] {
     victim = job.Find(role).value_or(-1);
     if (victim < 0) return false;
-    if (fault_.sockets >= 0) return SocketsOf(victim) >= fault_.sockets;
-    return HasCheckpoint(job.checkpoints(), fault_.step);
+    // A process may need fewer sockets; then its first checkpoint is the trigger.
+    if (fault_.sockets < 0) return HasCheckpoint(job.checkpoints(), fault_.step);
+    return SocketsOf(victim) >= fault_.sockets || HasCheckpoint(job.checkpoints(), 5);
   });
 }
 
