@@ -79,6 +79,10 @@ Fault Draw(FaultKind kind, std::mt19937& random) {
     case FaultKind::kSmallShm:
     case FaultKind::kFullDisk:
       fault.setup.shell = {"/usr/bin/unshare", "--user", "--map-root-user", "--mount", "/bin/sh"};
+      fault.setup.before =
+          kind == FaultKind::kSmallShm
+              ? "mount -t tmpfs -o size=1m none /dev/shm"
+              : absl::StrCat("mount -t tmpfs -o size=", 100 + below(200), "k none ", kCheckpoints);
       break;
     case FaultKind::kLinkDown:
     case FaultKind::kLoss:
@@ -100,8 +104,9 @@ bool Injection::AwaitTrigger(FaultJob& job, pid_t& victim) const {
   return job.Await([&] {
     victim = job.Find(role).value_or(-1);
     if (victim < 0) return false;
-    if (fault_.sockets >= 0) return SocketsOf(victim) >= fault_.sockets;
-    return HasCheckpoint(job.checkpoints(), fault_.step);
+    // A process may need fewer sockets; then its first checkpoint is the trigger.
+    if (fault_.sockets < 0) return HasCheckpoint(job.checkpoints(), fault_.step);
+    return SocketsOf(victim) >= fault_.sockets || HasCheckpoint(job.checkpoints(), 5);
   });
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
@@ -61,7 +62,9 @@ const std::vector<JobKind>& JobKinds() {
   return *kinds;
 }
 
-FaultJob::FaultJob(const JobSetup& setup, const std::string& folder) : setup_(setup), folder_(folder) {
+FaultJob::FaultJob(const JobSetup& asked, const std::string& folder) : setup_(asked), folder_(folder) {
+  JobSetup setup = asked;
+  absl::StrReplaceAll({{kCheckpoints, checkpoints()}}, &setup.before);
   fs::create_directories(temporary());
   fs::create_directories(checkpoints());
   const std::string flags = absl::StrCat(

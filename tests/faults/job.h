@@ -16,6 +16,8 @@ namespace psring {
 
 inline constexpr int kFaultWorkers = 3;
 inline constexpr int64_t kFaultSteps = 80;
+// In JobSetup::before: the job's checkpoint folder.
+inline constexpr char kCheckpoints[] = "@CHECKPOINTS@";
 
 struct JobKind {
   std::string name;
@@ -40,7 +42,7 @@ struct JobSetup {
 class FaultJob {
  public:
   // Starts the job in `folder`, which is its own.
-  FaultJob(const JobSetup& setup, const std::string& folder);
+  FaultJob(const JobSetup& asked, const std::string& folder);
 
   // Waits until `condition()` holds; false: a process that was started here has ended before.
   template <typename Condition>
