@@ -31,7 +31,7 @@ std::string Dump(const TrainingOptions& o) {
       << o.reject_nonfinite << '|' << o.checkpoint_dir << '|' << o.checkpoint_every << '|'
       << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts << '|' << o.staging_mb << '|'
       << o.accumulate << '|' << o.drop_last << '|' << o.precision << '|' << o.ranks_per_process << '|'
-      << o.width << '|' << o.cuda_graph;
+      << o.width << '|' << o.cuda_graph << '|' << o.tls;
   return out.str();
 }
 
