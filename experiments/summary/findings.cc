@@ -361,27 +361,28 @@ void AddCaveats(const std::vector<SummaryRow>& rows, int cores, Sentences& findi
 
 std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
                                   int cores, Language language) {
-  // Other programs have disturbed the times of invalid rows, but not their bytes and accuracy.
+  // Other programs have disturbed the times of invalid rows. Comparisons of strategies remain: they are
+  // paired by round, and their intervals contain the disturbance.
   std::vector<SummaryRow> timed;
   std::ranges::copy_if(rows, std::back_inserter(timed), &SummaryRow::valid);
   Sentences findings(language);
   for (const std::string& finding : ScaleFindings(rows, language)) findings.AddText(finding);
   const bool simulated = !rows.empty() && rows.front().configuration.simulated();
   AddCosts(timed, findings);
-  if (!simulated) AddPairs(timed, wires, findings);
-  for (const std::string& finding : BucketFindings(timed, wires, language)) findings.AddText(finding);
-  for (const std::string& finding : ResidualFindings(timed, language)) findings.AddText(finding);
+  if (!simulated) AddPairs(rows, wires, findings);
+  for (const std::string& finding : BucketFindings(rows, wires, language)) findings.AddText(finding);
+  for (const std::string& finding : ResidualFindings(rows, language)) findings.AddText(finding);
   AddBytes(rows, findings);
   AddDerivedBytes(rows, findings);
   AddStalenessFindings(rows, findings);
   for (const std::string& finding : WaitingFindings(timed, language)) findings.AddText(finding);
   for (const std::string& finding : RateFindings(rows, language)) findings.AddText(finding);
   AddAccuracy(rows, findings);
-  AddDataParallel(timed, findings);
+  AddDataParallel(rows, findings);
   AddTransports(rows, findings);
   AddTarget(rows, findings);
   if (simulated) AddSimulated(rows, findings);
-  AddRecording(timed, findings);
+  AddRecording(rows, findings);
   AddCaveats(rows, cores, findings);
   return findings.list();
 }
