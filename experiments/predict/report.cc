@@ -172,7 +172,7 @@ std::string ClusterText(const Cluster& cluster, Language language) {
 }
 
 std::string Milliseconds(double seconds) {
-  return absl::StrFormat(seconds < 10 ? "%.1f" : "%.0f", 1e3 * seconds);
+  return absl::StrFormat("%.*f", seconds < 10 ? 1 : 0, 1e3 * seconds);
 }
 
 // The limit of a step, in `language`.
