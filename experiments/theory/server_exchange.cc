@@ -167,7 +167,8 @@ class Exchange {
     const double rate = pull ? alone.pull : alone.push;
     double& burst = burst_left_[pull && !limits_.shared_links ? 1 : 0];
     const double saved = std::isinf(rate) ? 0 : std::min(burst, bytes / rate);
-    lane.left = saved > 0 ? bytes - saved * rate : bytes;
+    // (bytes / rate) * rate may be above bytes.
+    lane.left = saved > 0 ? std::max(0.0, bytes - saved * rate) : bytes;
     burst -= saved;
   }
 

@@ -243,5 +243,19 @@ TEST(CostModel, UnknownAlgorithmsHaveNoScheme) {
   EXPECT_FALSE(SchemeOf({.uses_group = true, .uses_servers = true}).has_value());
 }
 
+// Wires of a run on 1 Gbit/s links: a burst covers all of a bucket, and the product of its time and its rate
+// is above its bytes.
+TEST(CostModel, RoundingMakesNoTransferNegative) {
+  const Wires wires = {.latency_s = 35.749e-6,
+                       .bytes_per_s = 119.51579403807587e6,
+                       .add_s_per_byte = 1 / 11.099808772867481e9,
+                       .update_s_per_byte = 1 / 5.86835728985811e9,
+                       .burst_bytes = 131072};
+  const CommPattern one_worker = {.scheme = Scheme::kServerSync};
+  const double seconds = ExchangeSeconds(one_worker, std::vector<double>{4239400, 3215360}, wires);
+  EXPECT_GE(seconds, 7454760 * wires.update_s_per_byte);
+  EXPECT_LT(seconds, 0.01);
+}
+
 }  // namespace
 }  // namespace psring
