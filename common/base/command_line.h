@@ -39,8 +39,7 @@ inline constexpr char kDebugGroup[] = "Debugging psring itself";
 size_t HelpColumns();
 
 // Formats the --help of `app` and its commands in lines of at most `columns`, except for longer words, and
-// adds
-// --help-all where --help omits flags. Parse calls it.
+// adds --help-all where --help omits flags. Parse calls it.
 void PrepareHelp(CLI::App& app, size_t columns);
 
 // Adds --config FILE to `app`. Parse takes the flags in FILE (base/config_file.h) as if they were typed; a
