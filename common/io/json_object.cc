@@ -1,6 +1,5 @@
 #include "common/io/json_object.h"
 
-#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>

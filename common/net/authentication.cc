@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
-#include <type_traits>
 #include <utility>
 
 #include "absl/strings/match.h"

@@ -7,7 +7,6 @@
 #include <ps/ps.h>
 
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <map>

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "experiments/simulator/prediction.h"
 
 namespace psring {

@@ -1,7 +1,6 @@
 #include "experiments/predict/published_systems.h"
 
 #include <algorithm>
-#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

@@ -13,7 +13,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "experiments/simulator/cluster.h"
 #include "ring_worker/schedules/schedule.h"

@@ -5,9 +5,7 @@
 // bucket's update. Servers: simulator/servers.h.
 #pragma once
 
-#include <map>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"

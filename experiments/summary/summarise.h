@@ -7,7 +7,6 @@
 #include <variant>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "common/measure/records.h"
 #include "experiments/plan/plan.h"
 #include "experiments/simulator/prediction.h"

@@ -1,7 +1,6 @@
 #include "experiments/virtual_cluster/preflight.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 #include <vector>
 

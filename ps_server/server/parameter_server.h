@@ -70,8 +70,7 @@ class ParameterServer {
   absl::Status Restore(const Checkpoint& checkpoint, std::optional<int64_t> epoch = std::nullopt);
 
   Device& device() const { return device_; }
-  // One for each thread that calls Receive.
-  absl::StatusOr<Lane> NewLane() const;
+  absl::StatusOr<Lane> NewLane() const;  // one for each thread that calls Receive
 
   // Admits a worker, whose messages go to `sink`. When the last one has joined, all get a Welcome. A job that
   // differs from that of the others, is impossible, too large or for another server, and a worker number that
@@ -88,10 +87,8 @@ class ParameterServer {
   // The worker's connection has ended. Unless it has left or reconnects in time, it is lost. `sink` is not
   // used any more.
   void Disconnected(int worker, const ReplySink* sink, const std::string& why);
-  // The worker on `sink` has violated the protocol.
-  void TurnAway(int worker, const ReplySink* sink, const absl::Status& why);
-  // Fails the job; the first reason is kept. Any thread.
-  void Abort(const absl::Status& why);
+  void TurnAway(int worker, const ReplySink* sink, const absl::Status& why);  // violated the protocol
+  void Abort(const absl::Status& why);  // fails the job; the first reason is kept. Any thread
   // Whether the job has not begun yet, because not all workers have joined.
   bool AwaitsWorkers() const { return !started_ && !restored_; }
   // Abort while the job has not begun: a worker will not join, because of `why`.
@@ -119,8 +116,7 @@ class ParameterServer {
   absl::Status OnBarrier(int worker, int64_t number);
   absl::Status OnRewind(int worker, const message::Rewind& rewind);
   void ReleaseBarriers();
-  // False: the buckets are at different versions at the moment.
-  bool TakeCheckpoint(bool finished);
+  bool TakeCheckpoint(bool finished);  // false: the buckets are at different versions at the moment
 
   // parameter_server_receive.cc: dispatch, initial weights, gradients and replies.
   absl::StatusOr<Receipt> Dispatch(int worker, const message::ToServer& message,
@@ -133,8 +129,7 @@ class ParameterServer {
   absl::StatusOr<Receipt> BeginPush(int worker, const message::Gradient& chunk, const PushManner& manner);
   absl::Status OnPushComplete(int worker, int bucket, Lane& lane);
   absl::StatusOr<Receipt> OnRepeat(int worker, int bucket, bool in_place, Lane& lane);
-  // Takes a checkpoint if one is due, then delivers. Without locks.
-  void Finish(Replies replies);
+  void Finish(Replies replies);           // takes a checkpoint if one is due, then delivers; without locks
   void Deliver(int worker, Reply reply);  // serial: once its step allows it
   void Send(int worker, Reply reply);
   void Count(Replies& replies);  // the answers, once each
@@ -180,8 +175,7 @@ class ParameterServer {
   bool watch_at_once_ ABSL_GUARDED_BY(mutex_) = false;  // the watchdog has work
   std::optional<message::Rewind> goes_back_to_ ABSL_GUARDED_BY(mutex_);
 
-  // Written by worker 0's Join or by Restore; then read by worker 0's thread, and by all once started_ is
-  // true.
+  // Written by worker 0's Join or by Restore; then read by its thread, and by all once started_ is true.
   ServerJob job_;
   WaitingRule rule_;
   std::unique_ptr<ParameterShard> shard_;

@@ -1,7 +1,6 @@
 #include "ps_server/shard/parameter_shard.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,5 @@
 #include "ring_worker/transports/transport.h"
 
-#include <cstring>
-
 #include "absl/strings/str_cat.h"
 #include "ring_worker/transports/frame.h"
 

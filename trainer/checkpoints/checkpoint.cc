@@ -1,7 +1,6 @@
 #include "trainer/checkpoints/checkpoint.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>

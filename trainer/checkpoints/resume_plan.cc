@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <set>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

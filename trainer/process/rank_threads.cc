@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 
-#include <string>
 #include <thread>
 #include <vector>
 

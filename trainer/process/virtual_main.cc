@@ -1,7 +1,6 @@
 #include "trainer/process/virtual_main.h"
 
 #include <cstdio>
-#include <deque>
 #include <memory>
 #include <vector>
 

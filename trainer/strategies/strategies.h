@@ -78,11 +78,11 @@ struct StrategyRow {
   const char* name;
   const char* summary;
   Needs needs = {};
-  const char* backend = "";    // of its collectives or servers: "native", "gloo", "mpi", "nccl"; "": none
-  const char* algorithm = "";  // of the process group, or the server's consistency without its number
-  bool synchronous;            // all ranks hold equal weights after every step
-  bool single_process;         // rejects a world size above 1
-  double default_momentum;
+  const char* backend = "";     // of its collectives or servers: "native", "gloo", "mpi", "nccl"; "": none
+  const char* algorithm = "";   // of the process group, or the server's consistency without its number
+  bool synchronous = true;      // all ranks hold equal weights after every step
+  bool single_process = false;  // rejects a world size above 1
+  double default_momentum = .9;
   absl::StatusOr<Strategy> (*make)(const StrategyContext& context);
   StrategyNumber number = {};
   bool replicates = false;       // one process with a replica of the model on each of several devices
