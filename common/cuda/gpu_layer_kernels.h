@@ -153,7 +153,7 @@ template <typename T>
 struct CrossEntropy {
   int classes;
   const T* logits;
-  const uint8_t* labels;
+  const int32_t* labels;
   T* dlogits;  // may be null, or logits
   double *losses, *rights;
   PSRING_HOST_DEVICE void operator()(size_t i) const {
