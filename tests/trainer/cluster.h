@@ -12,7 +12,7 @@
 #include "ps_server/client/ps_client.h"
 #include "ps_server/server/parameter_server.h"
 #include "ring_worker/groups/process_group.h"
-#include "trainer/data/data.h"
+#include "trainer/data/pictures.h"
 #include "trainer/step/train_loop.h"
 #include "trainer/strategies/strategies.h"
 

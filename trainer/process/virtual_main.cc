@@ -21,7 +21,7 @@ namespace psring {
 namespace {
 
 absl::StatusOr<DataSplits> LoadSplits(const TrainingOptions& options) {
-  PSRING_ASSIGN_OR_RETURN(DataSplits data, LoadData(options.data, options.data_dir, options.seed));
+  PSRING_ASSIGN_OR_RETURN(DataSplits data, DataOf(options));
   PSRING_RETURN_IF_ERROR(HoldOut(options.validation, options.score == "validation", data));
   return data;
 }
