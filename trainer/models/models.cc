@@ -21,8 +21,8 @@ absl::StatusOr<ImageShape> PicturesOf(const SampleSpec& samples, const char* nam
 }
 
 // Fully connected layers of these widths, ReLU between them.
-absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const SampleSpec& samples, const std::vector<int>& hidden,
-                                                      Ops& ops) {
+absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const SampleSpec& samples,
+                                                      const std::vector<int>& hidden, Ops& ops) {
   PSRING_ASSIGN_OR_RETURN(ImageShape image, PicturesOf(samples, "mlp"));
   Network::Builder network(samples);
   int inputs = static_cast<int>(image.count()), value = network.Input(0), number = 1;
@@ -70,8 +70,8 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const SampleSpec& samples, Ops& o
   int value = network.Add(std::make_unique<ConvLayer>("conv1", conv1, layout), {network.Input(0)});
   value = network.Add(std::make_unique<ConvLayer>("conv2", conv2, layout), {value});
   value = network.Add(std::make_unique<MaxPoolLayer>(pool), {value});
-  value = network.Add(std::make_unique<LinearLayer>("fc1", static_cast<int>(pooled.count()), 128, /*relu=*/true,
-                                                    layout, pooled),
+  value = network.Add(std::make_unique<LinearLayer>("fc1", static_cast<int>(pooled.count()), 128,
+                                                    /*relu=*/true, layout, pooled),
                       {value});
   network.Add(std::make_unique<LinearLayer>("fc2", 128, samples.classes, /*relu=*/false, layout), {value});
   return network.Build(ops);

@@ -104,10 +104,8 @@ absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options) {
                   .summary = "a recorded workload",
                   .default_lr = .01,
                   .default_async_lr = .01,
-                  .make = [workload = Faster(recorded, options.compute_speedup)](
-                              const SampleSpec&, Ops&) -> absl::StatusOr<std::unique_ptr<Model>> {
-                    return MakeReplayedModel(workload);
-                  }};
+                  .make = [workload = Faster(recorded, options.compute_speedup)](const SampleSpec&, Ops&)
+                      -> absl::StatusOr<std::unique_ptr<Model>> { return MakeReplayedModel(workload); }};
 }
 
 absl::StatusOr<DataSplits> DataOf(const TrainingOptions& options) {

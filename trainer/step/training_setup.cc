@@ -151,8 +151,7 @@ absl::Status Training::PlanBucketsByTrial() {
   compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
   PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(worker_.data.train, {0}, *compute_));
   batches_->ClearScore(*compute_);
-  PSRING_RETURN_IF_ERROR(
-      model_->Forward(weights_.span(), batch, activations_, batches_->score(), *compute_));
+  PSRING_RETURN_IF_ERROR(model_->Forward(weights_.span(), batch, activations_, batches_->score(), *compute_));
   std::vector<ReadyRange> order;
   PSRING_RETURN_IF_ERROR(model_->Backward(weights_.span(), batch, activations_, gradient_.device, *compute_,
                                           [&](ReadyRange range) { order.push_back(range); }));

@@ -94,8 +94,7 @@ absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSp
     PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(data_.train, indices, *compute_));
     PSRING_RETURN_IF_ERROR(model_->Forward(weights, batch, activations_, batches_->score(), *compute_));
     const Span to = first ? gradients_[w].span() : micro_gradient_.span();
-    PSRING_RETURN_IF_ERROR(
-        model_->Backward(weights, batch, activations_, to, *compute_, [](ReadyRange) {}));
+    PSRING_RETURN_IF_ERROR(model_->Backward(weights, batch, activations_, to, *compute_, [](ReadyRange) {}));
     if (!first) ops_->Add(gradients_[w].span(), to, *compute_);
     first = false;
   }
@@ -110,9 +109,8 @@ absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSp
 }
 
 absl::StatusOr<CurvePoint> LogicalWorkers::Score(ConstSpan weights, CurvePoint point) {
-  PSRING_ASSIGN_OR_RETURN(const BatchScore score,
-                          Evaluate(*model_, weights, data_.test, evaluation_batch_, activations_, *batches_,
-                                   *compute_));
+  PSRING_ASSIGN_OR_RETURN(const BatchScore score, Evaluate(*model_, weights, data_.test, evaluation_batch_,
+                                                           activations_, *batches_, *compute_));
   point.test_loss = score.loss_sum / static_cast<double>(data_.test.predictions());
   point.test_accuracy = static_cast<double>(score.correct) / static_cast<double>(data_.test.predictions());
   return point;

@@ -101,8 +101,7 @@ TEST_P(EveryModel, AnEmptyBatchHasNoGradient) {
   EXPECT_EQ(f.Loss(batch), 0);
   std::fill(f.gradient.begin(), f.gradient.end(), 1.0f);
   bool done = false;
-  f.Backward(batch,
-             [&](ReadyRange range) { done = range.first == 0 && range.count == f.gradient.size(); });
+  f.Backward(batch, [&](ReadyRange range) { done = range.first == 0 && range.count == f.gradient.size(); });
   EXPECT_TRUE(done);
   EXPECT_EQ(std::set<float>(f.gradient.begin(), f.gradient.end()), std::set<float>{0});
 }
