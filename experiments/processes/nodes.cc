@@ -255,6 +255,7 @@ absl::Status Nodes::PublishLaunch(const TrainingJob& job, LaunchSpec& spec, OnDe
   for (int node = 1; node < options_.nodes; ++node) {
     PSRING_RETURN_IF_ERROR(rendezvous_->Set(Key("order", node), ToJson(order)));
   }
+  spec.others_elsewhere = job.outlives_workers;
   spec.check = [this, on_death = std::move(on_death)] {
     if (job_.outlives_workers) ReportDeaths(on_death);
     return ReportedFailure();
@@ -365,7 +366,9 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, const TrainingJob& job, co
                         .gpus = CudaDeviceCount(),
                         .metrics_port = own.metrics_port};
   const NodePart part = PartOf(job, LayoutOf(job.training), options_.node);
-  LaunchSpec spec{.what = order.what, .deadline = absl::Seconds(order.deadline_s)};
+  LaunchSpec spec{.what = order.what,
+                  .deadline = absl::Seconds(order.deadline_s),
+                  .others_elsewhere = job.outlives_workers};
   for (const int process : part.processes) {
     spec.children.push_back(TrainerProcess(job, machine, process));
   }

@@ -38,8 +38,8 @@ class FaultsDriver : public LaunchTest {
     const std::string name = absl::StrCat(setup.kind.name, "-", setup.workers());
     std::string& weights = undisturbed_[name];
     if (!weights.empty()) return weights;
-    FaultJob job({.kind = setup.kind, .nodes = setup.nodes}, Folder(absl::StrCat("undisturbed-", name)),
-                 FreePort());
+    FaultJob job({.kind = setup.kind, .nodes = setup.nodes, .per_node = setup.per_node},
+                 Folder(absl::StrCat("undisturbed-", name)), FreePort());
     EXPECT_TRUE(job.AwaitEnd(kEnd) && job.Succeeded()) << job.Story();
     return weights = job.Weights();
   }

@@ -44,7 +44,7 @@ std::string Fault::Text() const {
   return absl::StrCat(
       NameOf(kind), " of ", setup.kind.name, setup.by_hand ? ", by hand" : "",
       setup.restarts ? ", with restarts" : "", setup.dedicated ? ", dedicated server" : "",
-      setup.nodes > 1 ? absl::StrCat(", ", setup.nodes, " nodes") : "", ", rank ", victim,
+      setup.nodes > 1 ? absl::StrCat(", ", setup.nodes, " nodes of ", setup.per_node) : "", ", rank ", victim,
       sockets >= 0 ? absl::StrCat(" with ", sockets, " sockets") : absl::StrCat(" at step ", step),
       setup.before.empty() ? "" : absl::StrCat(", after `", setup.before, "`"));
 }
@@ -64,6 +64,7 @@ Fault Draw(FaultKind kind, std::mt19937& random) {
       Is(fault, {FaultKind::kKillWorker, FaultKind::kKillServer, FaultKind::kStopWorker,
                  FaultKind::kEndWorker, FaultKind::kEndServer, FaultKind::kSilentConnections});
   if (fault.kind == FaultKind::kKillNode || (may_have_nodes && below(4) == 0)) fault.setup.nodes = 2;
+  fault.setup.per_node = 1 + static_cast<int>(below(2));
   const bool starts_psring = needs_launcher || needs_server || fault.setup.nodes > 1;
   fault.setup.by_hand = below(3) == 0 && !starts_psring;
   fault.setup.restarts = below(2) == 0 && !fault.setup.by_hand;

@@ -41,7 +41,7 @@ struct Fault {
   int64_t step = 0;
 
   std::string Text() const;
-  int node() const { return victim * setup.nodes / setup.workers(); }
+  int node() const { return setup.nodes > 1 ? victim / setup.per_node : 0; }
 };
 Fault Draw(FaultKind kind, std::mt19937& random);
 

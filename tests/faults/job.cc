@@ -79,8 +79,8 @@ FaultJob::FaultJob(const JobSetup& asked, const std::string& folder, int port)
   for (int node = 0; node < setup.nodes && setup.nodes > 1; ++node) {
     started_.push_back(std::make_unique<Started>(
         Limited(setup, PSRING_BINARY,
-                absl::StrCat(train, " --nproc_per_node ", setup.workers() / setup.nodes, " --nnodes ",
-                             setup.nodes, " --node_rank ", node, " --master_addr 127.0.0.1 --bind 127.0.0.1",
+                absl::StrCat(train, " --nproc_per_node ", setup.per_node, " --nnodes ", setup.nodes,
+                             " --node_rank ", node, " --master_addr 127.0.0.1 --bind 127.0.0.1",
                              " --master_port ", port, node == 0 ? out : "")),
         std::vector<std::string>{place}));
   }

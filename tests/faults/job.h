@@ -35,8 +35,9 @@ struct JobSetup {
   bool on_links = false;   // each worker in its own network namespace
   bool dedicated = false;  // the server has a node of its own
   int nodes = 1;           // --nnodes, all on this machine
+  int per_node = 2;        // workers, with several nodes
   int timeout_s = 60;
-  int workers() const { return nodes > 1 ? nodes * 2 : kFaultWorkers; }
+  int workers() const { return nodes > 1 ? nodes * per_node : kFaultWorkers; }
   // A shell command that limits the job's processes ("ulimit -n 32"), and one that starts that shell.
   std::string before = {};
   std::vector<std::string> shell = {"/bin/sh"};
