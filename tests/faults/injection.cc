@@ -149,8 +149,11 @@ bool Injection::CutLink(FaultJob& job) const {
 
 bool Injection::Disturb(FaultJob& job) const {
   pid_t victim = -1;
-  return AwaitTrigger(job, victim) &&
-         InNetworkOf(victim, "tc qdisc replace dev eth0 root netem loss 1% delay 2ms");
+  if (!AwaitTrigger(job, victim)) return false;
+  if (InNetworkOf(victim, "tc qdisc replace dev eth0 root netem loss 1% delay 2ms")) return true;
+  // A kernel without netem: a slow link with a short queue, which delays packets and drops many.
+  return InNetworkOf(victim, "tc qdisc del dev eth0 root") &&
+         InNetworkOf(victim, "tc qdisc add dev eth0 root tbf rate 20mbit burst 4k limit 12k");
 }
 
 // 200 to each port of each process.
