@@ -24,9 +24,9 @@ std::string WithHash(const std::string& text) {
   if (!json.is_object() || deepest > 100) return text;
   if (!json.contains("hashes") || !json["hashes"].is_object()) json["hashes"] = Json::object();
   json["hashes"].erase(psring::kPositionFile);
-  const std::string hashed = JsonText(json);
+  const std::string hashed = psring::JsonText(json);
   json["hashes"][psring::kPositionFile] = psring::HashBytes(hashed.data(), hashed.size());
-  return JsonText(json);
+  return psring::JsonText(json);
 }
 
 }  // namespace
