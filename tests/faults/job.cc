@@ -89,7 +89,7 @@ FaultJob::FaultJob(const JobSetup& asked, const std::string& folder, int port)
     started_.push_back(
         std::make_unique<Started>(Limited(setup, PSRING_BINARY,
                                           absl::StrCat(train, " --workers ", kFaultWorkers, " --link ",
-                                                       setup.on_links ? "1gbit" : "none", out)),
+                                                       setup.on_links ? "50mbit" : "none", out)),
                                   std::vector<std::string>{place}));
     return;
   }
