@@ -87,8 +87,7 @@ void PrintNote(const std::string& text) { Note("ps_server", text); }
 absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), "0", absl::StrCat(flags.workers));
   PSRING_ASSIGN_OR_RETURN(RendezvousOptions meeting, ParseRendezvous(flags.rendezvous, environment));
-  PSRING_ASSIGN_OR_RETURN(const JobSecret secret, LoadJobSecret(ProcessEnvironment()));
-  PSRING_ASSIGN_OR_RETURN(meeting.secret, WithTls(secret, flags.tls));
+  PSRING_ASSIGN_OR_RETURN(meeting.secret, LoadJobSecret(ProcessEnvironment(), flags.tls));
   meeting.timeout = absl::Seconds(flags.timeout_s);
   return meeting;
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/io/json_text.h"
 
 namespace psring {
 namespace {
@@ -20,7 +21,7 @@ std::string Shown(const json& value) {
   if (value.is_array()) return "a list";
   const bool is_long = value.is_string() && value.get_ref<const std::string&>().size() > kMostShownBytes;
   if (is_long) return absl::StrCat("a text of ", value.get_ref<const std::string&>().size(), " bytes");
-  return value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+  return AsciiJsonText(value);
 }
 
 std::string WholeRange(int64_t least, int64_t most) {

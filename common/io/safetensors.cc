@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
+#include "common/io/json_text.h"
 
 namespace psring {
 namespace {
@@ -28,11 +29,7 @@ uint64_t LengthAt(std::string_view bytes) {
 absl::Status Damaged(const std::string& why) { return absl::DataLossError(why); }
 
 // A tensor's name, which may contain anything.
-std::string Quoted(const std::string& name) {
-  std::string shown =
-      Json(name.substr(0, kMostNameBytes)).dump(-1, ' ', true, Json::error_handler_t::replace);
-  return shown;
-}
+std::string Quoted(const std::string& name) { return AsciiJsonText(Json(name.substr(0, kMostNameBytes))); }
 
 std::optional<std::vector<int64_t>> Numbers(const Json& json) {
   if (!json.is_array()) return std::nullopt;

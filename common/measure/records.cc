@@ -15,6 +15,7 @@
 #include "common/base/check.h"
 #include "common/base/read_file.h"
 #include "common/io/json_object.h"
+#include "common/io/json_text.h"
 #include "nlohmann/json.hpp"
 
 namespace psring {
@@ -148,10 +149,7 @@ class ObjectWriter {
     char digits[32];
     text_.append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
   }
-  void Value(const std::string& value) {
-    // Bytes that are not UTF-8 (in a path, say) are replaced.
-    text_ += Json(value).dump(-1, ' ', false, Json::error_handler_t::replace);
-  }
+  void Value(const std::string& value) { text_ += JsonText(Json(value)); }
   template <typename T>
   void Value(const std::vector<T>& values) {
     text_ += '[';

@@ -18,9 +18,8 @@
 namespace psring {
 namespace {
 
-constexpr size_t kMostConnections = 16;                 // with more, the oldest is closed
-constexpr size_t kMostDiscarded = 64 << 10;             // bytes after a request
-constexpr absl::Duration kPatience = absl::Seconds(5);  // from a connection's begin to its end
+constexpr size_t kMostConnections = 16;      // with more, the oldest is closed
+constexpr size_t kMostDiscarded = 64 << 10;  // bytes after a request
 
 struct Connection {
   FileDescriptor socket;
@@ -80,6 +79,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
 HttpServer::HttpServer(const HttpServerOptions& options, Answer answer, TcpListener listener,
                        FileDescriptor end)
     : host_(options.host),
+      patience_(options.patience),
       access_(AccessOf(options)),
       answer_(std::move(answer)),
       listener_(std::move(listener)),
@@ -129,7 +129,7 @@ void HttpServer::Serve() {
       continue;
     }
     if (connections.size() == kMostConnections) connections.erase(connections.begin());
-    connections.push_back({.socket = std::move(socket), .deadline = absl::Now() + kPatience});
+    connections.push_back({.socket = std::move(socket), .deadline = absl::Now() + patience_});
   }
 }
 

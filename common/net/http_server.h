@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/base/file_descriptor.h"
 #include "common/net/tcp_socket.h"
 
@@ -50,6 +51,8 @@ struct HttpServerOptions {
   int port = 0;  // 0: the system chooses
   // Requests must contain it unless `host` is a loopback address. Empty: a random one.
   std::string token = {};
+  // From a connection's begin to its end: a client that sends or reads more slowly is disconnected.
+  absl::Duration patience = absl::Seconds(5);
 };
 
 class HttpServer {
@@ -71,6 +74,7 @@ class HttpServer {
   void Serve();
 
   const std::string host_;
+  const absl::Duration patience_;
   const HttpAccess access_;
   const Answer answer_;
   TcpListener listener_;

@@ -129,7 +129,7 @@ class FileRendezvous final : public Rendezvous {
 
   absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom) override {
     std::string value;
-    PSRING_RETURN_IF_ERROR(Wait([&](const Values& values, bool too_late) -> absl::StatusOr<Step> {
+    const auto look = [&](const Values& values, bool too_late) -> absl::StatusOr<Step> {
       if (const auto found = values.find(absl::StrCat("value/", key)); found != values.end()) {
         value = found->second;
         return Step{.done = true};
@@ -138,13 +138,14 @@ class FileRendezvous final : public Rendezvous {
       if (!too_late) return Step{};
       return absl::DeadlineExceededError(
           absl::StrCat("waited ", SecondsText(options_.timeout), " for ", whom, " ('", key, "')"));
-    }));
+    };
+    PSRING_RETURN_IF_ERROR(Wait(options_.timeout, look));
     return value;
   }
 
   absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& among,
-                                                         const std::string& name,
-                                                         const std::string& value) override {
+                                                         const std::string& name, const std::string& value,
+                                                         absl::Duration timeout) override {
     std::vector<int> ranks = among;
     for (int rank = 0; rank < options_.world_size && among.empty(); ++rank) ranks.push_back(rank);
     std::sort(ranks.begin(), ranks.end());
@@ -153,7 +154,7 @@ class FileRendezvous final : public Rendezvous {
     const std::string failed = absl::StrCat("failed/", round);
     std::vector<std::string> found;
     absl::Status failure;
-    PSRING_RETURN_IF_ERROR(Wait([&](const Values& values, bool too_late) -> absl::StatusOr<Step> {
+    const auto look = [&](const Values& values, bool too_late) -> absl::StatusOr<Step> {
       Step step;
       if (!values.contains(key(options_.rank))) step.add[key(options_.rank)] = value;
       std::vector<int> missing;
@@ -170,7 +171,7 @@ class FileRendezvous final : public Rendezvous {
       } else if (!missing.empty()) {
         const Roster roster = RosterOf(values);
         failure = roster.Hopeless(missing, absl::StrCat("at exchange '", name, "'"));
-        if (failure.ok() && too_late) failure = roster.TooLate(missing, name, options_.timeout);
+        if (failure.ok() && too_late) failure = roster.TooLate(missing, name, timeout);
         if (!failure.ok()) step.add[failed] = absl::StrCat(failure.raw_code(), " ", failure.message());
       }
       step.done = missing.empty() || !failure.ok();
@@ -179,7 +180,8 @@ class FileRendezvous final : public Rendezvous {
         found.push_back(rank == options_.rank ? value : values.at(key(rank)));
       }
       return step;
-    }));
+    };
+    PSRING_RETURN_IF_ERROR(Wait(timeout, look));
     PSRING_RETURN_IF_ERROR(failure);
     MutexLock lock(mutex_);
     ++rounds_[name];
@@ -202,8 +204,9 @@ class FileRendezvous final : public Rendezvous {
   }
 
   // Polls until `look` is done, and once more after the deadline.
-  absl::Status Wait(const std::function<absl::StatusOr<Step>(const Values&, bool too_late)>& look) {
-    const absl::Time deadline = absl::Now() + options_.timeout;
+  absl::Status Wait(absl::Duration timeout,
+                    const std::function<absl::StatusOr<Step>(const Values&, bool too_late)>& look) {
+    const absl::Time deadline = absl::Now() + timeout;
     for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
       const bool too_late = absl::Now() >= deadline;
       bool done = false;

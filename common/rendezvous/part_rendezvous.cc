@@ -33,14 +33,14 @@ class PartRendezvous final : public Rendezvous {
   }
   absl::Status CheckRanks(const std::string& where) override { return whole_.CheckRanks(where); }
   absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& ranks,
-                                                         const std::string& name,
-                                                         const std::string& value) override {
+                                                         const std::string& name, const std::string& value,
+                                                         absl::Duration timeout) override {
     std::vector<int> own = ranks, of_whole;
     for (int rank = 0; rank < options_.world_size && ranks.empty(); ++rank) own.push_back(rank);
     std::sort(own.begin(), own.end());
     for (const int rank : own) of_whole.push_back(ranks_[static_cast<size_t>(rank)]);
     PSRING_ASSIGN_OR_RETURN(std::vector<std::string> values,
-                            whole_.ExchangeAmong(of_whole, prefix_ + name, value));
+                            whole_.ExchangeAmong(of_whole, prefix_ + name, value, timeout));
     // `values` are in rank order of the whole; the result is in this part's rank order.
     std::sort(of_whole.begin(), of_whole.end());
     std::vector<std::string> ordered;

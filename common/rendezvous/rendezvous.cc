@@ -209,17 +209,16 @@ class GrpcRendezvous final : public Rendezvous {
   }
 
   absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& ranks,
-                                                         const std::string& name,
-                                                         const std::string& value) override {
+                                                         const std::string& name, const std::string& value,
+                                                         absl::Duration timeout) override {
     proto::ExchangeRequest request;
     request.set_member(member_);
     request.set_name(name);
     request.set_value(value);
-    request.set_timeout_ms(absl::ToInt64Milliseconds(options_.timeout));
+    request.set_timeout_ms(absl::ToInt64Milliseconds(timeout));
     request.mutable_ranks()->Add(ranks.begin(), ranks.end());
-    PSRING_ASSIGN_OR_RETURN(
-        proto::ExchangeReply reply,
-        Call(&Stub::Exchange, request, options_.timeout + kGrace, absl::StrCat("at exchange '", name, "'")));
+    PSRING_ASSIGN_OR_RETURN(proto::ExchangeReply reply, Call(&Stub::Exchange, request, timeout + kGrace,
+                                                             absl::StrCat("at exchange '", name, "'")));
     return std::vector<std::string>(std::make_move_iterator(reply.mutable_values()->begin()),
                                     std::make_move_iterator(reply.mutable_values()->end()));
   }

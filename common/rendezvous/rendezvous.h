@@ -107,13 +107,15 @@ class Rendezvous {
   // Collective with the same `name`; returns all ranks' values in rank order. A name may be used again unless
   // it has failed: then it stays failed for all ranks. Also a barrier.
   absl::StatusOr<std::vector<std::string>> Exchange(const std::string& name, const std::string& value) {
-    return ExchangeAmong({}, name, value);
+    return ExchangeAmong({}, name, value, options().timeout);
   }
   // The same among some ranks including this one; returns their values in rank order. All of them pass the
-  // same ranks, and no others call it.
+  // same ranks, and no others call it. The exchange fails for all at the first rank's `timeout`; 0: unless
+  // the others wait already.
   virtual absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& ranks,
                                                                  const std::string& name,
-                                                                 const std::string& value) = 0;
+                                                                 const std::string& value,
+                                                                 absl::Duration timeout) = 0;
 
   // The monotonic clock of the process that hosts the store, between two readings of our own. Unimplemented
   // for a file.

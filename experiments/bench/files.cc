@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/io/csv.h"
+#include "common/io/json_text.h"
 #include "common/measure/collective_table.h"
 #include "common/net/job_secret.h"
 #include "experiments/runs/manifest.h"
@@ -171,7 +172,7 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
       {"errors", OrderedJson::array()},
       {"notes", plan.notes},
       {"end_time", run.ended_utc}};
-  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return JsonText(json, 1) + "\n";
 }
 
 std::string BenchCsv(const BenchRequest& request, const BenchResult& result, const BenchRun& run) {
@@ -260,7 +261,7 @@ std::string BenchManifest(const BenchRequest& request, const BenchPlan& plan, co
                    {"oversubscribe", request.oversubscribe},
                    {"launches", launches}};
   json["notes"] = plan.notes;
-  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return JsonText(json, 2) + "\n";
 }
 
 }  // namespace psring

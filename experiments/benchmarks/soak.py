@@ -4,9 +4,9 @@
     ./run build && experiments/benchmarks/soak.py [--minutes 10] [--settle 2] [--cases single,ring] [--out FILE]
 
 Runs the cases one after another: single, ring and ps-async with a batch of 32, ps-sync with 128; with 4 workers and a server
-process where there are workers. After --settle minutes and at the end, it adds up the resident memory (anonymous and shared
-pages, from /proc/PID/smaps_rollup: Pss, so that pages of several processes count once) and the open descriptors of all
-processes of the job. Exit code 1 if memory grew by 1% or more, or descriptors at all, or if the job ended by itself.
+process where there are workers. After --settle minutes and at the end, it adds up the resident memory (anonymous pages and
+shared memory, from /proc/PID/smaps_rollup: Pss, so that pages of several processes count once) and the open descriptors of all
+processes of the job. Pages of files do not count: a process's part of a library changes when other programs use it. Exit code 1 if memory grew by 1% or more, or descriptors at all, or if the job ended by itself.
 """
 import os
 import pathlib
@@ -50,7 +50,8 @@ def usage(root):
     members = family(root)
     for pid in members:
         folder = pathlib.Path("/proc") / str(pid)
-        kib += sum(int(line.split()[1]) for line in (folder / "smaps_rollup").read_text().splitlines() if line.startswith("Pss:"))
+        kib += sum(int(line.split()[1]) for line in (folder / "smaps_rollup").read_text().splitlines()
+                   if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
         descriptors += len(os.listdir(folder / "fd"))
     return kib, descriptors, len(members)
 

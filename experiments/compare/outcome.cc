@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"
+#include "common/io/json_text.h"
 #include "experiments/compare/runner.h"
 #include "experiments/runs/run_folder.h"
 #include "experiments/summary/time_scale.h"
@@ -41,8 +42,7 @@ absl::Status WriteOutcome(const Launched& launched, const std::string& folder) {
       json["network_per_step"][counter.name] = (*launched.records.network).*counter.value;
     }
   }
-  return WriteFile(OutcomePath(folder),
-                   json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  return WriteFile(OutcomePath(folder), JsonText(json, 2) + "\n");
 }
 
 absl::StatusOr<Launched> ReadLaunched(const Configuration& configuration, const std::string& folder) {

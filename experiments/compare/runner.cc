@@ -343,13 +343,15 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     return true;
   };
   if (Checkpoints(configuration.training)) spec.interrupt_grace = kGraceWithCheckpoint;
+  // The store does not notice the end of a rank that has not joined yet.
+  const auto on_process_death = [&](int first, const std::string& what) {
+    for (int rank = first; rank < first + each; ++rank) ground.store->RankEnded(rank, what);
+    display.Note(Say(display.language(), kOthersContinue, what));
+  };
   spec.on_death = [&](int child, const std::string& what, bool again) {
     if (again) --restarts;
-    // The store does not notice the end of a rank that has not joined yet.
     const bool serves = spec.children[static_cast<size_t>(child)].serves;
-    for (int rank = child * each; rank < (child + 1) * each && !serves; ++rank) {
-      ground.store->RankEnded(rank, what);
-    }
+    if (!serves) return on_process_death(child * each, what);
     display.Note(Say(display.language(), again ? kProcessRestarts : kOthersContinue, what));
   };
   spec.last_known = [&](int child) {
@@ -360,7 +362,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
 
   if (site.nodes == nullptr) return RunChildren(spec, interrupt);
-  PSRING_RETURN_IF_ERROR(site.nodes->PublishLaunch(job, spec));
+  PSRING_RETURN_IF_ERROR(site.nodes->PublishLaunch(job, spec, on_process_death));
   const absl::Time deadline = absl::Now() + spec.deadline;
   const absl::Status own = RunChildren(spec, interrupt);
   return site.nodes->Gather(own, folder, deadline, /*may_restart=*/restarts > 0, interrupt, display);

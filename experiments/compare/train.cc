@@ -175,8 +175,7 @@ absl::Status TrainOnNodes(const ExperimentFlags& flags, const Interrupt& interru
   // Node 0 reports the error; this node may not see the checkpoints.
   (void)ResolveResume(own.training);
   NodesOptions options = flags.nodes;
-  PSRING_ASSIGN_OR_RETURN(const JobSecret secret, LoadJobSecret(ProcessEnvironment()));
-  PSRING_ASSIGN_OR_RETURN(options.secret, WithTls(secret, flags.options.training.tls));
+  PSRING_ASSIGN_OR_RETURN(options.secret, LoadJobSecret(ProcessEnvironment(), flags.options.training.tls));
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Nodes> nodes, Nodes::Join(options, SharedFlags(flags)));
   if (!nodes->leads()) return nodes->Follow(own, interrupt, display);
   const absl::Status status = Train(flags, nodes.get(), interrupt, display);

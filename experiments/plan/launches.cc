@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/io/files.h"
+#include "common/io/json_text.h"
 #include "common/measure/records.h"
 
 namespace psring {
@@ -32,12 +33,12 @@ LaunchNote NoteOf(const Configuration& configuration) {
 }
 
 std::string ToJson(const LaunchNote& note) {
-  return OrderedJson{{"strategy", note.strategy},
-                     {"workers", note.workers},
-                     {"servers", note.servers},
-                     {"trainer_flags", note.trainer_flags},
-                     {"time_scale", note.time_scale}}
-             .dump(2, ' ', false, OrderedJson::error_handler_t::replace) +
+  return JsonText(OrderedJson{{"strategy", note.strategy},
+                              {"workers", note.workers},
+                              {"servers", note.servers},
+                              {"trainer_flags", note.trainer_flags},
+                              {"time_scale", note.time_scale}},
+                  2) +
          "\n";
 }
 

@@ -131,7 +131,8 @@ class Launch {
 
   static bool Unwatched(const Child& child) { return child.process.running && child.process.pid_fd < 0; }
 
-  bool OnlyServersRun() const {
+  bool OnlyServersRun() const { return !spec_.others_elsewhere && NoneButServersRun(); }
+  bool NoneButServersRun() const {
     return std::none_of(children_.begin(), children_.end(),
                         [](const Child& child) { return child.process.running && !child.spec->serves; });
   }
@@ -177,10 +178,7 @@ class Launch {
       spec_.on_death(static_cast<int>(i), what, /*again=*/true);
       return true;
     }
-    const bool others = std::any_of(children_.begin(), children_.end(), [](const Child& other) {
-      return other.process.running && !other.spec->serves;
-    });
-    if (!child.spec->may_die || !others) return false;
+    if (!child.spec->may_die || (NoneButServersRun() && !spec_.others_elsewhere)) return false;
     spec_.on_death(static_cast<int>(i), what, /*again=*/false);
     return true;
   }
@@ -198,7 +196,7 @@ class Launch {
     const auto is_server = [](const Child& child) { return child.spec->serves; };
     const auto all_ended = [this] { return running_ == 0; };
     Signal(SIGTERM, std::not_fn(is_server));
-    ReapUntil(deadline, [this] { return OnlyServersRun(); });
+    ReapUntil(deadline, [this] { return NoneButServersRun(); });
     Signal(SIGTERM, is_server);
     ReapUntil(std::max(deadline, absl::Now() + spec_.grace), all_ended);
     Signal(SIGKILL, [](const Child&) { return true; });

@@ -26,7 +26,8 @@ struct ChildSpec {
   bool serves = false;                   // ends by itself after the others (LaunchSpec::serving_after)
   ChildNetwork network = {};
   std::vector<int> inherits = {};  // descriptors that stay open
-  bool may_die = false;            // death by a signal or SIGTERM is no failure while other non-servers run
+  bool may_die = false;            // death by a signal or SIGTERM is no failure while other non-servers run,
+                                   // here or elsewhere (LaunchSpec::others_elsewhere)
   bool may_return = false;         // after such a death it is restarted (LaunchSpec::restarts)
 };
 
@@ -40,6 +41,7 @@ struct LaunchSpec {
       absl::Seconds(2);                              // the same after an interrupt, when ranks may save state
   absl::Duration serving_after = absl::Seconds(10);  // for servers to end after all others
   int restarts = 0;                                  // of all children together
+  bool others_elsewhere = false;                     // other machines run non-servers of the same job
   // Called with each line of a child's stdout, without its newline. Returns true to keep it out of the log.
   std::function<bool(int child, const std::string& line)> on_line = [](int, const std::string&) {
     return false;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "common/io/json_text.h"
+
 namespace psring {
 namespace {
 
@@ -127,8 +129,7 @@ std::string LiveRun::Json() const {
       json["points"].push_back({point.seconds, point.samples_per_s, OrNull(point.loss)});
     }
   }
-  // Labels may contain paths that are not UTF-8.
-  return json.dump(-1, ' ', false, psring::Json::error_handler_t::replace);
+  return JsonText(json);
 }
 
 }  // namespace psring

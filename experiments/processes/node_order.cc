@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/io/json_object.h"
+#include "common/io/json_text.h"
 
 namespace psring {
 namespace {
@@ -67,15 +68,14 @@ absl::Status CheckAgainstOwn(TrainingOptions training, const TrainingOptions& ow
 
 std::string ToJson(const NodeOrder& order) {
   using Json = nlohmann::ordered_json;
-  return Json{{"over", order.over},
-              {"failure", order.failure.substr(0, kMostFailureBytes)},
-              {"what", order.what},
-              {"deadline_s", order.deadline_s},
-              {"training", order.training},
-              {"has_servers", order.has_servers},
-              {"outlives_workers", order.outlives_workers},
-              {"store_port", order.store_port}}
-      .dump(-1, ' ', false, Json::error_handler_t::replace);
+  return JsonText(Json{{"over", order.over},
+                       {"failure", order.failure.substr(0, kMostFailureBytes)},
+                       {"what", order.what},
+                       {"deadline_s", order.deadline_s},
+                       {"training", order.training},
+                       {"has_servers", order.has_servers},
+                       {"outlives_workers", order.outlives_workers},
+                       {"store_port", order.store_port}});
 }
 
 absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {

@@ -18,6 +18,7 @@
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
 #include "common/net/host_identity.h"
+#include "common/net/peer_text.h"
 #include "common/rendezvous/begin_together.h"
 #include "experiments/processes/temporary_folder.h"
 #include "experiments/texts/plan.h"
@@ -225,8 +226,22 @@ NodeLayout Nodes::LayoutOf(const TrainingOptions& training) const {
   return {.nodes = options_.nodes, .per_node = std::max(1, options_.per_node) * training.ranks_per_process};
 }
 
-absl::Status Nodes::PublishLaunch(const TrainingJob& job, LaunchSpec& spec) {
+void Nodes::ReportDeaths(const OnDeath& on_death) {
+  const NodeLayout layout = LayoutOf(job_.training);
+  for (int node = 1; node < options_.nodes; ++node) {
+    for (const int process : PartOf(job_, layout, node).processes) {
+      if (dead_.contains(process)) continue;
+      const auto how = rendezvous_->TryGet(Key("died", process), "the other nodes");
+      if (!how.ok() || !how->has_value()) continue;
+      dead_.insert(process);
+      on_death(process * job_.training.ranks_per_process, PeerText(**how));
+    }
+  }
+}
+
+absl::Status Nodes::PublishLaunch(const TrainingJob& job, LaunchSpec& spec, OnDeath on_death) {
   job_ = job;
+  dead_.clear();
   TrainingOptions training = job.training;
   training.data_dir.clear();  // each machine has its own
   training.tls.clear();
@@ -239,7 +254,11 @@ absl::Status Nodes::PublishLaunch(const TrainingJob& job, LaunchSpec& spec) {
   for (int node = 1; node < options_.nodes; ++node) {
     PSRING_RETURN_IF_ERROR(rendezvous_->Set(Key("order", node), ToJson(order)));
   }
-  spec.check = [this] { return ReportedFailure(); };
+  spec.others_elsewhere = job.outlives_workers;
+  spec.check = [this, on_death = std::move(on_death)] {
+    if (job_.outlives_workers) ReportDeaths(on_death);
+    return ReportedFailure();
+  };
   return absl::OkStatus();
 }
 
@@ -346,7 +365,9 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, const TrainingJob& job, co
                         .gpus = CudaDeviceCount(),
                         .metrics_port = own.metrics_port};
   const NodePart part = PartOf(job, LayoutOf(job.training), options_.node);
-  LaunchSpec spec{.what = order.what, .deadline = absl::Seconds(order.deadline_s)};
+  LaunchSpec spec{.what = order.what,
+                  .deadline = absl::Seconds(order.deadline_s),
+                  .others_elsewhere = job.outlives_workers};
   for (const int process : part.processes) {
     spec.children.push_back(TrainerProcess(job, machine, process));
   }
@@ -355,6 +376,13 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, const TrainingJob& job, co
                            spec.children.size() == 1 ? " process" : " processes", " on this node"));
   spec.on_line = [](int, const std::string& line) { return ParseProgress(line).has_value(); };
   spec.check = [this] { return ReportedFailure(); };
+  // Only node 0 can tell the job's store that a process has ended, which may not have joined.
+  spec.on_death = [&](int child, const std::string& what, bool) {
+    display.Note(Say(display.language(), kOthersContinue, what));
+    if (static_cast<size_t>(child) >= part.processes.size()) return;  // a server
+    (void)rendezvous_->Set(Key("died", part.processes[static_cast<size_t>(child)]),
+                           absl::StrCat(what, " on node ", options_.node, " (", host(options_.node), ")"));
+  };
   ClockOffset before, after;
   if (own_clock_) {
     PSRING_ASSIGN_OR_RETURN(before, MeasureClock());

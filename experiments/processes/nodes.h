@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,9 +65,11 @@ class Nodes {
 
   NodeLayout LayoutOf(const TrainingOptions& training) const;
 
+  // A process of another node died, and the job continues without it: its first rank and how it died.
+  using OnDeath = std::function<void(int rank, const std::string& what)>;
   // Node 0: asks the other nodes to start their parts of `job`. Makes `spec`, node 0's own part, end when
-  // another node reports a failure.
-  absl::Status PublishLaunch(const TrainingJob& job, LaunchSpec& spec);
+  // another node reports a failure, and calls `on_death` while it runs.
+  absl::Status PublishLaunch(const TrainingJob& job, LaunchSpec& spec, OnDeath on_death);
   // Node 0, after its own processes have ended with `own`: waits for the other nodes and writes their records
   // to `folder`, or ends the launch on all nodes. Returns the outcome of the launch; of several failures, the
   // first cause if it is known. Aborted with `may_restart`: the other nodes expect the same launch again.
@@ -83,6 +86,8 @@ class Nodes {
   Nodes() = default;
   // The offset to node 0's clock.
   absl::StatusOr<ClockOffset> MeasureClock();
+  // Calls `on_death` for the deaths that other nodes have reported for this launch since the last call.
+  void ReportDeaths(const OnDeath& on_death);
   // The failure that another node reported for this launch, or the store's error if a node is lost.
   absl::Status ReportedFailure();
   // Waits up to `timeout` for a reported failure other than `known`; OK: there is none.
@@ -116,6 +121,7 @@ class Nodes {
   std::unique_ptr<Rendezvous> rendezvous_;
   std::vector<std::string> addresses_, hosts_;
   TrainingJob job_;         // node 0: of the current launch
+  std::set<int> dead_;      // node 0: processes of other nodes in this launch
   bool own_clock_ = false;  // whether this node's clock is not node 0's
   absl::Duration clocks_within_;
   int launch_ = 0;

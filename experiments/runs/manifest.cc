@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/version.h"
+#include "common/io/json_text.h"
 #include "experiments/host/build_info.h"
 
 namespace psring {
@@ -103,8 +104,7 @@ std::string ManifestJson(const Manifest& manifest) {
                                 {"basis", "measured"}};
   }
   json["notes"] = manifest.plan.notes;
-  if (manifest.plan.cost.empty())
-    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";  // nothing was trained
+  if (manifest.plan.cost.empty()) return JsonText(json, 2) + "\n";  // nothing was trained
   json["cost"] = {{"rounds_planned", manifest.plan.rounds},
                   {"rounds_done", manifest.rounds_done},
                   {"warmup_steps", manifest.plan.warmup_steps},
@@ -115,7 +115,7 @@ std::string ManifestJson(const Manifest& manifest) {
                       {"configurations", Configurations(manifest.plan.accuracy)}};
   json["disturbances"] = {{"straggler", manifest.disturbances.straggler},
                           {"jitter_ms", manifest.disturbances.jitter_ms}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonText(json, 2) + "\n";
 }
 
 }  // namespace psring

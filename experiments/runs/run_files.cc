@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/io/csv.h"
+#include "common/io/json_text.h"
 #include "experiments/summary/table.h"
 #include "experiments/texts/table.h"
 
@@ -131,7 +132,7 @@ std::string CellsCsv(const std::vector<std::vector<Cell>>& rows) {
 std::string CellsJson(const std::vector<std::vector<Cell>>& rows) {
   Json all = Json::array();
   for (const std::vector<Cell>& row : rows) all.push_back(FiguresAndBasis(row));
-  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonText(all, 2) + "\n";
 }
 
 std::string SummaryCsv(const std::vector<SummaryRow>& rows) {
@@ -160,7 +161,7 @@ std::string TableJson(const std::vector<SummaryRow>& rows) {
     for (size_t row = 0; row < rows.size(); ++row) cells[row].push_back(rows[row].note);
     json[key] = {{"columns", columns}, {"rows", cells}, {"legend", parts.legend}};
   }
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonText(json, 2) + "\n";
 }
 
 std::string SummaryJson(const std::vector<SummaryRow>& rows) {
@@ -207,7 +208,7 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
     }
     all.push_back(entry);
   }
-  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonText(all, 2) + "\n";
 }
 
 std::string RunsCsvHeader() {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/io/json_text.h"
 #include "ring_worker/schedules/schedule.h"
 
 namespace psring {
@@ -208,19 +209,18 @@ std::string TraceJson(const std::vector<LaunchTrace>& launches) {
       }
     }
     if (begin > end) continue;
-    lines.push_back(Json({{"name", launch.name},
-                          {"ph", "X"},
-                          {"pid", kLaunchesRow},
-                          {"tid", 0},
-                          {"ts", begin},
-                          {"dur", end - begin},
-                          {"args",
-                           {{"strategy", launch.strategy},
-                            {"workers", launch.workers},
-                            {"servers", launch.servers},
-                            {"backend", launch.backend},
-                            {"algorithm", launch.algorithm}}}})
-                        .dump(-1, ' ', false, Json::error_handler_t::replace));
+    lines.push_back(JsonText(Json({{"name", launch.name},
+                                   {"ph", "X"},
+                                   {"pid", kLaunchesRow},
+                                   {"tid", 0},
+                                   {"ts", begin},
+                                   {"dur", end - begin},
+                                   {"args",
+                                    {{"strategy", launch.strategy},
+                                     {"workers", launch.workers},
+                                     {"servers", launch.servers},
+                                     {"backend", launch.backend},
+                                     {"algorithm", launch.algorithm}}}})));
     const std::set<std::pair<int, int>> pairs = SendersAndReceivers(launch);
     DrawCollective(Thinned(flights, pairs.size()), pairs, arrows);
     if (launch.servers > 0) DrawServers(launch, Thinned(flights, 2 * launch.workers), lines, arrows, served);

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/io/json_text.h"
+
 namespace psring {
 
 UntrustedJson ParseUntrusted(const std::string& text) {
@@ -10,9 +12,7 @@ UntrustedJson ParseUntrusted(const std::string& text) {
       text, [](int depth, UntrustedJson::parse_event_t, UntrustedJson&) { return depth <= kDeepest; }, false);
 }
 
-std::string DumpUntrusted(const UntrustedJson& json) {
-  return json.dump(-1, ' ', false, UntrustedJson::error_handler_t::replace);
-}
+std::string DumpUntrusted(const UntrustedJson& json) { return JsonText(json); }
 
 double NumberAt(const UntrustedJson& json, const char* key, double otherwise) {
   if (!json.is_object()) return otherwise;

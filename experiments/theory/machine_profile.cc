@@ -14,6 +14,7 @@
 #include "common/base/check.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"
+#include "common/io/json_text.h"
 #include "common/measure/records.h"
 
 namespace psring {
@@ -302,9 +303,7 @@ std::string ProfilesJson(const std::vector<MachineProfile>& profiles) {
                     {"not_told_apart", profile.not_told_apart},
                     {"basis", "derived"}});
   }
-  return OrderedJson({{"psring_machine_profile", 1}, {"profiles", list}})
-             .dump(2, ' ', false, OrderedJson::error_handler_t::replace) +
-         "\n";
+  return JsonText(OrderedJson({{"psring_machine_profile", 1}, {"profiles", list}}), 2) + "\n";
 }
 
 absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& text,

@@ -30,6 +30,7 @@
 #include "common/base/command_line.h"
 #include "common/base/keep_freed_memory.h"
 #include "common/base/mutex.h"
+#include "common/io/json_text.h"
 #include "common/measure/collective_table.h"
 #include "common/measure/trace.h"
 #include "common/net/host_identity.h"
@@ -201,7 +202,7 @@ class Worker {
   }
 
   static void Print(const Json& line) {
-    std::printf("%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    std::printf("%s\n", JsonText(line).c_str());
     std::fflush(stdout);
   }
 
@@ -401,8 +402,7 @@ absl::Status Run(const Flags& flags) {
   }
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), flags.rank, flags.world_size);
   PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ParseRendezvous(flags.rendezvous, environment));
-  PSRING_ASSIGN_OR_RETURN(const JobSecret secret, LoadJobSecret(ProcessEnvironment()));
-  PSRING_ASSIGN_OR_RETURN(join.secret, WithTls(secret, flags.tls));
+  PSRING_ASSIGN_OR_RETURN(join.secret, LoadJobSecret(ProcessEnvironment(), flags.tls));
   join.timeout = absl::Seconds(flags.timeout_s);
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Join(join));
   PSRING_RETURN_IF_ERROR(RequireEqual(*rendezvous, "--bytes", absl::StrJoin(sizes, ",")));

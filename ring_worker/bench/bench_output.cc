@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/command_line.h"
+#include "common/io/json_text.h"
 #include "common/measure/collective_table.h"
 
 namespace psring {
@@ -162,7 +163,7 @@ class JsonOutput final : public BenchOutput {
   }
 
   void Print(const Json& line) {
-    std::fprintf(out_, "%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    std::fprintf(out_, "%s\n", JsonText(line).c_str());
     std::fflush(out_);
   }
 
@@ -192,7 +193,7 @@ std::string DescribeJson() {
                                 {"algorithms", algorithms},
                                 {"transports", row.transports}});
   }
-  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+  return JsonText(json, 2);
 }
 
 }  // namespace psring

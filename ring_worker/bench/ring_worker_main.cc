@@ -94,8 +94,7 @@ absl::StatusOr<BenchOptions> Understand(const Flags& flags) {
 absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const Flags& flags, BenchOptions& options) {
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), flags.rank, flags.world_size);
   PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ParseRendezvous(flags.rendezvous, environment));
-  PSRING_ASSIGN_OR_RETURN(const JobSecret secret, LoadJobSecret(ProcessEnvironment()));
-  PSRING_ASSIGN_OR_RETURN(join.secret, WithTls(secret, flags.tls));
+  PSRING_ASSIGN_OR_RETURN(join.secret, LoadJobSecret(ProcessEnvironment(), flags.tls));
   join.timeout = absl::Seconds(flags.timeout_s);
   PSRING_ASSIGN_OR_RETURN(options.group.bind_host, OwnAddress(flags.network, join));
   join.bind = options.group.bind_host;

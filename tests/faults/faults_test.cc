@@ -34,10 +34,12 @@ using Counts =
 
 class FaultsDriver : public LaunchTest {
  protected:
-  std::string Undisturbed(const JobKind& kind) {
-    std::string& weights = undisturbed_[kind.name];
+  std::string Undisturbed(const JobSetup& setup) {
+    const std::string name = absl::StrCat(setup.kind.name, "-", setup.workers());
+    std::string& weights = undisturbed_[name];
     if (!weights.empty()) return weights;
-    FaultJob job({.kind = kind}, Folder(absl::StrCat("undisturbed-", kind.name)));
+    FaultJob job({.kind = setup.kind, .nodes = setup.nodes, .per_node = setup.per_node},
+                 Folder(absl::StrCat("undisturbed-", name)), FreePort());
     EXPECT_TRUE(job.AwaitEnd(kEnd) && job.Succeeded()) << job.Story();
     return weights = job.Weights();
   }
@@ -47,13 +49,13 @@ class FaultsDriver : public LaunchTest {
     const JobKind& kind = fault.setup.kind;
     const std::string weights = job.Weights();
     if (absl::StrContains(weights, "different")) return absl::StrCat("ranks have ", weights);
-    if (kind.same_bits && weights != Undisturbed(kind)) return "other weights than an undisturbed run";
-    return kind.asynchronous ? CheckPushes(job) : "";
+    if (kind.same_bits && weights != Undisturbed(fault.setup)) return "other weights than an undisturbed run";
+    return kind.asynchronous ? CheckPushes(job, fault.setup.workers()) : "";
   }
 
   // Every push that the server answered counts once: the workers share a number of pushes, and each makes at
   // most one more.
-  static std::string CheckPushes(const FaultJob& job) {
+  static std::string CheckPushes(const FaultJob& job, int workers) {
     std::error_code error;
     for (const auto& entry : fs::recursive_directory_iterator(job.run(), error)) {
       if (entry.path().filename() != "result-server0.json") continue;
@@ -63,39 +65,38 @@ class FaultsDriver : public LaunchTest {
         return "";  // it counts its own pushes only
       // A lost worker's remaining steps may be nobody's.
       const auto lost_workers = static_cast<int64_t>(server->lost_workers.size());
-      constexpr int64_t kPlanned = kFaultWorkers * kFaultSteps;
+      const int64_t planned = workers * kFaultSteps;
       const int64_t made = server->pushes, lost = server->lost_updates;
-      if (made + lost >= kPlanned - 1 - lost_workers * kFaultSteps && made <= kPlanned + kFaultWorkers)
-        return "";
-      return absl::StrCat(made, " pushes and ", lost, " lost updates of ", kPlanned, " pushes");
+      if (made + lost >= planned - 1 - lost_workers * kFaultSteps && made <= planned + workers) return "";
+      return absl::StrCat(made, " pushes and ", lost, " lost updates of ", planned, " pushes");
     }
     return "";
   }
 
   std::pair<Ending, std::string> Run(const Fault& fault, const std::string& folder) {
     const auto failed = [](const std::string& why) { return std::pair(Ending::kFailed, why); };
-    FaultJob job(fault.setup, folder);
+    FaultJob job(fault.setup, folder, FreePort());
     Injection injection(fault);
     const bool applied = injection.Apply(job);
     const bool ended = job.AwaitEnd(kEnd);
     const std::string story = job.Story();
     if (!ended) return failed(absl::StrCat("it did not end\n", story));
+    const bool node_died = applied && fault.kind == FaultKind::kKillNode;
     const bool launcher_died = applied && fault.kind == FaultKind::kKillLauncher;
     // The kernel ends the processes of a launcher that was killed.
-    if (launcher_died) (void)Eventually([&] { return job.Processes().empty(); }, absl::Seconds(20));
-    if (const std::string remains = job.Remains(); !remains.empty() && !launcher_died) {
+    if (launcher_died || node_died) {
+      (void)Eventually([&] { return job.Processes().empty(); }, absl::Seconds(20));
+    }
+    if (const std::string remains = job.Remains(launcher_died || node_died); !remains.empty()) {
       return failed(absl::StrCat("remains:", remains, "\n", story));
     }
-    if (launcher_died) {
-      const std::string left = job.Processes().empty() ? "" : job.Remains();
-      return {left.empty() ? Ending::kNamed : Ending::kFailed, left};
-    }
+    if (launcher_died) return {Ending::kNamed, ""};
     for (const char* crash : {"SIGABRT", "SIGSEGV", "SIGBUS", "Check failed", "terminate called"}) {
       if (absl::StrContains(story, crash)) return failed(absl::StrCat("it crashed\n", story));
     }
     const Promise promise = PromiseOf(fault);
     if (job.Succeeded()) {
-      const std::string wrong = promise.may_recover ? CheckSuccess(fault, job) : "it succeeded";
+      const std::string wrong = promise.may_recover || !applied ? CheckSuccess(fault, job) : "it succeeded";
       const Ending right = applied ? Ending::kRecovered : Ending::kMissed;
       return {wrong.empty() ? right : Ending::kFailed, absl::StrCat(wrong, "\n", story)};
     }

@@ -34,16 +34,17 @@ bool InNetworkOf(pid_t pid, const std::string& command) {
 
 std::string NameOf(FaultKind kind) {
   static const char* const names[kFaultKinds] = {
-      "kill worker", "kill server",        "kill launcher", "stop worker",   "end worker",
-      "few files",   "silent connections", "full disk",     "end server",    "end launcher",
-      "small shm",   "little memory",      "link down",     "loss and delay"};
+      "kill worker", "kill server",        "kill launcher", "stop worker",    "end worker",
+      "few files",   "silent connections", "full disk",     "end server",     "end launcher",
+      "small shm",   "little memory",      "link down",     "loss and delay", "kill node"};
   return names[static_cast<int>(kind)];
 }
 
 std::string Fault::Text() const {
   return absl::StrCat(
       NameOf(kind), " of ", setup.kind.name, setup.by_hand ? ", by hand" : "",
-      setup.restarts ? ", with restarts" : "", ", rank ", victim,
+      setup.restarts ? ", with restarts" : "", setup.dedicated ? ", dedicated server" : "",
+      setup.nodes > 1 ? absl::StrCat(", ", setup.nodes, " nodes of ", setup.per_node) : "", ", rank ", victim,
       sockets >= 0 ? absl::StrCat(" with ", sockets, " sockets") : absl::StrCat(" at step ", step),
       setup.before.empty() ? "" : absl::StrCat(", after `", setup.before, "`"));
 }
@@ -59,9 +60,17 @@ Fault Draw(FaultKind kind, std::mt19937& random) {
   } while (needs_server && !fault.setup.kind.has_server);
   const bool needs_launcher = Is(fault, {FaultKind::kKillLauncher, FaultKind::kEndLauncher,
                                          FaultKind::kLinkDown, FaultKind::kLoss, FaultKind::kFullDisk});
-  fault.setup.by_hand = below(3) == 0 && !needs_launcher && !needs_server;
+  const bool may_have_nodes =
+      Is(fault, {FaultKind::kKillWorker, FaultKind::kKillServer, FaultKind::kStopWorker,
+                 FaultKind::kEndWorker, FaultKind::kEndServer, FaultKind::kSilentConnections});
+  if (fault.kind == FaultKind::kKillNode || (may_have_nodes && below(4) == 0)) fault.setup.nodes = 2;
+  fault.setup.per_node = 1 + static_cast<int>(below(2));
+  const bool starts_psring = needs_launcher || needs_server || fault.setup.nodes > 1;
+  fault.setup.by_hand = below(3) == 0 && !starts_psring;
   fault.setup.restarts = below(2) == 0 && !fault.setup.by_hand;
-  fault.victim = static_cast<int>(below(kFaultWorkers));
+  fault.setup.dedicated =
+      below(3) == 0 && fault.setup.kind.has_server && !fault.setup.by_hand && fault.setup.nodes == 1;
+  fault.victim = static_cast<int>(below(fault.setup.workers()));
   fault.step = 5 + 5 * below(6);
   if (below(2) == 0) fault.sockets = static_cast<int>(below(6));
   switch (kind) {
@@ -74,7 +83,7 @@ Fault Draw(FaultKind kind, std::mt19937& random) {
       fault.setup.before = absl::StrCat("ulimit -n ", 16 + below(48));
       break;
     case FaultKind::kLittleMemory:
-      fault.setup.before = absl::StrCat("ulimit -v ", 1000 * (60 + below(1000)));
+      fault.setup.before = absl::StrCat("ulimit -v ", 1000 * (60 + below(2500)));
       break;
     case FaultKind::kSmallShm:
     case FaultKind::kFullDisk:
@@ -89,6 +98,7 @@ Fault Draw(FaultKind kind, std::mt19937& random) {
       fault.setup.on_links = true;
       fault.setup.kind =
           JobKinds()[static_cast<size_t>(below(2) == 0 ? 0 : 2 + below(4))];  // not shared memory
+      fault.setup.dedicated &= fault.setup.kind.has_server;
       fault.sockets = -1;
       break;
     default:
@@ -114,6 +124,10 @@ bool Injection::Signal(FaultJob& job, int signal) const {
   pid_t victim = -1;
   if (!AwaitTrigger(job, victim)) return false;
   if (Is(fault_, {FaultKind::kKillLauncher, FaultKind::kEndLauncher})) victim = job.launcher();
+  if (fault_.kind == FaultKind::kKillNode) {
+    victim = job.launcher(fault_.node());
+    job.Ignore(victim);
+  }
   if (fault_.setup.by_hand) job.Ignore(victim);
   return kill(victim, signal) == 0;
 }
@@ -135,15 +149,19 @@ bool Injection::CutLink(FaultJob& job) const {
 
 bool Injection::Disturb(FaultJob& job) const {
   pid_t victim = -1;
-  return AwaitTrigger(job, victim) &&
-         InNetworkOf(victim, "tc qdisc replace dev eth0 root netem loss 1% delay 2ms");
+  if (!AwaitTrigger(job, victim)) return false;
+  if (InNetworkOf(victim, "tc qdisc replace dev eth0 root netem loss 1% delay 2ms")) return true;
+  // A kernel without netem: a slow link with a short queue, which delays packets and drops many.
+  return InNetworkOf(victim, "tc qdisc del dev eth0 root") &&
+         InNetworkOf(victim, "tc qdisc add dev eth0 root tbf rate 20mbit burst 4k limit 12k");
 }
 
 // 200 to each port of each process.
 bool Injection::Connect(FaultJob& job) {
   pid_t victim = -1;
   if (!AwaitTrigger(job, victim)) return false;
-  std::vector<pid_t> pids = {job.launcher()};
+  std::vector<pid_t> pids;
+  for (const auto& one : job.started()) pids.push_back(one->pid());
   for (const auto& [role, pid] : job.Processes()) pids.push_back(pid);
   for (const pid_t pid : pids) {
     for (const int port : PortsOf(pid)) {
@@ -167,6 +185,7 @@ bool Injection::Apply(FaultJob& job) {
     case FaultKind::kKillWorker:
     case FaultKind::kKillServer:
     case FaultKind::kKillLauncher:
+    case FaultKind::kKillNode:
       return Signal(job, SIGKILL);
     case FaultKind::kStopWorker:
       return Signal(job, SIGSTOP);
@@ -209,6 +228,8 @@ Promise PromiseOf(const Fault& fault) {
     case FaultKind::kKillLauncher:
     case FaultKind::kEndLauncher:
       return {.may_recover = true, .names = {""}};
+    case FaultKind::kKillNode:
+      return {.names = {absl::StrCat("node ", fault.node())}};
     case FaultKind::kSilentConnections:
     case FaultKind::kSmallShm:
       return {.may_recover = true, .must_recover = true};

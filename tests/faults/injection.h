@@ -24,9 +24,10 @@ enum class FaultKind {
   kSmallShm,
   kLittleMemory,
   kLinkDown,  // and back
-  kLoss       // and delay
+  kLoss,      // and delay
+  kKillNode   // one psring of `train --nnodes`, with its processes
 };
-inline constexpr int kFaultKinds = 14;
+inline constexpr int kFaultKinds = 15;
 inline constexpr int kQuickFaultKinds = 8;  // the first ones, of the short form
 std::string NameOf(FaultKind kind);
 
@@ -40,6 +41,7 @@ struct Fault {
   int64_t step = 0;
 
   std::string Text() const;
+  int node() const { return setup.nodes > 1 ? victim / setup.per_node : 0; }
 };
 Fault Draw(FaultKind kind, std::mt19937& random);
 

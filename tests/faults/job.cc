@@ -62,7 +62,8 @@ const std::vector<JobKind>& JobKinds() {
   return *kinds;
 }
 
-FaultJob::FaultJob(const JobSetup& asked, const std::string& folder) : setup_(asked), folder_(folder) {
+FaultJob::FaultJob(const JobSetup& asked, const std::string& folder, int port)
+    : setup_(asked), folder_(folder) {
   JobSetup setup = asked;
   absl::StrReplaceAll({{kCheckpoints, checkpoints()}}, &setup.before);
   fs::create_directories(temporary());
@@ -71,12 +72,25 @@ FaultJob::FaultJob(const JobSetup& asked, const std::string& folder) : setup_(as
       setup.kind.flags, " --model mlp-small --data synthetic --batch 16 --no_eval --jitter_ms 3 --steps ",
       kFaultSteps, " --timeout ", setup.timeout_s, " --checkpoint_every 5 --checkpoint_dir ", checkpoints());
   const std::string place = absl::StrCat("TMPDIR=", temporary());
-  if (!setup.by_hand) {
+  const std::string train =
+      absl::StrCat("train ", setup.restarts ? " --max_restarts 3 " : "",
+                   setup.dedicated ? "--server_placement dedicated --servers 1 " : "", flags);
+  const std::string out = absl::StrCat(" --out ", run());
+  for (int node = 0; node < setup.nodes && setup.nodes > 1; ++node) {
     started_.push_back(std::make_unique<Started>(
         Limited(setup, PSRING_BINARY,
-                absl::StrCat("train --workers ", kFaultWorkers, " --link ", setup.on_links ? "1gbit" : "none",
-                             setup.restarts ? " --max_restarts 3" : "", " --out ", run(), " ", flags)),
+                absl::StrCat(train, " --nproc_per_node ", setup.per_node, " --nnodes ", setup.nodes,
+                             " --node_rank ", node, " --master_addr 127.0.0.1 --bind 127.0.0.1",
+                             " --master_port ", port, node == 0 ? out : "")),
         std::vector<std::string>{place}));
+  }
+  if (setup.nodes > 1) return;
+  if (!setup.by_hand) {
+    started_.push_back(
+        std::make_unique<Started>(Limited(setup, PSRING_BINARY,
+                                          absl::StrCat(train, " --workers ", kFaultWorkers, " --link ",
+                                                       setup.on_links ? "50mbit" : "none", out)),
+                                  std::vector<std::string>{place}));
     return;
   }
   for (int rank = 0; rank < kFaultWorkers; ++rank) {
@@ -110,7 +124,12 @@ bool FaultJob::AwaitEnd(absl::Duration timeout) {
   return end(/*all=*/true) && ended;
 }
 
-std::vector<std::pair<std::string, pid_t>> FaultJob::Processes() const { return TrainingProcesses(run()); }
+std::vector<std::pair<std::string, pid_t>> FaultJob::Processes() const {
+  std::vector<std::pair<std::string, pid_t>> processes = TrainingProcesses(run());
+  // Those of other nodes have their records in a temporary folder.
+  for (auto& process : TrainingProcesses(temporary())) processes.push_back(std::move(process));
+  return processes;
+}
 
 std::optional<pid_t> FaultJob::Find(const std::string& role) const {
   for (const auto& [name, pid] : Processes()) {
@@ -153,11 +172,13 @@ std::string FaultJob::Weights() const {
   return hashes.size() == 1 ? *hashes.begin() : absl::StrCat(hashes.size(), " different hashes");
 }
 
-std::string FaultJob::Remains() const {
+std::string FaultJob::Remains(bool launcher_died) const {
   std::vector<std::string> left;
   for (const auto& [role, pid] : Processes()) left.push_back(absl::StrCat(role, " (", pid, ")"));
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(temporary(), error)) left.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(temporary(), error)) {
+    if (!launcher_died) left.push_back(entry.path());
+  }
   for (const auto& entry : fs::directory_iterator("/dev/shm", error)) {
     const std::vector<std::string> parts = absl::StrSplit(entry.path().filename().string(), '-');
     pid_t pid = 0;

@@ -30,10 +30,14 @@ const std::vector<JobKind>& JobKinds();
 
 struct JobSetup {
   JobKind kind;
-  bool by_hand = false;   // ranks without a launcher; rank 0 starts the server
-  bool restarts = false;  // --max_restarts
-  bool on_links = false;  // each worker in its own network namespace
+  bool by_hand = false;    // ranks without a launcher; rank 0 starts the server
+  bool restarts = false;   // --max_restarts
+  bool on_links = false;   // each worker in its own network namespace
+  bool dedicated = false;  // the server has a node of its own
+  int nodes = 1;           // --nnodes, all on this machine
+  int per_node = 2;        // workers, with several nodes
   int timeout_s = 60;
+  int workers() const { return nodes > 1 ? nodes * per_node : kFaultWorkers; }
   // A shell command that limits the job's processes ("ulimit -n 32"), and one that starts that shell.
   std::string before = {};
   std::vector<std::string> shell = {"/bin/sh"};
@@ -41,8 +45,8 @@ struct JobSetup {
 
 class FaultJob {
  public:
-  // Starts the job in `folder`, which is its own.
-  FaultJob(const JobSetup& asked, const std::string& folder);
+  // Starts the job in `folder`, which is its own. `port`: of node 0's store.
+  FaultJob(const JobSetup& asked, const std::string& folder, int port);
 
   // Waits until `condition()` holds; false: a process that was started here has ended before.
   template <typename Condition>
@@ -55,7 +59,7 @@ class FaultJob {
   // Ranks and servers, by role: "rank 1", "server". Without those that have ended.
   std::vector<std::pair<std::string, pid_t>> Processes() const;
   std::optional<pid_t> Find(const std::string& role) const;
-  pid_t launcher() const { return started_[0]->pid(); }
+  pid_t launcher(int node = 0) const { return started_[static_cast<size_t>(node)]->pid(); }
   StartedOnes& started() { return started_; }
 
   std::string run() const { return folder_ + "/run"; }
@@ -69,8 +73,9 @@ class FaultJob {
   std::string Story() const;
   // The final weights' hash, if all ranks that wrote a result have the same.
   std::string Weights() const;
-  // What remains of the job after its end; empty: nothing.
-  std::string Remains() const;
+  // What remains of the job after its end; empty: nothing. A launcher that was killed leaves its temporary
+  // folder, which the next one removes.
+  std::string Remains(bool launcher_died) const;
   // Processes that were killed on purpose.
   void Ignore(pid_t pid) { ignored_.insert(pid); }
 

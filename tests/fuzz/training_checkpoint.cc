@@ -5,6 +5,7 @@
 #include "common/base/parameters.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/hash.h"
+#include "common/io/json_text.h"
 #include "tests/fuzz/input.h"
 #include "trainer/checkpoints/checkpoint.h"
 #include "trainer/checkpoints/training_position.h"
@@ -23,9 +24,9 @@ std::string WithHash(const std::string& text) {
   if (!json.is_object() || deepest > 100) return text;
   if (!json.contains("hashes") || !json["hashes"].is_object()) json["hashes"] = Json::object();
   json["hashes"].erase(psring::kPositionFile);
-  const std::string hashed = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string hashed = psring::JsonText(json);
   json["hashes"][psring::kPositionFile] = psring::HashBytes(hashed.data(), hashed.size());
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return psring::JsonText(json);
 }
 
 }  // namespace

@@ -60,8 +60,8 @@ class FakeRendezvous final : public Rendezvous {
   absl::Status CheckRanks(const std::string&) override { return absl::OkStatus(); }
 
   absl::StatusOr<std::vector<std::string>> ExchangeAmong(const std::vector<int>& among,
-                                                         const std::string& name,
-                                                         const std::string& value) override {
+                                                         const std::string& name, const std::string& value,
+                                                         absl::Duration) override {
     std::vector<int> ranks = among;
     for (int rank = 0; rank < options_.world_size && among.empty(); ++rank) ranks.push_back(rank);
     std::sort(ranks.begin(), ranks.end());

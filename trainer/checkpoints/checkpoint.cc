@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/io/files.h"
 #include "common/io/hash.h"
+#include "common/io/json_text.h"
 #include "common/io/safetensors.h"
 
 namespace psring {
@@ -201,8 +202,7 @@ absl::StatusOr<TrainingCheckpoint> DecodeCheckpoint(const CheckpointBytes& bytes
     PSRING_RETURN_IF_ERROR(FromPyTorch("", layout, unused, checkpoint.weights));
     if (!unused.empty()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("it is of another model: it has a ",
-                       Json(unused.begin()->first).dump(-1, ' ', true, Json::error_handler_t::replace)));
+          absl::StrCat("it is of another model: it has a ", AsciiJsonText(Json(unused.begin()->first))));
     }
     if (!bytes.has_optimizer) return absl::OkStatus();
     PSRING_ASSIGN_OR_RETURN(const std::vector<NamedTensor> state, DecodeSafetensors(bytes.optimizer));

@@ -11,6 +11,7 @@
 #include "common/io/checkpoint_folder.h"
 #include "common/io/hash.h"
 #include "common/io/json_object.h"
+#include "common/io/json_text.h"
 #include "common/measure/records.h"
 
 namespace psring {
@@ -159,7 +160,7 @@ std::string HashOfPosition(Json json) {
   if (const auto hashes = json.find("hashes"); hashes != json.end() && hashes->is_object()) {
     hashes->erase(kPositionFile);
   }
-  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = JsonText(json);
   return HashBytes(text.data(), text.size());
 }
 
@@ -250,7 +251,7 @@ std::string EncodePosition(const TrainingPosition& position, const CheckpointFil
   Json json = ToJson(position);
   for (const auto& [name, bytes] : files) json["hashes"][name] = HashBytes(bytes.data(), bytes.size());
   json["hashes"][kPositionFile] = HashOfPosition(json);
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonText(json, 2) + "\n";
 }
 
 absl::StatusOr<TrainingPosition> ParsePosition(const std::string& text) {
@@ -264,10 +265,9 @@ absl::StatusOr<std::map<std::string, std::string>> HashesIn(const std::string& t
   for (const auto& [name, hash] : json["hashes"].items()) {
     if (name == kPositionFile || !hash.is_string()) continue;
     if (name.empty() || name[0] == '.' || name.find_first_of(std::string_view("/\0", 2)) != name.npos) {
-      return absl::DataLossError(absl::StrCat(
-          kPositionFile, " names ",
-          Json(name.substr(0, kMostShownBytes)).dump(-1, ' ', true, Json::error_handler_t::replace),
-          ", which is not a file of the checkpoint"));
+      return absl::DataLossError(absl::StrCat(kPositionFile, " names ",
+                                              AsciiJsonText(Json(name.substr(0, kMostShownBytes))),
+                                              ", which is not a file of the checkpoint"));
     }
     hashes[name] = hash.get<std::string>();
   }

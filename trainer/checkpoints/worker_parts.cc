@@ -26,6 +26,8 @@ std::string KeyOf(int rank, const std::string& moment) {
   return absl::StrCat("checkpoint/", moment, "/", rank);
 }
 
+std::string MeetingKey(int rank) { return absl::StrCat("checkpoint/meeting of ", rank); }
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerParts>> WorkerParts::Meet(Rendezvous& rendezvous,
@@ -102,11 +104,29 @@ absl::StatusOr<WorkerPart> WorkerParts::Take(int rank, const std::string& moment
   }
 }
 
+// The last meeting that `rank` has come to; empty: none.
+std::string WorkerParts::LastMeetingOf(int rank) {
+  const absl::StatusOr<std::optional<std::string>> last =
+      rendezvous_.TryGet(MeetingKey(rank), absl::StrCat("rank ", rank));
+  return last.ok() ? last->value_or("") : "";
+}
+
 absl::Status WorkerParts::MeetRank(int rank, const std::string& where) {
   const int own = rendezvous_.options().rank;
   PSRING_CHECK(own == 0 || own == rank);
-  return rendezvous_.ExchangeAmong({0, rank}, absl::StrCat("checkpoint/", where, "/with ", rank), "")
-      .status();
+  if (own == rank) PSRING_RETURN_IF_ERROR(rendezvous_.Set(MeetingKey(rank), where));
+  if (const auto missed = missed_.find(rank);
+      missed != missed_.end() && missed->second != LastMeetingOf(rank)) {
+    missed_.erase(missed);
+  }
+  const bool is_missed = missed_.contains(rank);
+  const absl::Status met =
+      rendezvous_
+          .ExchangeAmong({0, rank}, absl::StrCat("checkpoint/", where, "/with ", rank), "",
+                         is_missed ? absl::ZeroDuration() : rendezvous_.options().timeout)
+          .status();
+  if (own == 0 && absl::IsDeadlineExceeded(met) && !is_missed) missed_[rank] = LastMeetingOf(rank);
+  return met;
 }
 
 absl::Status WorkerParts::SayThatItStops(int64_t next) { return rendezvous_.Set(kStops, absl::StrCat(next)); }

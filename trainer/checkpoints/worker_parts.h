@@ -6,6 +6,7 @@
 // checkpoint share.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,7 +40,8 @@ class WorkerParts {
   absl::StatusOr<WorkerPart> Take(int rank, const std::string& moment, std::optional<int64_t> next,
                                   absl::Time deadline);
 
-  // Rank 0 and `rank` wait for each other, as in Rendezvous::Exchange; once per pair and `where`.
+  // Rank 0 and `rank` wait for each other, as in Rendezvous::Exchange; once per pair and `where`. After rank
+  // 0 has waited in vain, it does not wait again before `rank`, which may have been stopped, continues.
   absl::Status MeetRank(int rank, const std::string& where);
 
   // Rank 0 announces that it stops before step `next`; ranks that have failed read the announcement.
@@ -50,10 +52,13 @@ class WorkerParts {
   WorkerParts(Rendezvous& rendezvous, std::string folder)
       : rendezvous_(rendezvous), folder_(std::move(folder)) {}
   std::string FileOf(int rank, const std::string& moment) const;
+  std::string LastMeetingOf(int rank);
 
   Rendezvous& rendezvous_;
   const std::string folder_;
   bool sees_folder_ = true;
+  // On rank 0: ranks that did not come to a meeting, and the last one to which they had come.
+  std::map<int, std::string> missed_;
 };
 
 }  // namespace psring

@@ -19,13 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One idx file (http://yann.lecun.com/exdb/mnist): 0, 0, 8 for bytes, the number of dimensions, the
-// dimensions as big-endian 32-bit numbers, the bytes.
-struct IdxFile {
-  std::vector<int64_t> dimensions;
-  std::vector<uint8_t> bytes;
-};
-
 struct CloseFile {
   void operator()(gzFile file) const { gzclose(file); }
 };
@@ -92,36 +85,47 @@ class ByteReader {
   const std::unique_ptr<gzFile_s, CloseFile> file_;
 };
 
-absl::StatusOr<IdxFile> ReadIdx(const std::string& path, int dimensions) {
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<ByteReader> reader, ByteReader::Open(path));
+// One idx file (http://yann.lecun.com/exdb/mnist): 0, 0, 8 for bytes, the number of dimensions, the
+// dimensions as big-endian 32-bit numbers, the bytes.
+struct IdxFile {
+  std::vector<int64_t> dimensions;
+  int64_t size = 1;  // of the bytes, which have not been read
+  std::unique_ptr<ByteReader> reader;
+};
+
+// Reads the header, and checks that the file may contain what it announces.
+absl::StatusOr<IdxFile> OpenIdx(const std::string& path, int dimensions) {
+  IdxFile file;
+  PSRING_ASSIGN_OR_RETURN(file.reader, ByteReader::Open(path));
   uint8_t header[4];
-  PSRING_RETURN_IF_ERROR(reader->Read(header, 4));
+  PSRING_RETURN_IF_ERROR(file.reader->Read(header, 4));
   if (header[0] != 0 || header[1] != 0 || header[2] != 8 || header[3] != dimensions) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": not an idx file of bytes with ", dimensions, " dimension(s)"));
   }
-  IdxFile file;
-  int64_t size = 1;
   for (int i = 0; i < dimensions; ++i) {
     uint8_t d[4];
-    PSRING_RETURN_IF_ERROR(reader->Read(d, 4));
+    PSRING_RETURN_IF_ERROR(file.reader->Read(d, 4));
     const int64_t extent = int64_t{d[0]} << 24 | d[1] << 16 | d[2] << 8 | d[3];
     file.dimensions.push_back(extent);
-    if (extent == 0 || size > kMostBytes / extent || (i > 0 && extent > kMostExtent)) {
+    if (extent == 0 || file.size > kMostBytes / extent || (i > 0 && extent > kMostExtent)) {
       return absl::InvalidArgumentError(absl::StrCat(path, ": not an idx file that psring reads: dimension ",
                                                      i, " is ", extent, "; images have at most ", kMostExtent,
                                                      " x ", kMostExtent, " pixels, and a file at most ",
                                                      kMostBytes, " bytes"));
     }
-    size *= extent;
+    file.size *= extent;
   }
-  // Checked before allocating.
-  const int64_t whole = size + 4 + int64_t{4} * dimensions;
-  if (whole > reader->most_bytes()) return reader->Truncated(whole - reader->most_bytes());
-  file.bytes.resize(static_cast<size_t>(size));
-  PSRING_RETURN_IF_ERROR(reader->Read(file.bytes.data(), size));
-  PSRING_RETURN_IF_ERROR(reader->ExpectEnd());
+  const int64_t whole = file.size + 4 + int64_t{4} * dimensions, most = file.reader->most_bytes();
+  if (whole > most) return file.reader->Truncated(whole - most);
   return file;
+}
+
+absl::StatusOr<std::vector<uint8_t>> ReadBytes(const IdxFile& file) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(file.size));
+  PSRING_RETURN_IF_ERROR(file.reader->Read(bytes.data(), file.size));
+  PSRING_RETURN_IF_ERROR(file.reader->ExpectEnd());
+  return bytes;
 }
 
 // `name` or `name`.gz in `dir`.
@@ -137,17 +141,18 @@ absl::StatusOr<std::string> FindFile(const std::string& dir, const std::string& 
 absl::StatusOr<Pictures> ReadSplit(const std::string& dir, const std::string& prefix) {
   PSRING_ASSIGN_OR_RETURN(const std::string images_path, FindFile(dir, prefix + "-images-idx3-ubyte"));
   PSRING_ASSIGN_OR_RETURN(const std::string labels_path, FindFile(dir, prefix + "-labels-idx1-ubyte"));
-  PSRING_ASSIGN_OR_RETURN(IdxFile images, ReadIdx(images_path, 3));
-  PSRING_ASSIGN_OR_RETURN(IdxFile labels, ReadIdx(labels_path, 1));
+  PSRING_ASSIGN_OR_RETURN(const IdxFile images, OpenIdx(images_path, 3));
+  PSRING_ASSIGN_OR_RETURN(const IdxFile labels, OpenIdx(labels_path, 1));
+  // Before either is decompressed: a small file may expand to a thousand times its size.
   if (images.dimensions[0] != labels.dimensions[0]) {
     return absl::InvalidArgumentError(absl::StrCat(images_path, " contains ", images.dimensions[0],
                                                    " images, but ", labels_path, " ", labels.dimensions[0],
                                                    " labels"));
   }
   Pictures data{.height = static_cast<int>(images.dimensions[1]),
-                .width = static_cast<int>(images.dimensions[2]),
-                .pixels = std::move(images.bytes),
-                .labels = std::move(labels.bytes)};
+                .width = static_cast<int>(images.dimensions[2])};
+  PSRING_ASSIGN_OR_RETURN(data.pixels, ReadBytes(images));
+  PSRING_ASSIGN_OR_RETURN(data.labels, ReadBytes(labels));
   for (size_t i = 0; i < data.labels.size(); ++i) {
     if (data.labels[i] >= data.classes) {
       return absl::InvalidArgumentError(absl::StrCat(labels_path, ": label ", data.labels[i], " of image ", i,

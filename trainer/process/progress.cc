@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
+#include "common/io/json_text.h"
 
 namespace psring {
 namespace {
@@ -78,9 +79,7 @@ class JsonLines : public Progress {
 
  private:
   static void Print(const nlohmann::ordered_json& event) {
-    // A path in a note may contain invalid UTF-8.
-    using Handler = nlohmann::ordered_json::error_handler_t;
-    std::printf("%s\n", event.dump(-1, ' ', false, Handler::replace).c_str());
+    std::printf("%s\n", JsonText(event).c_str());
     std::fflush(stdout);
   }
 

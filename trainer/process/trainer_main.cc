@@ -114,8 +114,7 @@ absl::StatusOr<Job> FindJob(const TrainerFlags& flags) {
   if (!spec.empty()) {
     PSRING_ASSIGN_OR_RETURN(join, ParseRendezvous(spec, ProcessEnvironment()));
     if (!flags.check_only) {
-      PSRING_ASSIGN_OR_RETURN(const JobSecret secret, LoadJobSecret(ProcessEnvironment()));
-      PSRING_ASSIGN_OR_RETURN(join.secret, WithTls(secret, tls));
+      PSRING_ASSIGN_OR_RETURN(join.secret, LoadJobSecret(ProcessEnvironment(), tls));
     }
   } else {
     const JobSecret secret = JobSecret::Random();  // servers that this process starts inherit it

@@ -204,6 +204,28 @@ TEST_F(HttpServerTest, SilentInvalidAndLostClientsDoNotBlockOthers) {
   EXPECT_THAT(ReadAll(socket), testing::EndsWith("</x>"));
 }
 
+TEST_F(HttpServerTest, AClientThatSendsSlowlyIsDisconnected) {
+  const auto server = HttpServer::Start({.patience = absl::Milliseconds(200)}, Echo);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto client = ConnectTcp("127.0.0.1", (*server)->port(), absl::Now() + absl::Seconds(10));
+  ASSERT_TRUE(client.ok()) << client.status();
+  Send(*client, "GET / HTTP/1.1\r\nx: ");
+  size_t sent = 0;
+  while (sent < kLargestHttpRequest / 2 && send(client->get(), "x", 1, MSG_NOSIGNAL) == 1) {
+    ++sent;
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_LT(sent, kLargestHttpRequest / 2);
+  EXPECT_EQ(ReadAll(*client), "");
+}
+
+TEST_F(HttpServerTest, HeadersThatDoNotEndAreRejected) {
+  const FileDescriptor socket = Connect();
+  Send(socket, "GET / HTTP/1.1\r\n");
+  for (size_t sent = 0; sent < kLargestHttpRequest; sent += 6) Send(socket, "x: y\r\n");
+  EXPECT_THAT(ReadAll(socket), StartsWith("HTTP/1.1 431 "));
+}
+
 TEST_F(HttpServerTest, StopsDuringARequest) {
   const FileDescriptor silent = Connect(), half = Connect();
   Send(half, "GET / HT");

@@ -408,8 +408,18 @@ TEST_F(RendezvousTest, AForgedMemberHasNoEffect) {
     leave.set_member(id);
     proto::LeaveReply reply;
     EXPECT_TRUE(stub->Leave(&context, leave, &reply).ok());
+    grpc::ClientContext taking;
+    proto::ExchangeRequest exchange;
+    exchange.set_member(id);
+    exchange.set_name("x");
+    exchange.set_value("forged");
+    proto::ExchangeReply values;
+    EXPECT_EQ(stub->Exchange(&taking, exchange, &values).error_code(), grpc::FAILED_PRECONDITION);
   }
-  OnRanks(2, [&](int rank) { EXPECT_TRUE((rank == 0 ? zero : one)->Exchange("x", "").ok()); });
+  OnRanks(2, [&](int rank) {
+    EXPECT_EQ((rank == 0 ? zero : one)->Exchange("x", "own").value_or(std::vector<std::string>()),
+              (std::vector<std::string>{"own", "own"}));
+  });
 }
 
 TEST(Rendezvous, AMemberThatMakesNoCallsIsNotLost) {

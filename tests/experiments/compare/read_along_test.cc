@@ -4,10 +4,15 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/time/clock.h"
 #include "common/io/files.h"
 #include "common/net/tcp_socket.h"
 #include "tests/experiments/started.h"
@@ -115,6 +120,65 @@ TEST_F(ReadAlongTest, WorkersAndServersServeMetrics) {
   EXPECT_THAT(text, testing::EndsWith("# EOF\n"));
   run.Signal(SIGINT);
   EXPECT_FALSE(WaitUntil(run, [] { return false; }));
+}
+
+// Sends requests that do not end, slowly or as fast as possible, until `stop`.
+void SendEndlessRequests(int port, const std::atomic<bool>& stop) {
+  const std::string begin = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: ";
+  const std::string block(64 << 10, 'x');
+  std::vector<FileDescriptor> slow;
+  const auto send_to = [](const FileDescriptor& to, const std::string& bytes) {
+    return send(to.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
+  };
+  for (int i = 0; !stop; ++i) {
+    auto socket = ConnectTcp("127.0.0.1", port, absl::Now() + absl::Seconds(1));
+    if (!socket.ok()) return;  // the run has ended
+    (void)send_to(*socket, begin);
+    if (i % 4 == 0) {
+      while (!stop && send_to(*socket, block)) {
+      }
+    } else {
+      slow.push_back(*std::move(socket));
+    }
+    std::erase_if(slow, [&](const FileDescriptor& one) { return !send_to(one, "x"); });
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+}
+
+TEST_F(ReadAlongTest, EndlessRequestsDisturbNeitherTheRunNorItsReaders) {
+  std::vector<std::string> weights[2];
+  for (const bool attacked : {false, true}) {
+    const std::string folder = Folder(attacked ? "attacked" : "undisturbed");
+    Started run(
+        Command(PSRING_BINARY,
+                absl::StrCat("train --strategy ps-sync --deterministic --workers 2 --data synthetic "
+                             "--model mlp-small --batch 16 --no_eval --steps 200 --jitter_ms 5 --live "
+                             "--metrics_port 0 --out ",
+                             folder)),
+        {});
+    std::vector<int> ports;
+    ASSERT_TRUE(WaitUntil(run, [&] {
+      ports = {PortAfter(run.output(), "metrics of rank 0: http://127.0.0.1:"),
+               PortAfter(run.output(), "of server 0: http://127.0.0.1:"),
+               PortAfter(run.output(), "live:      http://127.0.0.1:")};
+      return std::find(ports.begin(), ports.end(), 0) == ports.end();
+    })) << run.Story();
+    std::atomic<bool> stop = false;
+    std::vector<std::thread> attacks;
+    if (attacked) {
+      for (const int port : ports) attacks.emplace_back([&, port] { SendEndlessRequests(port, stop); });
+    }
+    for (const int port : ports) {
+      EXPECT_FALSE(Get(port, port == ports[2] ? "/live.json" : "/metrics").empty()) << run.Story();
+    }
+    EXPECT_FALSE(WaitUntil(run, [] { return false; }));
+    stop = true;
+    for (std::thread& attack : attacks) attack.join();
+    EXPECT_TRUE(run.Succeeded()) << run.Story();
+    weights[attacked] = Weights(folder);
+  }
+  EXPECT_EQ(weights[0].size(), 2u);
+  EXPECT_EQ(weights[0], weights[1]);
 }
 
 TEST_F(ReadAlongTest, EventFilesAreWrittenToTheRunFolder) {

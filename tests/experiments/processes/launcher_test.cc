@@ -123,6 +123,21 @@ TEST_F(LauncherTest, NamesAServerThatDoesNotEnd) {
   EXPECT_TRUE(absl::EndsWith(status.message(), "still waiting for the server")) << status;
 }
 
+TEST_F(LauncherTest, ADeathIsAFailureUnlessOthersRunHereOrElsewhere) {
+  for (const bool elsewhere : {false, true}) {
+    LaunchSpec spec = Spec({Shell("rank 0", "kill -KILL $$"), Shell("the server", "sleep 0.5")});
+    spec.children[0].may_die = true;
+    spec.children[1].serves = true;
+    spec.serving_after = absl::ZeroDuration();  // the server serves others elsewhere
+    spec.others_elsewhere = elsewhere;
+    int deaths = 0;
+    spec.on_death = [&](int, const std::string&, bool again) { deaths += again ? 0 : 1; };
+    const absl::Status status = RunChildren(spec, *interrupt_);
+    EXPECT_EQ(status.ok(), elsewhere) << status;
+    EXPECT_EQ(deaths, elsewhere ? 1 : 0);
+  }
+}
+
 TEST_F(LauncherTest, AServerMayEndALittleLater) {
   LaunchSpec spec = Spec({Shell("rank 0", "exit 0"), Shell("the server", "sleep 0.3")});
   spec.children[1].serves = true;

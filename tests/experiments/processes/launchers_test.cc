@@ -1,7 +1,9 @@
 // A training ends with the same weights under every launcher. The real binaries and launchers.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <map>
 
@@ -243,6 +245,37 @@ TEST_F(NamespacesLaunchTest, AProcessKilledOnAnotherMachineRestartsAll) {
   EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "was killed by SIGKILL")) << nodes[0]->output();
   EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "0 restarts are left")) << nodes[0]->output();
   EXPECT_EQ(TheWeights(Folder("run")), TheWeights(Folder("undisturbed")));
+}
+
+// Node 1's psring starts a trainer of which rank 3 dies at once. Asynchronous workers continue without a
+// worker that has joined.
+TEST_F(LaunchersTest, ARankThatDiesOnAnotherMachineBeforeItJoinsIsNamedBeforeTheTimeout) {
+  const std::filesystem::path binaries = Folder("bin");
+  std::filesystem::create_directories(binaries);
+  std::filesystem::copy_file(PSRING_BINARY, binaries / "psring");
+  std::filesystem::create_symlink(std::filesystem::path(PSRING_TRAINER).parent_path() / "ps_server",
+                                  binaries / "ps_server");
+  std::ofstream(binaries / "trainer")
+      << "#!/bin/sh\nif [ \"$RANK\" = 3 ]; then kill -9 $$; fi\nexec " << PSRING_TRAINER << " \"$@\"\n";
+  ASSERT_EQ(chmod((binaries / "trainer").c_str(), 0755), 0);
+  const int port = FreePort();
+  StartedOnes nodes;
+  for (const int node : {0, 1}) {
+    nodes.push_back(std::make_unique<Started>(
+        Command(node == 0 ? PSRING_BINARY : (binaries / "psring").string(),
+                absl::StrCat("train --strategy ps-async --model mlp-small --data synthetic --steps 5 --batch "
+                             "16 --no_eval --timeout 100 --nproc_per_node 2 --nnodes 2 --master_addr "
+                             "127.0.0.1 --bind 127.0.0.1 --master_port ",
+                             port, " --node_rank ", node,
+                             node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")),
+        std::vector<std::string>()));
+  }
+  ASSERT_TRUE(WaitForAll(nodes)) << nodes[0]->Story() << nodes[1]->Story();
+  for (const auto& node : nodes) {
+    EXPECT_FALSE(node->Succeeded());
+    EXPECT_TRUE(absl::StrContains(node->errors(), "rank 3 was killed by SIGKILL (Killed) on node 1"))
+        << node->Story();
+  }
 }
 
 TEST_F(NamespacesLaunchTest, ANodeThatEndsEndsTheJobDespiteMaxRestarts) {

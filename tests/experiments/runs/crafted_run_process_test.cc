@@ -180,6 +180,10 @@ void CraftedRun::ChangeOneFieldOfTheManifest() {
       ExpectOneLine({"rerun", "run", "--dry_run"}, /*fails=*/false, absl::StrCat(field, value.dump(), "\n"));
     }
   }
+  json changed = manifest_;
+  changed["inputs"] = {{{"path", "/dev/zero"}, {"hash", "0"}}};
+  PutText(run() / "manifest.json", changed.dump());
+  ExpectOneLine({"rerun", "run", "--dry_run"}, /*fails=*/false, "an endless input\n");
   PutText(run() / "manifest.json", manifest_.dump());
 }
 

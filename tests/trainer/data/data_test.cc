@@ -130,6 +130,15 @@ TEST_F(DataFiles, DecompressionEndsAtTheLimit) {
   ExpectError(name + ".gz", "longer than its header says");
 }
 
+TEST_F(DataFiles, CountsAreComparedBeforeDecompression) {
+  // A header of 512 Mi labels for 3 images, and then nothing that could be decompressed.
+  const std::string name = "train-labels-idx1-ubyte";
+  const std::string header = Compress(name, std::string("\0\0\x08\x01", 4) + BigEndian(1 << 29));
+  Write(name + ".gz", header + std::string(600 << 10, 'x'));
+  ExpectError(name + ".gz", "contains 3 images, but ");
+  ExpectError(name + ".gz", " 536870912 labels");
+}
+
 TEST_F(DataFiles, AFifoIsNotWaitedFor) {
   fs::remove(dir_ / "t10k-labels-idx1-ubyte");
   ASSERT_EQ(mkfifo((dir_ / "t10k-labels-idx1-ubyte").c_str(), 0600), 0);

@@ -1,13 +1,17 @@
-// Trainers and servers on a full disk, or with few file descriptors: every process ends at once and names the
-// cause.
+// Trainers and servers on a full disk, with few file descriptors or with data that expand: every process ends
+// at once and names the cause.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -88,6 +92,59 @@ TEST_F(FaultsTest, AFullCheckpointFolderEndsTrainingAndEveryRankNamesIt) {
       EXPECT_TRUE(absl::StrContains(rank->errors(), folder.string())) << rank->errors();
     }
   }
+}
+
+// Writes `bytes`, and after them 512 MiB of zeros, into `folder`/`name`.gz, which has less than 1 MiB.
+void WriteBomb(const fs::path& folder, const std::string& name, const std::string& bytes) {
+  const std::string path = (folder / (name + ".gz")).string(), zeros(1 << 20, '\0');
+  // A gzip file may consist of several, one after another.
+  const auto append = [&](const std::string& part) {
+    gzFile file = gzopen(path.c_str(), "ab");
+    gzwrite(file, part.data(), static_cast<unsigned>(part.size()));
+    gzclose(file);
+  };
+  append(bytes);
+  const std::string begin = ReadFile(path).value_or("");
+  append(zeros);
+  const std::string member = ReadFile(path).value_or("").substr(begin.size());
+  std::ofstream out(path, std::ios::binary | std::ios::app);
+  for (int i = 1; i < 512; ++i) out << member;
+}
+
+TEST_F(FaultsTest, ABombInOneRanksDataEndsTheJobAndIsNotExpanded) {
+  const std::string images = std::string("\0\0\x08\x03\0\0\0\x20\0\0\0\x1c\0\0\0\x1c", 16);
+  const std::string labels = std::string("\0\0\x08\x01", 4);
+  const std::string count = std::string("\0\0\0\x20", 4);
+  const fs::path sound = dir_ / "sound";
+  fs::create_directories(sound);
+  for (const std::string split : {"train", "t10k"}) {
+    std::ofstream(sound / (split + "-images-idx3-ubyte")) << images << std::string(32 * 28 * 28, '\x01');
+    std::ofstream(sound / (split + "-labels-idx1-ubyte")) << labels << count << std::string(32, '\x01');
+  }
+  for (const auto& [name, bytes, what] :
+       {std::tuple("train-images-idx3-ubyte", images, "longer than its header says"),
+        std::tuple("train-labels-idx1-ubyte", labels + std::string("\x20\0\0\0", 4), "536870912 labels")}) {
+    SCOPED_TRACE(what);
+    store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
+    const fs::path bombs = dir_ / "bombs";
+    fs::remove_all(bombs);
+    fs::copy(sound, bombs);
+    fs::remove(bombs / name);
+    WriteBomb(bombs, name, bytes);
+    ASSERT_LT(fs::file_size(bombs / (std::string(name) + ".gz")), size_t{1} << 20);
+    std::vector<std::unique_ptr<Child>> ranks;
+    for (const fs::path& data : {sound, bombs}) {
+      ranks.push_back(StartTrainer(static_cast<int>(ranks.size()), 2,
+                                   absl::StrCat("--strategy ring --model mlp-small --data mnist --batch 16 "
+                                                "--steps 1000000 --no_eval --data_dir ",
+                                                data.string())));
+    }
+    ExpectError(*ranks[0], {"trainer: rank 0: ", "rank 1: ", what});
+    ExpectError(*ranks[1], {"trainer: rank 1: ", std::string(name) + ".gz", what});
+  }
+  rusage used = {};
+  ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &used), 0);
+  EXPECT_LT(used.ru_maxrss, 400 << 10) << "KiB";
 }
 
 TEST_F(FaultsTest, TooFewDescriptorsAreReportedAtOnce) {

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Measures what the authentication of connections costs and writes experiments/results/authentication.md.
+
+    ./run build && experiments/benchmarks/authentication.py [--rounds 20]
+
+One handshake with a rendezvous store, by a client that is written here, compared with a TCP connection without one; and the
+connections that a training opens, in a network namespace of its own, with few and with many steps. Takes about 30 s.
+"""
+import hashlib
+import hmac
+import os
+import pathlib
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+import runs
+
+SECRET = bytes(range(16))
+RENDEZVOUS = 1  # Purpose::kRendezvous of common/net/authentication.h
+ANSWER_BYTES = 56
+STRATEGIES = {"ring over TCP": ["--strategy", "ring", "--transport", "tcp"],
+              "ps-sync over gRPC": ["--strategy", "ps-sync", "--transport", "tcp"]}
+
+
+def proof(role, hello, nonce):
+    return hmac.new(SECRET, b"psring " + role + b" " + hello + nonce, hashlib.sha256).digest()
+
+
+def receive(connection, count):
+    received = b""
+    while len(received) < count:
+        part = connection.recv(count - len(received))
+        if not part:
+            sys.exit("the store closed the connection")
+        received += part
+    return received
+
+
+def connect(port):
+    """Returns the time to open a connection in us."""
+    begin = time.perf_counter()
+    with socket.create_connection(("127.0.0.1", port)):
+        return 1e6 * (time.perf_counter() - begin)
+
+
+def authenticate(port):
+    """Returns the time to open a connection, until both sides have proved that they have the secret, in us."""
+    begin = time.perf_counter()
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        hello = b"psring" + struct.pack("=BBQ", 1, RENDEZVOUS, 0) + os.urandom(16)
+        connection.sendall(hello)
+        answer = receive(connection, ANSWER_BYTES)
+        nonce = answer[8:24]
+        if not hmac.compare_digest(answer[24:], proof(b"server", hello, nonce)):
+            sys.exit("the store has another secret")
+        connection.sendall(proof(b"client", hello, nonce))
+        receive(connection, 1)  # gRPC's first byte, after the store has checked the proof
+        return 1e6 * (time.perf_counter() - begin)
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def measure_handshakes(args):
+    """Returns ({name: us of each round}, a sentence about other processes)."""
+    port = free_port()
+    environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "2", "PSRING_SECRET": SECRET.hex()}
+    store = subprocess.Popen([args.psring.parent / "trainer", "--strategy", "ring", "--data", "synthetic", "--timeout", "600",
+                              "--rendezvous", f"tcp://127.0.0.1:{port}"], env=environment, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(200):
+            try:
+                connect(port)
+                break
+            except OSError:
+                time.sleep(.05)
+        else:
+            sys.exit("no rendezvous store within 10 s")
+        return runs.interleave({"connection": lambda: connect(port), "authenticated": lambda: authenticate(port)}, args.rounds,
+                               "us")
+    finally:
+        store.kill()
+        store.wait()
+
+
+def opened(args, flags, steps):
+    """Returns how many TCP connections a training opens."""
+    with tempfile.TemporaryDirectory() as folder:
+        train = [args.psring, "train", *flags, "--model", "mlp-small", "--data", "synthetic", "--no_eval", "--workers",
+                 args.workers, "--steps", steps, "--link", "none", "--out", pathlib.Path(folder) / "run"]
+        script = 'ip link set lo up && "$@" >/dev/null && grep ^Tcp: /proc/net/snmp'
+        text = runs.run(["unshare", "--user", "--map-root-user", "--net", "sh", "-c", script, "sh", *train])
+        names, values = (line.split() for line in text.splitlines())
+        return int(values[names.index("ActiveOpens")])
+
+
+def main():
+    parser = runs.flags(__doc__)
+    parser.add_argument("--psring", type=pathlib.Path, default=runs.PSRING)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--out", type=pathlib.Path, default=runs.RESULTS, help="folder for the result")
+    args = parser.parse_args()
+    if args.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    times, others = measure_handshakes(args)
+    cost = sorted(b - a for a, b in zip(times["connection"], times["authenticated"]))[len(times["connection"]) // 2]
+    few, many = 20, 200
+    rows = []
+    for name, flags in STRATEGIES.items():
+        counts = [opened(args, flags, steps) for steps in (few, many)]
+        rows.append([name, *counts, f"{1e-3 * cost * counts[0]:.1f}"])
+    runs.write_result("authentication.md", [
+        "# Authentication of connections", "",
+        f"{runs.measured_on()}. Written by experiments/benchmarks/authentication.py.", "",
+        f"Time to connect to a rendezvous store, in us, *measured*: median of {args.rounds} (lowest to highest).", "",
+        *runs.table("connection only | connection and handshake, until gRPC's first byte | difference (paired median)",
+                    [[runs.spread(times["connection"]), runs.spread(times["authenticated"]), f"{cost:,.0f}"]]), "",
+        f"TCP connections that a training with {args.workers} workers opens, *measured*. Handshakes take place when a connection is "
+        "opened. The last column, *derived*, is the time of all of them, one after another; some take place at the same time.", "",
+        *runs.table(f"strategy | {few} steps | {many} steps | handshakes, ms", rows), "",
+        f"* {others}"], args.out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
