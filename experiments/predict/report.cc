@@ -323,6 +323,7 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
       {"workers", int64_t{row.point.workers}},
       {"servers", int64_t{row.point.servers}},
       {"placement", when(server, std::string(PlaceName(options.place)))},
+      {"ps_schedule", when(server, std::string(options.pipelined ? "pipelined" : "serial"))},
       {"algorithm", when(communicates, row.point.strategy.algorithm)},
       {"device", workload.device},
       {"shaping", std::string("simulated")},
