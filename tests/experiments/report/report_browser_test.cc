@@ -95,7 +95,9 @@ class ReportBrowserTest : public BrowserTest {
                               Brief(all - exposed), Brief(exposed - waiting), Brief(waiting))));
         EXPECT_EQ(text.find("Nothing was hidden") != std::string::npos, all - exposed < 0.005 * all) << text;
       }
-      if (sentence["key"] == "here_accuracy") EXPECT_EQ(text.find("differ"), std::string::npos);
+      if (sentence["key"] == "here_accuracy") {
+        EXPECT_EQ(text.find("differ"), std::string::npos);
+      }
     }
     // The badge.
     bool valid = true, simulated = true;
@@ -105,7 +107,9 @@ class ReportBrowserTest : public BrowserTest {
     }
     const std::string state = page["trust_state"];
     EXPECT_EQ(state == "badge invalid", !valid) << state;
-    if (valid) EXPECT_EQ(state == "badge simulated", simulated) << state;
+    if (valid) {
+      EXPECT_EQ(state == "badge simulated", simulated) << state;
+    }
     EXPECT_EQ(std::set<std::string>(page["footnotes"].begin(), page["footnotes"].end()).size(),
               page["footnotes"].size());
     EXPECT_FALSE(page["lead"].get<std::string>().empty());
