@@ -35,7 +35,10 @@ function trustOf(run) {
   if (!rows.length) return {};
   const named = (list) => (list.length === rows.length ? t('every_row') : list.map(rowName).join(', '));
   const invalid = rows.filter((row) => row.valid === false);
-  if (invalid.length) return {state: 'invalid', why: t('trust_disturbed', named(invalid))};
+  if (invalid.length) {
+    const disturbed = d3.max(invalid, (row) => row.foreign_cpu_pct) || 0, gpus = invalid.some((row) => /not a measurement/.test(row.note || ''));
+    return {state: 'invalid', why: gpus ? t('trust_gpus', named(invalid)) : t('trust_disturbed', named(invalid), brief(disturbed))};
+  }
   if (run.predicted) {
     const outside = rows.filter((row) => /extrapolated/.test(row.note || ''));
     return {state: 'simulated', why: t(outside.length ? 'trust_outside' : 'trust_predicted', named(outside))};

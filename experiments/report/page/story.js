@@ -73,7 +73,7 @@ function drawRing(parent, run) {
   if (rows.length) parent.append(here('here_ring', rows.map((row) => [row, 'payload_tx_bytes_per_worker']), rows.map((row) =>
       t('here_ring_one', row.workers, megabytes(row.payload_tx_bytes_per_worker), brief(row.payload_tx_bytes_per_worker / (4 * row.parameters))))
       .join(t('semicolon'))));
-  const guessed = make('div');
+  const guessed = make('div', {class: 'interactive'});
   parent.append(guessed);
   drawGuess(guessed, run, DATA.theory);
 }

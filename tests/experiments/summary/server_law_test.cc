@@ -82,5 +82,15 @@ TEST(Findings, NameTheBytesOfEveryStrategy) {
               HasSubstr("MB per worker and step: ring x 4 11.18, ps-sync x 4 7.45."));
 }
 
+TEST(NoteOf, IsInBothLanguages) {
+  SummaryRow row = RuleRow("ring");
+  row.configuration.oversubscribed = true;
+  row.configuration.training.jitter_ms = "exp:5";
+  row.foreign_cpu_pct = 40;
+  EXPECT_EQ(NoteOf(row, Language::kEnglish),
+            "oversubscribed; other programs used 40% of the processors; jitter exp:5 ms");
+  EXPECT_EQ(NoteOf(row, Language::kChinese), "超额；其他程序占用了 40% 的处理器；抖动 exp:5 毫秒");
+}
+
 }  // namespace
 }  // namespace psring
