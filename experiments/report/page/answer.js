@@ -12,9 +12,9 @@ const lastParagraph = (text) => text.trim().split(/\n\s*\n/).pop().replace(/\n/g
 
 function drawAnswer(parent, run) {
   const predicted = printed(run, 'predicted'), findings = printed(run, 'findings');
-  const [first, ...others] = findings.said.length ? findings.said
-      : predicted.said.length ? [lastParagraph(predicted.said)] : [benchLead(run)];
-  if (first) parent.append(make('p', {class: 'lead', id: 'lead', lang: findings.said.length ? findings.lang : predicted.lang}, first));
+  const verdict = (run.table && run.table[language].verdict) || (predicted.said.length && lastParagraph(predicted.said)) || benchLead(run);
+  const [first, ...others] = verdict ? [verdict, ...findings.said] : findings.said;
+  if (first) parent.append(make('p', {class: 'lead', id: 'lead', lang: verdict ? null : findings.lang}, first));
   const {state, why} = trustOf(run);
   if (state) parent.append(make('p', {id: 'trust', class: `badge ${state}`}, make('strong', {}, t(`trust_${state}`)), ` ${why}`));
   drawSplit(parent, run);

@@ -262,7 +262,7 @@ function drawStaleness(parent, run) {
         for (const b of barsOf(row)) group.append('rect')
             .attr({x: x(b.staleness - 0.35), width: x(0.7) - x(0), y: y(b.share), height: y(0) - y(b.share)})
             .style('fill', colourOf(row.plain)).append('title').text(`${b.staleness}: ${b.count}`);
-        group.append('line').attr({x1: x(row.workers - 1), x2: x(row.workers - 1), y1: -6, y2: each - 28}).attr('class', 'theory')
+        if (row.plain === 'ps-async') group.append('line').attr({x1: x(row.workers - 1), x2: x(row.workers - 1), y1: -6, y2: each - 28}).attr('class', 'theory')
             .style({stroke: 'var(--ink)', 'stroke-width': 2}).append('title').text(`N-1 = ${row.workers - 1}`);
         group.append('path').attr('transform', `translate(${x(row.staleness_mean)},${each - 22})`)
             .attr('d', d3.svg.symbol().type('triangle-up').size(60)()).style('fill', 'var(--ink)').append('title')

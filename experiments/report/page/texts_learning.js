@@ -15,7 +15,7 @@ Object.assign(TEXTS, {
   links_title: ['Traffic of the busiest link in one exchange, {0} workers', '一次交换中最忙的链路的流量，{0} 个 worker'],
   links_note: ['Derived: lengths are times at the same bandwidth, without latency and adding. A gap separates push and pull that follow each other. {0}',
     '推导：长度即相同带宽下的时间，不计延迟与相加；空隙分开先后进行的 push 与 pull。{0}'],
-  links_row: ['{0}: {1} gradients, {2} × ring', '{0}：{1} 份梯度，环的 {2} 倍'],
+  links_row: ['{0}: {1} M, {2} × ring', '{0}：{1} M，环的 {2} 倍'],
   link_serial: ['one dedicated server, push then pull', '一台独立服务器，先 push 后 pull'],
   link_pipelined: ['one dedicated server, push and pull at the same time', '一台独立服务器，push 与 pull 同时'],
   link_rank0: ['server at rank 0 (star), push then pull', '服务器在 rank 0 的主机上，先 push 后 pull（star）'],
