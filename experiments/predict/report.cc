@@ -19,6 +19,8 @@
 namespace psring {
 namespace {
 
+constexpr double kLeastWait = 1e-9;  // in s; less is rounding
+
 const char* PlaceName(ServerPlace place) {
   switch (place) {
     case ServerPlace::kRank0:
@@ -239,9 +241,12 @@ std::string VerdictText(const PredictReport& report, Language language) {
           absl::StrFormat("%.2f", verdict->interval.low), absl::StrFormat("%.2f", verdict->interval.high));
   const int workers = verdict->winner->point.workers;
   const std::string winner = verdict->winner->name(language), next = verdict->next->name(language);
-  if (verdict->shown) return Say(language, kVerdictWins, winner, workers, interval, next);
-  return verdict->extrapolated ? Say(language, kVerdictOverlaps, winner, next, workers, interval)
-                               : Say(language, kVerdictEven, winner, next, workers, interval);
+  const Phrase& phrase = verdict->extrapolated ? kVerdictOverlaps : kVerdictEven;
+  const bool one_link = std::max(verdict->winner->point.servers, verdict->next->point.servers) > 1 &&
+                        report.predictor->options().place == ServerPlace::kRank0;
+  return absl::StrCat(verdict->shown ? Say(language, kVerdictWins, winner, workers, interval, next)
+                                     : Say(language, phrase, winner, next, workers, interval),
+                      one_link ? In(language, kSharedLink) : "");
 }
 
 }  // namespace
@@ -317,6 +322,7 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
       {"workers", int64_t{row.point.workers}},
       {"servers", int64_t{row.point.servers}},
       {"placement", when(server, std::string(PlaceName(options.place)))},
+      {"ps_schedule", when(server, std::string(options.pipelined ? "pipelined" : "serial"))},
       {"algorithm", when(communicates, row.point.strategy.algorithm)},
       {"device", workload.device},
       {"shaping", std::string("simulated")},
@@ -334,7 +340,7 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
       {"step_ms", 1e3 * p.step},
       {"compute_ms", 1e3 * p.compute},
       {"comm_busy_ms", when(communicates, 1e3 * p.busy)},
-      {"wait_ms", when(communicates && !alone, 1e3 * p.wait)},
+      {"wait_ms", when(communicates && !alone, p.wait < kLeastWait ? 0 : 1e3 * p.wait)},
       {"exposed_comm_ms", when(communicates, 1e3 * p.exposed)},
       {"predicted_comm_ms", when(communicates, 1e3 * p.busy)},
       {"payload_tx_bytes_per_worker", when(communicates, p.tx_bytes)},

@@ -42,7 +42,10 @@ Json TermsJson(const CommPattern& pattern) {
 
 Json ByWorkers(CommPattern pattern) {
   Json list = Json::array();
+  const int servers = pattern.servers;
   for (pattern.workers = 1; pattern.workers <= kMostWorkers; ++pattern.workers) {
+    // At most one colocated server per worker.
+    if (pattern.place == ServerPlace::kColocated) pattern.servers = std::min(servers, pattern.workers);
     list.push_back(TermsJson(pattern));
   }
   return list;
@@ -102,7 +105,8 @@ std::string TheoryJson(const ScheduleTable& rows) {
   }
   const std::vector<int> counts = {1, 2, 4, 8, 16, 32, 64};
   const std::pair<const char*, ServerPlace> places[] = {{"rank0", ServerPlace::kRank0},
-                                                        {"dedicated", ServerPlace::kDedicated}};
+                                                        {"dedicated", ServerPlace::kDedicated},
+                                                        {"colocated", ServerPlace::kColocated}};
   for (const auto& [name, place] : places) {
     for (bool pipelined : {false, true}) {
       Json by_servers = Json::array();

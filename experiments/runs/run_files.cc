@@ -158,7 +158,9 @@ std::string TableJson(const std::vector<SummaryRow>& rows) {
       for (size_t row = 0; row < rows.size(); ++row) cells[row].push_back(column.cells[row]);
     }
     columns.push_back({{"heading", In(language, kHeadNote)}, {"mark", ""}});
-    for (size_t row = 0; row < rows.size(); ++row) cells[row].push_back(rows[row].note);
+    for (size_t row = 0; row < rows.size(); ++row) {
+      cells[row].push_back(language == Language::kEnglish ? rows[row].note : NoteOf(rows[row], language));
+    }
     json[key] = {{"columns", columns}, {"rows", cells}, {"legend", parts.legend}};
   }
   return JsonText(json, 2) + "\n";

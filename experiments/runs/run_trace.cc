@@ -22,6 +22,7 @@ using Json = UntrustedJson;
 constexpr size_t kMostArrows = 20000;  // per launch
 constexpr double kInside = 0.001;      // us; a flow event must lie inside its span
 constexpr double kNoTime = std::numeric_limits<double>::infinity();
+constexpr double kBetweenLaunches = 1000;  // us, if launches would overlap
 
 // A rank's exchange of a bucket.
 struct Flight {
@@ -173,6 +174,37 @@ void DivideEventTimes(double scale, Json& event) {
   }
 }
 
+// A launch's events, from its ranks' files.
+struct LaunchEvents {
+  std::vector<Json> events;
+  double begin = kNoTime, end = -kNoTime;  // of the events with a time
+};
+
+// Events start at `earliest` or later: on a virtual clock every launch starts at 0.
+LaunchEvents EventsOf(const LaunchTrace& launch, double earliest) {
+  LaunchEvents found;
+  for (const std::string& text : launch.ranks) {
+    for (Json& event : TraceEvents(text)) {
+      if (!event.is_object()) continue;
+      DivideEventTimes(launch.time_scale, event);
+      found.events.push_back(std::move(event));
+      const double ts = NumberAt(found.events.back(), "ts", kNoTime);
+      if (ts == kNoTime) continue;
+      found.begin = std::min(found.begin, ts);
+      found.end = std::max(found.end, ts + NumberAt(found.events.back(), "dur", 0));
+    }
+  }
+  const double shift = earliest - found.begin;
+  if (found.begin > found.end || shift <= 0) return found;
+  for (Json& event : found.events) {
+    const double ts = NumberAt(event, "ts", kNoTime);
+    if (ts != kNoTime) event["ts"] = ts + shift;
+  }
+  found.begin += shift;
+  found.end += shift;
+  return found;
+}
+
 std::string NameRow(int row, const char* name, int place) {
   return absl::StrFormat(R"({"name":"process_name","ph":"M","pid":%d,"args":{"name":"%s"}},)"
                          "\n"
@@ -193,22 +225,16 @@ std::string TraceJson(const std::vector<LaunchTrace>& launches) {
   std::vector<std::string> lines = {NameRow(kLaunchesRow, "psring: launches", -1)};
   ArrowWriter arrows(lines);
   std::set<int64_t> served;  // lanes of the servers' row
+  double earliest = -kNoTime;
   for (const LaunchTrace& launch : launches) {
-    double begin = std::numeric_limits<double>::infinity(), end = -begin;
+    const auto [events, begin, end] = EventsOf(launch, earliest);
     Flights flights;
-    for (const std::string& text : launch.ranks) {
-      for (Json& event : TraceEvents(text)) {
-        if (!event.is_object()) continue;
-        DivideEventTimes(launch.time_scale, event);
-        lines.push_back(DumpUntrusted(event));
-        const double ts = NumberAt(event, "ts", kNoTime);
-        if (ts == kNoTime) continue;
-        NoteFlight(event, flights);
-        begin = std::min(begin, ts);
-        end = std::max(end, ts + NumberAt(event, "dur", 0));
-      }
+    for (const Json& event : events) {
+      lines.push_back(DumpUntrusted(event));
+      NoteFlight(event, flights);
     }
     if (begin > end) continue;
+    earliest = end + kBetweenLaunches;
     lines.push_back(JsonText(Json({{"name", launch.name},
                                    {"ph", "X"},
                                    {"pid", kLaunchesRow},

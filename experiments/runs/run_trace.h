@@ -8,6 +8,9 @@
 //            (ScheduleRow::uses_nodes), because records do not name the nodes.
 //   servers  a separate row with each worker's exchanges as that worker recorded them.
 // A long launch has about 20,000 arrows, in evenly spaced steps.
+//
+// Launches do not overlap: one that would, because its virtual clock starts at 0, is moved after the previous
+// one.
 #pragma once
 
 #include <string>

@@ -164,11 +164,15 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
       per_push = std::max(per_push, row.configuration.workers_per_push());
     }
     findings.Add(kPairsOnLink, DescribeLink(link, findings.language()), findings.Joined(texts, kSemicolon));
+    const bool on_rank0 = std::ranges::all_of(pairs, [](const Pair& pair) {
+      const Configuration& server = pair.server->configuration;
+      return server.servers() == 1 && server.training.server_placement == "rank0";
+    });
     if (each == 1) {
-      findings.Add(kServerInTheory);
-    } else if (per_push > 1) {
+      for (const std::string& law : ServerLaw(rows, findings.language())) findings.AddText(law);
+    } else if (on_rank0 && per_push > 1) {
       findings.Add(kServerOfSumsInTheory, per_push, 2 * per_push);
-    } else {
+    } else if (on_rank0) {
       findings.Add(kServerOfMachinesInTheory, each);
     }
     return;
@@ -177,24 +181,24 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
   findings.Add(kNoNetwork, wires ? findings.Say(kLoopbackSpeed, Fixed(wires->medium_bytes_per_s / 1e9, 1),
                                                 Fixed(wires->latency_s * 1e6, 0))
                                  : "");
+  for (const std::string& law : ServerLaw(rows, findings.language())) findings.AddText(law);
 }
 
 void AddBytes(const std::vector<SummaryRow>& rows, Sentences& findings) {
-  std::vector<std::string> off;
-  int compared = 0;
+  std::vector<std::string> off, all;
   for (const SummaryRow& row : rows) {
     // Derived bytes come from the same formula.
     if (!row.predicted_payload_bytes || BytesAreDerived(row)) continue;
-    ++compared;
     const double predicted = *row.predicted_payload_bytes;
+    all.push_back(absl::StrCat(row.configuration.name(), " ", Fixed(predicted / 1e6)));
     if (std::abs(row.mean.payload_tx_bytes - predicted) > kSameBytes * std::max(predicted, 1.0)) {
       off.push_back(findings.Say(kBytesDiffer, row.configuration.name(),
                                  Fixed(row.mean.payload_tx_bytes / 1e6, 3), Fixed(predicted / 1e6, 3)));
     }
   }
-  if (compared == 0) return;
+  if (all.empty()) return;
   if (off.empty()) {
-    findings.Add(kBytesAgree);
+    findings.Add(kBytesAgree, findings.Joined(all));
   } else {
     findings.Add(kBytesOff, findings.Joined(off, kSemicolon));
   }
@@ -230,22 +234,40 @@ void AddStalenessFindings(const std::vector<SummaryRow>& rows, Sentences& findin
 }
 
 void AddAccuracy(const std::vector<SummaryRow>& rows, Sentences& findings) {
-  std::vector<std::string> parts;
-  const SummaryRow* any = nullptr;
+  std::vector<const SummaryRow*> trained;
   for (const SummaryRow& row : rows) {
-    if (!row.test_accuracy) continue;
-    any = &row;
-    parts.push_back(WithRange(absl::StrFormat("%s %.4f", row.configuration.name(), *row.test_accuracy),
-                              row.test_accuracy_95, 4, findings.language()));
+    if (row.test_accuracy) trained.push_back(&row);
   }
-  if (any == nullptr) return;
-  const bool one = any->trainings == 1;
-  std::string text = findings.Say(kAccuracy, WithThousands(static_cast<double>(any->trained_samples)),
-                                  one ? findings.Say(kOneSeed) : findings.Say(kSeeds, any->trainings),
+  if (trained.empty()) return;
+  const SummaryRow& any = *trained.back();
+  const auto is_any = [&](auto is) { return std::ranges::any_of(trained, is); };
+  const bool rules_differ = is_any([&](const SummaryRow* row) { return !SameUpdateRule(*row, any); });
+  std::vector<std::string> parts;
+  for (const SummaryRow* row : trained) {
+    const std::string name = row->configuration.name();
+    const StrategyUpdate& update = row->configuration.update;
+    const std::string named =
+        rules_differ ? findings.Say(kUpdateRule, name, update.optimizer, update.lr) : name;
+    parts.push_back(WithRange(absl::StrFormat("%s %.4f", named, *row->test_accuracy), row->test_accuracy_95,
+                              4, findings.language()));
+  }
+  const bool one = any.trainings == 1;
+  std::string text = findings.Say(kAccuracy, WithThousands(static_cast<double>(any.trained_samples)),
+                                  one ? findings.Say(kOneSeed) : findings.Say(kSeeds, any.trainings),
                                   findings.Joined(parts));
   if (parts.size() > 1) {
     if (one) text += findings.Say(kSeedMoves);
-    text += findings.Say(any->configuration.training.global_batch > 0 ? kEqualUpdates : kFewerUpdates);
+    if (rules_differ) text += findings.Say(kUpdateRules);
+    const bool fixed_batch = any.configuration.training.global_batch > 0;
+    std::set<int> synchronous;  // their worker counts
+    for (const SummaryRow* row : trained) {
+      if (row->configuration.strategy.synchronous) synchronous.insert(row->configuration.workers);
+    }
+    if (synchronous.size() > 1) text += findings.Say(fixed_batch ? kEqualUpdates : kFewerUpdates);
+    if (fixed_batch &&
+        is_any([](const SummaryRow* row) { return !row->configuration.strategy.synchronous; })) {
+      text += findings.Say(kMoreUpdates);
+    }
   }
   findings.AddText(text);
 }

@@ -20,6 +20,15 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
 std::vector<std::string> WaitingFindings(const std::vector<SummaryRow>& rows,
                                          Language language = Language::kEnglish);
 
+// How long an exchange with each synchronous server takes by the law for large gradients, compared with the
+// first all-reduce of the same number of workers that theory covers. Part of Findings; empty: nothing to
+// compare.
+std::vector<std::string> ServerLaw(const std::vector<SummaryRow>& rows,
+                                   Language language = Language::kEnglish);
+
+// Whether both rows update the weights with the same optimizer and rate.
+bool SameUpdateRule(const SummaryRow& row, const SummaryRow& other);
+
 // The synchronous servers for which theory with the actual buckets differs by more than 5% from the law for
 // large gradients, which other findings state; and the reason. Part of Findings.
 std::vector<std::string> BucketFindings(const std::vector<SummaryRow>& rows,

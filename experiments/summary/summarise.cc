@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "experiments/host/machine.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/summary/waiting.h"
@@ -18,8 +15,6 @@ Wires WiresOf(const SummaryRow& row, Wires wires) {
 }
 
 namespace {
-
-constexpr double kMostSpread = 0.01;  // of the servers' bytes
 
 std::optional<double> MeanOverThose(const std::vector<RunFigures>& runs,
                                     std::optional<double> RunFigures::*figure) {
@@ -200,63 +195,6 @@ const SummaryRow* Reference(const std::vector<SummaryRow>& rows, const SummaryRo
   return nullptr;
 }
 
-std::string NoteOf(const SummaryRow& row) {
-  std::vector<std::string> notes;
-  if (row.configuration.simulated()) notes.push_back("times simulated, learning measured");
-  if (row.configuration.scaled()) {
-    const double scale = row.configuration.training.time_scale;
-    notes.push_back(absl::StrFormat("times simulated: run %g times slower and divided by %g", scale, scale));
-  }
-  const double target = row.configuration.target_accuracy;
-  if (target > 0 && row.test_accuracy && !row.time_to_target_s) {
-    notes.push_back(absl::StrFormat("%d of %d trainings reached an accuracy of %g", row.reached_target,
-                                    row.trainings, target));
-  }
-  if (row.configuration.oversubscribed) notes.push_back("oversubscribed");
-  if (const int each = row.configuration.training.ranks_per_process; each > 1) {
-    const bool all = row.configuration.processes() == 1;
-    notes.push_back(absl::StrCat(each, all ? " ranks in one process" : " ranks per process",
-                                 row.link.bits_per_s == 0 ? ""
-                                 : all                    ? ", which use no link"
-                                                          : ", on one link"));
-  }
-  if (const int each = row.configuration.workers_per_push(); each > 1) {
-    notes.push_back(absl::StrCat("local aggregation: ", each, " workers push one sum"));
-  }
-  if (row.mean.gpus_shared > 0) {
-    notes.push_back(absl::StrFormat("functional, not a measurement: %d ranks share %d GPU%s",
-                                    row.configuration.ranks(), row.mean.gpus_shared,
-                                    row.mean.gpus_shared == 1 ? "" : "s"));
-  }
-  const DataParallelFigures& replicas = row.sample.data_parallel;
-  if (replicas.replicas > 0) {
-    notes.push_back(
-        absl::StrFormat("bytes are device 0's; the others are idle for %.2f ms of a step while it works; it "
-                        "holds %.1f MB more%s",
-                        replicas.device0_alone_ms(), replicas.device0_extra_mb,
-                        row.link.bits_per_s > 0 ? "; one machine, no link used" : ""));
-  }
-  if (row.foreign_cpu_pct > kMostForeignCpuPct)
-    notes.push_back(absl::StrFormat("other programs used %.0f%% of the processors", row.foreign_cpu_pct));
-  const std::vector<double>& shards = row.mean.each_server_payload_bytes;
-  if (shards.size() > 1) {
-    const auto [least, most] = std::minmax_element(shards.begin(), shards.end());
-    if (*most > (1 + kMostSpread) * *least) {
-      notes.push_back(
-          absl::StrFormat("unbalanced shards: %.0f to %.0f bytes per step and server", *least, *most));
-    }
-  }
-  if (row.configuration.training.straggler != "none") {
-    notes.push_back(absl::StrCat("straggler ", row.configuration.training.straggler));
-  }
-  if (row.configuration.training.jitter_ms != "none") {
-    notes.push_back(absl::StrCat("jitter ", row.configuration.training.jitter_ms, " ms"));
-  }
-  if (row.mean.replicas_equal == false) notes.push_back("replicas differ");
-  if (!row.mean.incidents.empty()) notes.push_back(row.mean.incidents);
-  return absl::StrJoin(notes, "; ");
-}
-
 }  // namespace
 
 Basis SummaryRow::TimeBasis() const {
@@ -288,7 +226,7 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
     row.link = link;
     row.valid = row.configuration.simulated() ||
                 (row.foreign_cpu_pct <= kMostForeignCpuPct && row.mean.gpus_shared == 0);
-    row.note = NoteOf(row);
+    row.note = NoteOf(row, Language::kEnglish);
     if (!row.measured_cost) continue;
     const SummaryRow* single = Reference(rows, row, "single", 1);
     if (single != nullptr && !row.configuration.oversubscribed) {

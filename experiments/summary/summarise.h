@@ -102,6 +102,9 @@ struct ConfigurationRuns {
   std::vector<RunFigures> accuracy;  // one per training
 };
 
+// What a reader must know about the row, separated by semicolons; a footnote of the table.
+std::string NoteOf(const SummaryRow& row, Language language);
+
 // Whether the row's bytes are derived, because an external library does not count them.
 bool BytesAreDerived(const SummaryRow& row);
 

@@ -67,6 +67,10 @@ std::string Against(const SummaryRow& row, const SummaryRow& reference, Language
   if (row.test_accuracy && reference.test_accuracy) {
     text += Say(language, kAgainstAccuracy, absl::StrFormat("%.4f", *row.test_accuracy),
                 absl::StrFormat("%.4f", *reference.test_accuracy));
+    if (!SameUpdateRule(row, reference)) {
+      const StrategyUpdate &ours = row.configuration.update, &theirs = reference.configuration.update;
+      text += Say(language, kAgainstRule, ours.optimizer, ours.lr, theirs.optimizer, theirs.lr);
+    }
   }
   if (row.mean.dropped_share) {
     text += Say(language, kAgainstDropped, absl::StrFormat("%.0f", 100 * *row.mean.dropped_share));

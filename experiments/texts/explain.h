@@ -132,12 +132,18 @@ inline constexpr Word kWords[] = {
      {"the number of updates applied between reading the weights and applying the gradient computed from "
       "them",
       "从读取权重到应用由它算出的梯度之间发生的更新次数"}},
+    {"hidden", {"communication that runs while the worker computes", "与计算同时进行的通信"}},
     {"exposed",
      {"communication that is not hidden behind computation: it makes the step longer",
       "没有被计算掩盖的通信：它使一步变长"}},
     {"all-reduce",
      {"every rank starts with its own values and ends with the sum over all ranks",
       "每个 rank 从自己的值开始，以所有值之和结束"}},
+    {"reduce-scatter, all-gather",
+     {"the two phases of a ring: each rank gets the sum of one chunk; then every rank gets all chunks",
+      "环的两个阶段：每个 rank 得到一个块之和；然后每个 rank 得到所有块"}},
+    {"replica", {"a worker's own copy of the weights", "一个 worker 自己的一份权重"}},
+    {"straggler", {"a worker that computes more slowly than the others", "比其他 worker 计算得慢的 worker"}},
 };
 
 }  // namespace psring

@@ -25,11 +25,24 @@ inline constexpr Phrase kPairUnclear = {
 inline constexpr Phrase kPairEven = {"no difference shown (ratio $0, $1)", "未显示出差别（比值 $0，$1）"};
 inline constexpr Phrase kPair = {"$0 versus $1 with $2 workers: $3", "$2 个 worker 时 $0 对 $1：$3"};
 inline constexpr Phrase kPairsOnLink = {"On $0: $1.", "在 $0 上：$1。"};
-inline constexpr Phrase kServerInTheory = {
-    "For large gradients, one server on rank 0 takes N/2 times as long as a ring in theory (N times with "
-    "--ps_schedule serial), because its link carries the gradients of all others.",
-    "理论上，梯度大时，位于 rank 0 的一台服务器用时是环的 N/2 倍（--ps_schedule serial 时为 N 倍）"
-    "：它的链路要承载其他所有 worker 的梯度。"};
+// Where servers are, and how they exchange.
+inline constexpr Phrase kServerOnRank0 = {"one server on rank 0's host", "一台服务器在 rank 0 的主机上"};
+inline constexpr Phrase kServersOnRank0 = {"$0 servers that share rank 0's link",
+                                           "$0 台服务器共用 rank 0 的链路"};
+inline constexpr Phrase kServerDedicated = {"one dedicated server", "一台独立服务器"};
+inline constexpr Phrase kServersDedicated = {"$0 dedicated servers", "$0 台独立服务器"};
+inline constexpr Phrase kServerColocated = {"one server on a worker's host",
+                                            "一台服务器在某个 worker 的主机上"};
+inline constexpr Phrase kServersColocated = {"$0 servers on the workers' hosts",
+                                             "$0 台服务器在 worker 的主机上"};
+inline constexpr Phrase kPipelinedServer = {"push and pull at the same time", "push 与 pull 同时进行"};
+inline constexpr Phrase kSerialServer = {"push, then pull", "先 push 后 pull"};
+inline constexpr Phrase kServerLaw = {"$0 ($1; $2) $3 times $4 with $5 workers",
+                                      "$5 个 worker 时 $0（$1；$2）为 $4 的 $3 倍"};
+inline constexpr Phrase kServersInTheory = {
+    "The time of one exchange in theory, for large gradients and one link per machine: $0. "
+    "The busiest link decides.",
+    "梯度大、每台机器各有一条链路时，理论上一次交换的时间：$0。由最忙的链路决定。"};
 inline constexpr Phrase kServerOfMachinesInTheory = {
     "Each machine has $0 workers on one link. For large gradients, one server on rank 0 takes "
     "N(N-$0)/(2(N-1)) times as long as a ring in theory (twice that with --ps_schedule serial), because its "
@@ -62,23 +75,16 @@ inline constexpr Phrase kPairsOnLoopback = {
     "$0。这比较的是同一台机器上的两个程序及其所需的处理器时间。"};
 inline constexpr Phrase kNoNetwork = {
     "It does not determine a winner for a network: all ranks shared one loopback$0, "
-    "so a server could not saturate its own link and a ring could not spread over several links. "
-    "If every machine has its own link, one server on rank 0 takes N/2 times as long as a ring in theory "
-    "for large gradients (N times with --ps_schedule serial).",
-    "不就网络判定胜者：所有 rank 共用一个回环接口$0，服务器没有自己的链路可占满，环也没有多条链路可分摊。"
-    "若每台机器各有链路，梯度大时理论上位于 rank 0 的一台服务器用时是环的 N/2 倍（--ps_schedule serial 时为 "
-    "N 倍）。"};
+    "so a server could not saturate its own link and a ring could not spread over several links.",
+    "不就网络判定胜者：所有 rank 共用一个回环接口$0，服务器没有自己的链路可占满，环也没有多条链路可分摊。"};
 inline constexpr Phrase kLoopbackSpeed = {" ($0 GB/s in total, $1 us)", "（共 $0 GB/s，$1 微秒）"};
 
 // Bytes.
 inline constexpr Phrase kBytesDiffer = {"$0 sent $1 MB, theory predicts $2 MB",
                                         "$0 发送 $1 MB，理论为 $2 MB"};
 inline constexpr Phrase kBytesOff = {"Bytes differ from theory: $0.", "字节数与理论不符：$0。"};
-inline constexpr Phrase kBytesAgree = {
-    "The bytes sent match theory: with an all-reduce each worker sends 2(N-1)/N of the gradient per step, "
-    "with a server one gradient (and receives one set of weights).",
-    "发送的字节数与理论一致：all-reduce 中每个 worker 每步发送梯度的 2(N-1)/N 倍；"
-    "使用服务器时每个 worker 发送一份梯度（并收回一份权重）。"};
+inline constexpr Phrase kBytesAgree = {"The bytes sent match theory. MB per worker and step: $0.",
+                                       "发送的字节数与理论一致。每个 worker 每步的 MB 数：$0。"};
 inline constexpr Phrase kBytesDerived = {
     "The bytes of $0 are derived, 2(N-1)/N of the gradient, because external libraries do not count them.",
     "$0 的字节数为推导值，即梯度的 2(N-1)/N：外部的集合通信库不作计数。"};
@@ -100,8 +106,11 @@ inline constexpr Phrase kAccuracy = {"Test accuracy after $0 samples over all wo
                                      "所有 worker 共训练 $0 个样本后的测试准确率（$1）：$2。"};
 inline constexpr Phrase kOneSeed = {"one seed", "一个随机种子"};
 inline constexpr Phrase kSeeds = {"mean of $0 seeds", "$0 个随机种子的平均"};
-inline constexpr Phrase kSeedMoves = {" A different seed changes these values by several thousandths.",
-                                      "仅换一个随机种子就会有千分之几的变化。"};
+inline constexpr Phrase kSeedMoves = {" A different seed changes these values.",
+                                      "换一个随机种子，这些值会变化。"};
+inline constexpr Phrase kUpdateRule = {"$0 ($1, lr $2)", "$0（$1，学习率 $2）"};
+inline constexpr Phrase kUpdateRules = {" The strategies update the weights by different rules.",
+                                        "各策略更新权重的规则不同。"};
 inline constexpr Phrase kFewerUpdates = {
     " With more workers, synchronous strategies make fewer updates with larger batches.",
     "worker 越多，同步策略的更新次数越少、每次所用的批越大。"};
@@ -123,9 +132,10 @@ inline constexpr Phrase kLowestRate = {
     " The best one is the lowest tried for $0: a lower one may be better (--tune lr:0.25,0.5,1).",
     "$0 的最佳值是试过的最小值：更小的可能更好（--tune lr:0.25,0.5,1）。"};
 inline constexpr Phrase kEqualUpdates = {
-    " With a fixed global batch, synchronous strategies make the same updates with any number of workers; "
-    "asynchronous ones make more updates with smaller batches.",
-    "全局批大小固定时，同步策略的更新与 worker 数无关；异步策略的更新更多、每次所用的批更小。"};
+    " With a fixed global batch, synchronous strategies make the same updates with any number of workers.",
+    "全局批大小固定时，同步策略的更新与 worker 数无关。"};
+inline constexpr Phrase kMoreUpdates = {" Asynchronous strategies make more updates with smaller batches.",
+                                        "异步策略的更新更多、每次所用的批更小。"};
 inline constexpr Phrase kTargetMissed = {"$0 ($1 of $2 trainings reached it)", "$0（$2 次训练中 $1 次达到）"};
 inline constexpr Phrase kTargetOne = {"$0 $1 s", "$0 $1 秒"};
 inline constexpr Phrase kTarget = {

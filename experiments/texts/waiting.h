@@ -16,6 +16,8 @@ inline constexpr Phrase kLateByRates = {
 inline constexpr Phrase kAgainst = {"$0 reaches $1 times the samples/s of $2",
                                     "$0 的每秒样本数是 $2 的 $1 倍"};
 inline constexpr Phrase kAgainstAccuracy = {", test accuracy $0 versus $1", "，测试准确率 $0 对 $1"};
+inline constexpr Phrase kAgainstRule = {" (with $0, lr $1, versus $2, lr $3)",
+                                        "（$0、学习率 $1，对 $2、学习率 $3）"};
 inline constexpr Phrase kAgainstDropped = {", $0% of the gradients dropped", "，$0% 的梯度被丢弃"};
 inline constexpr Phrase kSynchronyCosts = {
     "Cost of synchrony with $0 workers ($1): $2$3. Every step takes as long as that of its slowest worker.",

@@ -26,20 +26,21 @@ function drawBuckets(parent, run, theoryData) {
       points: sizes.map((size) => ({size, ms: 1e3 * exposedSeconds(size, cost)}))}));
   const here = curves.map((curve) => ({...curve, ms: 1e3 * exposedSeconds(wish.bucket, curve.cost)}));
   const rows = curves.flatMap(({name, points}, i) => [...points, {size: wish.bucket, ms: here[i].ms}].map(({size, ms}) => (
-    {run_id: run.run_id, basis: 'computed', scheme: name, workers, bucket_bytes: Math.round(size), exposed_ms: ms})));
-  figure(parent, {id: 'buckets', title: t('bucket_title', workers), rows, height: 300,
+    {run_id: run.run_id, basis: 'derived', scheme: name, workers, bucket_bytes: Math.round(size), exposed_ms: ms})));
+  figure(parent, {id: 'buckets', wide: true, title: t('bucket_title', workers), rows, height: 300,
     note: t('bucket_note', SLIDERS.bucket.text(wish.bucket), brief(wish.compute * 1e3),
         here.map((curve) => `${curve.label} ${brief(curve.ms)} ms`).join(', '), captionOf(run)),
-    legend: curves.map((curve) => ({label: curve.label, colour: colourOf(curve.name), dashed: true})),
     draw: (svg, width, height) => {
       const high = d3.max(rows, (row) => row.exposed_ms) || 1;
       const x = d3.scale.log().domain([SLIDERS.bucket.low, SLIDERS.bucket.high]), y = d3.scale.linear().domain([0, high * 1.08]);
       const plot = axes(svg, width, height, x, y, {xLabel: t('bucket'), yLabel: t('exposed_ms'), xFormat: bytesText,
-          xTicks: [1e5, 1e6, 1e7, 1e8, 1e9]});
+          right: labelWidth(curves.map((curve) => curve.label), width), xTicks: [1e5, 1e6, 1e7, 1e8, 1e9]});
       for (const curve of curves) {
-        plot.append('path').attr('class', 'theory').attr('d', d3.svg.line().x((p) => x(p.size)).y((p) => y(p.ms))(curve.points))
-            .style({fill: 'none', stroke: colourOf(curve.name), 'stroke-width': 2.2});
+        plot.append('path').attr('d', d3.svg.line().x((p) => x(p.size)).y((p) => y(p.ms))(curve.points))
+            .style({fill: 'none', stroke: colourOf(curve.name), 'stroke-width': 2.2, 'stroke-dasharray': dashOf(curve.name)});
+
       }
+      directLabels(plot, x.range()[1] + 2, [20, height - 44], curves.map(({name, label, points}) => ({name, text: label, y: y(points[points.length - 1].ms)})));
       plot.append('line').attr({x1: x(wish.bucket), x2: x(wish.bucket), y1: y.range()[0], y2: y.range()[1]})
           .style({stroke: 'var(--ink)'});
       for (const curve of here) mark(plot, markOf(curve.name), x(wish.bucket), y(curve.ms), colourOf(curve.name), true,

@@ -34,7 +34,8 @@ function legend(entries) {
   for (const entry of entries) {
     const svg = d3.select(document.createElementNS('http://www.w3.org/2000/svg', 'svg')).attr('viewBox', '0 0 26 12')
         .attr('aria-hidden', 'true');
-    if (entry.block) svg.append('rect').attr({x: 4, y: 1, width: 16, height: 10}).style('fill', entry.colour);
+    if (entry.block) svg.append('rect').attr({x: 4, y: 1, width: 16, height: 10})
+        .style(entry.colour === 'none' ? {fill: 'none', stroke: 'var(--faint)', 'stroke-dasharray': '3 2'} : {fill: entry.colour});
     else if (!entry.alone) svg.append('line').attr({x1: 0, x2: 26, y1: 6, y2: 6}).attr('class', entry.dashed ? 'theory' : '')
         .style({stroke: entry.colour, 'stroke-width': 2});
     if (entry.mark) svg.append('path').attr('transform', 'translate(13,6)').attr('d', d3.svg.symbol().type(entry.mark).size(50)())
@@ -46,9 +47,28 @@ function legend(entries) {
 
 const strategyLegend = (names) => names.map((name) => ({label: name, colour: colourOf(name), mark: markOf(name)}));
 
-// Axes in a drawing of width x height: {x, y, plot}. `xTicks`: the values to mark; default: D3's choice.
+// The margin that the longest of `names` needs.
+const labelWidth = (names, width) => Math.min(width * 0.45, 6.6 * d3.max(names, (name) => name.length) + 26);
+
+// Names at the right ends of lines, moved apart if they would overlap. ends: [{name, text, y}]; `range`: the highest and
+// lowest place.
+function directLabels(plot, x, [top, bottom], ends) {
+  const gap = 14, sorted = ends.slice().sort((a, b) => a.y - b.y);
+  const places = sorted.map(({y}) => Math.max(top, Math.min(bottom, y)));
+  for (let i = 1; i < places.length; ++i) places[i] = Math.max(places[i], places[i - 1] + gap);
+  const over = places.length ? Math.max(0, places[places.length - 1] - bottom) : 0;
+  for (let i = places.length - 1, most = bottom; over > 0 && i >= 0; --i, most -= gap) places[i] = Math.min(places[i], most);
+  sorted.forEach(({name, text}, i) => {
+    plot.append('path').attr('transform', `translate(${x + 5},${places[i] - 4})`).attr('d', d3.svg.symbol().type(markOf(name)).size(40)())
+        .style('fill', colourOf(name));
+    plot.append('text').attr({x: x + 13, y: places[i]}).text(text);
+  });
+}
+
+// Axes in a drawing of width x height: {x, y, plot}. `xTicks`: the values to mark; default: D3's choice. `right`: the margin
+// for labels.
 function axes(svg, width, height, x, y, spec) {
-  const margin = {left: 58, right: 24, top: 26, bottom: 40};
+  const margin = {left: 58, right: spec.right || 24, top: 26, bottom: 40};
   x.range([margin.left, width - margin.right]);
   y.range([height - margin.bottom, margin.top]);
   const across = d3.svg.axis().scale(x).orient('bottom').tickSize(4).tickFormat(spec.xFormat || brief);
@@ -77,35 +97,36 @@ function mark(group, type, x, y, colour, hollow, title) {
   path.append('title').text(title);
 }
 
-// Points by number of workers, a line through their means, and theory as a dashed line.
+// Points by number of workers with a line through their means and the name at its end; theory is a thin line with ticks. Values
+// over more than a decade and a half have a logarithmic axis.
 // series: [{name, points: [{x, y, low, high, hollow, title, dots: [y]}], theory: [{x, y}]}]
 function linesChart(svg, width, height, series, spec) {
   const everything = [].concat(...series.map((s) => s.points.concat(s.theory || [])));
-  const counts = d3.set(everything.map((p) => p.x)).values().map(Number).sort(d3.ascending);
-  const top = d3.max(everything, (p) => Math.max(p.y, p.high || 0, ...(p.dots || [])));
+  const counts = unique(everything.map((p) => p.x)).sort(d3.ascending);
+  const values = everything.flatMap((p) => [p.y, p.low, p.high, ...(p.dots || [])]).filter((v) => v > 0);
+  const low = d3.min(values), high = d3.max(values), logarithmic = high > 30 * low;
   const last = counts[counts.length - 1];
-  const x = last > 40 ? d3.scale.log().domain([counts[0] * 0.9, last * 1.1]) : d3.scale.linear()
-      .domain([counts[0] - 0.3, last + 0.3]);
-  const y = d3.scale.linear().domain([0, top * 1.05 || 1]);
-  const plot = axes(svg, width, height, x, y, {...spec, xLabel: t('workers'), xTicks: counts.length <= 12 ? counts : null});
+  const x = last > 16 ? d3.scale.log().domain([counts[0] * 0.9, last * 1.1]) : d3.scale.linear().domain([counts[0] - 0.3, last + 0.3]);
+  const y = logarithmic ? d3.scale.log().domain([low * 0.8, high * 1.2]).clamp(true) : d3.scale.linear().domain([0, high * 1.05]);
+  const right = labelWidth(series.map((s) => s.name), width);
+  const plot = axes(svg, width, height, x, y, {...spec, right, xLabel: t('workers'), xFormat: String,
+      xTicks: counts.filter((_, i) => i % Math.ceil(counts.length / 8) === 0), yTicks: logarithmic ? logTicks(low * 0.8, high * 1.2) : null});
   // Side by side if they would overlap.
   const aside = (i) => (i - (series.length - 1) / 2) * Math.min(9, 60 / series.length);
   series.forEach((s, i) => {
-    const colour = colourOf(s.name);
-    const at = (p) => x(p.x) + aside(i);
-    const line = d3.svg.line().x(at).y((p) => y(p.y));
+    const colour = colourOf(s.name), at = (p) => x(p.x) + aside(i), line = d3.svg.line().x(at).y((p) => y(p.y));
     if (s.theory && s.theory.length) plot.append('path').attr('class', 'theory').attr('d', line(s.theory))
-        .style({fill: 'none', stroke: colour, 'stroke-width': 1.5});
-    for (const p of s.theory || []) plot.append('line').attr({x1: at(p) - 5, x2: at(p) + 5, y1: y(p.y), y2: y(p.y)})
-        .style({stroke: colour, 'stroke-width': 2}).append('title').text(p.title);
-    plot.append('path').attr('class', s.simulated ? 'theory' : '').attr('d', line(s.points))
-        .style({fill: 'none', stroke: colour, 'stroke-width': 1.8});
+        .style({fill: 'none', stroke: colour, 'stroke-width': 1});
+    for (const p of s.theory || []) plot.append('line').attr({x1: at(p) - 6, x2: at(p) + 6, y1: y(p.y), y2: y(p.y)})
+        .style({stroke: 'var(--ink)', 'stroke-width': 2}).append('title').text(p.title);
+    plot.append('path').attr('d', line(s.points)).style({fill: 'none', stroke: colour, 'stroke-width': 1.8, 'stroke-dasharray': dashOf(s.name)});
     for (const p of s.points) {
       for (const dot of p.dots || []) plot.append('circle').attr({cx: at(p), cy: y(dot), r: 2.2})
           .style({fill: colour, opacity: 0.45});
       if (isNumber(p.low) && isNumber(p.high)) plot.append('line').attr({x1: at(p), x2: at(p), y1: y(p.low), y2: y(p.high)})
           .style({stroke: colour, 'stroke-width': 2});
-      mark(plot, markOf(s.name), at(p), y(p.y), colour, p.hollow, p.title);
+      mark(plot, markOf(s.name), at(p), y(p.y), colour, p.hollow || s.simulated, p.title);
     }
   });
+  directLabels(plot, width - right + 4, [20, height - 44], series.map((s) => ({name: s.name, text: s.name, y: y(s.points[s.points.length - 1].y)})));
 }

@@ -8,12 +8,14 @@ const withServers = ({strategy, servers}) => `${strategy}${servers > 1 ? `, ${se
 function rowsOf(run) {
   const rows = (run.summary || []).filter((row) => row && row.figures && isNumber(row.figures.workers)).map((row) => ({
     ...row.figures, plain: row.figures.strategy, basis_of: row.basis || {}, rounds: row.rounds || {},
-    intervals: row.intervals || {}, accuracy: row.accuracy, pushes: (row.staleness_histogram || {}).pushes}));
+    intervals: row.intervals || {}, accuracy: row.accuracy, each: (row.workers || {}).figures,
+    pushes: (row.staleness_histogram || {}).pushes}));
   const alike = (row, other) => ['plain', 'workers', 'servers'].every((key) => row[key] === other[key]);
+  const mixed = rows.some((row) => row.basis === 'simulated') && rows.some((row) => row.basis !== 'simulated');
   return rows.map((row) => {
     const swept = rows.some((other) => alike(row, other) && other.lr !== row.lr);
     return {...row, strategy: `${withServers(row)}${swept ? `, lr ${row.lr}` : ''}` +
-      (row.basis === 'simulated' ? ` (${t('simulated_word')})` : '')};
+      (mixed && row.basis === 'simulated' ? ` (${t('simulated_word')})` : '')};
   });
 }
 const columns = (row, ...names) => Object.fromEntries(names.map((name) => [name, row[name]]));
@@ -66,6 +68,9 @@ function pooledPoints(runs, keep, value, more) {
 
 const pooledNote = (runs) => (runs.length > 1 ? t('pooled', runs.length) : captionOf(runs[0], true));
 
+// A line over the number of workers needs several of them.
+const severalCounts = (series) => unique(series.flatMap((s) => s.points.map((p) => p.x))).length > 1;
+
 function drawCommunication(parent, runs) {
   const series = pooledPoints(runs, communicates, moving, {
     dots: repeatedMoving,
@@ -73,11 +78,10 @@ function drawCommunication(parent, runs) {
     theory: (name, rows) => rows.filter((row) => isNumber(row.predicted_comm_ms))
         .map((row) => ({x: row.workers, y: row.predicted_comm_ms,
         title: `${name} × ${row.workers}: ${t('theory_line')} ${brief(row.predicted_comm_ms)} ms`}))});
-  if (!series.length) return;
+  if (!severalCounts(series)) return;
   const rows = exported(runs, communicates, (row) => ({...columns(row, 'comm_busy_ms', 'wait_ms', 'predicted_comm_ms', 'repeats'),
     ...spread(row, 'comm_moving_ms')}));
   figure(parent, {id: 'communication', title: t('comm_title'), note: t('comm_note', pooledNote(runs)), rows,
-    legend: [...strategyLegend(series.map((s) => s.name)), {label: t('theory_line'), colour: 'var(--faint)', dashed: true}],
     draw: (svg, width, height) => linesChart(svg, width, height, series, {yLabel: t('ms')})});
 }
 
@@ -85,35 +89,33 @@ function drawThroughput(parent, runs) {
   const series = pooledPoints(runs, () => true, (row) => row.samples_per_s, {
     dots: (run, row) => row.rounds.samples_per_s || [],
     interval: (row) => ({low: row.samples_per_s_lo95, high: row.samples_per_s_hi95})});
-  if (!series.length) return;
+  if (!severalCounts(series)) return;
   const rows = exported(runs, () => true, (row, run) => ({samples_per_s: row.samples_per_s, lo95: row.samples_per_s_lo95,
     hi95: row.samples_per_s_hi95, repeats: row.repeats, oversubscribed: crowded(run, row)}));
   figure(parent, {id: 'throughput', title: t('throughput_title'), note: t('throughput_note', pooledNote(runs)), rows,
-      legend: strategyLegend(series.map((s) => s.name)),
     draw: (svg, width, height) => linesChart(svg, width, height, series, {yLabel: t('samples_per_s')})});
 }
 
 function drawEfficiency(parent, runs) {
   const series = pooledPoints(runs, (row) => isNumber(row.efficiency) && row.plain !== 'single', (row) => row.efficiency,
       {skip: crowded, interval: (row) => intervalOf(row, 'efficiency') || {}});
-  if (!series.length) return;
+  if (!severalCounts(series)) return;
   const rows = exported(runs, (row) => isNumber(row.efficiency), (row) => ({...columns(row, 'speedup', 'efficiency', 'repeats'),
     ...spread(row, 'efficiency')}));
   figure(parent, {id: 'efficiency', title: t('efficiency_title'), note: t('efficiency_note', pooledNote(runs)), rows,
-      legend: strategyLegend(series.map((s) => s.name)),
     draw: (svg, width, height) => linesChart(svg, width, height, series,
         {yLabel: t('efficiency_title'), yFormat: d3.format('.0%')})});
 }
 
 // One bar per row. partsOf: [{value, colour, label}]; tickOf: a value to mark; spreadOf: {low, high} of the bar's end, or
 // null.
-function barChart(svg, width, height, rows, {partsOf, tickOf = () => null, spreadOf, xLabel}) {
-  const margin = {left: Math.min(width * 0.45, 7 * d3.max(rows, (row) => rowName(row).length) + 12), right: 20, top: 6, bottom: 38};
+function barChart(svg, width, height, rows, {partsOf, tickOf = () => null, spreadOf, endOf, xLabel}) {
+  const margin = {left: Math.min(width * 0.5, 7 * d3.max(rows, (row) => rowName(row).length) + 12), right: endOf ? 64 : 20, top: 6, bottom: 38};
   const sum = (row) => Math.max(d3.sum(partsOf(row), (p) => p.value), tickOf(row) || 0, (spreadOf(row) || {high: 0}).high);
   const x = d3.scale.linear().domain([0, d3.max(rows, sum) * 1.02 || 1]).range([margin.left, width - margin.right]);
   const y = d3.scale.ordinal().domain(d3.range(rows.length)).rangeRoundBands([margin.top, height - margin.bottom], 0.25);
   svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - margin.bottom})`)
-      .call(d3.svg.axis().scale(x).orient('bottom').ticks(Math.min(6, width / 80)).tickSize(-(height - margin.top - margin.bottom))
+      .call(d3.svg.axis().scale(x).orient('bottom').ticks(Math.max(2, Math.min(6, (width - margin.left - margin.right) / 60))).tickSize(-(height - margin.top - margin.bottom))
       .tickFormat(brief));
   svg.append('text').attr({x: width - margin.right, y: height - 6, 'text-anchor': 'end'}).text(xLabel);
   rows.forEach((row, i) => {
@@ -121,13 +123,14 @@ function barChart(svg, width, height, rows, {partsOf, tickOf = () => null, sprea
     let left = 0;
     for (const part of partsOf(row)) {
       svg.append('rect').attr({x: x(left), y: y(i), width: Math.max(0, x(left + part.value) - x(left)), height: y.rangeBand()})
-          .style('fill', part.colour)
+          .style(part.colour === 'none' ? {fill: 'none', stroke: part.value > 0 ? 'var(--faint)' : 'none', 'stroke-dasharray': '4 3'} : {fill: part.colour})
         .append('title').text(`${rowName(row)}: ${part.label} ${brief(part.value)}`);
       left += part.value;
     }
     if (isNumber(tickOf(row))) svg.append('line')
         .attr({x1: x(tickOf(row)), x2: x(tickOf(row)), y1: y(i) - 2, y2: y(i) + y.rangeBand() + 2})
         .style({stroke: 'var(--ink)', 'stroke-width': 2.5}).append('title').text(`${t('theory_line')} ${brief(tickOf(row))}`);
+    if (endOf) svg.append('text').attr({x: x(sum(row)) + 6, y: y(i) + y.rangeBand() / 2 + 4}).text(brief(endOf(row)));
     const interval = spreadOf(row);
     if (!interval) return;
     const middle = y(i) + y.rangeBand() / 2, from = x(interval.low), to = x(interval.high);
@@ -136,21 +139,27 @@ function barChart(svg, width, height, rows, {partsOf, tickOf = () => null, sprea
   });
 }
 
+// Where the time of a step goes. With many rows, those with the most workers. The dashed end is communication that was hidden:
+// without overlap, a step would take this longer.
+const MOST_BARS = 8;
 function drawSplit(parent, run) {
-  const rows = rowsOf(run).filter((row) => isNumber(row.step_ms) && isNumber(row.compute_ms));
+  const all = rowsOf(run).filter((row) => isNumber(row.step_ms) && isNumber(row.compute_ms)), most = d3.max(all, (row) => row.workers);
+  const rows = all.length > MOST_BARS ? all.filter((row) => row.workers === most || row.plain === 'single') : all;
   if (!rows.length) return;
   const parts = (row) => {
-    const exposed = row.exposed_comm_ms || 0;
+    const {hidden, exposed, waiting} = communicationOf(row);
     return [{value: row.compute_ms, colour: 'var(--compute)', label: t('compute')},
-        {value: exposed, colour: 'var(--exposed)', label: t('exposed')},
-      {value: Math.max(0, row.step_ms - row.compute_ms - exposed), colour: 'var(--rest)', label: t('rest')}];
+        {value: exposed, colour: 'var(--exposed)', label: t('exposed')}, {value: waiting, colour: 'var(--c4)', label: t('waiting_for')},
+      {value: Math.max(0, row.step_ms - row.compute_ms - exposed - waiting), colour: 'var(--rest)', label: t('rest')},
+      {value: hidden, colour: 'none', label: t('hidden')}];
   };
-  figure(parent, {id: 'split', title: t('split_title'), note: t('split_note', captionOf(run, true)), height: 50 + 20 * rows.length,
-    rows: rows.map((row) => ({...identity(run, row), ...columns(row, 'step_ms', 'compute_ms', 'exposed_comm_ms', 'repeats'),
+  const shown = parts(rows[0]).filter((p, i) => rows.some((row) => parts(row)[i].value > 0.005 * row.step_ms));
+  figure(parent, {id: 'split', wide: true, title: t('split_title'), note: t(rows.some((row) => intervalOf(row, 'step_ms')) ? 'split_note' : 'split_note_plain', captionOf(run, true)), height: 50 + 24 * rows.length,
+    rows: rows.map((row) => ({...identity(run, row), ...columns(row, 'step_ms', 'compute_ms', 'comm_busy_ms', 'wait_ms', 'exposed_comm_ms', 'repeats'),
       ...spread(row, 'step_ms', 'compute_ms', 'exposed_comm_ms')})),
-    legend: parts(rows[0]).map((p) => ({label: p.label, colour: p.colour, block: true})),
+    legend: shown.map((p) => ({label: p.label, colour: p.colour, block: true})),
     draw: (svg, width, height) => barChart(svg, width, height, rows,
-        {partsOf: parts, spreadOf: (row) => intervalOf(row, 'step_ms'), xLabel: t('ms')})});
+        {partsOf: parts, spreadOf: (row) => intervalOf(row, 'step_ms'), endOf: (row) => row.step_ms, xLabel: t('ms_step')})});
 }
 
 function drawBytes(parent, run) {
@@ -159,7 +168,11 @@ function drawBytes(parent, run) {
   // Bytes of a worker and of a server are separate bars: they do not add up.
   const bars = talking.flatMap((row) => [{...row, what: 'worker'},
     ...(row.server_payload_bytes > 0 ? [{...row, strategy: `${row.strategy}: server`, what: 'server'}] : [])]);
+  const sent = talking.filter((row) => row.workers > 1 && row.payload_tx_bytes_per_worker > 0).sort((a, b) => a.payload_tx_bytes_per_worker - b.payload_tx_bytes_per_worker);
   const value = (bar) => (bar.what === 'worker' ? bar.payload_tx_bytes_per_worker : bar.server_payload_bytes) / 1e6;
+  const [least, most] = [sent[0], sent[sent.length - 1]];
+  if (least && megabytes(least.payload_tx_bytes_per_worker) !== megabytes(most.payload_tx_bytes_per_worker)) parent.append(here('here_bytes', [least, most].map((row) => [row, 'payload_tx_bytes_per_worker']), megabytes(least.payload_tx_bytes_per_worker),
+      rowName(least), megabytes(most.payload_tx_bytes_per_worker), rowName(most)));
   figure(parent, {id: 'bytes', title: t('bytes_title'), note: t('bytes_note', captionOf(run, true)), height: 50 + 20 * bars.length,
     rows: talking.map((row) => ({...identity(run, row), ...columns(row, 'payload_tx_bytes_per_worker',
       'predicted_payload_bytes_per_worker', 'server_payload_bytes', 'wire_tx_bytes_per_worker'),
@@ -200,6 +213,7 @@ function drawLearning(parent, run, redraw) {
     choices = {x: ['samples', 'wall_s'], y: ['train_loss']};
     note = t('loss_note', `${t('steps_rule', run.steps.most_points)} ${captionOf(run)}`);
   }
+  if (lines.every((line) => line.points.length < 2)) return;
   const pick = (axis) => (choices[axis].includes(learning[axis]) ? learning[axis] : choices[axis][0]);
   const xKey = pick('x'), yKey = pick('y');
   const chooser = (axis, label) => labelled(label, choice(`learning-${axis}`, choices[axis], pick(axis), choices[axis].map((key) => t(key)),
@@ -219,7 +233,7 @@ function drawLearning(parent, run, redraw) {
       for (const line of lines) {
         const colour = colourOf(line.points[0].strategy), type = MARKS[counts.indexOf(line.points[0].workers) % MARKS.length];
         plot.append('path').attr('d', d3.svg.line().x((p) => x(+p[xKey])).y((p) => y(+p[yKey]))(line.points))
-            .style({fill: 'none', stroke: colour, 'stroke-width': 1.6});
+            .style({fill: 'none', stroke: colour, 'stroke-width': 1.6, 'stroke-dasharray': dashOf(line.points[0].strategy)});
         if (line.points.length <= 40) for (const p of line.points) mark(plot, type, x(+p[xKey]), y(+p[yKey]), colour, false,
             `${line.key}: ${brief(+p[xKey])}, ${String(+(+p[yKey]).toPrecision(4))}`);
       }
@@ -248,7 +262,7 @@ function drawStaleness(parent, run) {
         for (const b of barsOf(row)) group.append('rect')
             .attr({x: x(b.staleness - 0.35), width: x(0.7) - x(0), y: y(b.share), height: y(0) - y(b.share)})
             .style('fill', colourOf(row.plain)).append('title').text(`${b.staleness}: ${b.count}`);
-        group.append('line').attr({x1: x(row.workers - 1), x2: x(row.workers - 1), y1: -6, y2: each - 28}).attr('class', 'theory')
+        if (row.plain === 'ps-async') group.append('line').attr({x1: x(row.workers - 1), x2: x(row.workers - 1), y1: -6, y2: each - 28}).attr('class', 'theory')
             .style({stroke: 'var(--ink)', 'stroke-width': 2}).append('title').text(`N-1 = ${row.workers - 1}`);
         group.append('path').attr('transform', `translate(${x(row.staleness_mean)},${each - 22})`)
             .attr('d', d3.svg.symbol().type('triangle-up').size(60)()).style('fill', 'var(--ink)').append('title')

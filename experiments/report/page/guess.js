@@ -5,7 +5,7 @@ const guess = {run: null, strategy: null, values: new Map(), revealed: false};  
 
 // Strategies with a measured first point. [{name, server, first, measured: [{x, y, low, high}], counts, theory}]
 function guessable(run, theoryData) {
-  const rows = rowsOf(run).filter((row) => row.basis !== 'simulated' && communicates(row) && moving(row) > 0);
+  const rows = rowsOf(run).filter((row) => communicates(row) && moving(row) > 0);
   return unique(rows.map((row) => row.strategy)).map((name) => {
     const here = rows.filter((row) => row.strategy === name).sort((a, b) => a.workers - b.workers);
     const measured = here.map((row) => {
@@ -24,7 +24,7 @@ function theoryOf(rows, workers, run, theoryData) {
   const own = rows.find((row) => row.workers === workers && isNumber(row.predicted_comm_ms)), like = rows[0],
       scheme = theoryData.schemes[like.plain];
   if (own) return own.predicted_comm_ms;
-  if (!scheme && !(like.plain === 'ps-sync' && like.servers === 1)) return null;
+  if (!scheme && like.plain !== 'ps-sync') return null;
   const kept = {...wish};
   resetWish(run);
   const terms = (scheme || serverTerms(theoryData))[workers - 1], ms = terms ? 1e3 * seconds(terms, scheme ? 0 : serverAdds())
@@ -38,7 +38,7 @@ const growth = (a, b) => Math.log(b.y / a.y) / Math.log(b.x / a.x);
 
 function guessVerdict(entry) {
   const truth = entry.measured.length > 1 ? entry.measured : entry.theory,
-      whose = t(entry.measured.length > 1 ? 'guess_measured' : 'guess_theory');
+      whose = t(entry.measured.length < 2 ? 'guess_theory' : allSimulated ? 'simulated_word' : 'guess_measured');
   const points = truth.filter((p) => p.x > entry.first.x && guess.values.has(p.x));
   const each = points.map((p) => t('guess_point', p.x, brief(guess.values.get(p.x)), brief(p.y), whose))
       .join(language === 'zh' ? '；' : '; ');
@@ -51,7 +51,7 @@ function guessVerdict(entry) {
 
 function drawGuess(parent, run, theoryData) {
   const entries = guessable(run, theoryData);
-  if (!entries.length) return parent.append(make('p', {}, t('guess_none')));
+  if (!entries.length) return;
   const entry = entries.find((e) => e.name === guess.strategy) || entries[0],
       redraw = (id) => { parent.replaceChildren(); drawGuess(parent, run, theoryData); document.getElementById(id).focus(); };
   if (guess.strategy !== entry.name || guess.run !== run.run_id) begin(entry);
@@ -59,27 +59,24 @@ function drawGuess(parent, run, theoryData) {
     Object.assign(guess, {run: run.run_id, strategy: with_entry.name,
         values: new Map(with_entry.counts.map((n) => [n, with_entry.first.y])), revealed: false});
   }
-  const hidden = document.body.classList.contains('guessing');
   parent.append(make('p', {}, t('guess_intro', entry.first.x, brief(entry.first.y))), make('div', {class: 'controls'},
     labelled(t('strategy'), choice('guess-strategy', entries.map((e) => e.name), entry.name, entries.map((e) => e.name),
         (value) => { begin(entries.find((e) => e.name === value)); redraw('guess-strategy'); })),
     button('guess-reveal', t('guess_reveal'),
-        () => { guess.revealed = true; document.body.classList.remove('guessing'); redraw('guess-again'); }),
-    button('guess-again', t('guess_again'), () => { begin(entry); redraw('guess-again'); }),
-    button('guess-hide', t(hidden ? 'guess_show' : 'guess_hide'),
-        () => { document.body.classList.toggle('guessing'); redraw('guess-hide'); }, {'aria-pressed': String(hidden)})));
+        () => { guess.revealed = true; redraw('guess-again'); }),
+    button('guess-again', t('guess_again'), () => { begin(entry); redraw('guess-again'); })));
   const said = make('p', {id: 'guess-said', 'aria-live': 'polite'}, guess.revealed ? guessVerdict(entry) : t('guess_keys'));
   const ratio = entry.counts[entry.counts.length - 1] / entry.first.x;
   const revealedTop = guess.revealed ? d3.max([...entry.measured, ...entry.theory], (p) => p.high || p.y) : 0;
   const top = Math.max(entry.first.y * ratio * 1.3, revealedTop, d3.max([...guess.values.values()])) * 1.05;
   const shownRows = () => [...guess.values].map(([workers, ms]) => ({run_id: run.run_id, strategy: entry.name, workers,
       basis: workers === entry.first.x ? 'given' : 'drawn', ms}))
-    .concat(guess.revealed ? entry.measured.map((p) => ({run_id: run.run_id, strategy: entry.name, workers: p.x, basis: 'measured',
+    .concat(guess.revealed ? entry.measured.map((p) => ({run_id: run.run_id, strategy: entry.name, workers: p.x, basis: allSimulated ? 'simulated' : 'measured',
         ms: p.y})) : []);
   const box = figure(parent, {id: 'guess', wide: true, title: t('guess_title', entry.name), note: captionOf(run), height: 340,
       rows: shownRows(),
     legend: [{label: t('guess_drawn'), colour: 'var(--c3)', mark: 'circle'},
-        {label: t('measured'), colour: colourOf(entry.name), mark: markOf(entry.name)},
+        {label: t(allSimulated ? 'simulated_word' : 'measured'), colour: colourOf(entry.name), mark: markOf(entry.name)},
         {label: t('theory_line'), colour: colourOf(entry.name), dashed: true}],
     draw: (svg, width, height) => drawGuessChart(svg, width, height, entry, top, () => { box.rows = shownRows(); })});
   parent.append(said);

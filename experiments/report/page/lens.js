@@ -4,17 +4,10 @@
 const lensChoice = {launch: null, update: null};
 const LENS_UPDATES = 36;  // shown at a time
 
-function drawLens(parent, run) {
-  const lens = make('div');
-  parent.append(lens);
-  drawUpdates(lens, run);
-  drawWhyAsynchronous(parent, run);
-}
-
 function drawUpdates(parent, run) {
   const launches = (run.arrivals || []).filter((l) => l && Array.isArray(l.pushes) && l.pushes.length && l.workers > 1);
   const expected = rowsOf(run).some((row) => row.pushes && row.workers > 1 && row.basis !== 'simulated');
-  if (!launches.length) return parent.append(make('p', {}, t(expected ? 'lens_lost' : 'lens_none')));
+  if (!launches.length) return expected ? parent.append(make('p', {}, t('lens_lost'))) : undefined;
   const launch = launches.find((l) => l.name === lensChoice.launch) || launches[launches.length - 1];
   const pushes = launch.pushes.map(([worker, on, creates]) => ({worker, on, creates, stale: creates - 1 - on}));
   if (lensChoice.launch !== launch.name || lensChoice.update === null || lensChoice.update > pushes.length) {
@@ -44,7 +37,18 @@ function drawUpdates(parent, run) {
   }
   parent.append(make('p', {}, t('lens_intro')), make('div', {class: 'controls'}, labelled(t('launch'), select),
     button('lens-back', t('lens_back'), () => step(-1)), labelled(t('lens_update'), slider),
-    button('lens-next', t('lens_next'), () => step(1))), said, chart);
+    button('lens-next', t('lens_next'), () => step(1)), button('lens-play', t('go'), () => {
+      const at = lensChoice.update;
+      step(1);
+      const move = () => {
+        if (!chart.isConnected || lensChoice.update !== at + moved || lensChoice.update >= pushes.length || moved > 40) return;
+        ++moved;
+        step(1);
+        setTimeout(move, 600);
+      };
+      let moved = 1;
+      setTimeout(move, 600);
+    })), said, chart);
   show(lensChoice.update);
 }
 

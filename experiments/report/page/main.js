@@ -1,17 +1,37 @@
-// Draws the page, and redraws it when the reader selects another run or language.
+// Draws the page: the answer at once, the other parts when they are open. Draws again when the reader selects another run
+// or language.
 
 const DATA = JSON.parse(document.getElementById('data').textContent);
 let chosenRun = 0;
 
+const PARTS = {words: drawWords, servers: drawServers, ring: drawRing, overlap: drawOverlap, asynchronous: drawAsynchronous,
+    theory: drawTheory, charts: drawCharts, settings: drawSettings};
+const drawn = new Set();  // parts that show the present run, language and width
+
 // A part that cannot be drawn shows an error; the others are not affected.
 function part(id, draw) {
-  const parent = document.getElementById(id);
+  const parent = document.getElementById(`${id}-body`);
   parent.replaceChildren();
   try {
-    draw(parent);
+    draw(parent, DATA.runs[chosenRun]);
     if (!parent.childNodes.length) parent.append(make('p', {}, t('no_data')));
   } catch (error) {
     parent.append(make('p', {class: 'missing'}, t('not_drawn', error.message)));
+  }
+}
+
+// Draws a part again and returns the focus to a control in it.
+function redraw(id, focus) {
+  part(id, PARTS[id]);
+  const control = document.getElementById(focus);
+  if (control) control.focus();
+}
+
+function drawOpen() {
+  for (const [id, draw] of Object.entries(PARTS)) {
+    if (!document.getElementById(id).open || drawn.has(id)) continue;
+    drawn.add(id);
+    part(id, draw);
   }
 }
 
@@ -29,7 +49,7 @@ const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word
 
 function drawSettings(parent, run) {
   const manifest = run.manifest || {};
-  if (Array.isArray(manifest.command_line)) parent.append(make('h3', {}, t('again')),
+  if (Array.isArray(manifest.command_line)) parent.append(make('p', {}, t('again')),
       make('pre', {id: 'command'}, manifest.command_line.map(quoted).join(' ')));
   const block = (title, value, printed = true) => {
     if (value === undefined || value === null || (Array.isArray(value) && !value.length)) return;
@@ -42,13 +62,21 @@ function drawSettings(parent, run) {
   block(t('notes'), manifest.notes);
   const {machine, versions, link, notes, command_line: _, ...others} = manifest;
   block(t('configurations'), others, false);  // dozens of pages
-  parent.append(make('details', {}, make('summary', {}, t('files')),
-      make('p', {class: 'note'}, [t('csv_rule', run.csv_lines), t('steps_rule', run.steps.most_points),
-      t('trace_rule', run.trace.most_spans)].join(' '))));
+  parent.append(make('p', {class: 'note'}, [t('csv_rule', run.csv_lines), t('steps_rule', run.steps.most_points),
+      t('trace_rule', run.trace.most_spans)].join(' ')));
+}
+
+function drawCharts(parent, run) {
+  const runs = DATA.runs.filter((r) => r.summary);
+  drawCommunication(parent, runs);
+  drawThroughput(parent, runs);
+  drawEfficiency(parent, runs);
+  drawBytes(parent, run);
+  drawBench(parent, run);
 }
 
 function draw(focus) {
-  document.documentElement.lang = language;
+  document.documentElement.lang = language === 'zh' ? 'zh-CN' : 'en';
   for (const element of document.querySelectorAll('[data-t]')) element.textContent = t(element.dataset.t);
   document.getElementById('language').textContent = t('other_language');
   const run = DATA.runs[chosenRun], verb = (run.manifest && run.manifest.verb) || (run.predicted ? 'predict' : '');
@@ -56,49 +84,22 @@ function draw(focus) {
   const title = `psring ${verb} · ${DATA.runs.map((r) => r.run_id).join(', ')}`;
   document.getElementById('title').textContent = title;
   document.title = title;
-  const contents = document.getElementById('contents');
-  contents.replaceChildren(...[...document.querySelectorAll('main section')].map((section) => make('a', {href: `#${section.id}`},
-      section.querySelector('h2').textContent)));
-
-  const way = ['words', 'predict', 'play', 'asynchronous', 'theory',
-      'questions'].map((id) => make('a', {href: `#${id}`}, document.querySelector(`#${id} h2`).textContent));
-  document.getElementById('tour').replaceChildren(`${t('tour')} `,
-      ...[].concat(...way.map((link, i) => (i ? [' → ', link] : [link]))));
-
-  part('answer-body', (parent) => { drawMissing(parent, DATA.runs); drawAnswer(parent, run); });
-  const learningAgain = (id) => { part('charts-body', drawCharts); document.getElementById(id).focus(); };
-  const drawCharts = (parent) => {
-    drawCommunication(parent, DATA.runs.filter((r) => r.summary));
-    drawThroughput(parent, DATA.runs.filter((r) => r.summary));
-    drawSplit(parent, run);
-    drawEfficiency(parent, DATA.runs.filter((r) => r.summary));
-    drawBytes(parent, run);
-    drawLearning(parent, run, learningAgain);
-    drawStaleness(parent, run);
-    drawBench(parent, run);
-  };
-  part('charts-body', drawCharts);
-  const timelineAgain = (id) => { part('timeline-body',
-      (parent) => drawTimeline(parent, run, timelineAgain)); document.getElementById(id).focus(); };
-  part('timeline-body', (parent) => drawTimeline(parent, run, timelineAgain));
-  let wishesChanged = () => {};
-  part('guess-body', (parent) => drawGuess(parent, run, DATA.theory));
-  part('lens-body', (parent) => drawLens(parent, run));
-  part('play-body', (parent) => { wishesChanged = drawStepper(parent, run, DATA.schedules.schedules); });
-  part('theory-body', (parent) => drawTheory(parent, run, DATA, wishesChanged,
-      (id) => { draw(); document.getElementById(id).focus(); }));
-  part('questions-body', (parent) => drawQuestions(parent, run));
-  part('words-body', (parent) => drawWords(parent, run, DATA.glossary));
-  part('settings-body', (parent) => drawSettings(parent, run));
-  if (focus) document.getElementById(focus).focus();
+  part('answer', (parent) => { drawMissing(parent, DATA.runs); drawAnswer(parent, run); });
+  drawn.clear();
+  if (focus) {
+    drawOpen();
+    document.getElementById(focus).focus();
+  } else {
+    setTimeout(drawOpen, 0);  // after the answer is on the screen
+  }
 }
 
 (function begin() {
   language = DATA.language;
-  const choice = document.getElementById('run');
-  DATA.runs.forEach((run, i) => choice.append(make('option', {value: i}, run.run_id)));
+  const select = document.getElementById('run');
+  DATA.runs.forEach((run, i) => select.append(make('option', {value: i}, run.run_id)));
   document.getElementById('run-choice').hidden = DATA.runs.length < 2;
-  choice.addEventListener('change', () => { chosenRun = +choice.value; resetWish(DATA.runs[chosenRun]); draw('run'); });
+  select.addEventListener('change', () => { chosenRun = +select.value; resetWish(DATA.runs[chosenRun]); draw('run'); });
   document.getElementById('language').addEventListener('click',
       () => { language = language === 'zh' ? 'en' : 'zh'; draw('language'); });
   document.getElementById('theme').addEventListener('click', () => {
@@ -107,7 +108,12 @@ function draw(focus) {
     root.dataset.theme = dark ? 'light' : 'dark';
   });
   document.getElementById('notice').textContent = document.getElementById('d3-notice').textContent;
-  addEventListener('beforeprint', () => document.querySelectorAll('details.printed').forEach((d) => { d.open = true; }));
+  for (const id of Object.keys(PARTS)) document.getElementById(id).addEventListener('toggle', drawOpen);
+  addEventListener('beforeprint', () => {
+    document.querySelectorAll('details.part, details.printed').forEach((d) => { d.open = true; });
+    drawOpen();
+    document.querySelectorAll('details.printed').forEach((d) => { d.open = true; });
+  });
   // Charts have the width of the window.
   let width = innerWidth, waiting = 0;
   addEventListener('resize', () => {

@@ -13,15 +13,16 @@ function fieldOf(ratio) {
 const FIELD_OPACITY = {far: 0.75, clear: 0.5, near: 0.28};
 
 // The run's rows of a ring and a synchronous server with equal numbers of workers: [{workers, bytes, ring, server}],
-// measured or, for predictions, simulated.
+// measured or simulated; `theory`: the ratio of the table's theory.
 function duelsOf(run, basis = 'measured') {
   const rows = rowsOf(run).filter((row) => (row.basis === 'simulated') === (basis === 'simulated') && row.workers > 1 &&
       row.workers <= 64 && row.parameters > 0 && moving(row) > 0);
   return rows.filter((row) => row.plain === 'ring')
-      .map((ring) => ({ring, server: rows.find((row) => row.plain === 'ps-sync' && row.workers === ring.workers &&
-      row.parameters === ring.parameters)}))
-    .filter((duel) => duel.server).map(({ring, server}) => ({workers: ring.workers, bytes: ring.parameters * 4, ring: moving(ring),
-        server: moving(server), servers: server.servers, basis}));
+      .flatMap((ring) => rows.filter((row) => row.plain === 'ps-sync' && row.workers === ring.workers && row.parameters === ring.parameters)
+          .map((server) => ({ring, server})))
+    .map(({ring, server}) => ({workers: ring.workers, bytes: ring.parameters * 4, ring: moving(ring), server: moving(server), basis,
+        ring_row: ring, server_row: server, ...columns(server, 'servers', 'placement', 'ps_schedule'),
+        theory: server.predicted_comm_ms > 0 && ring.predicted_comm_ms > 0 && basis === 'measured' ? server.predicted_comm_ms / ring.predicted_comm_ms : null}));
 }
 
 function drawMap(parent, run, theoryData) {
@@ -33,7 +34,7 @@ function drawMap(parent, run, theoryData) {
   const rowOf = (basis, workers, gradient_bytes, number, server_over_ring) => ({run_id: run.run_id, basis, workers, gradient_bytes,
     servers: number, server_over_ring});
   const rows = [...counts.flatMap((workers) => MAP_SIZES
-      .map((bytes) => rowOf('computed', workers, Math.round(bytes), servers, ratio(workers, bytes)))),
+      .map((bytes) => rowOf('derived', workers, Math.round(bytes), servers, ratio(workers, bytes)))),
     ...duels.map((duel) => rowOf(duel.basis, duel.workers, duel.bytes, duel.servers, duel.server / duel.ring))];
   const colour = {ring: colourOf('ring'), server: colourOf('ps-sync')};
   figure(parent, {id: 'map', wide: true, title: t('map_title', serversText(theoryData)), height: 360, rows,
@@ -49,7 +50,7 @@ function drawMap(parent, run, theoryData) {
       const x = d3.scale.log().domain([MAP_SIZES[0], MAP_SIZES[60]]), y = d3.scale.log().domain([1.8, wish.most * 1.1]);
       const under = svg.append('g');
       const plot = axes(svg, width, height, x, y, {xLabel: t('gradient'), yLabel: t('workers'), xFormat: bytesText,
-          xTicks: d3.range(width < 500 ? 3 : 8).map((i) => Math.pow(10, width < 500 ? 3 + 3 * i : 3 + i)),
+          right: 36, xTicks: d3.range(width < 500 ? 3 : 8).map((i) => Math.pow(10, width < 500 ? 3 + 3 * i : 3 + i)),
           yTicks: [2, 4, 8, 16, 32, 64].filter((n) => n <= wish.most), yFormat: String});
       const half = Math.sqrt(MAP_SIZES[1] / MAP_SIZES[0]),
           edge = (bytes) => Math.max(x.range()[0], Math.min(x.range()[1], x(bytes)));

@@ -1,38 +1,36 @@
-// Questions about this run: the reader enters a number, then sees the run's value.
+// A guess at the start of each part: the reader enters a number, then sees the run's value.
 
-// [{id, text, unit, value, why}], only questions for which the run has data.
+// {id: {unit, value, text, why}}, only questions for which the run has data.
 function questionsOf(run) {
-  const rows = rowsOf(run).filter((row) => row.workers > 1), list = [];
+  const rows = rowsOf(run).filter((row) => row.workers > 1), list = {};
   const most = (keep) => rows.filter(keep).sort((a, b) => b.workers - a.workers)[0];
   const ask = (id, unit, value, texts, reasons) => {
-    if (isNumber(value)) list.push({id, unit, value, text: t(`ask_${id}`, ...texts), why: t(`why_${id}`, ...reasons)});
+    if (isNumber(value)) list[id] = {id, unit, value, text: t(`ask_${id}`, ...texts), why: t(`why_${id}`, ...reasons)};
   };
-  const ring = most((row) => row.plain === 'ring' && row.payload_tx_bytes_per_worker > 0 && row.parameters > 0);
+  const ring = most((row) => row.algorithm === 'ring' && row.payload_tx_bytes_per_worker > 0 && row.parameters > 0);
   if (ring) {
     ask('ring_bytes', 'MB', ring.payload_tx_bytes_per_worker / 1e6, [megabytes(ring.parameters * 4), ring.workers],
         [ring.workers, megabytes(ring.predicted_payload_bytes_per_worker)]);
   }
-  const server = most((row) => row.plain === 'ps-sync' && row.server_payload_bytes > 0 && row.parameters > 0);
+  const server = most((row) => row.plain === 'ps-sync' && row.server_payload_bytes > 0 && !summedServers(row) && row.parameters > 0);
   if (server) {
     const bytes = server.parameters * 4;
     ask('server_bytes', 'MB', server.server_payload_bytes / 1e6, [megabytes(bytes), server.workers, server.servers],
-        [server.workers, megabytes(2 * server.workers * bytes / (server.servers || 1))]);
+        [server.workers, server.servers, megabytes(2 * server.workers * bytes / (server.servers || 1))]);
   }
-  const duel = duelsOf(run).sort((a, b) => b.workers - a.workers)[0];
-  if (duel) ask('ratio', '×', duel.server / duel.ring, [duel.workers],
-      [duel.workers, brief(duel.workers), brief(duel.workers / 2), brief(duel.ring), brief(duel.server)]);
+  const duel = duelsOf(run).concat(duelsOf(run, 'simulated')).sort((a, b) => b.workers - a.workers)[0];
+  if (duel) ask('ratio', '×', duel.server / duel.ring, [duel.workers, placedText(duel)],
+      [brief(duel.server), brief(duel.ring), isNumber(duel.theory) ? t('why_ratio_theory', brief(duel.theory)) : '', duel.basis ===
+      'simulated' ? t('simulated_word') : t('measured')]);
   const stale = most((row) => row.plain === 'ps-async' && isNumber(row.staleness_mean));
   if (stale) ask('staleness', t('updates_word'), stale.staleness_mean, [stale.workers], [stale.workers - 1]);
   const waits = most((row) => communicates(row) && row.step_ms > 0 && row.exposed_comm_ms > 0 &&
       ['ring', 'ps-sync'].includes(row.plain));
   if (waits) ask('exposed', '%', 100 * waits.exposed_comm_ms / waits.step_ms, [waits.strategy, waits.workers],
-      [brief(waits.exposed_comm_ms), brief(waits.step_ms)]);
-  const asynchronous = stale && rows.find((row) => row.plain === 'ps-sync' && row.workers === stale.workers &&
-      row.samples_per_s > 0);
-  if (asynchronous && stale.samples_per_s > 0) {
-    ask('speedup', '×', stale.samples_per_s / asynchronous.samples_per_s, [stale.workers],
-        [withThousands(stale.samples_per_s), withThousands(asynchronous.samples_per_s)]);
-  }
+      [brief(waits.exposed_comm_ms), brief(waits.step_ms), reasonOf(waits)]);
+  const pair = asynchronousPair(run);
+  if (pair) ask('speedup', '×', pair.row.samples_per_s / pair.waiting.samples_per_s, [pair.row.workers],
+      [withThousands(pair.row.samples_per_s), withThousands(pair.waiting.samples_per_s), leadReason(pair)]);
   const bench = benchRows(run).filter((row) => row.collective === 'all_reduce' && /ring/.test(row.algorithm || '') &&
       isNumber(numberOf(row.out_of_place_busbw_gb_s)) && numberOf(row.out_of_place_algbw_gb_s) > 0)
       .sort((a, b) => b.size - a.size)[0];
@@ -41,11 +39,10 @@ function questionsOf(run) {
   return list;
 }
 
-function drawQuestions(parent, run) {
-  const list = questionsOf(run);
-  if (!list.length) return parent.append(make('p', {}, t('ask_none')));
-  const items = make('ol', {class: 'questions'});
-  for (const question of list) {
+// Draws the questions that the run can answer.
+function askQuestions(parent, run, ...ids) {
+  const known = questionsOf(run);
+  for (const question of ids.map((id) => known[id]).filter(Boolean)) {
     const input = make('input', {type: 'number', step: 'any', id: `answer-${question.id}`, 'aria-label': question.text}),
         said = make('p', {class: 'note', id: `said-${question.id}`, 'aria-live': 'polite'});
     const reveal = () => {
@@ -56,7 +53,6 @@ function drawQuestions(parent, run) {
     const row = make('form', {class: 'controls'}, input, ` ${question.unit} `,
         make('button', {type: 'submit', id: `reveal-${question.id}`}, t('ask_reveal')));
     row.addEventListener('submit', (event) => { event.preventDefault(); reveal(); });
-    items.append(make('li', {}, make('p', {}, question.text), row, said));
+    parent.append(make('div', {class: 'question'}, make('p', {}, make('strong', {}, `${t('guess_first')} `), question.text), row, said));
   }
-  parent.append(make('p', {}, t('ask_intro', run.run_id)), items);
 }

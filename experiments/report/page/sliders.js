@@ -32,9 +32,12 @@ const gradientOf = (run) => { const row = rowsOf(run).find((r) => r.parameters >
 function resetWish(run) {
   const rows = rowsOf(run), wires = runWires(run), computing = rows.find((r) => r.plain === 'none' && r.compute_ms > 0) ||
       rows.find((r) => r.compute_ms > 0);
+  // The run's servers with the most workers.
+  const server = rows.filter((r) => r.plain === 'ps-sync' && r.workers > 1).pop() || {servers: 1};
   const sized = rows.find((r) => r.bucket_mb > 0);
-  Object.assign(wish, wires, {gradient: gradientOf(run) || 25e6, shared: wires.medium_rate > 0, servers: 0, placement: 'rank0',
-      pipelined: true,
+  Object.assign(wish, wires, {gradient: gradientOf(run) || 25e6, shared: wires.medium_rate > 0,
+    servers: Math.max(0, DATA.theory.servers.indexOf(server.servers)), placement: server.placement || 'rank0',
+    pipelined: server.ps_schedule !== 'serial',
     bucket: sized ? Math.min(1e9, sized.bucket_mb * 1048576) : 26214400, compute: computing ? computing.compute_ms * 1e-3 : 0.05,
     rule: 5, spread: 1, most: Math.max(8, ...rows.map((r) => r.workers).filter((n) => n <= 64)), log: true, ranks: wish.ranks,
         measured: wish.measured});
@@ -61,9 +64,8 @@ function theoryCurves(theoryData) {
   return curves;
 }
 
-// "parameter server", "4 parameter servers".
-const serversText = (theoryData) => (theoryData.servers[wish.servers] > 1 ? t('servers_name', theoryData.servers[wish.servers])
-    : t('server_name'));
+// "one dedicated server", "4 dedicated servers".
+const serversText = (theoryData) => t(`placed_${wish.placement}${wish.servers > 0 ? '_many' : ''}`, theoryData.servers[wish.servers]);
 
 // A slider over powers of ten.
 function logSlider(name, changed) {

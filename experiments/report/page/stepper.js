@@ -44,23 +44,25 @@ function score(schedule, traced) {
 const summed = (counts) => counts.every((times) => times === 1);
 const fulfilled = (played) => played.holdings.every((row) => row.every(summed));
 
-const player = {time: 0, playing: false, frame: 0};
+// By the stepper's name, kept over redrawing.
+const players = {};
 
-// Returns a function to call when a slider has changed.
-function drawStepper(parent, run, schedules) {
+// The schedules `names` side by side, the others on request. `id`: a prefix of the controls.
+function drawStepper(parent, run, id, names) {
+  const player = players[id] = players[id] || {all: false};
   cancelAnimationFrame(player.frame);
-  player.playing = false;
-  player.time = 0;
+  Object.assign(player, {time: 0, playing: false, frame: 0});
+  const schedules = DATA.schedules.schedules, offered = (s) => s.ranks === wish.ranks && (player.all || names.includes(s.algorithm));
   const counts = unique(schedules.map((s) => s.ranks));
   if (!counts.includes(wish.ranks)) wish.ranks = counts.includes(4) ? 4 : counts[0];
   const panels = make('div', {class: 'panels'});
-  const rankChoice = choice('ranks', counts, wish.ranks, counts, (value) => { wish.ranks = +value; rebuild(); redrawLinks(); });
+  const rankChoice = choice(`${id}-ranks`, counts, wish.ranks, counts, (value) => { wish.ranks = +value; rebuild(); });
   let scores = [], faces = [], end = 0;
 
-  const clockText = make('output', {id: 'clock-text'});
-  const clock = make('input', {type: 'range', id: 'clock', min: 0, max: 1000, value: 0,
+  const clockText = make('output', {id: `${id}-clock-text`});
+  const clock = make('input', {type: 'range', id: `${id}-clock`, min: 0, max: 1000, value: 0,
       oninput: (event) => { stop(); show(end * event.target.value / 1000); }});
-  const playButton = button('player', t('go'), () => (player.playing ? stop() : start()));
+  const playButton = button(`${id}-player`, t('go'), () => (player.playing ? stop() : start()));
 
   function show(time) {
     player.time = Math.max(0, Math.min(time, end));
@@ -101,7 +103,7 @@ function drawStepper(parent, run, schedules) {
   function rebuild() {
     stop();
     const before = scores.map((s) => s.schedule);
-    scores = schedules.filter((s) => s.ranks === wish.ranks).map((s) => score(s, wish.measured ? tracedEnds(run, s) : null));
+    scores = schedules.filter(offered).map((s) => score(s, wish.measured ? tracedEnds(run, s) : null));
     end = d3.max(scores, (s) => s.end) || 0;
     if (scores.length !== before.length || scores.some((s, i) => s.schedule !== before[i])) {
       panels.replaceChildren();
@@ -111,19 +113,28 @@ function drawStepper(parent, run, schedules) {
     show(0);
   }
 
-  parent.append(make('p', {}, t('play_intro')), make('div', {class: 'controls', onkeydown: (event) => {
+  parent.append(make('div', {class: 'controls', onkeydown: (event) => {
     if (event.target.tagName !== 'BUTTON') return;
     if (event.key === 'ArrowRight') jump(true);
     if (event.key === 'ArrowLeft') jump(false);
   }},
-  labelled(t('workers'), rankChoice), schedules.some((s) => tracedEnds(run, s)) ? tick('traced', 'measured', rebuild) : null,
-  playButton, button('back', t('step_back'), () => jump(false)), button('next', t('step_on'), () => jump(true)),
-  button('restart', t('restart'), () => { stop(); show(0); }), labelled(t('clock'), clock, ' ', clockText)),
-  make('p', {class: 'note'}, t('letters')), panels,
-      make('p', {class: 'note'}, t('play_clock')), make('p', {class: 'note'}, t('keys')));
-  const redrawLinks = drawWhyServer(parent, run);
+  labelled(t('workers'), rankChoice), schedules.some((s) => names.includes(s.algorithm) && tracedEnds(run, s)) ? tick('traced', 'measured', rebuild) : null,
+  playButton, button(`${id}-back`, t('step_back'), () => jump(false)), button(`${id}-next`, t('step_on'), () => jump(true)),
+  button(`${id}-restart`, t('restart'), () => { stop(); show(0); }),
+  button(`${id}-all`, t(player.all ? 'fewer' : 'others'), (event) => {
+    player.all = !player.all;
+    event.target.textContent = t(player.all ? 'fewer' : 'others');
+    rebuild();
+  }), labelled(t('clock'), clock, ' ', clockText)),
+  panels, make('details', {}, make('summary', {}, t('how_to_read')), make('p', {class: 'note'}, t('play_intro')),
+      make('p', {class: 'note'}, t('letters')), make('p', {class: 'note'}, t('play_clock')), make('p', {class: 'note'}, t('keys'))));
   rebuild();
-  return rebuild;
+}
+
+// The name of a round's phase: rounds that add, then rounds that copy.
+function phaseOf({algorithm}, round) {
+  const adds = round.hops.some((hop) => hop[4]), tree = ['star', 'double-binary-tree'].includes(algorithm);
+  return t(adds ? tree ? 'phase_reduce' : 'phase_scatter' : tree ? 'phase_broadcast' : 'phase_gather');
 }
 
 // One schedule. Returns {replay: sets the times, show: shows a point in time}.
@@ -196,7 +207,7 @@ function drawPanel(parent, {schedule}) {
     const sent = grow(round.sent, before && !done ? before.sent : zero),
         received = grow(round.received, before && !done ? before.received : zero);
     counts.replaceChildren(
-      make('div', {}, t('round_of', done ? rounds.length : index + 1, rounds.length) + ' · ' + t('time_now',
+      make('div', {}, t('round_of', done ? rounds.length : index + 1, rounds.length) + (done ? '' : ` (${phaseOf(schedule, round)})`) + ' · ' + t('time_now',
           brief(Math.min(time, played.end) * 1e3), brief(played.end * 1e3))),
       make('div', {}, t('sent_most', megabytes(sent), megabytes(received))),
       ...(done ? [make('div', {class: 'done'}, (fulfilled(played) ? '✓ ' : '✗ ') + t('finished'))] : []));

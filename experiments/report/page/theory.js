@@ -1,63 +1,109 @@
-// The charts under the sliders: time against workers, the map, buckets, waiting.
+// When a server is faster: a decision table, and the sliders with the charts that they move.
 
-function drawTheory(parent, run, data, changedElsewhere, redraw) {
-  const theoryData = data.theory;
-  parent.append(make('p', {}, t('theory_intro')));
-  const charts = make('div', {class: 'grid'}), verdict = make('p', {id: 'verdict', 'aria-live': 'polite'});
-  const drawAll = () => {
+// Cases of the decision table. `wish`: the sliders' values that show the case on the map; `go`: the part that shows it.
+const CASES = [
+  {id: 'large', wish: {gradient: 1e8, servers: 0, placement: 'rank0'}},
+  {id: 'small', wish: {gradient: 1e4, servers: 0, placement: 'dedicated'}},
+  {id: 'servers', wish: {gradient: 1e8, placement: 'dedicated', all: true}},
+  {id: 'colocated', wish: {gradient: 1e8, placement: 'colocated', all: true}},
+  {id: 'sparse', wish: {gradient: 1e6, servers: 0, placement: 'dedicated'}},
+  {id: 'stragglers', go: 'asynchronous'},
+];
+
+function drawTheory(parent, run) {
+  const theoryData = DATA.theory, charts = make('div', {class: 'grid'}), verdict = make('p', {id: 'verdict', 'aria-live': 'polite'});
+  const update = () => {
     charts.replaceChildren();
-    drawCurves(charts, verdict, run, theoryData);
     drawMap(charts, run, theoryData);
-    drawBuckets(charts, run, theoryData);
-    drawWaiting(charts, run, data.waiting);
+    drawCurves(charts, verdict, run, theoryData);
   };
-  const update = () => { drawAll(); changedElsewhere(); };
-  const mostValues = [4, 8, 16, 32, 64], places = Object.keys(theoryData.server), {rules} = data.waiting;
+  askQuestions(parent, run, 'ratio');
+  parent.append(scrollTable({id: 'cases', class: 'words'}, t('part_choose'), [t('case'), t('use'), t('because'), ''], CASES.map(({id, wish: values, go}) =>
+      [rowHead(t(`case_${id}`)), t(`use_${id}`), t(`because_${id}`), make('td', {}, button(`show-${id}`, t(go ? 'case_go' : 'case_show'), () => {
+        if (go) {
+          document.getElementById(go).open = true;
+          document.getElementById(go).scrollIntoView();
+          return;
+        }
+        const {all, ...others} = values;
+        Object.assign(wish, others, all ? {servers: theoryData.servers.indexOf(wish.most)} : {});
+        redraw('theory', `show-${id}`);
+        document.getElementById('map').scrollIntoView();
+      }))])));
+  for (const duel of [...duelsOf(run), ...duelsOf(run, 'simulated')].slice(-2)) parent.append(here('here_duel',
+      [[duel.server_row, 'comm_busy_ms'], [duel.ring_row, 'comm_busy_ms']], duel.workers, placedText(duel), brief(duel.server), brief(duel.ring),
+      brief(duel.server / duel.ring), t(duel.basis === 'simulated' ? 'simulated_word' : 'measured')));
+  const mostValues = [4, 8, 16, 32, 64], places = Object.keys(theoryData.server);
   if (!mostValues.includes(wish.most)) wish.most = mostValues.find((v) => v >= wish.most) || 64;
-  parent.append(make('div', {class: 'controls', id: 'theory-controls'},
-    ...Object.keys(SLIDERS).map((name) => logSlider(name, update)),
+  parent.append(make('p', {}, t('theory_intro')), make('div', {class: 'controls', id: 'theory-controls'},
+    ...['bandwidth', 'latency', 'gradient'].map((name) => logSlider(name, update)),
     stepSlider('most_workers', mostValues, () => mostValues.indexOf(wish.most), (i) => { wish.most = mostValues[i]; }, update),
     stepSlider('servers', theoryData.servers, () => wish.servers, (i) => { wish.servers = i; }, update),
-    stepSlider('bound', rules.map(ruleText), () => wish.rule, (i) => { wish.rule = i; }, update),
     labelled(t('placement'), choice('placement', places, wish.placement, places.map((place) => t(place)),
         (value) => { wish.placement = value; update(); })),
-    labelled(t('spread'), choice('spread', data.waiting.spreads.map((_, i) => i), wish.spread,
-        data.waiting.spreads.map((name) => t(`spread_${name}`)), (value) => { wish.spread = +value; update(); })),
     tick('pipelined', 'pipelined', update), wish.medium_rate > 0 ? tick('medium', 'shared', update) : null,
-    tick('log_y', 'log', update), button('reset', t('reset'), () => { resetWish(run); redraw('reset'); })));
-  parent.append(verdict, charts);
-  drawAll();
+    button('sweep', t('sweep'), () => sweep(update)),
+    button('reset', t('reset'), () => { resetWish(run); redraw('theory', 'reset'); })), verdict, charts);
+  update();
+  const told = whatIfDiffers(run, theoryData);
+  if (told) verdict.after(told);
+}
+
+// Moves the gradient's size through the map.
+function sweep(update) {
+  const slider = document.getElementById('slider-gradient'), until = +slider.value;
+  let at = 100;
+  const step = () => {
+    if (!slider.isConnected || at > 1000) at = until;
+    slider.value = at;
+    slider.dispatchEvent(new Event('input'));
+    if (at === until) return;
+    at = at + 30 > 1000 ? until : at + 30;
+    requestAnimationFrame(step);
+  };
+  step();
+  update();
+}
+
+// The sliders' time of the run's own exchange beside the table's, if they differ by more than 5%.
+function whatIfDiffers(run, theoryData) {
+  const row = rowsOf(run).filter((r) => r.plain === 'ps-sync' && communicates(r) && r.workers <= theoryData.workers.length && moving(r) > 0).pop();
+  if (!row) return null;
+  const kept = {...wish};
+  resetWish(run);
+  const ms = 1e3 * serverSeconds(theoryData, row.workers, wish.gradient);
+  Object.assign(wish, kept);
+  if (Math.abs(ms / moving(row) - 1) < 0.05) return null;
+  return here('here_what_if', [[row, 'comm_busy_ms'], [row, 'wait_ms']], rowName(row), brief(ms), brief(moving(row)),
+      t(row.basis === 'simulated' ? 'simulated_word' : 'measured'));
 }
 
 function drawCurves(parent, verdict, run, theoryData) {
   const curves = theoryCurves(theoryData), names = Object.keys(curves);
   const label = (name) => (name === 'ps-sync' ? serversText(theoryData) : name);
   const points = (name) => curves[name].slice(0, wish.most).map((s, i) => ({x: i + 1, y: s})).filter((p) => p.x >= 2);
-  const measured = rowsOf(run).filter((row) => communicates(row) && row.basis !== 'simulated' && !(row.servers > 1) &&
-      names.includes(row.strategy) && row.workers <= wish.most && moving(row) > 0);
-  const rowOf = (basis, scheme, workers, seconds) => ({run_id: run.run_id, basis, scheme, workers, seconds});
-  const rows = [...names.flatMap((name) => points(name).map((p) => rowOf('computed', name, p.x, p.y))),
-    ...measured.map((row) => rowOf('measured', row.strategy, row.workers, moving(row) / 1e3))];
-  figure(parent, {id: 'curves', wide: true, title: t('theory_title'), height: 380, rows,
-    note: t('theory_note', SLIDERS.bandwidth.text(wish.bandwidth), secondsText(wish.latency), bytesText(wish.gradient),
-        `${t('simulated')}. ${captionOf(run)}`),
-    legend: [...names.map((name) => ({label: label(name), colour: colourOf(name), dashed: true})),
-        {label: t('measured'), colour: 'var(--ink)', mark: 'circle', alone: true}],
+  const ran = rowsOf(run).filter((row) => communicates(row) && names.includes(row.plain) && row.workers <= wish.most && moving(row) > 0);
+  const rowOf = (basis, scheme, workers, time) => ({run_id: run.run_id, basis, scheme, workers, seconds: time});
+  const rows = [...names.flatMap((name) => points(name).map((p) => rowOf('derived', name, p.x, p.y))),
+    ...ran.map((row) => rowOf(row.basis, row.plain, row.workers, moving(row) / 1e3))];
+  figure(parent, {id: 'curves', wide: true, title: t('theory_title'), height: 400, rows,
+    note: t('theory_note', SLIDERS.bandwidth.text(wish.bandwidth), secondsText(wish.latency), bytesText(wish.gradient), captionOf(run)),
     draw: (svg, width, height) => {
-      const values = rows.map((row) => row.seconds * 1e3).filter((v) => v > 0), low = d3.min(values), high = d3.max(values);
-      const x = d3.scale.linear().domain([2, wish.most]), y = wish.log ? d3.scale.log().domain([low * 0.8, high * 1.2])
-          : d3.scale.linear().domain([0, high * 1.05]);
-      const plot = axes(svg, width, height, x, y, {xLabel: t('workers'), yLabel: t('ms'), yTicks: wish.log
-          ? logTicks(low * 0.8, high * 1.2) : null});
+      const values = rows.map((row) => row.seconds * 1e3).filter((v) => v > 0), low = d3.min(values) * 0.8, high = d3.max(values) * 1.2;
+      const x = d3.scale.log().domain([2, wish.most]), y = d3.scale.log().domain([low, high]);
+      const right = labelWidth(names.map(label), width);
+      const plot = axes(svg, width, height, x, y, {xLabel: t('workers'), yLabel: t('ms'), yTicks: logTicks(low, high), right,
+          xTicks: [2, 4, 8, 16, 32, 64].filter((n) => n <= wish.most), xFormat: String});
       for (const name of names) {
-        plot.append('path').attr('class', 'theory').attr('d', d3.svg.line().x((p) => x(p.x)).y((p) => y(p.y * 1e3))(points(name)))
-            .style({fill: 'none', stroke: colourOf(name), 'stroke-width': 2.2})
+        plot.append('path').attr('d', d3.svg.line().x((p) => x(p.x)).y((p) => y(p.y * 1e3))(points(name)))
+            .style({fill: 'none', stroke: colourOf(name), 'stroke-width': 2.2, 'stroke-dasharray': dashOf(name)})
           .append('title').text(label(name));
       }
-      for (const row of measured) mark(plot, markOf(row.strategy), x(row.workers), y(moving(row)), colourOf(row.strategy),
-          crowded(run, row), `${rowName(row)} ${t('measured')}: ${brief(moving(row))} ms`);
+      for (const row of ran) mark(plot, markOf(row.plain), x(row.workers), y(moving(row)), colourOf(row.plain),
+          row.basis === 'simulated' || crowded(run, row), `${rowName(row)}: ${brief(moving(row))} ms`);
+      directLabels(plot, width - right + 2, [22, height - 42], names.map((name) => ({name, text: label(name), y: y(curves[name][wish.most - 1] * 1e3)})));
     }});
   const at = wish.most - 1, order = names.slice().sort((a, b) => curves[a][at] - curves[b][at]);
-  verdict.textContent = t('verdict', wish.most, order.map((name) => `${label(name)} ${secondsText(curves[name][at])}`).join(', '),
-      brief(curves['ps-sync'][at] / curves.ring[at])) + (wish.shared && wish.medium_rate > 0 ? t('medium_hint') : '');
+  verdict.textContent = t('verdict', wish.most, order.map((name) => `${label(name)} ${secondsText(curves[name][at])}`).join(t('comma')),
+      brief(curves['ps-sync'][at] / curves.ring[at]), serversText(theoryData)) + (wish.shared && wish.medium_rate > 0 ? t('medium_hint') : '');
 }

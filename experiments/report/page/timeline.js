@@ -58,7 +58,7 @@ function drawArrow(svg, x1, y1, x2, y2, colour, title) {
 
 function drawTimeline(parent, run, redraw) {
   const launches = ((run.trace && run.trace.launches) || []).filter((l) => l && Array.isArray(l.spans) && l.spans.length);
-  if (!launches.length) return parent.append(make('p', {}, t('no_data')));
+  if (!launches.length) return;
   const talking = launches.filter((l) => l.spans.some((span) => span[1] === 'communication'));
   // The default is the largest all-reduce, if any.
   const telling = talking.slice().sort((a, b) => !!b.algorithm - !!a.algorithm || (b.workers || 0) - (a.workers || 0))[0];
@@ -82,6 +82,16 @@ function drawTimeline(parent, run, redraw) {
     controls.append(chooser('arrows', ['all', ...offered.map(String), 'none'], chosen,
         [t('arrows_all'), ...offered.map((bucket) => `${t('bucket')} ${bucket}`), t('arrows_none')]));
   }
+  let shownUntil = () => {};
+  controls.append(button('play-step', t('go'), () => {
+    let at = 0;
+    const advance = () => {
+      at = Math.min(1, at + 0.008);
+      shownUntil(at);
+      if (at < 1 && controls.isConnected) requestAnimationFrame(advance);
+    };
+    advance();
+  }));
   figure(parent, {id: 'step', wide: true, title: launch.name, height: below + 44, controls,
     note: [t('timeline_note', t('trace_rule', run.trace.most_spans), brief(launch.ms), t('caption', run.run_id, '')),
         t(arrows.length ? 'arrows_note' : 'arrows_missing'),
@@ -111,6 +121,9 @@ function drawTimeline(parent, run, redraw) {
             .attr({x: x(span.begin) + wide / 2, y: topOf(span) + 12, 'text-anchor': 'middle'}).style('fill', '#000')
             .text(span.bucket);
       }
+      // A veil covers what happens later than the moment that is played.
+      const veil = svg.append('rect').attr({y: 0, height: height - 36, width: 0}).style({fill: 'var(--panel)', opacity: 0.93});
+      shownUntil = (share) => veil.attr({x: x(share * launch.ms), width: Math.max(0, width - 8 - x(share * launch.ms))}).style('opacity', share < 1 ? 0.93 : 0).node().parentNode.append(veil.node());
       const middle = (span) => topOf(span) + 8, inside = d3.extent(x.range());
       for (const arrow of arrows) {
         if (chosen === 'none' || (chosen !== 'all' && String(arrow.bucket) !== chosen)) continue;

@@ -48,7 +48,8 @@ function withThousands(value) {
 // About three digits: 0.0123, 1.23, 123, 12,300.
 function brief(value) {
   if (!isNumber(value)) return '';
-  if (value !== 0 && Math.abs(value) < 1000) return String(+value.toPrecision(3));
+  if (Math.abs(value) < 1e-9) return '0';  // rounding
+  if (Math.abs(value) < 1000) return String(+value.toPrecision(3));
   return withThousands(value);
 }
 
@@ -76,6 +77,8 @@ function placeOf(name) {
   return places.get(name);
 }
 const colourOf = (name) => `var(--c${placeOf(name) % 8})`;
+const DASHES = ['none', '8 3', '2 3', '9 3 2 3', '5 5', '12 4', '3 2', '1 4'];
+const dashOf = (name) => DASHES[placeOf(name) % DASHES.length];
 const markOf = (name) => MARKS[(placeOf(name) + Math.floor(placeOf(name) / 8)) % MARKS.length];
 
 function download(name, type, text) {

@@ -4,13 +4,19 @@
 const ruleText = (rule) => (rule === 'sync' ? t('rule_sync') : rule === 'async' ? t('rule_async')
     : t('rule_ssp', rule.replace('ssp:', '')));
 
+// The choice of the lead and of the workers' speeds.
+const waitingControls = (update) => make('div', {class: 'controls'},
+    stepSlider('bound', DATA.waiting.rules.map(ruleText), () => wish.rule, (i) => { wish.rule = i; }, update),
+    labelled(t('spread'), choice('spread', DATA.waiting.spreads.map((_, i) => i), wish.spread,
+        DATA.waiting.spreads.map((name) => t(`spread_${name}`)), (value) => { wish.spread = +value; update(); })));
+
 function drawWaiting(parent, run, data) {
   const i = Math.max(0, d3.bisectRight(data.workers, wish.most) - 1), workers = data.workers[i];
   const progress = data.progress[i][wish.spread], staleness = data.staleness[i][wish.spread],
       most = data.staleness_max[i][wish.spread], names = data.rules.map(ruleText);
   const rows = data.rules.map((rule, k) => ({run_id: run.run_id, basis: 'simulated', workers, computing: data.spreads[wish.spread],
       rule, chosen: k === wish.rule, steps_per_s: progress[k], staleness_mean: staleness[k], staleness_max: most[k]}));
-  figure(parent, {id: 'waiting', title: t('waiting_title', workers), rows, height: 300,
+  figure(parent, {id: 'waiting', wide: true, title: t('waiting_title', workers), rows, height: 300,
     note: t('waiting_note', t('caption', run.run_id, '')) + ' ' + t('waiting_said', names[wish.rule],
         brief(100 * progress[wish.rule] / progress[0] - 100), brief(staleness[wish.rule]), most[wish.rule]),
     legend: [{label: t('waiting_progress'), colour: 'var(--c0)', block: true},

@@ -16,9 +16,11 @@ const send = (target, type, value) => { if (value !== undefined) target.value = 
 function readPage() {
   const texts = (selector) => [...document.querySelectorAll(selector)].map((found) => found.textContent);
   return {
-    title: document.title, lead: texts('#lead').join(), command: texts('#command').join(), headings: texts('h2, h3'), not_drawn: texts('#main .missing'),
+    title: document.title, lead: texts('#lead').join(), command: texts('#command').join(), trust: texts('#trust').join(), trust_state: (element('trust') || {}).className || '', headings: texts('h2, h3'), not_drawn: texts('#main .missing'),
     table: [...document.querySelectorAll('#summary-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
-    claims: texts('#claims tbody tr'),
+    here: [...document.querySelectorAll('.here')].map((found) => ({key: found.dataset.key, text: found.textContent, facts: found.facts})),
+    reasons: [...document.querySelectorAll('#overlap-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
+    footnotes: texts('#footnotes li'),
     figures: Object.fromEntries([...document.querySelectorAll('figure[id]')].map((figure) => [figure.id, figure.rows])),
     captions: Object.fromEntries([...document.querySelectorAll('figure[id]')].map((figure) => [figure.id, figure.querySelector('figcaption .note').textContent])),
     buttons: Object.fromEntries([...document.querySelectorAll('figure[id]')].map((figure) => [figure.id, [...figure.querySelectorAll('.buttons button')].map((button) => button.textContent).join(' ')])),
@@ -26,10 +28,12 @@ function readPage() {
 }
 
 async function playToTheEnd() {
-  element('restart').click();
-  element('player').click();
+  element('ring-all').click();
+  element('ring-restart').click();
+  element('ring-player').click();
+  const player = players.ring;
   for (let i = 0; i < 600 && (player.playing || player.time === 0); ++i) await sleep(100);
-  return [...document.querySelectorAll('#play figure[data-algorithm]')].map((figure) => ({algorithm: figure.dataset.algorithm, done: (figure.querySelector('.done') || {}).textContent || ''}));
+  return [...document.querySelectorAll('#ring figure[data-algorithm]')].map((figure) => ({algorithm: figure.dataset.algorithm, done: (figure.querySelector('.done') || {}).textContent || ''}));
 }
 
 // The stepper's final state for every number of ranks, and its times.
@@ -53,40 +57,34 @@ function guessACurve() {
   svg.dispatchEvent(new PointerEvent('pointerdown', point));
   svg.dispatchEvent(new PointerEvent('pointerup', point));
   result.pointer = value(last) > was;
-  element('guess-hide').click();
-  result.hides = getComputedStyle(element('charts-body')).display === 'none';
   element('guess-reveal').click();
-  result.shows = getComputedStyle(element('charts-body')).display !== 'none';
   result.measured = element('guess').rows.filter((row) => row.basis === 'measured');
   result.said = textOf('guess-said');
   return result;
 }
 
 function askEverything() {
-  return questionsOf(DATA.runs[chosenRun]).map((question) => {
+  return Object.values(questionsOf(DATA.runs[chosenRun])).map((question) => {
     send(element(`answer-${question.id}`), 'input', String(question.value));
     element(`reveal-${question.id}`).click();
     return {id: question.id, value: question.value, said: textOf(`said-${question.id}`)};
   });
 }
 
+// With separate links and dedicated servers, every slider has an effect.
 function moveSliders() {
-  // With separate links and dedicated servers, every slider has an effect.
-  const apart = () => {
-    const medium = element('tick-medium');
-    if (medium && medium.checked) medium.click();
-    send(element('placement'), 'change', 'dedicated');
-  };
-  return [...document.querySelectorAll('#theory input[type=range]')].map((input) => input.id).map((id) => {
+  const medium = element('tick-medium');
+  if (medium && medium.checked) medium.click();
+  send(element('placement'), 'change', 'dedicated');
+  return ['bandwidth', 'latency', 'gradient', 'most_workers', 'servers', 'bucket', 'bound'].map((name) => {
     const drawn = () => JSON.stringify(['curves', 'map', 'buckets', 'waiting'].map((figure) => element(figure).rows)), states = [];
-    apart();
+    const input = element(`slider-${name}`), was = input.value;
     for (const end of ['min', 'max']) {
-      const input = element(id);
       send(input, 'input', input[end]);
       states.push(drawn());
     }
-    element('reset').click();
-    return {id, moves: states[0] !== states[1]};
+    send(input, 'input', was);
+    return {id: input.id, moves: states[0] !== states[1]};
   });
 }
 
@@ -100,7 +98,7 @@ function walkThroughTheLens() {
 }
 
 function chooseEverything() {
-  for (const select of document.querySelectorAll('#charts select, #timeline select, #asynchronous select, #theory select, #predict select')) {
+  for (const select of document.querySelectorAll('#charts select, #overlap select, #asynchronous select, #theory select, #ring select')) {
     const before = select.value;
     for (const option of [...[...select.options].map((o) => o.value), before]) {
       if (element(select.id)) send(element(select.id), 'change', option);
@@ -109,19 +107,23 @@ function chooseEverything() {
 }
 
 async function visit() {
+  document.querySelectorAll('details.part').forEach((part) => { part.open = true; });
+  await sleep(300);
   seen.english = readPage();
   seen.wish = {bandwidth: wish.bandwidth, latency: wish.latency, adding: wish.adding, gradient: wish.gradient};
   seen.arrows = Object.fromEntries(((DATA.runs[chosenRun].trace || {}).launches || []).map((launch) => [launch.name, launch.arrows.length]));
   seen.arrows_drawn = document.querySelectorAll('#step .arrow').length;
   seen.scores = scores();
   seen.played = await playToTheEnd();
-  element('restart').click();
-  element('next').click();
+  const player = players.ring;
+  element('ring-restart').click();
+  element('ring-next').click();
   seen.after_one_round = player.time;
-  seen.lit = document.querySelectorAll('#play .terms .lit').length;
-  element('back').click();
+  seen.phases = [...document.querySelectorAll('#ring figure[data-algorithm=ring] .counts')].map((counts) => counts.textContent);
+  seen.lit = document.querySelectorAll('#ring .terms .lit').length;
+  element('ring-back').click();
   seen.after_back = player.time;
-  const ranks = element('ranks');
+  const ranks = element('ring-ranks');
   for (const option of [...ranks.options].map((o) => o.value).concat('4')) send(ranks, 'change', option);
   if (element('tick-traced')) {
     send(ranks, 'change', String(seen.scores.find((played) => played.traced).ranks));
@@ -130,11 +132,11 @@ async function visit() {
     seen.traced_clock = [];
     for (;;) {
       const before = player.time;
-      element('next').click();
+      element('ring-next').click();
       if (player.time === before) break;
       seen.traced_clock.push(player.time);
     }
-    seen.traced_panels = [...document.querySelectorAll('#play .clock')].map((clock) => clock.textContent);
+    seen.traced_panels = [...document.querySelectorAll('#ring .clock')].map((clock) => clock.textContent);
     element('tick-traced').click();
   }
   seen.sliders = moveSliders();
@@ -142,8 +144,10 @@ async function visit() {
   seen.guess = guessACurve();
   seen.questions = askEverything();
   chooseEverything();
+  element('reset').click();
   for (const run of [...DATA.runs.keys(), 0]) send(element('run'), 'change', String(run));
   element('language').click();
+  await sleep(100);
   seen.chinese = readPage();
   seen.guess_chinese = textOf('guess-said');
   element('theme').click();

@@ -204,5 +204,25 @@ TEST(RunTrace, DrawsNoArrowsFromFieldsOfOtherTypes) {
   }
 }
 
+TEST(TraceJson, LaunchesOfVirtualClocksDoNotOverlap) {
+  const LaunchTrace first{.name = "single x 1", .workers = 1, .ranks = {RankTrace(0, 0, 25)}};
+  const LaunchTrace second{
+      .name = "ring x 2", .workers = 2, .ranks = {RankTrace(0, 0, 25), RankTrace(1, 5, 25)}};
+  const LaunchTrace later{.name = "later x 1", .workers = 1, .ranks = {RankTrace(0, 90000, 90010)}};
+  std::map<std::string, std::pair<double, double>> launches;
+  std::vector<double> begins;
+  const Json events = Json::parse(TraceJson({first, second, later}))["traceEvents"];
+  for (const Json& event : events) {
+    if (event["ph"] != "X") continue;
+    const double begin = event["ts"], end = begin + event["dur"].get<double>();
+    if (event["pid"] == kLaunchesRow) launches[event["name"]] = {begin, end};
+    if (event["pid"] != kLaunchesRow) begins.push_back(begin);
+  }
+  EXPECT_GT(launches["ring x 2"].first, launches["single x 1"].second);
+  EXPECT_EQ(launches["ring x 2"].second - launches["ring x 2"].first, 25);
+  EXPECT_EQ(begins[2] - begins[1], 5) << "within a launch, times keep their distance";
+  EXPECT_EQ(launches["later x 1"].first, 90000) << "not moved: it does not overlap";
+}
+
 }  // namespace
 }  // namespace psring

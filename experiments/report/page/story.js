@@ -1,0 +1,177 @@
+// The parts of the story: one server and several, the ring, overlap, asynchrony. Each has a guess, a drawing that moves, and
+// this run's numbers.
+
+// A sentence about this run. `facts`: [[row, column]], the figures of summary.csv that it states.
+function here(key, facts, ...texts) {
+  const sentence = make('p', {class: 'here', 'data-key': key}, t(key, ...texts));
+  sentence.facts = facts.map(([row, column]) => ({...columns(row, 'workers', 'servers', 'lr'), strategy: row.plain, column, value: row[column]}));
+  return sentence;
+}
+
+const paragraphs = (parent, ...keys) => { for (const key of keys) parent.append(make('p', {}, t(key))); };
+
+// Where a row's servers are and how they exchange.
+const placedText = ({servers, placement, ps_schedule}) => [t(`placed_${placement || 'rank0'}${servers > 1 ? '_many' : ''}`, servers),
+    ps_schedule ? t(ps_schedule) : ''].filter(Boolean).join(t('comma'));
+
+// Whether server_payload_bytes are those of all servers together, on their common link.
+const summedServers = (row) => row.basis === 'simulated' && row.servers > 1 && row.placement === 'rank0';
+
+// One server, several servers.
+function drawServers(parent, run) {
+  askQuestions(parent, run, 'server_bytes');
+  paragraphs(parent, 'servers_one', 'servers_many', 'servers_colocated');
+  const rows = rowsOf(run).filter((row) => row.plain === 'ps-sync' && row.workers > 1 && row.server_payload_bytes > 0 && !summedServers(row));
+  for (const row of rows.slice(-2)) parent.append(here('here_server', [[row, 'server_payload_bytes'], [row, 'payload_tx_bytes_per_worker']],
+      row.workers, placedText(row), megabytes(row.server_payload_bytes), megabytes(row.payload_tx_bytes_per_worker)));
+  const chart = make('div', {class: 'grid'});
+  parent.append(chart);
+  drawLinks(chart, run);
+  drawStepper(parent, run, 'server', ['star', 'direct']);
+}
+
+// The traffic of the busiest link in one exchange by psring's cost models, in gradients.
+function linksOf(theory, workers) {
+  const server = (place, way, servers) => theory.server[place][way][theory.servers.indexOf(servers)][workers - 1][1];
+  const ring = theory.schemes.ring[workers - 1][1];
+  return [['serial', server('dedicated', 'serial', 1), true], ['pipelined', server('dedicated', 'pipelined', 1)],
+      ['rank0', server('rank0', 'serial', 1), true], ['rank0_pipelined', server('rank0', 'pipelined', 1)],
+      ['two', server('dedicated', 'pipelined', 2)],
+      ...(theory.servers.includes(workers) ? [['each', server('dedicated', 'pipelined', workers)]] : []),
+      ['colocated', theory.schemes.direct[workers - 1][1]], ['ring', ring]]
+    .map(([scheme, gradients, returns]) => ({scheme, gradients, returns, times: gradients / ring}));
+}
+
+function drawLinks(parent, run) {
+  const most = DATA.theory.workers.length;
+  const own = d3.max(rowsOf(run).filter((row) => row.workers > 1 && row.workers <= most), (row) => row.workers);
+  const workers = Math.max(4, own || 0);  // with 2 the schemes hardly differ
+  const links = linksOf(DATA.theory, workers), rowHeight = 40, left = 10;
+  figure(parent, {id: 'links', wide: true, title: t('links_title', workers), height: 8 + rowHeight * links.length,
+    note: t('links_note', captionOf(run)),
+    rows: links.map((link) => ({run_id: run.run_id, basis: 'derived', workers, scheme: link.scheme,
+        gradients_through_the_link: link.gradients, times_the_ring: link.times})),
+    draw: (svg, width) => {
+      const x = d3.scale.linear().domain([0, d3.max(links, (link) => link.gradients)]).range([left, width - 14]);
+      links.forEach((link, i) => {
+        const top = 8 + i * rowHeight, end = x(link.gradients), half = (left + end) / 2;
+        svg.append('text').attr({x: left, y: top + 10}).text(t('links_row', t(`link_${link.scheme}`), brief(link.gradients), brief(link.times)));
+        svg.append('rect').attr({x: left, y: top + 15, width: end - left, height: 14})
+            .style('fill', link.scheme === 'ring' || link.scheme === 'colocated' ? colourOf('ring') : colourOf('ps-sync'));
+        if (link.returns) svg.append('line').attr({x1: half, x2: half, y1: top + 13, y2: top + 31}).style({stroke: 'var(--panel)', 'stroke-width': 3});
+      });
+    }});
+}
+
+// The ring: reduce-scatter, then all-gather.
+function drawRing(parent, run) {
+  askQuestions(parent, run, 'ring_bytes', 'busbw');
+  paragraphs(parent, 'ring_scatter', 'ring_gather', 'ring_sum');
+  drawStepper(parent, run, 'ring', ['star', 'ring']);
+  paragraphs(parent, 'ring_constant');
+  const rows = rowsOf(run).filter((row) => row.algorithm === 'ring' && row.workers > 1 && row.payload_tx_bytes_per_worker > 0);
+  if (rows.length) parent.append(here('here_ring', rows.map((row) => [row, 'payload_tx_bytes_per_worker']), rows.map((row) =>
+      t('here_ring_one', row.workers, megabytes(row.payload_tx_bytes_per_worker), brief(row.payload_tx_bytes_per_worker / (4 * row.parameters))))
+      .join(t('semicolon'))));
+  const guessed = make('div', {class: 'interactive'});
+  parent.append(guessed);
+  drawGuess(guessed, run, DATA.theory);
+}
+
+// A row's communication in ms: hidden + exposed + waiting is the longer of the time with a bucket in flight and the time that
+// computation waits. Waiting for peers counts as exposed first.
+function communicationOf(row) {
+  const stopped = row.exposed_comm_ms || 0, all = Math.max(row.comm_busy_ms || 0, stopped);
+  const waiting = Math.min(Math.max(0, row.wait_ms || 0), stopped);
+  return {all, hidden: all - stopped, exposed: stopped - waiting, waiting};
+}
+
+// Why so much of a row's communication is exposed.
+function reasonOf(row) {
+  const {all, hidden, waiting} = communicationOf(row);
+  if (all <= 0) return '';
+  const waits = waiting > 0.2 * all ? ` ${t('reason_waits', brief(waiting))}` : '';
+  if (hidden < 0.005 * all) return t('reason_none') + waits;
+  if (hidden > 0.95 * all) return t('reason_all');
+  return t(all > row.compute_ms ? 'reason_longer' : 'reason_late', brief(hidden), brief(all), brief(row.compute_ms)) + waits;
+}
+
+function drawOverlap(parent, run) {
+  askQuestions(parent, run, 'exposed');
+  paragraphs(parent, 'overlap_buckets', 'overlap_sum');
+  const rows = rowsOf(run).filter((row) => communicates(row) && communicationOf(row).all > 0);
+  if (rows.length) {
+    parent.append(scrollTable({id: 'overlap-table'}, t('part_overlap'), ['strategy', 'communication_ms', 'hidden_ms', 'exposed_ms_only', 'waiting_ms',
+        'step_ms_here', 'without_overlap', 'reason'].map((key) => asTaken(t(key))), rows.map((row) => {
+      const {all, hidden, exposed, waiting} = communicationOf(row);
+      return [rowHead(rowName(row)), ...[all, hidden, exposed, waiting, row.step_ms, row.step_ms + hidden].map(brief),
+          make('td', {class: 'col_note'}, reasonOf(row))];
+    })));
+    const row = rows[rows.length - 1], {all, hidden, exposed, waiting} = communicationOf(row);
+    parent.append(here('here_overlap', ['comm_busy_ms', 'exposed_comm_ms', 'wait_ms', 'step_ms'].map((column) => [row, column]), rowName(row),
+        brief(all), brief(hidden), brief(exposed), brief(waiting), reasonOf(row)));
+  }
+  const timeline = make('div');
+  parent.append(timeline);
+  const again = (id) => { timeline.replaceChildren(); drawTimeline(timeline, run, again); document.getElementById(id).focus(); };
+  drawTimeline(timeline, run, again);
+  const bucket = make('div', {class: 'grid'});
+  const redrawBuckets = () => { bucket.replaceChildren(); drawBuckets(bucket, run, DATA.theory); };
+  parent.append(make('div', {class: 'controls'}, logSlider('bucket', redrawBuckets)), bucket);
+  redrawBuckets();
+}
+
+// The asynchronous row with the most workers that has a synchronous counterpart with as many servers.
+function asynchronousPair(run) {
+  const rows = rowsOf(run).filter((row) => row.workers > 1 && row.samples_per_s > 0).sort((a, b) => b.workers - a.workers);
+  return rows.filter((row) => row.plain === 'ps-async')
+      .map((row) => ({row, waiting: rows.find((r) => r.plain === 'ps-sync' && r.workers === row.workers && r.basis === row.basis &&
+      r.servers === row.servers)})).find((pair) => pair.waiting);
+}
+
+// Why the asynchronous row is faster or slower, from the workers' own computing times: {slowest, mean} in ms.
+const STRAGGLES = 1.2;  // slowest over mean
+function leadReason({row, waiting}) {
+  const times = (waiting.each || []).map((worker) => worker.compute_ms).filter(isNumber);
+  if (row.samples_per_s <= waiting.samples_per_s) return t('lead_none');
+  if (!times.length) return '';
+  const slowest = d3.max(times), mean = d3.mean(times);
+  return t(slowest > STRAGGLES * mean ? 'lead_stragglers' : 'lead_even', brief(slowest), brief(mean));
+}
+
+// "momentum, lr 0.05".
+const ruleOf = (row) => (row.optimizer ? `${row.optimizer}, lr ${row.lr}` : '');
+
+function drawAsynchronous(parent, run) {
+  askQuestions(parent, run, 'staleness', 'speedup');
+  paragraphs(parent, 'async_gain', 'async_price', 'async_so');
+  const pair = asynchronousPair(run);
+  if (pair) {
+    const {row, waiting} = pair;
+    parent.append(here('here_async', [[row, 'samples_per_s'], [waiting, 'samples_per_s'], [row, 'staleness_mean']], row.workers,
+        withThousands(row.samples_per_s), withThousands(waiting.samples_per_s), isNumber(row.staleness_mean) ? row.staleness_mean.toFixed(2) : '?',
+        row.workers - 1, leadReason(pair)));
+    if (isNumber(row.test_accuracy) && isNumber(waiting.test_accuracy)) {
+      parent.append(here(ruleOf(row) === ruleOf(waiting) ? 'here_accuracy' : 'here_accuracy_rules', [[row, 'test_accuracy'], [waiting, 'test_accuracy']],
+          row.test_accuracy.toFixed(4), waiting.test_accuracy.toFixed(4), ruleOf(row), ruleOf(waiting)));
+    }
+  }
+  const timed = rowsOf(run).filter((row) => isNumber(row.time_to_target_s));
+  if (timed.length) parent.append(here('here_target', timed.map((row) => [row, 'time_to_target_s']),
+      timed.map((row) => `${rowName(row)} ${brief(row.time_to_target_s)} s`).join(t('semicolon'))));
+  const each = rowsOf(run).filter((row) => row.workers > 1 && row.plain !== 'ps-sync' && (row.each || []).some((w) => isNumber(w.staleness_mean)));
+  const row = each[each.length - 1];
+  if (row) parent.append(make('h4', {}, t('each_worker', rowName(row))), scrollTable({id: 'each-worker'}, t('each_worker', rowName(row)),
+      [t('worker'), t('each_steps'), t('each_compute'), t('each_stale'), t('each_theory')].map(asTaken), row.each.map((worker, i) => [rowHead(String(i)),
+          brief(worker.steps), brief(worker.compute_ms), brief(worker.staleness_mean), brief(worker.staleness_theory)])));
+  const lens = make('div');
+  parent.append(lens);
+  drawUpdates(lens, run);
+  const charts = make('div', {class: 'grid'}), simulation = make('div', {class: 'grid'});
+  parent.append(charts, waitingControls(() => redrawWaiting()), simulation);
+  const redrawWaiting = () => { simulation.replaceChildren(); drawWaiting(simulation, run, DATA.waiting); };
+  const again = (id) => { drawIn(); document.getElementById(id).focus(); };
+  const drawIn = () => { charts.replaceChildren(); drawStaleness(charts, run); drawLearning(charts, run, again); };
+  drawIn();
+  redrawWaiting();
+}
