@@ -427,11 +427,11 @@ absl::Status Experiment::Report(const std::string& ended) {
                                           flags_.predict && manifest_.wires ? ", residuals.csv" : "",
                                           flags_.tensorboard ? "; tensorboard --logdir " : "",
                                           flags_.tensorboard ? folder_.path() + "/tensorboard" : "");
-  absl::StrAppend(&text, flags_.verbose ? "\n" : "",
-                  Wrap(Say(language(), kAllOfIt, HumanSeconds(manifest_.wall_s), folder_.path(), beside), ""));
-  absl::StrAppend(&text,
-                  ended.empty() ? Say(language(), kRepeatLine, manifest_.verb, folder_.path())
-                                : Say(language(), kContinueLine, folder_.path()));
+  absl::StrAppend(
+      &text, flags_.verbose ? "\n" : "",
+      Wrap(Say(language(), kAllOfIt, HumanSeconds(manifest_.wall_s), folder_.path(), beside), ""));
+  absl::StrAppend(&text, ended.empty() ? Say(language(), kRepeatLine, manifest_.verb, folder_.path())
+                                       : Say(language(), kContinueLine, folder_.path()));
   display_.Say(text);
   return absl::OkStatus();
 }

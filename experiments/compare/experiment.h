@@ -122,9 +122,9 @@ class Experiment {
   std::unique_ptr<HttpServer> live_server_;  // of live_
   Manifest manifest_;
   bool restoring_ = false;
-  std::vector<Done> round_;  // the launches of the unfinished round
+  std::vector<Done> round_;                           // the launches of the unfinished round
   double expected_so_far_s_ = 0, took_so_far_s_ = 0;  // of the launches in this process
-  int repeats_left_ = 0;     // launches that may be repeated because of other programs' load
+  int repeats_left_ = 0;  // launches that may be repeated because of other programs' load
   std::vector<ConfigurationRuns> runs_;
 };
 

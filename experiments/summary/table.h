@@ -20,7 +20,7 @@ std::string ShortTable(const std::vector<SummaryRow>& rows, Language language = 
 // The parts of Table, for the page. One cell per row.
 struct TableColumn {
   std::string first, second;  // the heading's lines; "wor-" and "kers" are one word
-  std::string mark;  // of PartsOfTable: "m", "d", "s" or empty
+  std::string mark;           // of PartsOfTable: "m", "d", "s" or empty
   std::vector<std::string> cells;
 };
 struct TableParts {

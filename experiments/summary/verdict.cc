@@ -39,13 +39,14 @@ std::string RateText(double bits_per_s, Language language) {
              absl::StrFormat("%g", std::ceil(value / digit - 1e-9) * digit));
 }
 
-std::string MsText(double ms) { return absl::StrFormat("%.*f", ms < 100 ? 1 : 0, ms); }
+std::string TimeText(double ms) { return absl::StrFormat("%.*f", ms < 100 ? 1 : 0, ms); }
 
 // Why `best` is faster than `rival`.
 std::string Reason(const SummaryRow& best, const SummaryRow& rival, Language language) {
   if (best.link.bits_per_s <= 0) return In(language, kOneMachineOnly);
   if (!best.predicted_comm_ms || !rival.predicted_comm_ms) return "";
-  const std::string of_best = MsText(*best.predicted_comm_ms), of_rival = MsText(*rival.predicted_comm_ms);
+  const std::string of_best = TimeText(*best.predicted_comm_ms),
+                    of_rival = TimeText(*rival.predicted_comm_ms);
   const std::string name = NameWithServers(rival, language);
   if (*rival.predicted_comm_ms <= kClearlyLonger * *best.predicted_comm_ms) {
     return Say(language, kTheoryDisagrees, of_best, name, of_rival);
@@ -97,8 +98,8 @@ std::vector<const SummaryRow*> Candidates(const std::vector<SummaryRow>& rows, i
   for (const SummaryRow& row : rows) {
     if (IsTimed(row, workers) && SameUpdates(row)) candidates.push_back(&row);
   }
-  std::ranges::stable_sort(
-      candidates, [](auto* a, auto* b) { return a->mean.samples_per_s > b->mean.samples_per_s; });
+  std::ranges::stable_sort(candidates,
+                           [](auto* a, auto* b) { return a->mean.samples_per_s > b->mean.samples_per_s; });
   const auto comparable = [&](const SummaryRow* row) {
     return row->round_samples_per_s.size() == candidates.front()->round_samples_per_s.size();
   };
@@ -150,7 +151,8 @@ std::optional<double> LeastUsefulRate(const SummaryRow& row, const SummaryRow& s
                                       const Wires& wires) {
   const std::optional<Scheme> scheme = SchemeOf(row.configuration.strategy);
   const bool has_links = row.link.bits_per_s > 0 && wires.medium_bytes_per_s == 0 && wires.bytes_per_s > 0;
-  if (!scheme || *scheme == Scheme::kNone || !has_links || single.mean.samples_per_s <= 0) return std::nullopt;
+  if (!scheme || *scheme == Scheme::kNone || !has_links || single.mean.samples_per_s <= 0)
+    return std::nullopt;
   const CommPattern pattern = PatternOf(row.configuration, *scheme);
   std::vector<double> buckets;
   for (const int64_t elements : row.sample.bucket_elements) {
@@ -166,7 +168,8 @@ std::optional<double> LeastUsefulRate(const SummaryRow& row, const SummaryRow& s
     faster.bytes_per_s = usable_share * bits_per_s / 8;
     faster.burst_bytes = 0;
     const std::vector<double>& ready_ms = row.mean.bucket_ready_ms;
-    if (scheme->kind != Scheme::Kind::kAllReduce || !row.mean.computed_ms || ready_ms.size() != buckets.size()) {
+    if (scheme->kind != Scheme::Kind::kAllReduce || !row.mean.computed_ms ||
+        ready_ms.size() != buckets.size()) {
       return ExchangeSeconds(pattern, buckets, faster);
     }
     std::vector<double> ready_s, cost_s;

@@ -14,7 +14,8 @@ namespace psring {
 // number of workers with meaningful times. A strategy is recommended only if the paired intervals show, after
 // Holm's correction, that it is faster than another one (ShowDifference); otherwise the text says why none
 // is. Empty: there are fewer than two such strategies.
-std::string Verdict(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires, Language language);
+std::string Verdict(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
+                    Language language);
 
 // The lowest rate of all links, in bits/s, at which the workers of `row` process as many samples/s as
 // `single`, by the cost model (*derived*): the exchange of the actual buckets may expose the time by which a

@@ -11,12 +11,10 @@ inline constexpr Phrase kVerdictUse = {"Use $0: $1 times $2 with $3 workers on $
 inline constexpr Phrase kVerdictOr = {" or ", " 或 "};
 inline constexpr Phrase kVerdictLevel = {" No difference between $0 is shown.", "$0 之间未显示出差别。"};
 
-inline constexpr Phrase kBecauseOneServer = {
-    ", because one server's link carries all workers' gradients",
-    "，因为一台服务器的链路要承载所有 worker 的梯度"};
-inline constexpr Phrase kBecauseTheory = {
-    ", because an exchange takes $0 ms in theory, and with $1 $2 ms",
-    "，因为理论上一次交换需 $0 毫秒，而 $1 需 $2 毫秒"};
+inline constexpr Phrase kBecauseOneServer = {", because one server's link carries all workers' gradients",
+                                             "，因为一台服务器的链路要承载所有 worker 的梯度"};
+inline constexpr Phrase kBecauseTheory = {", because an exchange takes $0 ms in theory, and with $1 $2 ms",
+                                          "，因为理论上一次交换需 $0 毫秒，而 $1 需 $2 毫秒"};
 inline constexpr Phrase kTheoryDisagrees = {
     "; theory, which excludes processor time, predicts no such difference ($0 ms, and $2 ms with $1)",
     "；不计处理器时间的理论没有预测这一差别（$0 毫秒，$1 为 $2 毫秒）"};
@@ -25,8 +23,9 @@ inline constexpr Phrase kOneMachineOnly = {
     "；这比较的是一台机器上的程序与处理器时间，不是网络"};
 
 // $0 strategies, $1 workers, $2 the network, $3 the reason.
-inline constexpr Phrase kVerdictNone = {"No strategy is faster than the others with $1 workers on $2 ($0): $3.",
-                                        "在 $2 上 $1 个 worker 时，$0 中没有哪个更快：$3。"};
+inline constexpr Phrase kVerdictNone = {
+    "No strategy is faster than the others with $1 workers on $2 ($0): $3.",
+    "在 $2 上 $1 个 worker 时，$0 中没有哪个更快：$3。"};
 inline constexpr Phrase kOneRoundOnly = {"one round gives no interval; run at least three (--repeats)",
                                          "只有一轮，没有区间；请至少运行三轮（--repeats）"};
 inline constexpr Phrase kTooUncertain = {

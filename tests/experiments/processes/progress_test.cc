@@ -90,7 +90,8 @@ TEST(Progress, TheRedrawnLineSaysHowMuchTimeIsLeftAndFitsIntoTheTerminal) {
     return text.substr(0, text.find("\033"));
   };
   EXPECT_EQ(drawn(300.5, "half"), "\rhalf, about 5 min left");
-  EXPECT_TRUE(drawn(60.5, "half") == "\rhalf, about 60 s left" || drawn(60.5, "half") == "\rhalf, about 59 s left");
+  EXPECT_TRUE(drawn(60.5, "half") == "\rhalf, about 60 s left" ||
+              drawn(60.5, "half") == "\rhalf, about 59 s left");
   EXPECT_EQ(drawn(0.5, "half"), "\rhalf");
   EXPECT_LE(drawn(300, std::string(500, 'x')).size(), OutputColumns());
 }
