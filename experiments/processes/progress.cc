@@ -103,7 +103,10 @@ void Display::Redraw(const std::string& line) {
   if (drawn_ && now - last_ns_ < kRedrawNs) return;
   last_ns_ = now;
   drawn_ = true;
-  std::fprintf(out_, "\r%s\033[K", Clipped(Printable(line + TimeLeft(now)), OutputColumns() - 1).c_str());
+  const std::string left = TimeLeft(now);
+  const size_t columns = OutputColumns() - 1;
+  const std::string shown = Clipped(Printable(line), columns - std::min(columns, TextColumns(left)));
+  std::fprintf(out_, "\r%s%s\033[K", shown.c_str(), left.c_str());
   std::fflush(out_);
 }
 

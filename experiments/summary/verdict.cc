@@ -125,7 +125,8 @@ std::string Choice(const std::vector<const SummaryRow*>& candidates, Language la
       next = i;
     }
   }
-  const std::string network = DescribeLink(best.link, language);
+  const std::string link = DescribeLink(best.link, language);
+  const std::string network = link.substr(0, link.find(" ("));  // without the kind of shaping
   const int workers = best.configuration.workers;
   if (next == 0) {
     const bool one_round = best.round_samples_per_s.size() < 2;

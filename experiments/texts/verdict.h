@@ -23,9 +23,8 @@ inline constexpr Phrase kOneMachineOnly = {
     "；这比较的是一台机器上的程序与处理器时间，不是网络"};
 
 // $0 strategies, $1 workers, $2 the network, $3 the reason.
-inline constexpr Phrase kVerdictNone = {
-    "No strategy is faster than the others with $1 workers on $2 ($0): $3.",
-    "在 $2 上 $1 个 worker 时，$0 中没有哪个更快：$3。"};
+inline constexpr Phrase kVerdictNone = {"None of $0 is shown to be faster with $1 workers on $2: $3.",
+                                        "在 $2 上 $1 个 worker 时，$0 中没有哪个显示出更快：$3。"};
 inline constexpr Phrase kOneRoundOnly = {"one round gives no interval; run at least three (--repeats)",
                                          "只有一轮，没有区间；请至少运行三轮（--repeats）"};
 inline constexpr Phrase kTooUncertain = {
