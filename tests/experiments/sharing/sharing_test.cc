@@ -9,8 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/version.h"
+#include "experiments/report/run_data.h"
 #include "experiments/sharing/cite.h"
 #include "experiments/sharing/pack.h"
+#include "experiments/summary/summarise.h"
 #include "tests/experiments/slurp.h"
 
 namespace psring {
@@ -67,6 +69,25 @@ TEST(Cite, RejectsWhatIsNotARun) {
 TEST(Cite, CitationFileHasTheVersionOfTheBuild) {
   EXPECT_THAT(Slurp(absl::StrCat(PSRING_EXPERIMENTS, "/../CITATION.cff")),
               HasSubstr(absl::StrCat("version: ", kVersion)));
+}
+
+// Run folders of earlier versions, one for each schema_version of the summary.
+TEST(RecordedRuns, OfEverySchemaVersionCanBeReadAndCited) {
+  const auto current = std::get<int64_t>(Cells(SummaryRow{}).front().value);
+  bool has_current = false;
+  for (const auto& entry :
+       fs::directory_iterator(absl::StrCat(PSRING_EXPERIMENTS, "/../tests/experiments/runs/recorded"))) {
+    SCOPED_TRACE(entry.path());
+    has_current = has_current || entry.path().filename() == absl::StrCat("summary-", current);
+    const auto data = ReadRunData(entry.path().string());
+    ASSERT_TRUE(data.ok()) << data.status();
+    EXPECT_THAT(data->json, HasSubstr("\"missing\":[]"));
+    EXPECT_EQ(data->workers, std::vector<int>{2});
+    const auto citation = CiteRun(entry.path().string());
+    ASSERT_TRUE(citation.ok()) << citation.status();
+    EXPECT_THAT(*citation, HasSubstr("| ps-async | 2 |"));
+  }
+  EXPECT_TRUE(has_current) << "add a small run folder of the new schema_version";
 }
 
 class Pack : public testing::Test {
