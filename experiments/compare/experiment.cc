@@ -419,17 +419,16 @@ absl::Status Experiment::Report(const std::string& ended) {
     for (const std::string& sentence : found) text += Wrap(sentence, "- ");
   } else {
     absl::StrAppend(&text, ShortTable(rows, language()), "\n",
-                    Wrap(Say(language(), kMoreFindings, found.size(), folder_.path(),
-                             language() == Language::kChinese ? "findings.zh.txt" : "findings.txt"),
-                         ""));
+                    Say(language(), kMoreFindings, found.size(), folder_.path(),
+                        language() == Language::kChinese ? "findings.zh.txt" : "findings.txt"),
+                    "\n");
   }
   const std::string beside = absl::StrCat("summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json",
                                           flags_.predict && manifest_.wires ? ", residuals.csv" : "",
                                           flags_.tensorboard ? "; tensorboard --logdir " : "",
                                           flags_.tensorboard ? folder_.path() + "/tensorboard" : "");
-  absl::StrAppend(
-      &text, flags_.verbose ? "\n" : "",
-      Wrap(Say(language(), kAllOfIt, HumanSeconds(manifest_.wall_s), folder_.path(), beside), ""));
+  absl::StrAppend(&text, flags_.verbose ? "\n" : "",
+                  Say(language(), kAllOfIt, HumanSeconds(manifest_.wall_s), folder_.path(), beside), "\n");
   absl::StrAppend(&text, ended.empty() ? Say(language(), kRepeatLine, manifest_.verb, folder_.path())
                                        : Say(language(), kContinueLine, folder_.path()));
   display_.Say(text);
