@@ -16,8 +16,8 @@ using Json = nlohmann::json;
 // Two nodes with two trainers each.
 NodeSetup Own() {
   NodeSetup own{.binaries = {.trainer = "/bin-of-psring/trainer", .ps_server = "/bin-of-psring/ps_server"},
-                .nodes = 2,
-                .per_node = 2};
+                .strategies = {"ps-sync"},
+                .layout = {.nodes = 2, .per_node = 2}};
   own.training.strategy = "ps-sync";
   own.training.lr = 0.5;
   own.training.data_dir = "/own/data";
@@ -29,6 +29,7 @@ NodeOrder Order(TrainingOptions training) {
   return {.what = "ps-sync x 4",
           .deadline_s = 12.5,
           .training = TrainingArguments(training),
+          .workers = 4,
           .has_servers = true,
           .outlives_workers = true,
           .store_port = 1234};
@@ -123,7 +124,7 @@ TEST(JobOf, TakesNode0sPlanAndThisNodesFlags) {
   EXPECT_EQ(job->training.data_dir, "/own/data");
   EXPECT_EQ(job->workers, 4);
   EXPECT_EQ(job->servers, 1);
-  EXPECT_EQ(job->local_processes, 2);
+  EXPECT_EQ(job->layout.ProcessesOn(1), 2);
   EXPECT_TRUE(job->outlives_workers);
   EXPECT_EQ(StoreEnvironment(*job), (std::vector<std::string>{"MASTER_ADDR=10.0.0.1", "MASTER_PORT=1234",
                                                               "PSRING_STORE_HOSTED=1", "PSRING_SECRET="}));
@@ -132,6 +133,7 @@ TEST(JobOf, TakesNode0sPlanAndThisNodesFlags) {
 TEST(JobOf, AcceptsAnotherNumberOfTheStrategy) {
   NodeSetup own = Own();
   own.training.strategy = "ps-backup:01";
+  own.strategies = {"ps-backup:01"};
   TrainingOptions planned = own.training;
   planned.strategy = "ps-backup:1";
   const auto job = JobOf(Order(planned), own, "10.0.0.1", "/own/folder");
