@@ -52,9 +52,9 @@ class Plan {
     constexpr std::optional kOnly = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
     switch (c.part) {
       case Part::kForward:
-        return Choose<cudnnConvolutionFwdAlgoPerf_t>(forward_algorithm_, c.shape.relu ? std::nullopt : kOnly,
-                                                     cudnn_.GetForwardAlgorithm, x_, filter_, convolution_,
-                                                     y_);
+        return Choose<cudnnConvolutionFwdAlgoPerf_t>(
+            forward_algorithm_, c.shape.activation == Activation::kRelu ? std::nullopt : kOnly,
+            cudnn_.GetForwardAlgorithm, x_, filter_, convolution_, y_);
       case Part::kWeightGradient:
         return Choose<cudnnConvolutionBwdFilterAlgoPerf_t>(weight_algorithm_, std::nullopt,
                                                            cudnn_.GetBackwardFilterAlgorithm, x_, y_,
@@ -115,8 +115,10 @@ class Plan {
     PSRING_RETURN_IF_ERROR(Tensor(bias_, type, 1, s.out_channels, 1, 1));
     PSRING_RETURN_IF_ERROR(Check("cudnnCreateActivationDescriptor", cudnn_.CreateActivation(&activation_)));
     return Check("cudnnSetActivationDescriptor",
-                 cudnn_.SetActivation(activation_, s.relu ? CUDNN_ACTIVATION_RELU : CUDNN_ACTIVATION_IDENTITY,
-                                      CUDNN_PROPAGATE_NAN, std::numeric_limits<double>::max()));
+                 cudnn_.SetActivation(
+                     activation_,
+                     s.activation == Activation::kRelu ? CUDNN_ACTIVATION_RELU : CUDNN_ACTIVATION_IDENTITY,
+                     CUDNN_PROPAGATE_NAN, std::numeric_limits<double>::max()));
   }
 
   absl::Status Tensor(cudnnTensorDescriptor_t& tensor, cudnnDataType_t type, int batch, int channels,

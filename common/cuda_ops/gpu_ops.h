@@ -40,7 +40,7 @@ struct MatrixProduct {
 // float32.
 struct Convolution {
   enum class Part : uint8_t {
-    kForward,         // x and weight to y, with bias, and relu if shape.relu
+    kForward,         // x and weight to y, with bias, and ReLU if the shape has it
     kWeightGradient,  // x and dy to dweight
     kInputGradient,   // dy and weight to dx
   };

@@ -1,4 +1,4 @@
-// The ops that all CPU implementations of Ops share; derived classes add linear and convolution layers.
+// The ops that all CPU implementations of Ops share; derived classes add the families linear and convolution.
 #pragma once
 
 #include <algorithm>
@@ -14,32 +14,46 @@
 
 namespace psring {
 
-class CpuOps : public Ops {
+// `work` cannot fail.
+template <typename Work>
+void RunOnCpu(Stream& stream, Work work) {
+  stream.Run([work = std::move(work)] {
+    work();
+    return absl::OkStatus();
+  });
+}
+
+class CpuPooling : public PoolingOps {
  public:
-  void Convert(ConstSpan from, Span to, Stream& stream) override {
-    PSRING_CHECK(from.count == to.count);
-    Run(stream, [=] { cpu::Convert(from.type, from.data, to.type, to.data, to.count); });
-  }
+  explicit CpuPooling(DType activations) : type_(activations) {}
 
-  void MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax, Stream& stream) override {
+  void MaxForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax, Stream& stream) override {
     CheckPool(shape, y.count, x.count);
-    PSRING_CHECK(x.type == y.type && x.type == activations());
-    Run(stream, [=] { cpu::MaxPoolForward(shape, x, y, argmax); });
+    PSRING_CHECK(x.type == y.type && x.type == type_);
+    RunOnCpu(stream, [=] { cpu::MaxPoolForward(shape, x, y, argmax); });
   }
 
-  void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx,
-                       Stream& stream) override {
+  void MaxBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx,
+                   Stream& stream) override {
     CheckPool(shape, dy.count, dx.count);
-    PSRING_CHECK(dx.type == dy.type && dx.type == activations());
-    Run(stream, [=] { cpu::MaxPoolBackward(shape, dy, argmax, dx); });
+    PSRING_CHECK(dx.type == dy.type && dx.type == type_);
+    RunOnCpu(stream, [=] { cpu::MaxPoolBackward(shape, dy, argmax, dx); });
   }
+
+ private:
+  const DType type_;
+};
+
+class CpuLoss : public LossOps {
+ public:
+  explicit CpuLoss(DType activations) : type_(activations) {}
 
   void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const uint8_t* labels, Span dlogits,
                            double* loss_sum, int64_t* correct, Stream& stream) override {
     PSRING_CHECK(logits.count == size_t(batch) * classes);
     PSRING_CHECK(dlogits.data == nullptr || dlogits.count == logits.count);
-    PSRING_CHECK(logits.type == activations() && (dlogits.data == nullptr || dlogits.type == logits.type));
-    Run(stream, [=] {
+    PSRING_CHECK(logits.type == type_ && (dlogits.data == nullptr || dlogits.type == logits.type));
+    RunOnCpu(stream, [=] {
       if (logits.type == DType::kFloat32) {
         cpu::SoftmaxCrossEntropy(batch, classes, logits.floats(), labels, dlogits.floats(), loss_sum,
                                  correct);
@@ -55,9 +69,25 @@ class CpuOps : public Ops {
     });
   }
 
+ private:
+  const DType type_;
+};
+
+class CpuOps : public Ops {
+ public:
+  explicit CpuOps(DType activations = DType::kFloat32) : pooling_(activations), loss_(activations) {
+    families_.pooling = &pooling_;
+    families_.loss = &loss_;
+  }
+
+  void Convert(ConstSpan from, Span to, Stream& stream) override {
+    PSRING_CHECK(from.count == to.count);
+    RunOnCpu(stream, [=] { cpu::Convert(from.type, from.data, to.type, to.data, to.count); });
+  }
+
   void Add(Span to, ConstSpan from, Stream& stream) override {
     PSRING_CHECK(to.count == from.count);
-    Run(stream, [=] {
+    RunOnCpu(stream, [=] {
       ForEachBlock(from, [&](size_t at, const float* values, size_t count) {
         cpu::Add(count, to.floats() + at, values);
       });
@@ -65,7 +95,7 @@ class CpuOps : public Ops {
   }
 
   void FindNotFinite(ConstSpan values, uint32_t* found, Stream& stream) override {
-    Run(stream, [=] {
+    RunOnCpu(stream, [=] {
       ForEachBlock(values, [&](size_t, const float* block, size_t count) {
         float sum = 0;  // 0, or NaN from the first non-finite value on
         for (size_t i = 0; i < count; ++i) sum += block[i] - block[i];
@@ -75,13 +105,13 @@ class CpuOps : public Ops {
   }
 
   void AddSquares(ConstSpan values, double* sum, Stream& stream) override {
-    Run(stream, [=] { *sum += SumOfSquares(values.floats(), values.count); });
+    RunOnCpu(stream, [=] { *sum += SumOfSquares(values.floats(), values.count); });
   }
 
   void Apply(const OptimizerStep& step, Span weights, ConstSpan gradient, const std::array<Span, 2>& slots,
              Stream& stream) override {
     CheckStep(step, weights, gradient, slots);
-    Run(stream, [=] {
+    RunOnCpu(stream, [=] {
       const size_t count = weights.count;
       float* const w = weights.floats();
       const float* const g = gradient.floats();
@@ -92,16 +122,6 @@ class CpuOps : public Ops {
       if (const auto* adam = std::get_if<AdamStep>(&step)) {
         cpu::Apply(*adam, count, w, g, slots[0].floats(), slots[1].floats());
       }
-    });
-  }
-
- protected:
-  // `work` cannot fail.
-  template <typename Work>
-  static void Run(Stream& stream, Work work) {
-    stream.Run([work = std::move(work)] {
-      work();
-      return absl::OkStatus();
     });
   }
 
@@ -117,6 +137,9 @@ class CpuOps : public Ops {
       take(at, block, part.count);
     }
   }
+
+  CpuPooling pooling_;
+  CpuLoss loss_;
 };
 
 }  // namespace psring

@@ -35,6 +35,14 @@ Desc Bias(const ConvShape& s) { return Desc({s.out_channels}, kFloat32, ImageTag
 size_t InputElements(const ConvShape& s) { return size_t(s.height) * s.width * s.in_channels; }
 size_t OutputElements(const ConvShape& s) { return size_t(s.out_height()) * s.out_width() * s.out_channels; }
 
+// Element `first` of `all`.
+const void* PartOf(const void* all, size_t first, DType type) {
+  return static_cast<const std::byte*>(all) + first * SizeOf(type);
+}
+void* PartOf(void* all, size_t first, DType type) {
+  return static_cast<std::byte*>(all) + first * SizeOf(type);
+}
+
 // As many pictures as fit with their gradients into a core's level 2 cache, for each thread; a divisor of the
 // batch, so that one set of primitives suffices. (In NHWC a whole batch of the 32-64 layer takes 35 ms,
 // groups of 1 to 8 pictures take 26 ms; with oneDNN's own blocked layout, 27 ms and 25 ms.)
@@ -73,9 +81,9 @@ OrderedWeights::OrderedWeights(const Desc& plain, const Desc& ordered, bool back
                workplace) {}
 
 ConvForward::ConvForward(const ConvShape& s, Workplace& workplace)
-    : desc_(Describe<dnnl::convolution_forward>(workplace.engine(), Attributes(s.relu), kTraining, kDirect,
-                                                Input(s, workplace), AnyFilter(s, workplace), Bias(s),
-                                                Output(s, workplace), kStride, kPadding, kPadding)),
+    : desc_(Describe<dnnl::convolution_forward>(workplace.engine(), Attributes(s.activation), kTraining,
+                                                kDirect, Input(s, workplace), AnyFilter(s, workplace),
+                                                Bias(s), Output(s, workplace), kStride, kPadding, kPadding)),
       convolve_(desc_, workplace),
       filter_(PlainFilter(s), desc_.weights_desc(), /*back=*/false, workplace) {}
 
@@ -85,26 +93,18 @@ void ConvForward::Run(const void* x, const float* weight, const float* bias, voi
       {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, filter_.data()}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, y}});
 }
 
-ConvBackward::Data::Data(const ConvShape& s, Workplace& workplace)
+ConvBackwardInput::Data::Data(const ConvShape& s, Workplace& workplace)
     : desc(ConvDataGradient(s, workplace)),
       convolve(desc, workplace),
       filter(PlainFilter(s), desc.weights_desc(), /*back=*/false, workplace) {}
 
-ConvBackward::Weights::Weights(const ConvShape& s, Workplace& workplace)
-    : desc(ConvFilterGradient(s, workplace)),
-      convolve(desc, workplace),
-      filter_sum(PlainFilter(s), desc.diff_weights_desc(), /*back=*/true, workplace),
-      filter(desc.diff_weights_desc(), workplace.engine()),
-      bias(s.out_channels) {}
-
-ConvBackward::ConvBackward(const ConvShape& shape, Workplace& workplace)
+ConvBackwardInput::ConvBackwardInput(const ConvShape& shape, Workplace& workplace)
     : shape_(shape),
       group_shape_(GroupOf(shape, workplace.threads(), workplace.activations())),
       workplace_(workplace),
-      weights_(group_shape_, workplace) {}
+      group_bias_(shape.out_channels) {}
 
-void ConvBackward::Run(const void* x, const float* weight, const void* y, void* dy, void* dx, float* dweight,
-                       float* dbias) {
+void ConvBackwardInput::Run(const float* weight, const void* saved, void* dy, void* dx, float* dbias) {
   if (dx != nullptr) {
     if (!data_.has_value()) data_.emplace(group_shape_, workplace_);
     data_->filter.FromPlain(weight);
@@ -112,34 +112,41 @@ void ConvBackward::Run(const void* x, const float* weight, const void* y, void* 
   const DType type = workplace_.activations();
   const size_t x_step = InputElements(shape_) * group_shape_.batch;
   const size_t y_step = OutputElements(shape_) * group_shape_.batch;
-  const int groups = shape_.batch / group_shape_.batch;
-  const auto x_of = [&](const void* all, int group) {
-    return static_cast<const std::byte*>(all) + group * x_step * SizeOf(type);
-  };
-  const auto y_of = [&](const void* all, int group) {
-    return static_cast<const std::byte*>(all) + group * y_step * SizeOf(type);
-  };
-  float* const group_filter = static_cast<float*>(weights_.filter.get_data_handle());
-  for (int group = 0; group < groups; ++group) {
-    const void* const group_dy = y_of(dy, group);
-    const bool first = group == 0;
-    cpu::MaskAndSum({shape_.relu ? y_of(y, group) : nullptr, y_step, type},
-                    {const_cast<void*>(group_dy), y_step, type}, shape_.out_channels,
-                    first ? dbias : weights_.bias.data());
-    weights_.convolve.Run({{DNNL_ARG_SRC, x_of(x, group)},
-                           {DNNL_ARG_DIFF_DST, group_dy},
-                           {DNNL_ARG_DIFF_WEIGHTS, first ? weights_.filter_sum.floats() : group_filter}});
-    if (!first) {
-      cpu::Add(weights_.filter_sum.count(), weights_.filter_sum.floats(), group_filter);
-      cpu::Add(weights_.bias.size(), dbias, weights_.bias.data());
-    }
+  const bool relu = shape_.activation == Activation::kRelu;
+  for (int group = 0; group < shape_.batch / group_shape_.batch; ++group) {
+    void* const group_dy = PartOf(dy, group * y_step, type);
+    cpu::MaskAndSum({relu ? PartOf(saved, group * y_step, type) : nullptr, y_step, type},
+                    {group_dy, y_step, type}, shape_.out_channels, group == 0 ? dbias : group_bias_.data());
+    if (group > 0) cpu::Add(group_bias_.size(), dbias, group_bias_.data());
     if (dx != nullptr) {
       data_->convolve.Run({{DNNL_ARG_DIFF_DST, group_dy},
                            {DNNL_ARG_WEIGHTS, data_->filter.data()},
-                           {DNNL_ARG_DIFF_SRC, x_of(dx, group)}});
+                           {DNNL_ARG_DIFF_SRC, PartOf(dx, group * x_step, type)}});
     }
   }
-  weights_.filter_sum.ToPlain(dweight);
+}
+
+ConvBackwardWeight::ConvBackwardWeight(const ConvShape& shape, Workplace& workplace)
+    : shape_(shape),
+      group_shape_(GroupOf(shape, workplace.threads(), workplace.activations())),
+      workplace_(workplace),
+      desc_(ConvFilterGradient(group_shape_, workplace)),
+      convolve_(desc_, workplace),
+      filter_sum_(PlainFilter(shape), desc_.diff_weights_desc(), /*back=*/true, workplace),
+      group_filter_(desc_.diff_weights_desc(), workplace.engine()) {}
+
+void ConvBackwardWeight::Run(const void* x, const void* dy, float* dweight) {
+  const DType type = workplace_.activations();
+  const size_t x_step = InputElements(shape_) * group_shape_.batch;
+  const size_t y_step = OutputElements(shape_) * group_shape_.batch;
+  float* const group_filter = static_cast<float*>(group_filter_.get_data_handle());
+  for (int group = 0; group < shape_.batch / group_shape_.batch; ++group) {
+    convolve_.Run({{DNNL_ARG_SRC, PartOf(x, group * x_step, type)},
+                   {DNNL_ARG_DIFF_DST, PartOf(dy, group * y_step, type)},
+                   {DNNL_ARG_DIFF_WEIGHTS, group == 0 ? filter_sum_.floats() : group_filter}});
+    if (group > 0) cpu::Add(filter_sum_.count(), filter_sum_.floats(), group_filter);
+  }
+  filter_sum_.ToPlain(dweight);
 }
 
 }  // namespace psring::onednn

@@ -62,16 +62,25 @@ class GradientProduct {
   std::optional<OrderedWeights> right_;
 };
 
-class LinearBackward {
+class LinearBackwardInput {
  public:
-  LinearBackward(const LinearShape& shape, Workplace& workplace);
-  void Run(const void* x, const float* weight, const void* y, void* dy, void* dx, float* dweight,
-           float* dbias);
+  LinearBackwardInput(const LinearShape& shape, Workplace& workplace)
+      : shape_(shape), workplace_(workplace) {}
+  void Run(const float* weight, const void* saved, void* dy, void* dx, float* dbias);
 
  private:
-  LinearShape shape_;
-  DType type_;
-  GradientProduct data_, weights_;
+  const LinearShape shape_;
+  Workplace& workplace_;
+  std::optional<GradientProduct> product_;  // created when a dx is first requested
+};
+
+class LinearBackwardWeight {
+ public:
+  LinearBackwardWeight(const LinearShape& shape, Workplace& workplace);
+  void Run(const void* x, const void* dy, float* dweight) { product_.Run(dy, x, dweight); }
+
+ private:
+  GradientProduct product_;
 };
 
 class ConvForward {
@@ -85,12 +94,11 @@ class ConvForward {
   OrderedWeights filter_;
 };
 
-// Processes a few pictures at a time: masks dy, then reads it for dx and dweight while it is in the cache.
-class ConvBackward {
+// Both process a few pictures at a time, which fit into the cache.
+class ConvBackwardInput {
  public:
-  ConvBackward(const ConvShape& shape, Workplace& workplace);
-  void Run(const void* x, const float* weight, const void* y, void* dy, void* dx, float* dweight,
-           float* dbias);
+  ConvBackwardInput(const ConvShape& shape, Workplace& workplace);
+  void Run(const float* weight, const void* saved, void* dy, void* dx, float* dbias);
 
  private:
   struct Data {
@@ -99,20 +107,27 @@ class ConvBackward {
     Kernel convolve;
     OrderedWeights filter;
   };
-  struct Weights {
-    Weights(const ConvShape& shape, Workplace& workplace);
-    dnnl::convolution_backward_weights::primitive_desc desc;
-    Kernel convolve;
-    OrderedWeights filter_sum;  // over the groups so far; float32
-    dnnl::memory filter;        // of a group
-    std::vector<float> bias;    // of a group
-  };
 
   const ConvShape shape_;
   const ConvShape group_shape_;  // of the pictures that are processed together
   Workplace& workplace_;
-  Weights weights_;
+  std::vector<float> group_bias_;
   std::optional<Data> data_;  // created when a dx is first requested: a first layer never needs it
+};
+
+class ConvBackwardWeight {
+ public:
+  ConvBackwardWeight(const ConvShape& shape, Workplace& workplace);
+  void Run(const void* x, const void* dy, float* dweight);
+
+ private:
+  const ConvShape shape_;
+  const ConvShape group_shape_;
+  Workplace& workplace_;
+  dnnl::convolution_backward_weights::primitive_desc desc_;
+  Kernel convolve_;
+  OrderedWeights filter_sum_;  // over the groups so far; float32
+  dnnl::memory group_filter_;
 };
 
 }  // namespace psring::onednn

@@ -1,5 +1,6 @@
 #include <omp.h>
 
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
@@ -22,73 +23,20 @@ std::string Name(const ConvShape& s) {
                       " on ", s.height, "x", s.width, ", batch ", s.batch);
 }
 
-class OneDnnOps : public CpuOps {
+// Layers of one kind, by shape; each is created when it is first used. Borrows the workplace.
+template <typename Shape, typename Layer>
+class Layers {
  public:
-  OneDnnOps(int threads, DType activations) : workplace_(threads, activations) {
-    PSRING_CHECK(threads > 0);
-    PSRING_CHECK(activations == DType::kFloat32 ||
-                 (activations == DType::kBFloat16 && BFloat16Support() != BFloat16::kNone));
-  }
+  explicit Layers(onednn::Workplace& workplace) : workplace_(workplace) {}
 
-  std::string name() const override {
-    return activations() == DType::kFloat32 ? "onednn" : "onednn, bfloat16";
-  }
-  DType activations() const override { return workplace_.activations(); }
-
-  onednn::Workplace& workplace() { return workplace_; }
-
-  void LinearForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
-                     Stream& stream) override {
-    Forward(linear_forward_, shape, x, weight, bias, y, stream);
-  }
-  void LinearBackward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
-                      Span dweight, Span dbias, Stream& stream) override {
-    Backward(linear_backward_, shape, x, weight, y, dy, dx, dweight, dbias, stream);
-  }
-  void ConvForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
-                   Stream& stream) override {
-    Forward(conv_forward_, shape, x, weight, bias, y, stream);
-  }
-  void ConvBackward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
-                    Span dweight, Span dbias, Stream& stream) override {
-    Backward(conv_backward_, shape, x, weight, y, dy, dx, dweight, dbias, stream);
-  }
-
- private:
-  template <typename Shape, typename Layer>
-  using Layers = std::map<Shape, std::unique_ptr<Layer>>;
-
-  template <typename Shape, typename Layer>
-  void Forward(Layers<Shape, Layer>& layers, const Shape& shape, ConstSpan x, ConstSpan weight,
-               ConstSpan bias, Span y, Stream& stream) {
-    CheckForward(shape, x, weight, bias, y);
-    PSRING_CHECK(x.type == activations() && y.type == activations());
-    Enqueue(layers, shape, stream,
-            [=](Layer& layer) { layer.Run(x.data, weight.floats(), bias.floats(), y.data); });
-  }
-
-  template <typename Shape, typename Layer>
-  void Backward(Layers<Shape, Layer>& layers, const Shape& shape, ConstSpan x, ConstSpan weight, ConstSpan y,
-                Span dy, Span dx, Span dweight, Span dbias, Stream& stream) {
-    CheckForward(shape, x, weight, dbias, y);
-    CheckBackward(x, weight, y, dy, dx, dweight);
-    for (const DType type : {x.type, y.type, dy.type, dx.data == nullptr ? dy.type : dx.type}) {
-      PSRING_CHECK(type == activations());
-    }
-    Enqueue(layers, shape, stream, [=](Layer& layer) {
-      layer.Run(x.data, weight.floats(), y.data, dy.data, dx.data, dweight.floats(), dbias.floats());
-    });
-  }
-
-  // Calls `work` with the layer of this shape, which is created on first use. Converts oneDNN's exceptions to
-  // a status.
-  template <typename Shape, typename Layer, typename Work>
-  void Enqueue(Layers<Shape, Layer>& layers, const Shape& shape, Stream& stream, Work work) {
-    stream.Run([this, &layers, shape, work = std::move(work)] {
-      omp_set_num_threads(
-          workplace_.threads());  // of the thread that runs the stream, which may not be the caller
+  // Calls `work` with the layer of this shape. Converts oneDNN's exceptions to a status.
+  template <typename Work>
+  void Enqueue(const Shape& shape, Stream& stream, Work work) {
+    stream.Run([this, shape, work = std::move(work)] {
+      // Of the thread that runs the stream, which may not be the caller.
+      omp_set_num_threads(workplace_.threads());
       try {
-        std::unique_ptr<Layer>& layer = layers[shape];
+        std::unique_ptr<Layer>& layer = layers_[shape];
         if (layer == nullptr) layer = std::make_unique<Layer>(shape, workplace_);
         work(*layer);
       } catch (const dnnl::error& error) {
@@ -98,12 +46,81 @@ class OneDnnOps : public CpuOps {
     });
   }
 
+ private:
+  onednn::Workplace& workplace_;
+  std::map<Shape, std::unique_ptr<Layer>> layers_;
+};
+
+// Linear or convolution layers: the interface `Family`.
+template <typename Family, typename Shape, typename ForwardLayer, typename InputLayer, typename WeightLayer>
+class OneDnnLayers : public Family {
+ public:
+  explicit OneDnnLayers(onednn::Workplace& workplace)
+      : workplace_(workplace), forward_(workplace), input_(workplace), weight_(workplace) {}
+
+  void Forward(const Shape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
+               Stream& stream) override {
+    CheckForward(shape, x, weight, bias, y);
+    CheckTypes({x, y});
+    forward_.Enqueue(shape, stream,
+                     [=](ForwardLayer& layer) { layer.Run(x.data, weight.floats(), bias.floats(), y.data); });
+  }
+
+  void BackwardInput(const Shape& shape, ConstSpan weight, ConstSpan saved, Span dy, Span dx, Span dbias,
+                     Stream& stream) override {
+    CheckBackwardInput(shape, weight, saved, dy, dx, dbias);
+    CheckTypes({saved, dy, dx});
+    input_.Enqueue(shape, stream, [=](InputLayer& layer) {
+      layer.Run(weight.floats(), saved.data, dy.data, dx.data, dbias.floats());
+    });
+  }
+
+  void BackwardWeight(const Shape& shape, ConstSpan x, ConstSpan dy, Span dweight, Stream& stream) override {
+    CheckBackwardWeight(shape, x, dy, dweight);
+    CheckTypes({x, dy});
+    weight_.Enqueue(shape, stream, [=](WeightLayer& layer) { layer.Run(x.data, dy.data, dweight.floats()); });
+  }
+
+ private:
+  void CheckTypes(std::initializer_list<ConstSpan> spans) const {
+    for (const ConstSpan& span : spans) {
+      PSRING_CHECK(span.data == nullptr || span.type == workplace_.activations());
+    }
+  }
+
+  const onednn::Workplace& workplace_;
+  Layers<Shape, ForwardLayer> forward_;
+  Layers<Shape, InputLayer> input_;
+  Layers<Shape, WeightLayer> weight_;
+};
+
+class OneDnnOps : public CpuOps {
+ public:
+  OneDnnOps(int threads, DType activations)
+      : CpuOps(activations), workplace_(threads, activations), linear_(workplace_), convolution_(workplace_) {
+    PSRING_CHECK(threads > 0);
+    PSRING_CHECK(activations == DType::kFloat32 ||
+                 (activations == DType::kBFloat16 && BFloat16Support() != BFloat16::kNone));
+    families_.linear = &linear_;
+    families_.convolution = &convolution_;
+  }
+
+  std::string name() const override {
+    return activations() == DType::kFloat32 ? "onednn" : "onednn, bfloat16";
+  }
+  DType activations() const override { return workplace_.activations(); }
+
+  onednn::Workplace& workplace() { return workplace_; }
+
+ private:
   // Declared first: the layers borrow it.
   onednn::Workplace workplace_;
-  Layers<LinearShape, onednn::LinearForward> linear_forward_;
-  Layers<LinearShape, onednn::LinearBackward> linear_backward_;
-  Layers<ConvShape, onednn::ConvForward> conv_forward_;
-  Layers<ConvShape, onednn::ConvBackward> conv_backward_;
+  OneDnnLayers<LinearOps, LinearShape, onednn::LinearForward, onednn::LinearBackwardInput,
+               onednn::LinearBackwardWeight>
+      linear_;
+  OneDnnLayers<ConvolutionOps, ConvShape, onednn::ConvForward, onednn::ConvBackwardInput,
+               onednn::ConvBackwardWeight>
+      convolution_;
 };
 
 class OneDnnProducts : public StepProducts {

@@ -10,11 +10,13 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <type_traits>
 
+#include "common/ops/layer_ops.h"
+
 namespace psring::onednn {
 
 using Desc = dnnl::memory::desc;
 
-inline dnnl::primitive_attr Attributes(bool relu = false) {
+inline dnnl::primitive_attr Attributes(Activation activation = Activation::kNone) {
   const auto append_relu = [](auto& operations) {
     constexpr auto kRelu = dnnl::algorithm::eltwise_relu;
     if constexpr (requires { operations.append_eltwise(kRelu, 0.0f, 0.0f); }) {
@@ -25,7 +27,7 @@ inline dnnl::primitive_attr Attributes(bool relu = false) {
   };
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (relu) {
+  if (activation == Activation::kRelu) {
     dnnl::post_ops operations;
     append_relu(operations);
     attributes.set_post_ops(operations);

@@ -26,6 +26,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
+#include "common/ops/layer_ops.h"
 
 namespace psring {
 
@@ -40,27 +41,6 @@ constexpr DType ActivationsOf(Precision precision) {
 }
 // "float32", "tf32", "bfloat16". InvalidArgument lists them.
 absl::StatusOr<Precision> ParsePrecision(const std::string& name);
-
-struct LinearShape {
-  int batch, inputs, outputs;
-  bool relu = false;  // y = max(0, x w^T + b)
-  auto operator<=>(const LinearShape&) const = default;
-};
-
-// Stride 1, no padding: output is (height - kernel + 1) x (width - kernel + 1).
-struct ConvShape {
-  int batch, height, width, in_channels, out_channels, kernel;
-  bool relu = false;
-  int out_height() const { return height - kernel + 1; }
-  int out_width() const { return width - kernel + 1; }
-  auto operator<=>(const ConvShape&) const = default;
-};
-
-// 2 x 2 windows, stride 2; height and width are even.
-struct PoolShape {
-  int batch, height, width, channels;
-  auto operator<=>(const PoolShape&) const = default;
-};
 
 // One optimizer step on a slice. g = gradient * gradient_scale (1 / samples turns the sum into the mean).
 struct SgdStep {
@@ -84,37 +64,11 @@ class Ops {
   virtual std::string name() const = 0;
   virtual DType activations() const { return DType::kFloat32; }
 
+  // The ops of layers.
+  const OpFamilies& families() const { return families_; }
+
   // Converts values, to nearest even, from or to float32.
   virtual void Convert(ConstSpan from, Span to, Stream& stream) = 0;
-
-  // x [batch][inputs], weight [outputs][inputs], bias [outputs], y [batch][outputs].
-  virtual void LinearForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
-                             Stream& stream) = 0;
-  // Writes dweight, dbias and, unless dx.data is null, dx. With relu, dy is first masked in place where y is
-  // 0.
-  virtual void LinearBackward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy,
-                              Span dx, Span dweight, Span dbias, Stream& stream) = 0;
-
-  // x [batch][height][width][in_channels], weight [out][kernel][kernel][in], bias [out], y
-  // [batch][oh][ow][out].
-  virtual void ConvForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
-                           Stream& stream) = 0;
-  virtual void ConvBackward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy,
-                            Span dx, Span dweight, Span dbias, Stream& stream) = 0;
-
-  // y [batch][height/2][width/2][channels]; argmax holds, per output, the index (row-major) of the window's
-  // maximum (the first on a tie).
-  virtual void MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax,
-                              Stream& stream) = 0;
-  virtual void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx,
-                               Stream& stream) = 0;
-
-  // logits [batch][classes], labels [batch]. Adds the batch's summed loss to *loss_sum and its number of
-  // correct predictions (highest logit, the first on a tie) to *correct. dlogits = softmax - onehot (the
-  // gradient of the sum, not divided by the batch); may be the same memory as logits; skipped if dlogits.data
-  // is null.
-  virtual void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const uint8_t* labels,
-                                   Span dlogits, double* loss_sum, int64_t* correct, Stream& stream) = 0;
 
   // to += from, which may have any type; `to` is float32.
   virtual void Add(Span to, ConstSpan from, Stream& stream) = 0;
@@ -129,6 +83,9 @@ class Ops {
   // `weights`, `gradient` and the slots that the step needs have the same count.
   virtual void Apply(const OptimizerStep& step, Span weights, ConstSpan gradient,
                      const std::array<Span, 2>& slots, Stream& stream) = 0;
+
+ protected:
+  OpFamilies families_;  // set by the constructor of the implementation
 };
 
 std::unique_ptr<Ops> MakeReferenceOps();

@@ -7,28 +7,67 @@
 
 namespace psring {
 
-void CheckForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y) {
+namespace {
+
+struct Counts {
+  size_t x, weight, bias, y;
+};
+
+Counts CountsOf(const LinearShape& shape) {
   const size_t batch = shape.batch, inputs = shape.inputs, outputs = shape.outputs;
-  PSRING_CHECK(x.count == batch * inputs);
-  PSRING_CHECK(weight.count == outputs * inputs);
-  PSRING_CHECK(bias.count == outputs);
-  PSRING_CHECK(y.count == batch * outputs);
+  return {batch * inputs, outputs * inputs, outputs, batch * outputs};
 }
 
-void CheckForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y) {
+Counts CountsOf(const ConvShape& shape) {
   PSRING_CHECK(shape.out_height() > 0 && shape.out_width() > 0);
   const size_t batch = shape.batch, in = shape.in_channels, out = shape.out_channels, kernel = shape.kernel;
-  PSRING_CHECK(x.count == batch * shape.height * shape.width * in);
-  PSRING_CHECK(weight.count == out * kernel * kernel * in);
-  PSRING_CHECK(bias.count == out);
-  PSRING_CHECK(y.count == batch * shape.out_height() * shape.out_width() * out);
+  return {batch * shape.height * shape.width * in, out * kernel * kernel * in, out,
+          batch * shape.out_height() * shape.out_width() * out};
 }
 
-void CheckBackward(ConstSpan x, ConstSpan weight, ConstSpan y, ConstSpan dy, ConstSpan dx,
-                   ConstSpan dweight) {
-  PSRING_CHECK(dy.count == y.count);
-  PSRING_CHECK(dx.data == nullptr || dx.count == x.count);
-  PSRING_CHECK(dweight.count == weight.count);
+void CheckForward(const Counts& counts, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y) {
+  PSRING_CHECK(x.count == counts.x);
+  PSRING_CHECK(weight.count == counts.weight);
+  PSRING_CHECK(bias.count == counts.bias);
+  PSRING_CHECK(y.count == counts.y);
+}
+
+void CheckBackwardInput(const Counts& counts, Activation activation, ConstSpan weight, ConstSpan saved,
+                        ConstSpan dy, ConstSpan dx, ConstSpan dbias) {
+  PSRING_CHECK(weight.count == counts.weight);
+  PSRING_CHECK(activation == Activation::kNone || saved.count == counts.y);
+  PSRING_CHECK(dy.count == counts.y);
+  PSRING_CHECK(dx.data == nullptr || dx.count == counts.x);
+  PSRING_CHECK(dbias.count == counts.bias);
+}
+
+void CheckBackwardWeight(const Counts& counts, ConstSpan x, ConstSpan dy, ConstSpan dweight) {
+  PSRING_CHECK(x.count == counts.x);
+  PSRING_CHECK(dy.count == counts.y);
+  PSRING_CHECK(dweight.count == counts.weight);
+}
+
+}  // namespace
+
+void CheckForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y) {
+  CheckForward(CountsOf(shape), x, weight, bias, y);
+}
+void CheckForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y) {
+  CheckForward(CountsOf(shape), x, weight, bias, y);
+}
+void CheckBackwardInput(const LinearShape& shape, ConstSpan weight, ConstSpan saved, ConstSpan dy,
+                        ConstSpan dx, ConstSpan dbias) {
+  CheckBackwardInput(CountsOf(shape), shape.activation, weight, saved, dy, dx, dbias);
+}
+void CheckBackwardInput(const ConvShape& shape, ConstSpan weight, ConstSpan saved, ConstSpan dy, ConstSpan dx,
+                        ConstSpan dbias) {
+  CheckBackwardInput(CountsOf(shape), shape.activation, weight, saved, dy, dx, dbias);
+}
+void CheckBackwardWeight(const LinearShape& shape, ConstSpan x, ConstSpan dy, ConstSpan dweight) {
+  CheckBackwardWeight(CountsOf(shape), x, dy, dweight);
+}
+void CheckBackwardWeight(const ConvShape& shape, ConstSpan x, ConstSpan dy, ConstSpan dweight) {
+  CheckBackwardWeight(CountsOf(shape), x, dy, dweight);
 }
 
 void CheckPool(const PoolShape& shape, size_t pooled, size_t full) {

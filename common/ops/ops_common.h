@@ -6,11 +6,15 @@
 
 namespace psring {
 
-// PSRING_CHECKs that the spans of a layer fit its shape. Backward also needs CheckForward, with dbias as
-// bias.
+// PSRING_CHECK that the spans of a layer fit its shape.
 void CheckForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y);
 void CheckForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y);
-void CheckBackward(ConstSpan x, ConstSpan weight, ConstSpan y, ConstSpan dy, ConstSpan dx, ConstSpan dweight);
+void CheckBackwardInput(const LinearShape& shape, ConstSpan weight, ConstSpan saved, ConstSpan dy,
+                        ConstSpan dx, ConstSpan dbias);
+void CheckBackwardInput(const ConvShape& shape, ConstSpan weight, ConstSpan saved, ConstSpan dy, ConstSpan dx,
+                        ConstSpan dbias);
+void CheckBackwardWeight(const LinearShape& shape, ConstSpan x, ConstSpan dy, ConstSpan dweight);
+void CheckBackwardWeight(const ConvShape& shape, ConstSpan x, ConstSpan dy, ConstSpan dweight);
 // The pooled side has a quarter of the elements.
 void CheckPool(const PoolShape& shape, size_t pooled, size_t full);
 

@@ -9,7 +9,9 @@
 namespace psring {
 namespace {
 
-double Activate(bool relu, double value) { return relu ? std::max(value, 0.0) : value; }
+double Activate(Activation activation, double value) {
+  return activation == Activation::kRelu ? std::max(value, 0.0) : value;
+}
 
 // A linear layer is a convolution of pictures of one pixel.
 ConvShape AsConvolution(const LinearShape& s) {
@@ -19,7 +21,7 @@ ConvShape AsConvolution(const LinearShape& s) {
           .in_channels = s.inputs,
           .out_channels = s.outputs,
           .kernel = 1,
-          .relu = s.relu};
+          .activation = s.activation};
 }
 
 // Visits a convolution: f(y's offset, x's offset, weight's offset, in_channels) for every output channel,
@@ -48,24 +50,12 @@ void StoreRounded(const std::vector<double>& from, float* to) {
   std::transform(from.begin(), from.end(), to, [](double value) { return static_cast<float>(value); });
 }
 
-class ReferenceOps : public CpuOps {
+class ReferenceConvolution : public ConvolutionOps {
  public:
-  std::string name() const override { return "reference"; }
-
-  void LinearForward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
-                     Stream& stream) override {
-    ConvForward(AsConvolution(s), x, weight, bias, y, stream);
-  }
-
-  void LinearBackward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
-                      Span dweight, Span dbias, Stream& stream) override {
-    ConvBackward(AsConvolution(s), x, weight, y, dy, dx, dweight, dbias, stream);
-  }
-
-  void ConvForward(const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
-                   Stream& stream) override {
+  void Forward(const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
+               Stream& stream) override {
     CheckForward(s, x, weight, bias, y);
-    Run(stream, [=] {
+    RunOnCpu(stream, [=] {
       std::vector<double> sum(y.count);
       for (size_t i = 0; i < y.count; ++i) sum[i] = bias.floats()[i % s.out_channels];
       ForEachTap(s, [&](size_t y_at, size_t x_at, size_t weight_at) {
@@ -73,32 +63,76 @@ class ReferenceOps : public CpuOps {
           sum[y_at] += double{x.floats()[x_at + c]} * weight.floats()[weight_at + c];
         }
       });
-      for (double& value : sum) value = Activate(s.relu, value);
+      for (double& value : sum) value = Activate(s.activation, value);
       StoreRounded(sum, y.floats());
     });
   }
 
-  void ConvBackward(const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy, Span dx,
-                    Span dweight, Span dbias, Stream& stream) override {
-    CheckForward(s, x, weight, dbias, y);
-    CheckBackward(x, weight, y, dy, dx, dweight);
-    Run(stream, [=] {
-      for (size_t i = 0; s.relu && i < dy.count; ++i) dy.floats()[i] = y.floats()[i] > 0 ? dy.floats()[i] : 0;
-      std::vector<double> dx_sum(dx.data == nullptr ? 0 : dx.count), dweight_sum(dweight.count),
-          dbias_sum(dbias.count);
-      for (size_t i = 0; i < dy.count; ++i) dbias_sum[i % s.out_channels] += dy.floats()[i];
+  void BackwardInput(const ConvShape& s, ConstSpan weight, ConstSpan saved, Span dy, Span dx, Span dbias,
+                     Stream& stream) override {
+    CheckBackwardInput(s, weight, saved, dy, dx, dbias);
+    RunOnCpu(stream, [=] {
+      float* const d = dy.floats();
+      for (size_t i = 0; s.activation == Activation::kRelu && i < dy.count; ++i) {
+        d[i] = saved.floats()[i] > 0 ? d[i] : 0;
+      }
+      std::vector<double> dx_sum(dx.data == nullptr ? 0 : dx.count), dbias_sum(dbias.count);
+      for (size_t i = 0; i < dy.count; ++i) dbias_sum[i % s.out_channels] += d[i];
+      StoreRounded(dbias_sum, dbias.floats());
+      if (dx.data == nullptr) return;
       ForEachTap(s, [&](size_t y_at, size_t x_at, size_t weight_at) {
-        const double d = dy.floats()[y_at];
         for (int c = 0; c < s.in_channels; ++c) {
-          dweight_sum[weight_at + c] += d * x.floats()[x_at + c];
-          if (!dx_sum.empty()) dx_sum[x_at + c] += d * weight.floats()[weight_at + c];
+          dx_sum[x_at + c] += double{d[y_at]} * weight.floats()[weight_at + c];
         }
       });
       StoreRounded(dx_sum, dx.floats());
-      StoreRounded(dweight_sum, dweight.floats());
-      StoreRounded(dbias_sum, dbias.floats());
     });
   }
+
+  void BackwardWeight(const ConvShape& s, ConstSpan x, ConstSpan dy, Span dweight, Stream& stream) override {
+    CheckBackwardWeight(s, x, dy, dweight);
+    RunOnCpu(stream, [=] {
+      std::vector<double> sum(dweight.count);
+      ForEachTap(s, [&](size_t y_at, size_t x_at, size_t weight_at) {
+        for (int c = 0; c < s.in_channels; ++c) {
+          sum[weight_at + c] += double{dy.floats()[y_at]} * x.floats()[x_at + c];
+        }
+      });
+      StoreRounded(sum, dweight.floats());
+    });
+  }
+};
+
+class ReferenceLinear : public LinearOps {
+ public:
+  void Forward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
+               Stream& stream) override {
+    convolution_.Forward(AsConvolution(s), x, weight, bias, y, stream);
+  }
+  void BackwardInput(const LinearShape& s, ConstSpan weight, ConstSpan saved, Span dy, Span dx, Span dbias,
+                     Stream& stream) override {
+    convolution_.BackwardInput(AsConvolution(s), weight, saved, dy, dx, dbias, stream);
+  }
+  void BackwardWeight(const LinearShape& s, ConstSpan x, ConstSpan dy, Span dweight,
+                      Stream& stream) override {
+    convolution_.BackwardWeight(AsConvolution(s), x, dy, dweight, stream);
+  }
+
+ private:
+  ReferenceConvolution convolution_;
+};
+
+class ReferenceOps : public CpuOps {
+ public:
+  ReferenceOps() {
+    families_.linear = &linear_;
+    families_.convolution = &convolution_;
+  }
+  std::string name() const override { return "reference"; }
+
+ private:
+  ReferenceLinear linear_;
+  ReferenceConvolution convolution_;
 };
 
 }  // namespace

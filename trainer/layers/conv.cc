@@ -15,16 +15,19 @@ void ConvLayer::Initialize(Random& random, std::vector<float>& weights) const {
 void ConvLayer::Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, Stream& stream) {
   ConvShape shape = shape_;
   shape.batch = batch;
-  ops.ConvForward(shape, x, Part(weights, parameters_.weight), Part(weights, parameters_.bias), output(batch),
-                  stream);
+  ops.families().convolution->Forward(shape, x, Part(weights, parameters_.weight),
+                                      Part(weights, parameters_.bias), output(batch), stream);
 }
 
 void ConvLayer::Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,
                          Stream& stream) {
   ConvShape shape = shape_;
   shape.batch = batch;
-  ops.ConvBackward(shape, x, Part(weights, parameters_.weight), output(batch), output_gradient(batch), dx,
-                   Part(gradient, parameters_.weight), Part(gradient, parameters_.bias), stream);
+  ConvolutionOps& convolution = *ops.families().convolution;
+  const Span dy = output_gradient(batch);
+  convolution.BackwardInput(shape, Part(weights, parameters_.weight), output(batch), dy, dx,
+                            Part(gradient, parameters_.bias), stream);
+  convolution.BackwardWeight(shape, x, dy, Part(gradient, parameters_.weight), stream);
 }
 
 }  // namespace psring

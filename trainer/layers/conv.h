@@ -6,7 +6,7 @@
 
 namespace psring {
 
-// A convolution with stride 1, no padding, and ReLU if `shape.relu`.
+// A convolution with stride 1, no padding, and `shape.activation`.
 class ConvLayer : public Layer {
  public:
   // `shape.batch` is ignored.

@@ -14,7 +14,7 @@ absl::Status MaxPoolLayer::Allocate(int max_batch, DType type, Device& device) {
 void MaxPoolLayer::Forward(int batch, ConstSpan /*weights*/, ConstSpan x, Ops& ops, Stream& stream) {
   PoolShape shape = shape_;
   shape.batch = batch;
-  ops.MaxPoolForward(shape, x, output(batch), static_cast<uint8_t*>(argmax_.data()), stream);
+  ops.families().pooling->MaxForward(shape, x, output(batch), static_cast<uint8_t*>(argmax_.data()), stream);
 }
 
 void MaxPoolLayer::Backward(int batch, ConstSpan /*weights*/, ConstSpan /*x*/, Span dx, Span /*gradient*/,
@@ -22,7 +22,8 @@ void MaxPoolLayer::Backward(int batch, ConstSpan /*weights*/, ConstSpan /*x*/, S
   if (dx.data == nullptr) return;
   PoolShape shape = shape_;
   shape.batch = batch;
-  ops.MaxPoolBackward(shape, output_gradient(batch), static_cast<const uint8_t*>(argmax_.data()), dx, stream);
+  ops.families().pooling->MaxBackward(shape, output_gradient(batch),
+                                      static_cast<const uint8_t*>(argmax_.data()), dx, stream);
 }
 
 }  // namespace psring

@@ -45,13 +45,13 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const Dataset& data, int max_batc
                         .in_channels = data.channels,
                         .out_channels = 32,
                         .kernel = 3,
-                        .relu = true};
+                        .activation = Activation::kRelu};
   const ConvShape conv2{.height = conv1.out_height(),
                         .width = conv1.out_width(),
                         .in_channels = 32,
                         .out_channels = 64,
                         .kernel = 3,
-                        .relu = true};
+                        .activation = Activation::kRelu};
   const PoolShape pool{.height = conv2.out_height(), .width = conv2.out_width(), .channels = 64};
   if (pool.height < 2 || pool.width < 2 || pool.height % 2 != 0 || pool.width % 2 != 0) {
     return absl::InvalidArgumentError(absl::StrCat(

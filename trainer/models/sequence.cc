@@ -48,8 +48,9 @@ ConstSpan Sequence::Outputs(ConstSpan weights, const Batch& batch, Stream& strea
 void Sequence::Forward(ConstSpan weights, const Batch& batch, BatchScore* score, Stream& stream) {
   const ConstSpan outputs = Outputs(weights, batch, stream);
   if (batch.size == 0) return;
-  ops_.SoftmaxCrossEntropy(batch.size, static_cast<int>(layers_.back()->outputs()), outputs, batch.labels,
-                           OutputGradient(batch.size), &score->loss_sum, &score->correct, stream);
+  ops_.families().loss->SoftmaxCrossEntropy(batch.size, static_cast<int>(layers_.back()->outputs()), outputs,
+                                            batch.labels, OutputGradient(batch.size), &score->loss_sum,
+                                            &score->correct, stream);
 }
 
 void Sequence::Backward(ConstSpan weights, const Batch& batch, Span gradient, Stream& stream,

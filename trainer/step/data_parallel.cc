@@ -109,8 +109,9 @@ Span DataParallel::OutputGradient(int batch) {
 void DataParallel::Forward(ConstSpan weights, const Batch& batch, BatchScore* score, Stream& stream) {
   const ConstSpan outputs = Outputs(weights, batch, stream);
   if (replicas_[0].outputs.count > 0) {
-    ops_.SoftmaxCrossEntropy(batch.size, options_.classes, outputs, batch.labels, OutputGradient(batch.size),
-                             &score->loss_sum, &score->correct, stream);
+    ops_.families().loss->SoftmaxCrossEntropy(batch.size, options_.classes, outputs, batch.labels,
+                                              OutputGradient(batch.size), &score->loss_sum, &score->correct,
+                                              stream);
   }
   Charge(figures_.loss_ms, stream);
 }

@@ -122,7 +122,7 @@ std::string NameAfterAConvolution(Precision precision, int kernel) {
   const auto device = MakeDevice("cuda").value();
   const auto ops = MakeOps(*device, 1, precision).value();
   const auto stream = device->NewStream(StreamKind::kCompute, "test");
-  const ConvShape s{2, 6, 6, 3, 4, kernel, true};
+  const ConvShape s{2, 6, 6, 3, 4, kernel, Activation::kRelu};
   const DType type = ActivationsOf(precision);
   const size_t positions = size_t(2) * s.out_height() * s.out_width();
   const Buffer x = device->Allocate(2 * 36 * 3 * SizeOf(type)).value(),
@@ -132,9 +132,11 @@ std::string NameAfterAConvolution(Precision precision, int kernel) {
                weight = device->Allocate(size_t(12) * kernel * kernel * 4).value(),
                dweight = device->Allocate(size_t(12) * kernel * kernel * 4).value(),
                bias = device->Allocate(16).value(), dbias = device->Allocate(16).value();
-  ops->ConvForward(s, x.span(type), weight.span(), bias.span(), y.span(type), *stream);
-  ops->ConvBackward(s, x.span(type), weight.span(), y.span(type), dy.span(type), dx.span(type),
-                    dweight.span(), dbias.span(), *stream);
+  ConvolutionOps& convolution = *ops->families().convolution;
+  convolution.Forward(s, x.span(type), weight.span(), bias.span(), y.span(type), *stream);
+  convolution.BackwardInput(s, weight.span(), y.span(type), dy.span(type), dx.span(type), dbias.span(),
+                            *stream);
+  convolution.BackwardWeight(s, x.span(type), dy.span(type), dweight.span(), *stream);
   EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
   return ops->name();
 }

@@ -159,7 +159,7 @@ cudnnStatus_t Convolve(Part part, cudnnHandle_t handle, const Tensor& x, const T
                                 .in_channels = x.channels,
                                 .out_channels = y.channels,
                                 .kernel = filter.height,
-                                .relu = relu},
+                                .activation = relu ? Activation::kRelu : Activation::kNone},
                       .type = x.type == CUDNN_DATA_FLOAT ? DType::kFloat32 : DType::kBFloat16,
                       .from = from,
                       .with = with,

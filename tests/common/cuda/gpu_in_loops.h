@@ -106,7 +106,7 @@ inline void ConvolveInLoops(const Convolution& c, Precision precision = Precisio
   }
   for (size_t i = 0; i < sums.size(); ++i) {
     if (c.bias != nullptr) sums[i] += ValueAt(c.type, c.bias, i % s.out_channels);
-    if (forward && s.relu) sums[i] = std::max(sums[i], 0.0);
+    if (forward && s.activation == Activation::kRelu) sums[i] = std::max(sums[i], 0.0);
     StoreAt(c.type, c.to, i, sums[i]);
   }
 }

@@ -87,7 +87,7 @@ std::vector<LinearShape> LinearShapes() {
   for (const int batch : {1, 2, 7, 32}) {
     for (const auto& [inputs, outputs] :
          {std::pair{1, 1}, {3, 5}, {17, 10}, {64, 128}, {785, 33}, {1024, 9}}) {
-      for (const bool relu : {false, true}) shapes.push_back({batch, inputs, outputs, relu});
+      for (const bool relu : {false, true}) shapes.push_back({batch, inputs, outputs, ReluIf(relu)});
     }
   }
   return shapes;
@@ -97,22 +97,23 @@ std::vector<ConvShape> ConvShapes() {
   std::vector<ConvShape> shapes;
   for (const int batch : {1, 3, 8}) {
     for (const bool relu : {false, true}) {
-      shapes.push_back({batch, 6, 6, 1, 4, 3, relu});
-      shapes.push_back({batch, 8, 5, 3, 7, 3, relu});
-      shapes.push_back({batch, 10, 10, 16, 32, 3, relu});
-      shapes.push_back({batch, 28, 28, 1, 32, 3, relu});
-      shapes.push_back({batch, 5, 5, 2, 3, 5, relu});  // a filter as large as the picture
-      shapes.push_back({batch, 4, 7, 3, 2, 1, relu});
+      shapes.push_back({batch, 6, 6, 1, 4, 3, ReluIf(relu)});
+      shapes.push_back({batch, 8, 5, 3, 7, 3, ReluIf(relu)});
+      shapes.push_back({batch, 10, 10, 16, 32, 3, ReluIf(relu)});
+      shapes.push_back({batch, 28, 28, 1, 32, 3, ReluIf(relu)});
+      shapes.push_back({batch, 5, 5, 2, 3, 5, ReluIf(relu)});  // a filter as large as the picture
+      shapes.push_back({batch, 4, 7, 3, 2, 1, ReluIf(relu)});
     }
   }
-  shapes.push_back({6, 26, 26, 32, 64, 3, true});  // the large layer of the CNN: several groups of pictures
+  shapes.push_back(
+      {6, 26, 26, 32, 64, 3, Activation::kRelu});  // the large layer of the CNN: several groups of pictures
   return shapes;
 }
 
 TEST_P(OpsTest, LinearLayersAgreeWithTheReference) {
   for (const LinearShape& shape : LinearShapes()) {
     SCOPED_TRACE(testing::Message() << "batch " << shape.batch << ", " << shape.inputs << "-" << shape.outputs
-                                    << (shape.relu ? ", relu" : ""));
+                                    << (shape.activation == Activation::kRelu ? ", relu" : ""));
     ExpectNear(RunLayer(*ops_, shape, *device_, *stream_), ByDefinition(shape));
   }
 }
@@ -121,14 +122,15 @@ TEST_P(OpsTest, ConvolutionLayersAgreeWithTheReference) {
   for (const ConvShape& shape : ConvShapes()) {
     SCOPED_TRACE(testing::Message() << "batch " << shape.batch << ", " << shape.height << "x" << shape.width
                                     << ", " << shape.in_channels << "-" << shape.out_channels << ", kernel "
-                                    << shape.kernel << (shape.relu ? ", relu" : ""));
+                                    << shape.kernel
+                                    << (shape.activation == Activation::kRelu ? ", relu" : ""));
     ExpectNear(RunLayer(*ops_, shape, *device_, *stream_), ByDefinition(shape));
   }
 }
 
 TEST_P(OpsTest, FirstLayersMaySkipTheGradientOfTheirInput) {
-  const LinearShape linear{4, 9, 6, true};
-  const ConvShape conv{4, 6, 6, 1, 8, 3, true};
+  const LinearShape linear{4, 9, 6, Activation::kRelu};
+  const ConvShape conv{4, 6, 6, 1, 8, 3, Activation::kRelu};
   const LayerResult linear_all = RunLayer(*ops_, linear, *device_, *stream_);
   const LayerResult linear_skipped = RunLayer(*ops_, linear, *device_, *stream_, /*want_dx=*/false);
   EXPECT_EQ(linear_skipped.dweight, linear_all.dweight);
@@ -147,8 +149,8 @@ TEST_P(OpsTest, SameInputsGiveTheSameBits) {
     EXPECT_EQ(a.dweight, b.dweight);
     EXPECT_EQ(a.dbias, b.dbias);
   };
-  const LinearShape linear{32, 200, 300, true};
-  const ConvShape conv{6, 14, 14, 16, 32, 3, true};
+  const LinearShape linear{32, 200, 300, Activation::kRelu};
+  const ConvShape conv{6, 14, 14, 16, 32, 3, Activation::kRelu};
   const LayerResult linear_first = RunLayer(*ops_, linear, *device_, *stream_);
   const LayerResult conv_first = RunLayer(*ops_, conv, *device_, *stream_);
   for (int i = 0; i < 3; ++i) {
@@ -160,8 +162,8 @@ TEST_P(OpsTest, SameInputsGiveTheSameBits) {
 }
 
 TEST_P(OpsTest, RanksAsThreadsDoNotDisturbEachOther) {
-  const LinearShape linear{16, 100, 50, true};
-  const ConvShape conv{4, 10, 10, 8, 16, 3, true};
+  const LinearShape linear{16, 100, 50, Activation::kRelu};
+  const ConvShape conv{4, 10, 10, 8, 16, 3, Activation::kRelu};
   constexpr int kRanks = 4;
   std::vector<LayerResult> linears(kRanks), convs(kRanks);
   std::vector<std::thread> ranks;
@@ -189,11 +191,11 @@ TEST_P(OpsTest, MaxPoolTakesTheFirstMaximum) {
   const auto y = Put(Floats(4));
   const auto argmax = Put(std::vector<uint8_t>(4));
   const PoolShape shape{1, 2, 4, 2};
-  ops_->MaxPoolForward(shape, x.span(), y.span(), argmax.data(), *stream_);
+  ops_->families().pooling->MaxForward(shape, x.span(), y.span(), argmax.data(), *stream_);
   EXPECT_EQ(y.Get(), (Floats{5, 9, 3, 0}));
   EXPECT_EQ(argmax.Get(), (std::vector<uint8_t>{1, 0, 3, 0}));
   const auto dy = Put<float>({10, 20, 30, 40}), dx = Put(Floats(16, std::nanf("")));
-  ops_->MaxPoolBackward(shape, dy.span(), argmax.data(), dx.span(), *stream_);
+  ops_->families().pooling->MaxBackward(shape, dy.span(), argmax.data(), dx.span(), *stream_);
   EXPECT_EQ(dx.Get(), (Floats{0, 20, 10, 0, 0, 40, 0, 0,  //
                               0, 0, 0, 0, 0, 0, 30, 0}));
 }
@@ -205,9 +207,9 @@ TEST_P(OpsTest, MaxPoolPassesEachGradientToItsMaximum) {
     const auto x_there = Put(x), y_there = Put(Floats(count / 4)),
                dx_there = Put(Floats(count, std::nanf("")));
     const auto argmax = Put(std::vector<uint8_t>(count / 4));
-    ops_->MaxPoolForward(shape, x_there.span(), y_there.span(), argmax.data(), *stream_);
+    ops_->families().pooling->MaxForward(shape, x_there.span(), y_there.span(), argmax.data(), *stream_);
     // With the outputs as gradients, an input's gradient is the input itself if it is the maximum.
-    ops_->MaxPoolBackward(shape, y_there.span(), argmax.data(), dx_there.span(), *stream_);
+    ops_->families().pooling->MaxBackward(shape, y_there.span(), argmax.data(), dx_there.span(), *stream_);
     const Floats y = y_there.Get(), dx = dx_there.Get();
     size_t i = 0;
     for (int n = 0; n < shape.batch; ++n) {
@@ -230,8 +232,8 @@ TEST_P(OpsTest, CrossEntropyOfEqualLogitsIsTheLogarithmOfTheClasses) {
   const auto labels = Put<uint8_t>({0, 7});
   const auto loss = Put<double>({1});
   const auto correct = Put<int64_t>({5});
-  ops_->SoftmaxCrossEntropy(2, 10, logits.span(), labels.data(), gradient.span(), loss.data(), correct.data(),
-                            *stream_);
+  ops_->families().loss->SoftmaxCrossEntropy(2, 10, logits.span(), labels.data(), gradient.span(),
+                                             loss.data(), correct.data(), *stream_);
   EXPECT_NEAR(loss.Get()[0], 1 + 2 * std::log(10.0), 1e-5);  // added to what stood there
   EXPECT_EQ(correct.Get()[0], 6);                            // class 0 is the first of the highest
   const Floats d = gradient.Get();
@@ -243,13 +245,14 @@ TEST_P(OpsTest, CrossEntropyOfLargeLogitsIsFiniteAndCanBeInPlace) {
   const auto label = Put<uint8_t>({1});
   const auto loss = Put<double>({0});
   const auto correct = Put<int64_t>({0});
-  ops_->SoftmaxCrossEntropy(1, 3, logits.span(), label.data(), logits.span(), loss.data(), correct.data(),
-                            *stream_);
+  ops_->families().loss->SoftmaxCrossEntropy(1, 3, logits.span(), label.data(), logits.span(), loss.data(),
+                                             correct.data(), *stream_);
   EXPECT_NEAR(loss.Get()[0], 1000, 1e-3);
   EXPECT_EQ(correct.Get()[0], 0);
   EXPECT_EQ(logits.Get(), (Floats{1, -1, 0}));
-  ops_->SoftmaxCrossEntropy(1, 3, logits.span(), label.data(), Span{}, loss.data(), correct.data(),
-                            *stream_);  // no gradient wanted
+  ops_->families().loss->SoftmaxCrossEntropy(1, 3, logits.span(), label.data(), Span{}, loss.data(),
+                                             correct.data(),
+                                             *stream_);  // no gradient wanted
   EXPECT_EQ(logits.Get(), (Floats{1, -1, 0}));
 }
 
@@ -272,8 +275,8 @@ TEST_P(OpsTest, CrossEntropyAddsUpTheSamplesOfABatch) {
     const auto there = Put(labels);
     const auto loss = Put<double>({0});
     const auto correct = Put<int64_t>({0});
-    ops_->SoftmaxCrossEntropy(batch, 7, logits.span(), there.data(), Span{}, loss.data(), correct.data(),
-                              *stream_);
+    ops_->families().loss->SoftmaxCrossEntropy(batch, 7, logits.span(), there.data(), Span{}, loss.data(),
+                                               correct.data(), *stream_);
     EXPECT_NEAR(loss.Get()[0], expected, 1e-6 * batch + 1e-5) << batch;
     EXPECT_EQ(correct.Get()[0], expected_right) << batch;
   }

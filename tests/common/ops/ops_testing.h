@@ -96,6 +96,8 @@ inline void ExpectNear(const Floats& actual, const Floats& expected, float toler
   }
 }
 
+constexpr Activation ReluIf(bool relu) { return relu ? Activation::kRelu : Activation::kNone; }
+
 struct LayerSizes {
   size_t x, weight, bias, y;
 };
@@ -112,19 +114,21 @@ inline LayerSizes SizesOf(const ConvShape& s) {
 
 inline void Forward(Ops& ops, const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                     Stream& stream) {
-  ops.LinearForward(s, x, weight, bias, y, stream);
+  ops.families().linear->Forward(s, x, weight, bias, y, stream);
 }
 inline void Forward(Ops& ops, const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                     Stream& stream) {
-  ops.ConvForward(s, x, weight, bias, y, stream);
+  ops.families().convolution->Forward(s, x, weight, bias, y, stream);
 }
 inline void Backward(Ops& ops, const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy,
                      Span dx, Span dweight, Span dbias, Stream& stream) {
-  ops.LinearBackward(s, x, weight, y, dy, dx, dweight, dbias, stream);
+  ops.families().linear->BackwardInput(s, weight, y, dy, dx, dbias, stream);
+  ops.families().linear->BackwardWeight(s, x, dy, dweight, stream);
 }
 inline void Backward(Ops& ops, const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy,
                      Span dx, Span dweight, Span dbias, Stream& stream) {
-  ops.ConvBackward(s, x, weight, y, dy, dx, dweight, dbias, stream);
+  ops.families().convolution->BackwardInput(s, weight, y, dy, dx, dbias, stream);
+  ops.families().convolution->BackwardWeight(s, x, dy, dweight, stream);
 }
 
 // The results of a layer for random inputs.

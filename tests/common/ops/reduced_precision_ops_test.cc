@@ -167,7 +167,7 @@ TEST_P(ReducedPrecision, LinearLayersAreLikeFloat32) {
     for (const auto& [inputs, outputs] : {std::pair{1, 1}, {3, 5}, {17, 10}, {64, 128}, {785, 33}}) {
       for (const bool relu : {false, true}) {
         SCOPED_TRACE(testing::Message() << batch << " x " << inputs << "-" << outputs);
-        ExpectLikeFloat32(LinearShape{batch, inputs, outputs, relu});
+        ExpectLikeFloat32(LinearShape{batch, inputs, outputs, ReluIf(relu)});
       }
     }
   }
@@ -184,7 +184,7 @@ TEST_P(ReducedPrecision, ConvolutionsAreLikeFloat32) {
                                     .in_channels = in,
                                     .out_channels = out,
                                     .kernel = 3,
-                                    .relu = relu});
+                                    .activation = ReluIf(relu)});
       }
     }
   }
@@ -197,8 +197,8 @@ TEST_P(ReducedPrecision, PoolingChoosesTheSameElementsAsFloat32) {
     const Tensor x = on.Put(Exact(full, 1), on.type()), y = on.Put(Floats(full / 4), on.type()),
                  dy = on.Put(Exact(full / 4, 2), on.type()), dx = on.Put(Floats(full, NAN), on.type());
     const OnDevice<uint8_t> winners(*on.device, *on.stream, std::vector<uint8_t>(full / 4));
-    on.ops->MaxPoolForward(shape, x.span(), y.span(), winners.data(), *on.stream);
-    on.ops->MaxPoolBackward(shape, dy.span(), winners.data(), dx.span(), *on.stream);
+    on.ops->families().pooling->MaxForward(shape, x.span(), y.span(), winners.data(), *on.stream);
+    on.ops->families().pooling->MaxBackward(shape, dy.span(), winners.data(), dx.span(), *on.stream);
     argmax = winners.Get();
     return std::pair{y.floats(), dx.floats()};
   };
@@ -214,8 +214,8 @@ TEST_P(ReducedPrecision, TheLossIsComputedInFloat32) {
     const OnDevice<uint8_t> labels(*on.device, *on.stream, {3, 0, 9, 3});
     const OnDevice<double> loss_there(*on.device, *on.stream, {0});
     const OnDevice<int64_t> correct_there(*on.device, *on.stream, {0});
-    on.ops->SoftmaxCrossEntropy(4, 10, z.span(), labels.data(), dz.span(), loss_there.data(),
-                                correct_there.data(), *on.stream);
+    on.ops->families().loss->SoftmaxCrossEntropy(4, 10, z.span(), labels.data(), dz.span(), loss_there.data(),
+                                                 correct_there.data(), *on.stream);
     loss = loss_there.Get()[0];
     correct = correct_there.Get()[0];
     return dz.floats();

@@ -54,11 +54,11 @@ class ReferenceTest : public testing::Test {
 };
 
 TEST_F(ReferenceTest, LinearGradientsAreSlopes) {
-  ExpectGradientsAreSlopes(*ops_, LinearShape{3, 5, 4, false}, *stream_);
+  ExpectGradientsAreSlopes(*ops_, LinearShape{3, 5, 4}, *stream_);
 }
 
 TEST_F(ReferenceTest, ConvolutionGradientsAreSlopes) {
-  ExpectGradientsAreSlopes(*ops_, ConvShape{2, 5, 4, 2, 3, 3, false}, *stream_);
+  ExpectGradientsAreSlopes(*ops_, ConvShape{2, 5, 4, 2, 3, 3}, *stream_);
 }
 
 TEST_F(ReferenceTest, CrossEntropyGradientIsItsSlope) {
@@ -67,7 +67,8 @@ TEST_F(ReferenceTest, CrossEntropyGradientIsItsSlope) {
   const auto loss_of = [&](Floats& values, Span gradient) {
     double loss = 0;
     int64_t correct = 0;
-    ops_->SoftmaxCrossEntropy(3, 5, ViewOf(values), labels, gradient, &loss, &correct, *stream_);
+    ops_->families().loss->SoftmaxCrossEntropy(3, 5, ViewOf(values), labels, gradient, &loss, &correct,
+                                               *stream_);
     return loss;
   };
   loss_of(logits, ViewOf(gradient));
@@ -76,13 +77,13 @@ TEST_F(ReferenceTest, CrossEntropyGradientIsItsSlope) {
 
 TEST_F(ReferenceTest, ReluPassesGradientsOnlyWhereItsOutputIsPositive) {
   Floats x = {1, -1}, weight = {2, 3, -4, 1}, bias = {0, 1}, y(2);  // w x + b: -1 and -4
-  const LinearShape shape{1, 2, 2, true};
+  const LinearShape shape{1, 2, 2, Activation::kRelu};
   bias[0] = 2;  // now 1 and -4
-  ops_->LinearForward(shape, ViewOf(x), ViewOf(weight), ViewOf(bias), ViewOf(y), *stream_);
+  Forward(*ops_, shape, ViewOf(x), ViewOf(weight), ViewOf(bias), ViewOf(y), *stream_);
   EXPECT_EQ(y, (Floats{1, 0}));
   Floats dy = {5, 7}, dx(2), dweight(4), dbias(2);
-  ops_->LinearBackward(shape, ViewOf(x), ViewOf(weight), ViewOf(y), ViewOf(dy), ViewOf(dx), ViewOf(dweight),
-                       ViewOf(dbias), *stream_);
+  Backward(*ops_, shape, ViewOf(x), ViewOf(weight), ViewOf(y), ViewOf(dy), ViewOf(dx), ViewOf(dweight),
+           ViewOf(dbias), *stream_);
   EXPECT_EQ(dy, (Floats{5, 0}));
   EXPECT_EQ(dx, (Floats{10, 15}));
   EXPECT_EQ(dweight, (Floats{5, -5, 0, 0}));

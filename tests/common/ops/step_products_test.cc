@@ -32,7 +32,7 @@ TEST(StepProductsTest, RepeatMakesTheProductsOfALinearLayerAgainAndNothingElse) 
   const std::unique_ptr<Device> device = MakeCpuDevice();
   const std::unique_ptr<Stream> stream = device->NewStream(StreamKind::kCompute, "test");
   const std::unique_ptr<StepProducts> products = MakeStepProducts(/*threads=*/1);
-  Layer<LinearShape> layer({.batch = 4, .inputs = 1024, .outputs = 6, .relu = true});
+  Layer<LinearShape> layer({.batch = 4, .inputs = 1024, .outputs = 6, .activation = Activation::kRelu});
   layer.ForwardAndBackward(products->ops(), *stream);
   ASSERT_EQ(stream->Synchronize(), absl::OkStatus());
   const Floats y = layer.y, dx = layer.dx, dweight = layer.dweight;

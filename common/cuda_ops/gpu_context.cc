@@ -1,0 +1,88 @@
+#include "common/cuda_ops/gpu_context.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace psring {
+namespace {
+
+constexpr uint32_t kRowsPerChunk = 64;
+
+}  // namespace
+
+GpuContext::GpuContext(Device& device, std::unique_ptr<GpuMath> math, const GpuOpsOptions& options)
+    : device_(device), math_(std::move(math)), options_(options), sums_(device), rounded_(device) {
+  PSRING_CHECK(activations() == DType::kFloat32 || activations() == DType::kBFloat16);
+}
+
+absl::StatusOr<GpuWeights> GpuContext::Rounded(ConstSpan weight, ConstSpan bias) {
+  if (activations() == DType::kFloat32) return GpuWeights{weight.data, bias.data};
+  // The bias begins at the same alignment as the weight.
+  const size_t bias_at = (weight.count + 127) / 128 * 128;
+  PSRING_ASSIGN_OR_RETURN(void* const memory,
+                          rounded_.Reserve((bias_at + bias.count) * SizeOf(DType::kBFloat16)));
+  auto* const halves = static_cast<elementwise::BFloat16*>(memory);
+  using Round = gpu::Convert<float, elementwise::BFloat16>;
+  PSRING_RETURN_IF_ERROR(math_->Launch(weight.count, Round{weight.floats(), halves}));
+  if (bias.data == nullptr) return GpuWeights{halves, nullptr};
+  PSRING_RETURN_IF_ERROR(math_->Launch(bias.count, Round{bias.floats(), halves + bias_at}));
+  return GpuWeights{halves, halves + bias_at};
+}
+
+absl::Status GpuContext::MaskAndSum(size_t rows, size_t columns, const void* saved, Span dy, Span dbias) {
+  // Few enough chunks for a short second pass, and enough to keep a GPU busy with one column.
+  const size_t length = std::max<size_t>(kRowsPerChunk, (rows + 255) / 256);
+  const size_t chunks = (rows + length - 1) / length;
+  PSRING_CHECK(rows <= UINT32_MAX && chunks * columns <= UINT32_MAX);
+  PSRING_ASSIGN_OR_RETURN(float* const partial, ReserveSums<float>(chunks * columns));
+  PSRING_RETURN_IF_ERROR(ForActivations([&]<typename T>(T) {
+    return math_->Launch(chunks * columns, gpu::MaskAndSumColumns<T>{.rows = uint32_t(rows),
+                                                                     .columns = uint32_t(columns),
+                                                                     .rows_per_chunk = uint32_t(length),
+                                                                     .y = static_cast<const T*>(saved),
+                                                                     .dy = static_cast<T*>(dy.data),
+                                                                     .partial = partial});
+  }));
+  return math_->Launch(columns, gpu::SumChunks{uint32_t(chunks), uint32_t(columns), partial, dbias.floats()});
+}
+
+absl::Status GpuContext::Forward(const LinearShape& s, const void* x, const GpuWeights& w, void* y) {
+  return math_->Multiply({.m = size_t(s.batch),
+                          .n = size_t(s.outputs),
+                          .k = size_t(s.inputs),
+                          .inputs = activations(),
+                          .a = x,
+                          .b = w.weight,
+                          .b_transposed = true,
+                          .output = activations(),
+                          .c = y,
+                          .bias = w.bias,
+                          .relu = s.activation == Activation::kRelu});
+}
+
+absl::Status GpuContext::WeightGradient(const LinearShape& s, const void* x, const void* dy, float* dweight,
+                                        bool add) {
+  return math_->Multiply({.m = size_t(s.outputs),
+                          .n = size_t(s.inputs),
+                          .k = size_t(s.batch),
+                          .inputs = activations(),
+                          .a = dy,
+                          .a_transposed = true,
+                          .b = x,
+                          .c = dweight,
+                          .add = add});
+}
+
+absl::Status GpuContext::InputGradient(const LinearShape& s, const void* dy, const GpuWeights& w,
+                                       DType output, void* dx) {
+  return math_->Multiply({.m = size_t(s.batch),
+                          .n = size_t(s.inputs),
+                          .k = size_t(s.outputs),
+                          .inputs = activations(),
+                          .a = dy,
+                          .b = w.weight,
+                          .output = output,
+                          .c = dx});
+}
+
+}  // namespace psring

@@ -1,0 +1,69 @@
+// What the families of a GPU's ops share: the library and launcher, the activations' type, scratch memory and
+// the products of linear layers.
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/base/check.h"
+#include "common/cuda_ops/gpu_ops.h"
+#include "common/cuda_ops/gpu_scratch.h"
+
+namespace psring {
+
+// Converted to the type of products, the activations' type.
+struct GpuWeights {
+  const void *weight, *bias;
+};
+
+class GpuContext {
+ public:
+  // `options.activations`: float32 or bfloat16.
+  GpuContext(Device& device, std::unique_ptr<GpuMath> math, const GpuOpsOptions& options);
+
+  Device& device() const { return device_; }
+  GpuMath& math() const { return *math_; }
+  DType activations() const { return options_.activations; }
+  const GpuOpsOptions& options() const { return options_; }
+
+  void CheckTypes(std::initializer_list<ConstSpan> spans) const {
+    for (const ConstSpan& span : spans) PSRING_CHECK(span.data == nullptr || span.type == activations());
+  }
+
+  // f(a value of the C++ type of activations).
+  template <typename F>
+  absl::Status ForActivations(const F& f) const {
+    return activations() == DType::kFloat32 ? f(float{}) : f(elementwise::BFloat16{});
+  }
+
+  // Memory for partial sums, valid until the next call.
+  template <typename T>
+  absl::StatusOr<T*> ReserveSums(size_t count) {
+    PSRING_ASSIGN_OR_RETURN(void* const memory, sums_.Reserve(count * sizeof(T)));
+    return static_cast<T*>(memory);
+  }
+
+  // The rest is called inside enqueued work.
+
+  // Valid until the next call, in stream order. No bias: null.
+  absl::StatusOr<GpuWeights> Rounded(ConstSpan weight, ConstSpan bias);
+
+  // For dy [rows][columns]: masks it where `saved` is given and not positive, then writes its column sums to
+  // dbias.
+  absl::Status MaskAndSum(size_t rows, size_t columns, const void* saved, Span dy, Span dbias);
+
+  // The products of a linear layer.
+  absl::Status Forward(const LinearShape& s, const void* x, const GpuWeights& w, void* y);
+  absl::Status WeightGradient(const LinearShape& s, const void* x, const void* dy, float* dweight, bool add);
+  absl::Status InputGradient(const LinearShape& s, const void* dy, const GpuWeights& w, DType output,
+                             void* dx);
+
+ private:
+  Device& device_;
+  const std::unique_ptr<GpuMath> math_;
+  const GpuOpsOptions options_;
+  GpuScratch sums_, rounded_;
+};
+
+}  // namespace psring

@@ -1,0 +1,139 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/cuda_ops/gpu_layers.h"
+#include "common/ops/ops_common.h"
+
+namespace psring {
+namespace {
+
+using Part = Convolution::Part;
+
+gpu::Taps TapsOf(const ConvShape& s) {
+  return {uint32_t(s.height), uint32_t(s.width),        uint32_t(s.in_channels),
+          uint32_t(s.kernel), uint32_t(s.out_height()), uint32_t(s.out_width())};
+}
+
+size_t MatrixCount(const ConvShape& s, size_t images) {
+  return images * s.out_height() * s.out_width() * s.kernel * s.kernel * s.in_channels;
+}
+
+}  // namespace
+
+std::string GpuConvolution::methods() const {
+  std::string methods;
+  if (by_library_) absl::StrAppend(&methods, ", ", std::string(context_.math().convolver()));
+  if (gathered_) absl::StrAppend(&methods, by_library_ ? " and" : ",", " gathered convolutions");
+  return methods;
+}
+
+void GpuConvolution::Forward(const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
+                             Stream& stream) {
+  CheckForward(s, x, weight, bias, y);
+  context_.CheckTypes({x, y});
+  context_.math().Enqueue(stream, "convolution forward", [=, this]() -> absl::Status {
+    PSRING_ASSIGN_OR_RETURN(const GpuWeights w, context_.Rounded(weight, bias));
+    PSRING_ASSIGN_OR_RETURN(const bool done, Convolve(Part::kForward, s, x.data, w.weight, y.data, w.bias));
+    if (done) return absl::OkStatus();
+    PSRING_ASSIGN_OR_RETURN(void* const matrix, ReserveMatrix(s));
+    return ForEachGroup(s, [&](const Group& g) -> absl::Status {
+      PSRING_RETURN_IF_ERROR(Gather(s, g, x, matrix));
+      return context_.Forward(g.as_linear, matrix, w, y.Slice(g.y_at, g.y_count).data);
+    });
+  });
+}
+
+void GpuConvolution::BackwardInput(const ConvShape& s, ConstSpan weight, ConstSpan saved, Span dy, Span dx,
+                                   Span dbias, Stream& stream) {
+  CheckBackwardInput(s, weight, saved, dy, dx, dbias);
+  context_.CheckTypes({saved, dy, dx});
+  const void* const mask = s.activation == Activation::kRelu ? saved.data : nullptr;
+  context_.math().Enqueue(stream, "convolution backward, input", [=, this]() -> absl::Status {
+    PSRING_RETURN_IF_ERROR(context_.MaskAndSum(dy.count / s.out_channels, s.out_channels, mask, dy, dbias));
+    if (dx.data == nullptr) return absl::OkStatus();
+    PSRING_ASSIGN_OR_RETURN(const GpuWeights w, context_.Rounded(weight, {}));
+    PSRING_ASSIGN_OR_RETURN(const bool done, Convolve(Part::kInputGradient, s, dy.data, w.weight, dx.data));
+    if (done) return absl::OkStatus();
+    PSRING_ASSIGN_OR_RETURN(void* const matrix, ReserveMatrix(s));
+    return ForEachGroup(s, [&](const Group& g) -> absl::Status {
+      PSRING_RETURN_IF_ERROR(
+          context_.InputGradient(g.as_linear, dy.Slice(g.y_at, g.y_count).data, w, DType::kFloat32, matrix));
+      return context_.ForActivations([&]<typename T>(T) {
+        return context_.math().Launch(g.x_count, gpu::SumTaps<T>{TapsOf(s), static_cast<const float*>(matrix),
+                                                                 static_cast<T*>(dx.data) + g.x_at});
+      });
+    });
+  });
+}
+
+void GpuConvolution::BackwardWeight(const ConvShape& s, ConstSpan x, ConstSpan dy, Span dweight,
+                                    Stream& stream) {
+  CheckBackwardWeight(s, x, dy, dweight);
+  context_.CheckTypes({x, dy});
+  context_.math().Enqueue(stream, "convolution backward, weight", [=, this]() -> absl::Status {
+    // A library would round the weight gradient of a bfloat16 layer to bfloat16.
+    if (context_.activations() != DType::kFloat32) {
+      gathered_ = true;
+    } else {
+      PSRING_ASSIGN_OR_RETURN(const bool done,
+                              Convolve(Part::kWeightGradient, s, x.data, dy.data, dweight.data));
+      if (done) return absl::OkStatus();
+    }
+    PSRING_ASSIGN_OR_RETURN(void* const matrix, ReserveMatrix(s));
+    return ForEachGroup(s, [&](const Group& g) -> absl::Status {
+      PSRING_RETURN_IF_ERROR(Gather(s, g, x, matrix));
+      return context_.WeightGradient(g.as_linear, matrix, dy.Slice(g.y_at, g.y_count).data, dweight.floats(),
+                                     /*add=*/g.first > 0);
+    });
+  });
+}
+
+absl::StatusOr<bool> GpuConvolution::Convolve(Part part, const ConvShape& s, const void* from,
+                                              const void* with, void* to, const void* bias) {
+  absl::StatusOr<bool> done =
+      context_.math().Convolve({part, s, context_.activations(), from, with, to, bias});
+  if (done.ok()) (*done ? by_library_ : gathered_) = true;
+  return done;
+}
+
+int GpuConvolution::GroupSize(const ConvShape& s) const {
+  const size_t fit = context_.options().scratch_bytes / (MatrixCount(s, 1) * sizeof(float));
+  return static_cast<int>(std::clamp<size_t>(fit, 1, s.batch));
+}
+
+absl::StatusOr<void*> GpuConvolution::ReserveMatrix(const ConvShape& s) {
+  const size_t count = MatrixCount(s, GroupSize(s));
+  PSRING_CHECK(count <= UINT32_MAX);
+  return matrix_.Reserve(count * sizeof(float));
+}
+
+template <typename F>
+absl::Status GpuConvolution::ForEachGroup(const ConvShape& s, const F& f) const {
+  const size_t positions = size_t(s.out_height()) * s.out_width();
+  const size_t image = size_t(s.height) * s.width * s.in_channels;
+  const int most = GroupSize(s);
+  for (int first = 0; first < s.batch; first += most) {
+    const int count = std::min(most, s.batch - first);
+    PSRING_RETURN_IF_ERROR(f(Group{.first = first,
+                                   .count = count,
+                                   .x_at = first * image,
+                                   .x_count = count * image,
+                                   .y_at = first * positions * s.out_channels,
+                                   .y_count = count * positions * s.out_channels,
+                                   .as_linear = {.batch = static_cast<int>(count * positions),
+                                                 .inputs = s.kernel * s.kernel * s.in_channels,
+                                                 .outputs = s.out_channels,
+                                                 .activation = s.activation}}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GpuConvolution::Gather(const ConvShape& s, const Group& g, ConstSpan x, void* matrix) {
+  return context_.ForActivations([&]<typename T>(T) {
+    return context_.math().Launch(
+        MatrixCount(s, g.count),
+        gpu::GatherTaps<T>{TapsOf(s), static_cast<const T*>(x.data) + g.x_at, static_cast<T*>(matrix)});
+  });
+}
+
+}  // namespace psring
