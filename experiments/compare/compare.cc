@@ -202,8 +202,8 @@ absl::Status ReportWhatIsDone(const ExperimentFlags& flags, const absl::Status& 
 
 }  // namespace
 
-absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display,
-                                    Nodes* nodes) {
+absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrupt& interrupt,
+                                    Display& display, Nodes* nodes) {
   PSRING_ASSIGN_OR_RETURN(Prepared prepared, Prepare(flags, "compare", interrupt, display));
   prepared.site.nodes = nodes;
   const bool simulated = flags.options.training.clock == "virtual";
@@ -220,8 +220,7 @@ absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrup
   }
   PSRING_RETURN_IF_ERROR(TakePlanOf(flags, plan));
   if (!resumed && options.time_budget_given) {
-    PSRING_RETURN_IF_ERROR(
-        FitIntoBudget(flags.options, prepared.probe, prepared.cores, spent_s, plan));
+    PSRING_RETURN_IF_ERROR(FitIntoBudget(flags.options, prepared.probe, prepared.cores, spent_s, plan));
   }
   PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, flags.options.language, plan));
   AddMachinesNote(prepared.site, plan);

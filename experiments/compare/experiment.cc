@@ -225,9 +225,10 @@ absl::Status Experiment::MeasureNodes() {
                           .bytes_per_s = Quantile(rates, 0.5),
                           .add_s_per_byte = MeasureAdd(0.1),
                           .update_s_per_byte = MeasureUpdate(0.1)};
-  display_.Say(Say(language(), kNetworkBetween, absl::StrFormat("%.0f", manifest_.wires->latency_s * 1e6),
-                   absl::StrFormat("%.0f", 8e-6 * manifest_.wires->bytes_per_s),
-                   absl::StrFormat("%.0f", 8e-6 * *std::min_element(network.ring.begin(), network.ring.end()))));
+  display_.Say(
+      Say(language(), kNetworkBetween, absl::StrFormat("%.0f", manifest_.wires->latency_s * 1e6),
+          absl::StrFormat("%.0f", 8e-6 * manifest_.wires->bytes_per_s),
+          absl::StrFormat("%.0f", 8e-6 * *std::min_element(network.ring.begin(), network.ring.end()))));
   return interrupt_.Check();
 }
 
@@ -401,9 +402,7 @@ absl::Status Experiment::Report(const std::string& ended) {
   PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
   PSRING_RETURN_IF_ERROR(WriteManifest(ended.empty()));
 
-  const auto findings = [&](Language in) {
-    return Findings(rows, manifest_.wires, prepared_.cores, in);
-  };
+  const auto findings = [&](Language in) { return Findings(rows, manifest_.wires, prepared_.cores, in); };
   for (const auto& [in, file] :
        {std::pair(Language::kEnglish, "findings.txt"), std::pair(Language::kChinese, "findings.zh.txt")}) {
     PSRING_RETURN_IF_ERROR(folder_.Write(file, absl::StrCat(absl::StrJoin(findings(in), "\n"), "\n")));

@@ -183,9 +183,8 @@ void ResolveDevice(ExperimentFlags& flags) {
   TrainingOptions& training = flags.options.training;
   // Each machine has its own GPUs.
   const std::vector<int> workers =
-      flags.nodes.several()
-          ? std::vector<int>{flags.nodes.layout().per_node * training.ranks_per_process}
-          : flags.options.workers;
+      flags.nodes.several() ? std::vector<int>{flags.nodes.layout().per_node * training.ranks_per_process}
+                            : flags.options.workers;
   const std::string device = DeviceForAll(training, workers, gpus);
   if (device != training.device && gpus > 0) {
     std::fprintf(
@@ -197,8 +196,8 @@ void ResolveDevice(ExperimentFlags& flags) {
   training.device = device;
 }
 
-// Whether this process reads the folder of --resume: node 0 does; the other nodes may not have it, and use the
-// flags that they were started with.
+// Whether this process reads the folder of --resume: node 0 does; the other nodes may not have it, and use
+// the flags that they were started with.
 bool RunIsHere(const RawExperimentFlags& raw) {
   NodesOptions nodes = raw.flags.nodes;
   std::error_code error;
@@ -248,8 +247,7 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
     return absl::InvalidArgumentError("--workers and --nproc_per_node exclude each other; omit one of them");
   }
   if (raw.workers.empty()) {
-    flags.options.workers = {flags.nodes.layout().capacity() *
-                             raw.flags.options.training.ranks_per_process};
+    flags.options.workers = {flags.nodes.layout().capacity() * raw.flags.options.training.ranks_per_process};
   }
   ResolveDevice(flags);
   if (flags.options.strategies.size() > 1 || flags.options.workers.size() > 1) {

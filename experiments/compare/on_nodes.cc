@@ -71,8 +71,8 @@ absl::Status CheckOnNodes(const std::vector<Configuration>& configurations, cons
     if (configuration.processes() > layout.capacity()) {
       const int each = layout.per_node * flags.options.training.ranks_per_process;
       return absl::InvalidArgumentError(
-          absl::StrCat(configuration.name(), " on ", layout.nodes - layout.server_nodes, " machines of ", each,
-                       ": use at most ", layout.capacity() * flags.options.training.ranks_per_process,
+          absl::StrCat(configuration.name(), " on ", layout.nodes - layout.server_nodes, " machines of ",
+                       each, ": use at most ", layout.capacity() * flags.options.training.ranks_per_process,
                        " --workers, or a larger --nproc_per_node"));
     }
   }

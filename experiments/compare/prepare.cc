@@ -65,9 +65,9 @@ absl::StatusOr<std::vector<Configuration>> AllConfigurations(const ExperimentFla
       for (const int servers : options.servers) {
         TrainingOptions training = options.training;
         if (servers > 0) training.servers = servers;
-        PSRING_ASSIGN_OR_RETURN(all.emplace_back(),
-                                MakeConfiguration(name, workers, training, prepared.catalog, prepared.probe,
-                                                  prepared.cores));
+        PSRING_ASSIGN_OR_RETURN(
+            all.emplace_back(),
+            MakeConfiguration(name, workers, training, prepared.catalog, prepared.probe, prepared.cores));
       }
     }
   }

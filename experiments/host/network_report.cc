@@ -58,13 +58,13 @@ std::vector<ProbePhase> ProbePhases(int nodes, ProbeScope scope) {
     add_pair(flows);
     if (scope == ProbeScope::kAllPairs) add_pair(Reversed(flows));
   }
-  ProbePhase ring{.what = "the rate of all nodes at once",
-                  .warmup_s = kSharedWarmup,
-                  .seconds = kSharedSeconds};
+  ProbePhase ring{
+      .what = "the rate of all nodes at once", .warmup_s = kSharedWarmup, .seconds = kSharedSeconds};
   for (int node = 0; node < nodes; ++node) ring.flows.push_back({node, (node + 1) % nodes});
   phases.push_back(ring);
   for (int to = 0; to < nodes && scope == ProbeScope::kAllPairs; ++to) {
-    ProbePhase into{.what = "the rate of all nodes to one", .warmup_s = kSharedWarmup, .seconds = kSharedSeconds};
+    ProbePhase into{
+        .what = "the rate of all nodes to one", .warmup_s = kSharedWarmup, .seconds = kSharedSeconds};
     for (int from = 0; from < nodes; ++from) {
       if (from != to) into.flows.push_back({from, to});
     }

@@ -1,5 +1,5 @@
-// What is measured of the network between machines, and the figures. All machines derive the same phases; in a
-// phase, all its flows run at once, each from one machine to another. Pure.
+// What is measured of the network between machines, and the figures. All machines derive the same phases; in
+// a phase, all its flows run at once, each from one machine to another. Pure.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ enum class ProbeScope { kRing, kAllPairs };
 // Pure. In phases of single pairs, every node takes part in one flow at most.
 std::vector<ProbePhase> ProbePhases(int nodes, ProbeScope scope);
 
-// Figures of the network between N nodes; *measured*. A row of a matrix is the sending node; its diagonal, and
-// what was not measured, is 0.
+// Figures of the network between N nodes; *measured*. A row of a matrix is the sending node; its diagonal,
+// and what was not measured, is 0.
 struct NetworkReport {
   int nodes = 0;
   std::vector<double> latency_s;    // N x N, symmetric: half a round trip of 4 bytes

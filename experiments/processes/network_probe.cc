@@ -32,8 +32,8 @@ class Connections {
       accepted_[static_cast<int>(member.detail)] = std::move(member.socket);
     };
     PSRING_ASSIGN_OR_RETURN(listener_, AuthenticatedListener::Start(
-                                           std::move(listener), {.secret = secret, .purpose = Purpose::kNetworkProbe},
-                                           on_member));
+                                           std::move(listener),
+                                           {.secret = secret, .purpose = Purpose::kNetworkProbe}, on_member));
     return absl::OkStatus();
   }
   int port() const { return listener_->port(); }
@@ -42,8 +42,8 @@ class Connections {
                        absl::Time deadline) {
     const std::string whom = absl::StrCat("node ", node, " at ", address);
     PSRING_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectTcp(address, port, deadline));
-    PSRING_RETURN_IF_ERROR(AuthenticateTcp(socket, {.secret = secret, .purpose = Purpose::kNetworkProbe}, whom,
-                                           deadline, static_cast<uint64_t>(own)));
+    PSRING_RETURN_IF_ERROR(AuthenticateTcp(socket, {.secret = secret, .purpose = Purpose::kNetworkProbe},
+                                           whom, deadline, static_cast<uint64_t>(own)));
     PrepareForMeasuring(socket);
     sockets_[node] = std::move(socket);
     return absl::OkStatus();
@@ -114,8 +114,8 @@ absl::StatusOr<std::string> RunPhase(int own, const ProbePhase& phase, const Con
         const absl::Status status = RunEnd(phase, sends, connections.to(other), figures[i]);
         if (!status.ok()) {
           statuses[2 * i + (sends ? 1 : 0)] =
-              absl::UnavailableError(absl::StrCat("measuring ", phase.what, " from node ", flow.from, " to node ",
-                                                  flow.to, ": ", status.message()));
+              absl::UnavailableError(absl::StrCat("measuring ", phase.what, " from node ", flow.from,
+                                                  " to node ", flow.to, ": ", status.message()));
         }
       });
     }
@@ -164,8 +164,9 @@ absl::StatusOr<std::vector<std::vector<double>>> RunProbe(Rendezvous& rendezvous
   const absl::Time deadline = absl::Now() + rendezvous.options().timeout;
   Connections connections;
   PSRING_RETURN_IF_ERROR(connections.Listen(addresses[static_cast<size_t>(own)], secret));
-  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> ports,
-                          rendezvous.Exchange(absl::StrCat(name, "/ports"), absl::StrCat(connections.port())));
+  PSRING_ASSIGN_OR_RETURN(
+      const std::vector<std::string> ports,
+      rendezvous.Exchange(absl::StrCat(name, "/ports"), absl::StrCat(connections.port())));
   const std::set<int> peers = PeersOf(own, phases);
   for (const int node : peers) {
     if (node > own) continue;

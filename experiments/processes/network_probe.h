@@ -13,9 +13,9 @@
 
 namespace psring {
 
-// This process's part of the phases; all processes of `rendezvous` call it. Returns the figures of all flows of
-// all phases (s or bytes/s). `addresses`: of all nodes; `name`: the same on all, and different in each call.
-// Errors name the node at fault.
+// This process's part of the phases; all processes of `rendezvous` call it. Returns the figures of all flows
+// of all phases (s or bytes/s). `addresses`: of all nodes; `name`: the same on all, and different in each
+// call. Errors name the node at fault.
 absl::StatusOr<std::vector<std::vector<double>>> RunProbe(Rendezvous& rendezvous,
                                                           const std::vector<std::string>& addresses,
                                                           const std::string& name, const JobSecret& secret,

@@ -140,8 +140,9 @@ absl::StatusOr<TrainingJob> JobOf(const NodeOrder& order, const NodeSetup& own, 
   SubstitutePaths(own.training, folder, job.training);
   job.layout.processes = order.workers / each;
   if (order.workers % each != 0 || job.layout.processes > job.layout.capacity()) {
-    return absl::InvalidArgumentError(absl::StrCat("this node was started for up to ", own.layout.capacity() * each,
-                                                   " workers in processes of ", each, ", not for ", order.workers));
+    return absl::InvalidArgumentError(absl::StrCat("this node was started for up to ",
+                                                   own.layout.capacity() * each, " workers in processes of ",
+                                                   each, ", not for ", order.workers));
   }
   if (!order.has_servers) return job;
   job.servers = ServersOf(job.training, job.workers);

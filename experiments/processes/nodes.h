@@ -30,10 +30,10 @@ namespace psring {
 
 struct NodesOptions {
   int nodes = 1;
-  int server_nodes = 0;  // the last ones, which run only dedicated servers
-  int per_node = 0;      // most processes on each; 0: not set
+  int server_nodes = 0;               // the last ones, which run only dedicated servers
+  int per_node = 0;                   // most processes on each; 0: not set
   std::string placement = "compact";  // of fewer processes: "compact": node by node; "spread": equal numbers
-  int node = -1;  // the number of this one; below 0: the launcher's
+  int node = -1;                      // the number of this one; below 0: the launcher's
   std::string master_addr;
   int master_port = 0;  // 0: the launcher's, else 29500
   NetworkChoice network;

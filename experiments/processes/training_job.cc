@@ -13,11 +13,10 @@ namespace {
 std::vector<std::string> Environment(const TrainingJob& job, int process) {
   const int node = job.layout.NodeOfProcess(process);
   std::vector<std::string> environment = StoreEnvironment(job);
-  environment.insert(
-      environment.end(),
-      {absl::StrCat("RANK=", process), absl::StrCat("LOCAL_RANK=", process - job.layout.FirstOf(node)),
-       absl::StrCat("WORLD_SIZE=", job.processes()),
-       absl::StrCat("LOCAL_WORLD_SIZE=", job.layout.ProcessesOn(node))});
+  environment.insert(environment.end(), {absl::StrCat("RANK=", process),
+                                         absl::StrCat("LOCAL_RANK=", process - job.layout.FirstOf(node)),
+                                         absl::StrCat("WORLD_SIZE=", job.processes()),
+                                         absl::StrCat("LOCAL_WORLD_SIZE=", job.layout.ProcessesOn(node))});
   return environment;
 }
 

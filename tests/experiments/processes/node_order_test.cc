@@ -174,6 +174,7 @@ NodeOrder LaunchOrder(const std::string& strategy, int workers) {
   TrainingOptions training = Comparing().training;
   training.strategy = strategy;
   training.global_batch = 0;
+  training.lr = 0;
   LeaveServersOut(training);
   NodeOrder order = Order(training);
   order.workers = workers;

@@ -74,8 +74,10 @@ TEST(UseLauncher, TakesTheNodesNumberAndNode0sAddress) {
   EXPECT_EQ(srun.node, 1);
   EXPECT_EQ(srun.master_addr, "a3");
   EXPECT_EQ(srun.master_port, 12007);
-  const NodesOptions mpirun = options(
-      {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"MASTER_ADDR", "b"}, {"MASTER_PORT", "7"}});
+  const NodesOptions mpirun = options({{"OMPI_COMM_WORLD_RANK", "1"},
+                                       {"OMPI_COMM_WORLD_SIZE", "2"},
+                                       {"MASTER_ADDR", "b"},
+                                       {"MASTER_PORT", "7"}});
   EXPECT_EQ(mpirun.node, 1);
   EXPECT_EQ(mpirun.master_addr, "b");
   EXPECT_EQ(mpirun.master_port, 7);
