@@ -20,6 +20,7 @@
 #include "experiments/predict/one_gpu.h"
 #include "experiments/predict/predict.h"
 #include "experiments/processes/interrupt.h"
+#include "experiments/processes/nodes.h"
 #include "experiments/report/report_verb.h"
 #include "experiments/rerun/rerun_verb.h"
 #include "experiments/texts/language_flag.h"
@@ -27,10 +28,12 @@
 namespace psring {
 
 int PsringMain(int argc, char** argv) {
+  const absl::StatusOr<NodeLauncher> launcher = ReadNodeLauncher(ProcessEnvironment());
   ForgetLauncher();  // our processes are numbered by us
   CLI::App app("Compares ways to synchronize the replicas of data-parallel training.", "psring");
   app.require_subcommand(1);
   RawExperimentFlags compare_raw = CompareDefaults(), train_raw;
+  compare_raw.launcher = train_raw.launcher = launcher;
   CLI::App* compare = AddCompare(app, compare_raw);
   AddTrain(app, train_raw);
   RawBenchFlags bench_raw;
@@ -85,7 +88,7 @@ int PsringMain(int argc, char** argv) {
     if (!flags.ok())
       return Fail(comparing ? "psring compare" : "psring train", std::string(flags.status().message()), 2);
     display.set_language(flags->options.language);
-    if (comparing && GoesBeyondOneGpu(flags->options, CudaDeviceCount())) {
+    if (comparing && !flags->nodes.several() && GoesBeyondOneGpu(flags->options, CudaDeviceCount())) {
       return CompareOnOneGpu(*flags, !compare_raw.workers.empty(), interrupt, display);
     }
     return comparing ? RunCompare(*flags, interrupt, display) : RunTrain(*flags, interrupt, display);

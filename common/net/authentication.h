@@ -41,6 +41,7 @@ enum class Purpose : uint8_t {
   kRoundLimits = 4,
   kLinkLimits = 5,
   kSharedPayload = 6,
+  kNetworkProbe = 7,
 };
 
 struct Credentials {

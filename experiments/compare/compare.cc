@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/measure/trace.h"
 #include "experiments/compare/experiment.h"
+#include "experiments/compare/on_nodes.h"
 #include "experiments/plan/budget.h"
 #include "experiments/plan/plan.h"
 #include "experiments/plan/plan_text.h"
@@ -201,14 +202,15 @@ absl::Status ReportWhatIsDone(const ExperimentFlags& flags, const absl::Status& 
 }  // namespace
 
 absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrupt& interrupt,
-                                    Display& display) {
-  PSRING_ASSIGN_OR_RETURN(const Prepared prepared, Prepare(flags, "compare", interrupt, display));
+                                    Display& display, Nodes* nodes) {
+  PSRING_ASSIGN_OR_RETURN(Prepared prepared, Prepare(flags, "compare", interrupt, display));
+  prepared.site.nodes = nodes;
   const bool simulated = flags.options.training.clock == "virtual";
   const double spent_s = 1e-9 * static_cast<double>(MonotonicNanos() - prepared.begin_ns);
   CompareOptions options = flags.options;
   if (options.time_budget_given) options.time_budget_s = std::max(1.0, options.time_budget_s - spent_s);
   PSRING_ASSIGN_OR_RETURN(Plan plan, (simulated ? MakeVirtualPlan : MakePlan)(
-                                         options, prepared.catalog, prepared.probe, prepared.machine.cores));
+                                         options, prepared.catalog, prepared.probe, prepared.cores));
   std::optional<ResumedRun> resumed;
   if (!flags.resume.empty()) {
     PSRING_ASSIGN_OR_RETURN(resumed, ReadResumedRun(flags.resume));
@@ -217,10 +219,10 @@ absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrup
   }
   PSRING_RETURN_IF_ERROR(TakePlanOf(flags, plan));
   if (!resumed && options.time_budget_given) {
-    PSRING_RETURN_IF_ERROR(
-        FitIntoBudget(flags.options, prepared.probe, prepared.machine.cores, spent_s, plan));
+    PSRING_RETURN_IF_ERROR(FitIntoBudget(flags.options, prepared.probe, prepared.cores, spent_s, plan));
   }
   PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, flags.options.language, plan));
+  AddMachinesNote(prepared.site, plan);
   display.Say(DescribePlan(plan, flags.options.language));
   if (flags.dry_run) return "";
   PSRING_ASSIGN_OR_RETURN(
@@ -232,7 +234,11 @@ absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrup
 }
 
 int RunCompare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
-  const absl::Status status = Compare(flags, interrupt, display).status();
+  const auto compare = [&](Nodes* nodes) { return Compare(flags, interrupt, display, nodes).status(); };
+  const bool here = !flags.nodes.several() || flags.dry_run;
+  const absl::Status status =
+      here ? compare(nullptr)
+           : RunOnNodes(flags, interrupt, display, [&](Nodes& nodes) { return compare(&nodes); });
   return status.ok() ? 0 : ReportFailure("compare", status, display);
 }
 

@@ -31,9 +31,10 @@ struct ExperimentFlags {
   std::vector<std::string> command_line;
 };
 
-// Returns the run's folder, or "" with --dry_run. Prints to `display` (stdout).
+// Returns the run's folder, or "" with --dry_run. Prints to `display` (stdout). `nodes`: node 0 of the
+// machines to run on; null: this machine.
 absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrupt& interrupt,
-                                    Display& display);
+                                    Display& display, Nodes* nodes = nullptr);
 
 // The verbs return the exit code: 0, 2 for bad input (nothing is written then), 1 for a failure. Errors go to
 // stderr.

@@ -25,6 +25,7 @@
 #include "experiments/report/report_verb.h"
 #include "experiments/runs/recorded_run.h"
 #include "experiments/runs/tensorboard.h"
+#include "experiments/stats/statistics.h"
 #include "experiments/summary/findings.h"
 #include "experiments/summary/residuals.h"
 #include "experiments/summary/table.h"
@@ -112,7 +113,7 @@ absl::StatusOr<TriedRate> Experiment::TryRate(const Configuration& configuration
   PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_.RecordFolder(run));
   PSRING_RETURN_IF_ERROR(ResolveTimes(folder, tried));
   TriedRate rate{.strategy = configuration.strategy.name, .workers = configuration.workers, .lr = lr};
-  const double expected_s = ExpectedLaunchSeconds(tried, prepared_.probe, prepared_.machine.cores);
+  const double expected_s = ExpectedLaunchSeconds(tried, prepared_.probe, prepared_.cores);
   const absl::StatusOr<Launched> launched =
       Launch(tried, folder, label, expected_s, prepared_.binaries, site_, interrupt_, display_);
   if (!launched.ok()) {
@@ -189,10 +190,7 @@ absl::Status Experiment::MeasureWires() {
   if (manifest_.plan.simulated) return absl::OkStatus();
   site_.nodes = prepared_.site.nodes;
   site_.address = prepared_.site.address;
-  if (site_.nodes != nullptr) {
-    note(In(language(), kNetworkNotMeasured));
-    return interrupt_.Check();
-  }
+  if (site_.nodes != nullptr) return MeasureNodes();
   if (const VirtualCluster* const cluster = prepared_.virtual_cluster.cluster.get(); cluster != nullptr) {
     site_.cluster = cluster;
     manifest_.link = Nominal(cluster->report(), flags_.link.scale);
@@ -206,6 +204,32 @@ absl::Status Experiment::MeasureWires() {
   } else {
     note(Say(language(), kNoPredictions, wires.status().message()));
   }
+  return interrupt_.Check();
+}
+
+absl::Status Experiment::MeasureNodes() {
+  manifest_.machines = site_.nodes->Machines();
+  if (manifest_.verb != "compare") {
+    note(In(language(), kNetworkNotMeasured));
+    return interrupt_.Check();
+  }
+  display_.Redraw("measuring the network between the machines");
+  PSRING_ASSIGN_OR_RETURN(manifest_.network, site_.nodes->MeasureNetwork(ProbeScope::kRing, interrupt_));
+  const NetworkReport& network = *manifest_.network;
+  std::vector<double> latencies, rates;
+  for (int node = 0; node < network.nodes; ++node) {
+    const int next = (node + 1) % network.nodes;
+    latencies.push_back(network.latency(node, next));
+    rates.push_back(network.rate(node, next));
+  }
+  manifest_.wires = Wires{.latency_s = Quantile(latencies, 0.5),
+                          .bytes_per_s = Quantile(rates, 0.5),
+                          .add_s_per_byte = MeasureAdd(0.1),
+                          .update_s_per_byte = MeasureUpdate(0.1)};
+  display_.Say(
+      Say(language(), kNetworkBetween, absl::StrFormat("%.0f", manifest_.wires->latency_s * 1e6),
+          absl::StrFormat("%.0f", 8e-6 * manifest_.wires->bytes_per_s),
+          absl::StrFormat("%.0f", 8e-6 * *std::min_element(network.ring.begin(), network.ring.end()))));
   return interrupt_.Check();
 }
 
@@ -243,7 +267,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   if (!checkpoints.empty() && (manifest_.verb != "train" || manifest_.plan.rounds > 1)) {
     absl::StrAppend(&checkpoints, "/", absl::StripPrefix(run.records, "records/"));
   }
-  const double expected_s = ExpectedLaunchSeconds(seeded, prepared_.probe, prepared_.machine.cores);
+  const double expected_s = ExpectedLaunchSeconds(seeded, prepared_.probe, prepared_.cores);
   const double begin_s = seconds();
   const double slowness = expected_so_far_s_ > 0 ? took_so_far_s_ / expected_so_far_s_ : 1;
   display_.ExpectEndIn(slowness * ExpectedLeftSeconds());
@@ -339,7 +363,7 @@ absl::Status Experiment::KeepScalars(const RunLabel& run, const Configuration& c
 
 absl::Status Experiment::Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows) {
   if (!flags_.predict || !manifest_.wires) return absl::OkStatus();
-  PredictionInputs inputs{.wires = *manifest_.wires, .cores = prepared_.machine.cores};
+  PredictionInputs inputs{.wires = *manifest_.wires, .cores = prepared_.cores};
   const TrainingOptions& training = flags_.options.training;
   if (!training.workload.empty()) {
     PSRING_ASSIGN_OR_RETURN(const Workload recorded, LoadWorkload(training.workload));
@@ -402,9 +426,7 @@ absl::Status Experiment::Report(const std::string& ended) {
   PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
   PSRING_RETURN_IF_ERROR(WriteManifest(ended.empty()));
 
-  const auto findings = [&](Language in) {
-    return Findings(rows, manifest_.wires, prepared_.machine.cores, in);
-  };
+  const auto findings = [&](Language in) { return Findings(rows, manifest_.wires, prepared_.cores, in); };
   for (const auto& [in, file] :
        {std::pair(Language::kEnglish, "findings.txt"), std::pair(Language::kChinese, "findings.zh.txt")}) {
     PSRING_RETURN_IF_ERROR(folder_.Write(file, absl::StrCat(absl::StrJoin(findings(in), "\n"), "\n")));

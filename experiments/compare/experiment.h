@@ -97,6 +97,7 @@ class Experiment {
 
   // Measures the network for the cost model and sets where the processes run.
   absl::Status MeasureWires();
+  absl::Status MeasureNodes();
   // Applies --live and --metrics_port.
   absl::Status StartServing();
 

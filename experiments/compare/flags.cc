@@ -16,7 +16,7 @@ constexpr char kWhat[] = "What is compared";
 constexpr char kHowOften[] = "How often";
 constexpr char kNetwork[] = "Network";
 constexpr char kMachines[] =
-    "Several machines (as torchrun; the same command on each except for --node_rank)";
+    "Several machines (as torchrun: the same command on each, with its own --node_rank or under a launcher)";
 constexpr char kResults[] = "Machine and results";
 
 std::string CheckName(const std::string& text) { return text.empty() ? "a name is missing" : ""; }
@@ -50,16 +50,21 @@ CLI::Option* Add(CLI::App& verb, const std::string& group, const char* names, T&
 }
 
 void AddNodeFlags(CLI::App& verb, NodesOptions& nodes) {
+  Add(verb, kMachines, "--nnodes", nodes.nodes, "N", "How many machines", WholeNumber(1, kMostWorkers))
+      ->capture_default_str();
   Add(verb, kMachines, "--nproc_per_node", nodes.per_node, "N",
       "Processes on each machine, instead of --workers; workers are this times --ranks_per_process",
       WholeNumber(1, kMostWorkers));
   Add(verb, kMachines, "--node_rank", nodes.node, "I",
-      "Index of this machine; machine 0 coordinates and prints the result", WholeNumber(0, kMostWorkers - 1))
-      ->capture_default_str();
-  Add(verb, kMachines, "--master_addr", nodes.master_addr, "HOST", "Node 0's name or address", CheckName);
+      "Index of this machine; machine 0 coordinates and prints the result [the number that srun, mpirun or a "
+      "Kubernetes Indexed Job gave this process, else 0]",
+      WholeNumber(0, kMostWorkers - 1));
+  Add(verb, kMachines, "--master_addr", nodes.master_addr, "HOST",
+      "Node 0's name or address [MASTER_ADDR, else under srun the first host of the step]", CheckName);
   Add(verb, InHelpAll(kMachines), "--master_port", nodes.master_port, "PORT",
-      "Port on which node 0 listens for the others", WholeNumber(1, 65535))
-      ->capture_default_str();
+      "Port on which node 0 listens for the others [MASTER_PORT, else under srun one derived from the job, "
+      "else 29500]",
+      WholeNumber(1, 65535));
   Add(verb, InHelpAll(kMachines), "--bind", nodes.network.bind, "ADDRESS",
       "Address of this machine on which its processes listen; else the loopback, or with several machines "
       "the "
@@ -160,15 +165,21 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "accuracy of single, ring and ps-async",
       ListOf(CheckName));
   Add(*verb, kWhat, "--workers", raw.workers, "N,...",
-      "Comma-separated [1,2,4; on several GPUs 1,2,4,... all; with --straggler 4]",
+      "Comma-separated [1,2,4; on several GPUs or machines 1,2,4,... all; with --straggler 4]",
       CountsText(kMostLogicalWorkers));
   Add(*verb, kWhat, "--servers", raw.servers, "S,...",
       "Parameter servers that share the parameters, each with a slice of every bucket; comma-separated; else "
       "1, or one per worker if colocated",
       CountsText(kMostServers));
   AddSharedFlags(*verb, raw);
-  Add(*verb, InHelpAll(kMachines), "--nnodes", raw.flags.nodes.nodes, "N", "Only for psring train",
-      WholeNumber(1, kMostWorkers));
+  AddNodeFlags(*verb, raw.flags.nodes);
+  verb->get_option("--nproc_per_node")
+      ->description("Most processes on each machine; --workers counts those of all machines [1]");
+  Add(*verb, kMachines, "--placement", raw.flags.nodes.placement, "HOW",
+      "Machines of fewer workers than --nnodes times --nproc_per_node: compact fills one after another, "
+      "spread uses all equally",
+      OneOf({"compact", "spread"}))
+      ->capture_default_str();
   verb->add_flag("--predict", raw.flags.predict,
                  "Add the simulator's prediction of each row, and residuals.csv with the differences; needs "
                  "links with a rate (--link)")
@@ -210,6 +221,11 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "added",
       CheckName);
   verb->get_option("--no_eval")->description("Skip the accuracy part");
+  // On several machines, workers communicate as in training; on one, they represent a network.
+  verb->parse_complete_callback([&raw, verb] {
+    const bool given = verb->get_option("--transport")->count() > 0;
+    if (raw.flags.nodes.several() && !given) raw.flags.options.training.transport = "auto";
+  });
   verb->get_option("--global_batch")->excludes("--batch");
   return verb;
 }
@@ -223,9 +239,6 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   Add(*verb, "What is trained", "--workers", raw.workers, "N", "Workers [1]",
       CountsText(kMostLogicalWorkers));
   AddSharedFlags(*verb, raw);
-  Add(*verb, kMachines, "--nnodes", raw.flags.nodes.nodes, "N", "How many machines",
-      WholeNumber(1, kMostWorkers))
-      ->capture_default_str();
   AddNodeFlags(*verb, raw.flags.nodes);
   verb->get_option("--repeats")->description("Trainings, each with the next seed [1]");
   verb->get_option("--time_budget")

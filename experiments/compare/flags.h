@@ -20,6 +20,7 @@ struct RawExperimentFlags {
   ExperimentFlags flags;
   std::string strategies, workers, servers, time_budget, lrs, tune, like, resume, language = "en";
   std::string link = "none", latency = "0";
+  absl::StatusOr<NodeLauncher> launcher = NodeLauncher();  // of this process; used with --nnodes
 };
 
 RawExperimentFlags CompareDefaults();

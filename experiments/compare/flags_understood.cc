@@ -1,6 +1,7 @@
 // Turns parsed flags into the verbs' options; contradictions are one-line errors.
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "common/base/delays.h"
 #include "common/cuda/cuda_device.h"
 #include "experiments/compare/flags.h"
+#include "experiments/compare/on_nodes.h"
 #include "experiments/compare/resume.h"
 #include "experiments/plan/launches.h"
 #include "experiments/plan/plan.h"
@@ -25,6 +27,7 @@ constexpr double kLinkOfCpus = 1e9;  // bit/s
 // By default a comparison runs on a virtual cluster with a rate that two cores can carry, except on GPUs,
 // which have faster links, and with shared memory.
 double DefaultLink(const RawExperimentFlags& raw, const std::vector<int>& workers) {
+  if (raw.flags.nodes.several()) return 0;
   if (raw.flags.link.shaping == "none" || raw.flags.options.training.transport == "shm") return 0;
   const int gpus = CudaDeviceCount();
   return gpus == 0 || DeviceForAll(raw.flags.options.training, workers, gpus) == "cpu" ? kLinkOfCpus : 0;
@@ -178,7 +181,11 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
 void ResolveDevice(ExperimentFlags& flags) {
   const int gpus = CudaDeviceCount();
   TrainingOptions& training = flags.options.training;
-  const std::string device = DeviceForAll(training, flags.options.workers, gpus);
+  // Each machine has its own GPUs.
+  const std::vector<int> workers =
+      flags.nodes.several() ? std::vector<int>{flags.nodes.layout().per_node * training.ranks_per_process}
+                            : flags.options.workers;
+  const std::string device = DeviceForAll(training, workers, gpus);
   if (device != training.device && gpus > 0) {
     std::fprintf(
         stderr,
@@ -189,20 +196,34 @@ void ResolveDevice(ExperimentFlags& flags) {
   training.device = device;
 }
 
+// Whether this process reads the folder of --resume: node 0 does; the other nodes may not have it, and use
+// the flags that they were started with.
+bool RunIsHere(const RawExperimentFlags& raw) {
+  NodesOptions nodes = raw.flags.nodes;
+  std::error_code error;
+  return !UseLauncher(raw.launcher, nodes).ok() || nodes.node == 0 ||
+         std::filesystem::exists(raw.resume, error);
+}
+
 }  // namespace
 
 absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
                                                   const std::vector<std::string>& command_line) {
-  if (raw.flags.nodes.several()) {
-    return absl::InvalidArgumentError(
-        "compare runs on one machine, over its loopback or a virtual cluster (--link); on several machines, "
-        "use psring train --nnodes for each strategy, or psring predict");
-  }
-  if (!raw.resume.empty()) return ResumedFlags(raw, command_line);
+  if (!raw.resume.empty() && RunIsHere(raw)) return ResumedFlags(raw, command_line);
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
+  PSRING_RETURN_IF_ERROR(UnderstandNodes(raw.launcher, flags));
+  if (flags.nodes.several()) {
+    const NodeLayout layout = flags.nodes.layout();
+    const std::vector<int> all = WorkersOnNodes(layout, flags.options.training.ranks_per_process);
+    if (raw.workers.empty()) flags.options.workers = all;
+  } else if (flags.nodes.per_node > 0) {
+    return absl::InvalidArgumentError("--nproc_per_node is for several machines; give --nnodes or omit it");
+  }
   // A straggler matters only if other workers wait for it.
-  if (raw.workers.empty() && flags.options.training.straggler != "none") flags.options.workers = {4};
-  if (!GoesBeyondOneGpu(flags.options, CudaDeviceCount())) ResolveDevice(flags);
+  if (raw.workers.empty() && !flags.nodes.several() && flags.options.training.straggler != "none") {
+    flags.options.workers = {4};
+  }
+  if (flags.nodes.several() || !GoesBeyondOneGpu(flags.options, CudaDeviceCount())) ResolveDevice(flags);
   TrainingOptions checked = flags.options.training;
   checked.steps = 0;          // of the cost part: it does not contradict --samples or --epochs
   checked.micro_batches = 1;  // CheckCompareOptions knows the strategies
@@ -221,21 +242,12 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
                                                 const std::vector<std::string>& command_line) {
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   if (flags.options.strategies.empty()) flags.options.strategies = {"single"};
-  PSRING_RETURN_IF_ERROR(CheckNodes(flags.nodes));
-  flags.nodes.timeout = absl::Seconds(raw.flags.options.training.timeout_s);
+  PSRING_RETURN_IF_ERROR(UnderstandNodes(raw.launcher, flags));
   if (flags.nodes.per_node > 0 && !raw.workers.empty()) {
     return absl::InvalidArgumentError("--workers and --nproc_per_node exclude each other; omit one of them");
   }
   if (raw.workers.empty()) {
-    const int server_nodes = flags.nodes.several() ? ServerNodes(raw.flags.options.training) : 0;
-    const int workers = (flags.nodes.nodes - server_nodes) * std::max(1, flags.nodes.per_node) *
-                        raw.flags.options.training.ranks_per_process;
-    if (workers < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--server_placement dedicated takes the last --servers machines of --nnodes ",
-                       flags.nodes.nodes, ", and leaves none to train; use more machines"));
-    }
-    flags.options.workers = {workers};
+    flags.options.workers = {flags.nodes.layout().capacity() * raw.flags.options.training.ranks_per_process};
   }
   ResolveDevice(flags);
   if (flags.options.strategies.size() > 1 || flags.options.workers.size() > 1) {

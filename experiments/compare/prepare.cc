@@ -11,6 +11,7 @@
 #include "common/io/files.h"
 #include "common/measure/trace.h"
 #include "common/options/server_arguments.h"
+#include "experiments/compare/on_nodes.h"
 #include "experiments/host/gpu_probe.h"
 #include "experiments/plan/launches.h"
 #include "experiments/plan/plan_text.h"
@@ -62,20 +63,23 @@ absl::StatusOr<std::vector<Configuration>> AllConfigurations(const ExperimentFla
       for (const int servers : options.servers) {
         TrainingOptions training = options.training;
         if (servers > 0) training.servers = servers;
-        PSRING_ASSIGN_OR_RETURN(all.emplace_back(),
-                                MakeConfiguration(name, workers, training, prepared.catalog, prepared.probe,
-                                                  prepared.machine.cores));
+        PSRING_ASSIGN_OR_RETURN(
+            all.emplace_back(),
+            MakeConfiguration(name, workers, training, prepared.catalog, prepared.probe, prepared.cores));
       }
     }
   }
   return all;
 }
 
-// The most workers on a machine; 0: there is only one machine.
-int MostOnAMachine(const ExperimentFlags& flags, Shaping shaping) {
+// Sets the most workers on a machine.
+void CountOnAMachine(const ExperimentFlags& flags, Shaping shaping, Probe& probe) {
   const int each = flags.options.training.ranks_per_process;
-  if (flags.nodes.several()) return std::max(1, flags.nodes.per_node) * each;
-  return shaping != Shaping::kNone ? each : 0;
+  probe.per_machine = shaping != Shaping::kNone ? each : 0;
+  if (!flags.nodes.several()) return;
+  const NodeLayout layout = flags.nodes.layout();
+  probe.per_machine = layout.per_node * each;
+  if (layout.spread) probe.spread_over = layout.nodes - layout.server_nodes;
 }
 
 // The collectives must be available: MPI needs an mpirun, NCCL a GPU. Machines must suit --local_aggregation.
@@ -180,6 +184,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
                                                 : RunClaim::Reopen(flags.resume));
   }
   prepared.machine = DescribeMachine();
+  prepared.cores = prepared.machine.cores * flags.nodes.nodes;
   TrainingOptions checked = flags.options.training;
   checked.strategy = "single";
   checked.steps = 0;  // --steps is for the cost part, so it does not contradict --samples
@@ -201,7 +206,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   }
   std::string why_userspace;
   PSRING_ASSIGN_OR_RETURN(prepared.shaping, VirtualCluster::Choose(prepared.link, interrupt, why_userspace));
-  prepared.probe.per_machine = MostOnAMachine(flags, prepared.shaping);
+  CountOnAMachine(flags, prepared.shaping, prepared.probe);
   PSRING_ASSIGN_OR_RETURN(std::vector<Configuration> configurations, AllConfigurations(flags, prepared));
   absl::Status collectives = CheckCollectives(configurations, prepared);
   if (!collectives.ok() && flags.link_is_default && prepared.shaping != Shaping::kNone) {
@@ -209,7 +214,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
     const std::string why_no_link(collectives.message());
     prepared.link = {};
     prepared.shaping = Shaping::kNone;
-    prepared.probe.per_machine = MostOnAMachine(flags, prepared.shaping);
+    CountOnAMachine(flags, prepared.shaping, prepared.probe);
     PSRING_ASSIGN_OR_RETURN(configurations, AllConfigurations(flags, prepared));
     collectives = CheckCollectives(configurations, prepared);
     if (collectives.ok()) {
@@ -217,12 +222,19 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
     }
   }
   PSRING_RETURN_IF_ERROR(collectives);
+  PSRING_RETURN_IF_ERROR(CheckOnNodes(configurations, flags));
   PSRING_RETURN_IF_ERROR(CheckBatches(flags.options, prepared.catalog, prepared.probe.samples));
   PSRING_RETURN_IF_ERROR(
       BuildVirtualCluster(flags, configurations, why_userspace, interrupt, display, prepared));
   PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training, interrupt,
                                      display, prepared.probe));
   return prepared;
+}
+
+void AddMachinesNote(const Site& site, Plan& plan) {
+  if (site.nodes == nullptr) return;
+  const std::vector<std::string> machines = site.nodes->Machines();
+  plan.notes.push_back(absl::StrCat("on ", machines.size(), " machines: ", absl::StrJoin(machines, ", ")));
 }
 
 absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan) {

@@ -22,6 +22,7 @@ struct Prepared {
   Binaries binaries;
   Catalog catalog;
   Machine machine;
+  int cores = 1;  // of all machines, assuming that they are equal
   Probe probe;
   LinkOptions link;  // of the virtual cluster; none if a default one is not possible
   Shaping shaping = Shaping::kNone;
@@ -42,6 +43,9 @@ const MeasuredRun* MeasuredIn(const Prepared& prepared, const std::string& time)
 // `which` to the configuration that they come from.
 absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::string& time, bool computing,
                                         const Configuration& configuration, std::string& which);
+
+// On several machines, adds a note that names them.
+void AddMachinesNote(const Site& site, Plan& plan);
 
 // With --plan_of, replaces the fitted values of `plan` by those of that run. Errors name the run.
 absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan);

@@ -25,7 +25,8 @@ constexpr double kMostWallS = 1e9;
 // Flags that may differ each time a run is started.
 const std::set<std::string>& FreeFlags() {
   static const auto* const names = new std::set<std::string>(
-      {"resume", "time_budget", "live", "live_port", "dry_run", "verbose", "lang", "config"});
+      {"resume", "time_budget", "live", "live_port", "dry_run", "verbose", "lang", "config", "node_rank",
+       "master_addr", "master_port", "bind", "interface"});
   return *names;
 }
 
@@ -116,6 +117,13 @@ absl::StatusOr<ExperimentFlags> ResumedFlags(const RawExperimentFlags& asked,
   raw.flags.verbose = asked.flags.verbose;
   raw.flags.live_port = asked.flags.live_port;
   raw.flags.dry_run = asked.flags.dry_run;
+  // Nodes may have other addresses now.
+  raw.launcher = asked.launcher;
+  const NodesOptions& nodes = asked.flags.nodes;
+  raw.flags.nodes.node = nodes.node;
+  raw.flags.nodes.network = nodes.network;
+  if (!nodes.master_addr.empty()) raw.flags.nodes.master_addr = nodes.master_addr;
+  if (nodes.master_port != 0) raw.flags.nodes.master_port = nodes.master_port;
   if (verb.get_option("--lang")->count() > 0) raw.language = asked.language;
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, UnderstandCompare(raw, run.recorded.command_line));
   std::error_code error;

@@ -40,7 +40,7 @@ constexpr absl::Duration kGraceWithCheckpoint = absl::Seconds(25);
 // Where and how a launch runs.
 struct Ground {
   Site site;
-  NodeLayout layout;  // of site.nodes
+  NodeLayout layout;  // of the job's processes
   int ranks_per_process = 1;
   JobSecret secret;  // of this launch; on several machines, of all launches
   std::unique_ptr<RendezvousServer> store;
@@ -62,8 +62,8 @@ struct Ground {
   void Place(int node, ChildSpec& child) const {
     if (site.cluster != nullptr) site.cluster->Place(node, child);
   }
-  int NodeOfRank(int rank) const {
-    return site.nodes != nullptr ? layout.NodeOfRank(rank) : rank / ranks_per_process;
+  int NodeOfProcess(int process) const {
+    return site.nodes != nullptr ? layout.NodeOfProcess(process) : process;
   }
   // On several machines this psring starts only node 0's processes.
   bool IsHere(int node) const { return site.nodes == nullptr || node == 0; }
@@ -74,7 +74,7 @@ struct Ground {
   }
   int NodeOf(const Configuration& configuration, int server) const {
     if (site.nodes == nullptr) return NodeOfServer(configuration, server);
-    return layout.NodeOfServer(configuration.training.server_placement, server, configuration.servers());
+    return layout.NodeOfServer(configuration.training.server_placement, server, ranks_per_process);
   }
 };
 
@@ -85,7 +85,7 @@ absl::Status AllowProcesses(const Configuration& configuration, const Ground& gr
     processes = 1;
   } else {
     for (int process = 0; process < configuration.processes(); ++process) {
-      processes += ground.IsHere(ground.NodeOfRank(process * ground.ranks_per_process));
+      processes += ground.IsHere(ground.NodeOfProcess(process));
     }
     for (int server = 0; server < configuration.servers(); ++server) {
       processes += ground.IsHere(ground.NodeOf(configuration, server));
@@ -97,7 +97,15 @@ absl::Status AllowProcesses(const Configuration& configuration, const Ground& gr
 absl::StatusOr<Ground> PrepareGround(const Site& site, const Configuration& configuration, int attempt) {
   const TrainingOptions& training = configuration.training;
   Ground ground{.site = site, .ranks_per_process = training.ranks_per_process, .attempt = attempt};
-  if (site.nodes != nullptr) ground.layout = site.nodes->LayoutOf(training);
+  const int processes = configuration.processes();
+  if (site.nodes != nullptr) {
+    ground.layout = site.nodes->options().layout();
+  } else if (site.cluster != nullptr && training.local_aggregation) {
+    ground.layout = {.nodes = processes};  // a rank's machine is the virtual one
+  } else {
+    ground.layout = {.per_node = processes};  // ranks choose GPUs by their local numbers
+  }
+  ground.layout.processes = processes;
   PSRING_RETURN_IF_ERROR(AllowProcesses(configuration, ground));
   if (site.nodes != nullptr) {
     ground.secret = site.nodes->options().secret;
@@ -130,14 +138,11 @@ TrainingJob JobOf(const Configuration& configuration, const Ground& ground) {
   TrainingJob job{.training = configuration.training,
                   .workers = configuration.ranks(),
                   .servers = configuration.servers(),
+                  .layout = ground.layout,
                   .outlives_workers = configuration.servers() > 0 && ContinuesWithoutAWorker(configuration),
                   .store_host = ground.store_host,
                   .store_port = ground.store->port(),
                   .secret = ground.secret};
-  job.local_processes = ground.site.nodes != nullptr ? ground.layout.per_node / ground.ranks_per_process
-                                                     : configuration.processes();
-  // A rank's machine is the virtual one; otherwise ranks only choose GPUs by their local numbers.
-  if (ground.cluster() != nullptr && job.training.local_aggregation) job.local_processes = 1;
   return job;
 }
 
@@ -153,7 +158,7 @@ JobHost HostOf(const Ground& ground, int node, const std::string& folder, const 
 ChildSpec Trainer(const TrainingJob& job, int process, const Ground& ground, const std::string& folder,
                   const Binaries& binaries) {
   const int each = ground.ranks_per_process, first = process * each, last = first + each - 1;
-  const int node = ground.NodeOfRank(first);
+  const int node = ground.NodeOfProcess(process);
   ChildSpec child = TrainerProcess(job, HostOf(ground, node, folder, binaries), process);
   child.log_path = ground.LogPath(
       folder, each == 1 ? absl::StrCat("rank", first) : absl::StrCat("ranks", first, "-", last));
@@ -312,7 +317,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     spec.is_noise = IsMpirunBoilerplate;
   }
   for (int process = 0; process < configuration.processes() && !by_mpirun && !simulated; ++process) {
-    if (!ground.IsHere(ground.NodeOfRank(process * each))) continue;
+    if (!ground.IsHere(ground.NodeOfProcess(process))) continue;
     spec.children.push_back(Trainer(job, process, ground, folder, binaries));
   }
   // Servers come last, so that a child's index determines its ranks.

@@ -2,13 +2,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/base/check.h"
-#include "common/net/tls.h"
 #include "common/rendezvous/own_address.h"
 #include "experiments/compare/checkpoints.h"
 #include "experiments/compare/compare.h"
 #include "experiments/compare/experiment.h"
+#include "experiments/compare/on_nodes.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/plan.h"
 #include "experiments/plan/plan_text.h"
@@ -19,7 +18,7 @@ namespace {
 
 absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& prepared) {
   const CompareOptions& options = flags.options;
-  const int cores = prepared.machine.cores * flags.nodes.nodes;  // assumes equal machines
+  const int cores = prepared.cores;
   PSRING_ASSIGN_OR_RETURN(Configuration configuration,
                           MakeConfiguration(options.strategies.front(), options.workers.front(),
                                             options.training, prepared.catalog, prepared.probe, cores));
@@ -88,28 +87,13 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
 
 // Rejects what does not work on several machines.
 absl::Status CheckSpread(const Configuration& configuration, const ExperimentFlags& flags) {
-  if (!flags.nodes.several()) return absl::OkStatus();
-  if (configuration.simulated() || flags.link.wanted()) {
-    return absl::InvalidArgumentError(
-        "--nnodes needs real machines, but --clock virtual and --link simulate them; omit one of them");
-  }
-  if (configuration.backend() == "mpi") {
-    return absl::InvalidArgumentError(
-        "mpirun starts MPI's ranks, also on several machines: mpirun -n N --host A,B -x "
-        "MASTER_ADDR=A -x MASTER_PORT=29500 trainer --strategy mpi");
-  }
-  if (configuration.ranks() != configuration.workers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(configuration.strategy.name, " is one process that has all workers; omit --nnodes"));
-  }
-  const int servers = ServerNodes(flags.options.training);
-  const int each = std::max(1, flags.nodes.per_node) * flags.options.training.ranks_per_process;
-  if (configuration.workers != (flags.nodes.nodes - servers) * each) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(configuration.name(), " on ", flags.nodes.nodes - servers, " machines of ", each,
-                     ": every machine must have the same number of workers; set --nproc_per_node"));
-  }
-  return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(CheckOnNodes({configuration}, flags));
+  const NodeLayout layout = flags.nodes.layout();
+  if (!flags.nodes.several() || configuration.processes() == layout.capacity()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(configuration.name(), " on ", layout.nodes - layout.server_nodes, " machines of ",
+                   layout.per_node * flags.options.training.ranks_per_process,
+                   ": every machine must have the same number of workers; set --nproc_per_node"));
 }
 
 absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& interrupt, Display& display) {
@@ -127,13 +111,7 @@ absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& 
   display.Say(Say(language, kTrainingLine, configuration.name(), configuration.model.name,
                   configuration.training.data, configuration.update.optimizer, configuration.update.lr,
                   HumanSeconds(plan.expected_s)));
-  if (nodes != nullptr) {
-    std::vector<std::string> machines;
-    for (int node = 0; node < nodes->options().nodes; ++node) {
-      machines.push_back(absl::StrCat(nodes->host(node), " at ", nodes->address(node)));
-    }
-    plan.notes.push_back(absl::StrCat("on ", machines.size(), " machines: ", absl::StrJoin(machines, ", ")));
-  }
+  AddMachinesNote(prepared.site, plan);
   for (const std::string& note : plan.notes) display.Say(absl::StrCat(In(language, kNoteLine), note));
   if (flags.dry_run) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
@@ -152,41 +130,16 @@ absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& 
   return experiment->Report("");
 }
 
-// The flags that must be the same on every node; paths may differ.
-std::vector<std::string> SharedFlags(const ExperimentFlags& flags) {
-  TrainingOptions training = flags.options.training;
-  const TrainingOptions standard;
-  training.data_dir = standard.data_dir;
-  training.tls = standard.tls;  // paths
-  std::vector<std::string> shared = TrainingArguments(training);
-  shared.push_back(absl::StrCat("--repeats=", flags.options.repeats));
-  shared.push_back(absl::StrCat("--nproc_per_node=", flags.nodes.per_node));
-  return shared;
-}
-
-absl::Status TrainOnNodes(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
+absl::Status TrainAnywhere(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
   if (!flags.nodes.several() || flags.dry_run) return Train(flags, nullptr, interrupt, display);
-  PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
-  NodeSetup own{.binaries = binaries,
-                .training = flags.options.training,
-                .nodes = flags.nodes.nodes,
-                .per_node = flags.nodes.per_node,
-                .metrics_port = flags.metrics_port};
-  // Node 0 reports the error; this node may not see the checkpoints.
-  (void)ResolveResume(own.training);
-  NodesOptions options = flags.nodes;
-  PSRING_ASSIGN_OR_RETURN(options.secret, LoadJobSecret(ProcessEnvironment(), flags.options.training.tls));
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Nodes> nodes, Nodes::Join(options, SharedFlags(flags)));
-  if (!nodes->leads()) return nodes->Follow(own, interrupt, display);
-  const absl::Status status = Train(flags, nodes.get(), interrupt, display);
-  nodes->End(status);
-  return status;
+  return RunOnNodes(flags, interrupt, display,
+                    [&](Nodes& nodes) { return Train(flags, &nodes, interrupt, display); });
 }
 
 }  // namespace
 
 int RunTrain(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
-  const absl::Status status = TrainOnNodes(flags, interrupt, display);
+  const absl::Status status = TrainAnywhere(flags, interrupt, display);
   return status.ok() ? 0 : ReportFailure("train", status, display);
 }
 

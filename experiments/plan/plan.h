@@ -86,6 +86,7 @@ struct Probe {
   double launch_s = 0;        // one launch without its steps
   std::optional<Wires> link;  // the requested links of a virtual cluster
   int per_machine = 0;        // most workers on a machine; 0: all of them
+  int spread_over = 0;        // machines on which workers are spread equally; 0: each is filled in turn
 };
 
 struct Plan {

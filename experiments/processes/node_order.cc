@@ -17,20 +17,36 @@ constexpr size_t kMostBytes = 256 << 10;
 constexpr size_t kMostFlags = 256, kMostFlagBytes = 8 << 10;
 constexpr size_t kMostNameBytes = 256;
 constexpr size_t kMostFailureBytes = 8 << 10;
+constexpr int kMostOrderedWorkers = 1 << 20;
 constexpr double kLongestDeadlineS = 365 * 24 * 3600.0;
 
 // "ps-backup" of "ps-backup:2".
 std::string BaseOf(const std::string& strategy) { return strategy.substr(0, strategy.find(':')); }
 
-// Copies what node 0 plans for each launch.
-void CopyPlanned(const TrainingOptions& from, TrainingOptions& to) {
+bool HasStrategy(const std::vector<std::string>& strategies, const std::string& strategy) {
+  return std::any_of(strategies.begin(), strategies.end(),
+                     [&](const std::string& own) { return BaseOf(own) == BaseOf(strategy); });
+}
+
+// Copies what node 0 plans for each launch from `from` to `to`.
+void CopyPlanned(const TrainingOptions& from, const NodeSetup& own, TrainingOptions& to) {
   to.steps = from.steps;
   to.samples = from.samples;
   to.epochs = from.epochs;
   to.warmup_steps = from.warmup_steps;
   to.eval_every = from.eval_every;
   to.seed = from.seed;
-  if (BaseOf(from.strategy) == BaseOf(to.strategy)) to.strategy = from.strategy;
+  if (HasStrategy(own.strategies, from.strategy)) to.strategy = from.strategy;
+  if (std::find(own.servers.begin(), own.servers.end(), from.servers) != own.servers.end()) {
+    to.servers = from.servers;
+  }
+  if (!from.evaluate) to.evaluate = false;
+  // A share of the global batch (SetBatch).
+  if (from.batch <= own.training.global_batch) to.batch = from.batch;
+  if (own.tries_rates) {
+    to.lr = from.lr;
+    to.score = from.score;
+  }
 }
 
 // Only rank 0 reads and writes checkpoints; the other ranks need to know whether there are any.
@@ -47,8 +63,11 @@ void SubstitutePaths(const TrainingOptions& own, const std::string& folder, Trai
 }
 
 // Node 0 may only omit flags, which it does if the strategy does not use them.
-absl::Status CheckAgainstOwn(TrainingOptions training, const TrainingOptions& own) {
-  CopyPlanned(own, training);
+absl::Status CheckAgainstOwn(TrainingOptions training, int workers, const NodeSetup& setup) {
+  TrainingOptions own = setup.training;
+  CopyPlanned(training, setup, own);
+  // Fewer ranks than a process holds share one process.
+  own.ranks_per_process = std::min(own.ranks_per_process, workers);
   training.data_dir = own.data_dir;
   training.tls = own.tls;
   training.checkpoint_dir = own.checkpoint_dir;
@@ -70,9 +89,12 @@ std::string ToJson(const NodeOrder& order) {
   using Json = nlohmann::ordered_json;
   return JsonText(Json{{"over", order.over},
                        {"failure", order.failure.substr(0, kMostFailureBytes)},
+                       {"probes", order.probes},
+                       {"all_pairs", order.all_pairs},
                        {"what", order.what},
                        {"deadline_s", order.deadline_s},
                        {"training", order.training},
+                       {"workers", order.workers},
                        {"has_servers", order.has_servers},
                        {"outlives_workers", order.outlives_workers},
                        {"store_port", order.store_port}});
@@ -87,12 +109,16 @@ absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {
     PSRING_ASSIGN_OR_RETURN(order.failure, json.Text("failure", 3 * kMostFailureBytes));
     return order;
   }
+  PSRING_ASSIGN_OR_RETURN(order.probes, json.Bool("probes"));
+  PSRING_ASSIGN_OR_RETURN(order.all_pairs, json.Bool("all_pairs"));
+  if (order.probes) return order;
   PSRING_ASSIGN_OR_RETURN(order.what, json.Text("what", kMostNameBytes));
   if (std::any_of(order.what.begin(), order.what.end(), absl::ascii_iscntrl)) {
     return absl::InvalidArgumentError("\"what\" has control characters");
   }
   PSRING_ASSIGN_OR_RETURN(order.deadline_s, json.Number("deadline_s", 0, kLongestDeadlineS));
   PSRING_ASSIGN_OR_RETURN(order.training, json.Texts("training", kMostFlags, kMostFlagBytes));
+  PSRING_ASSIGN_OR_RETURN(order.workers, json.WholeNumber("workers", 1, kMostOrderedWorkers));
   PSRING_ASSIGN_OR_RETURN(order.has_servers, json.Bool("has_servers"));
   PSRING_ASSIGN_OR_RETURN(order.outlives_workers, json.Bool("outlives_workers"));
   PSRING_ASSIGN_OR_RETURN(const int64_t port, json.WholeNumber("store_port", 1, 65535));
@@ -102,17 +128,28 @@ absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {
 
 absl::StatusOr<TrainingJob> JobOf(const NodeOrder& order, const NodeSetup& own, const std::string& store_host,
                                   const std::string& folder) {
-  const int per_node = std::max(1, own.per_node);
-  TrainingJob job{.local_processes = per_node,
+  TrainingJob job{.workers = order.workers,
+                  .layout = own.layout,
                   .outlives_workers = order.outlives_workers,
                   .store_host = store_host,
                   .store_port = order.store_port};
   PSRING_ASSIGN_OR_RETURN(job.training, TrainingOptionsOf(order.training));
-  PSRING_RETURN_IF_ERROR(CheckAgainstOwn(job.training, own.training));
+  const int each = job.training.ranks_per_process;
+  PSRING_RETURN_IF_ERROR(CheckAgainstOwn(job.training, order.workers, own));
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(job.training));
   SubstitutePaths(own.training, folder, job.training);
-  job.workers = (own.nodes - ServerNodes(own.training)) * per_node * job.training.ranks_per_process;
-  if (order.has_servers) job.servers = ServersOf(job.training, job.workers);
+  job.layout.processes = order.workers / each;
+  if (order.workers % each != 0 || job.layout.processes > job.layout.capacity()) {
+    return absl::InvalidArgumentError(absl::StrCat("this node was started for up to ",
+                                                   own.layout.capacity() * each, " workers in processes of ",
+                                                   each, ", not for ", order.workers));
+  }
+  if (!order.has_servers) return job;
+  job.servers = ServersOf(job.training, job.workers);
+  if (job.training.server_placement == "dedicated" && job.servers > job.layout.server_nodes) {
+    return absl::InvalidArgumentError(absl::StrCat("this node was started with ", job.layout.server_nodes,
+                                                   " nodes for servers, not with ", job.servers));
+  }
   return job;
 }
 

@@ -1,9 +1,11 @@
 // What node 0 asks another node to start, and how that node validates it. Pure.
 //
 // Anyone who can reach the rendezvous store can write an order, so an order is data and never a command: a
-// node starts its own binaries with its own flags, folders and address. An order sets only the length of the
-// training, the evaluation interval, the seed, the number in the strategy's name ("ps-ssp:2"), the deadline
-// and the store's port. It may omit flags.
+// node starts its own binaries with its own flags, folders and address. An order chooses a strategy and a
+// number of servers among those that the node was started with, and sets the number of workers, up to the
+// nodes' capacity, the length of the training, the evaluation interval, the seed, the number in the
+// strategy's name ("ps-ssp:2"), the deadline and the store's port; the learning rate only if the node was
+// started to try several. It may omit flags. Or it asks a node to take part in measuring the network.
 #pragma once
 
 #include <string>
@@ -17,11 +19,14 @@
 namespace psring {
 
 struct NodeOrder {
-  bool over = false;    // the run is over; only `failure` is set
-  std::string failure;  // with `over`: why the run failed; empty: it succeeded
-  std::string what;     // "ring x 4"
+  bool over = false;       // the run is over; only `failure` is set
+  std::string failure;     // with `over`: why the run failed; empty: it succeeded
+  bool probes = false;     // only measure the network (network_probe.h); then only `all_pairs` is set
+  bool all_pairs = false;  // ProbeScope::kAllPairs
+  std::string what;        // "ring x 4"
   double deadline_s = 0;
   std::vector<std::string> training;  // flags as TrainingArguments writes them
+  int workers = 1;                    // ranks
   bool has_servers = false;           // whether the strategy has servers
   bool outlives_workers = false;
   int store_port = 0;
@@ -34,8 +39,10 @@ absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text);
 struct NodeSetup {
   Binaries binaries;
   TrainingOptions training;
-  int nodes = 1;
-  int per_node = 0;  // trainers per node; 0: 1
+  std::vector<std::string> strategies;  // that an order may choose
+  std::vector<int> servers = {0};       // --servers that an order may choose
+  bool tries_rates = false;             // whether an order may set the learning rate
+  NodeLayout layout;                    // an order sets its `processes`
   int metrics_port = -1;
 };
 

@@ -60,24 +60,6 @@ absl::Status Lost(const absl::Status& status) {
 
 }  // namespace
 
-absl::Status CheckNodes(const NodesOptions& options) {
-  if (!options.network.bind.empty() && !options.network.interface.empty()) {
-    return absl::InvalidArgumentError("--bind and --interface both select the network; use one of them");
-  }
-  if (options.node < 0 || options.node >= options.nodes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--node_rank ", options.node, " of --nnodes ", options.nodes, ": nodes count from 0"));
-  }
-  if (options.several() && options.master_addr.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--nnodes ", options.nodes, " needs --master_addr, the address of node 0"));
-  }
-  if (!options.several() && !options.master_addr.empty()) {
-    return absl::InvalidArgumentError("--master_addr is for several machines; give --nnodes or omit it");
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::string> OnClock(const ClockMap& clock, const std::string& name, const std::string& text) {
   if (clock.same()) return text;
   if (absl::StartsWith(name, "steps-")) {
@@ -222,14 +204,17 @@ bool Nodes::AllNodesFollow() {
   return true;
 }
 
-NodeLayout Nodes::LayoutOf(const TrainingOptions& training) const {
-  return {.nodes = options_.nodes, .per_node = std::max(1, options_.per_node) * training.ranks_per_process};
+std::vector<std::string> Nodes::Machines() const {
+  std::vector<std::string> machines;
+  for (int node = 0; node < options_.nodes; ++node) {
+    machines.push_back(absl::StrCat(host(node), " at ", address(node)));
+  }
+  return machines;
 }
 
 void Nodes::ReportDeaths(const OnDeath& on_death) {
-  const NodeLayout layout = LayoutOf(job_.training);
   for (int node = 1; node < options_.nodes; ++node) {
-    for (const int process : PartOf(job_, layout, node).processes) {
+    for (const int process : PartOf(job_, node).processes) {
       if (dead_.contains(process)) continue;
       const auto how = rendezvous_->TryGet(Key("died", process), "the other nodes");
       if (!how.ok() || !how->has_value()) continue;
@@ -248,6 +233,7 @@ absl::Status Nodes::PublishLaunch(const TrainingJob& job, LaunchSpec& spec, OnDe
   const NodeOrder order{.what = spec.what,
                         .deadline_s = absl::ToDoubleSeconds(spec.deadline),
                         .training = TrainingArguments(training),
+                        .workers = job.workers,
                         .has_servers = job.servers > 0,
                         .outlives_workers = job.outlives_workers,
                         .store_port = job.store_port};
@@ -265,7 +251,7 @@ absl::Status Nodes::PublishLaunch(const TrainingJob& job, LaunchSpec& spec, OnDe
 absl::Status Nodes::TakeRecords(int node, const std::string& folder, absl::Time deadline,
                                 const Interrupt& interrupt, Display& display) {
   const std::string whom = absl::StrCat("node ", node, " (", host(node), ") to end");
-  const std::vector<std::string> expected = RecordNames(job_, PartOf(job_, LayoutOf(job_.training), node));
+  const std::vector<std::string> expected = RecordNames(job_, PartOf(job_, node));
   std::vector<std::string> names;
   const auto accept = [&](const std::string& text) -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(names, NamedRecords(text, expected));
@@ -287,6 +273,8 @@ absl::Status Nodes::TakeRecords(int node, const std::string& folder, absl::Time 
                             rendezvous_->Get(absl::StrCat(Key("file", node), "/", name),
                                              absl::StrCat("node ", node, "'s ", name)));
     PSRING_RETURN_IF_ERROR(WriteFile(absl::StrCat(folder, "/", name), text));
+    // The store keeps all values until the end, and there may be many launches.
+    PSRING_RETURN_IF_ERROR(rendezvous_->Set(absl::StrCat(Key("file", node), "/", name), ""));
   }
   return absl::OkStatus();
 }
@@ -332,7 +320,7 @@ absl::Status Nodes::FollowAll(const NodeSetup& own, const Interrupt& interrupt, 
     TrainingJob job;
     const auto accept = [&](const std::string& text) -> absl::Status {
       PSRING_ASSIGN_OR_RETURN(order, NodeOrderFromJson(text));
-      if (order.over) return absl::OkStatus();
+      if (order.over || order.probes) return absl::OkStatus();
       PSRING_ASSIGN_OR_RETURN(job, JobOf(order, own, address(0), folder.path()));
       job.secret = options_.secret;
       return absl::OkStatus();
@@ -347,6 +335,12 @@ absl::Status Nodes::FollowAll(const NodeSetup& own, const Interrupt& interrupt, 
     if (order.over) {
       if (order.failure.empty()) return absl::OkStatus();
       return absl::AbortedError(absl::StrCat("node 0 has ended: ", order.failure));
+    }
+    if (order.probes) {
+      display.Say(absl::StrCat("node ", options_.node, ":    measuring the network"));
+      const ProbeScope scope = order.all_pairs ? ProbeScope::kAllPairs : ProbeScope::kRing;
+      PSRING_RETURN_IF_ERROR(Probe(scope, interrupt).status());
+      continue;
     }
     const absl::Status status = FollowOne(order, job, own, folder.path(), interrupt, display);
     if (status.ok()) continue;
@@ -364,7 +358,7 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, const TrainingJob& job, co
                         .address = address(options_.node),
                         .gpus = CudaDeviceCount(),
                         .metrics_port = own.metrics_port};
-  const NodePart part = PartOf(job, LayoutOf(job.training), options_.node);
+  const NodePart part = PartOf(job, options_.node);
   LaunchSpec spec{.what = order.what,
                   .deadline = absl::Seconds(order.deadline_s),
                   .others_elsewhere = job.outlives_workers};
@@ -421,7 +415,7 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, const TrainingJob& job, co
 absl::Status Nodes::SendRecords(const TrainingJob& job, const ClockMap& clock, const std::string& folder) {
   PSRING_RETURN_IF_ERROR(rendezvous_->Set(Key("within", options_.node), absl::StrCat(clock.within())));
   std::string names;
-  for (const std::string& name : RecordNames(job, PartOf(job, LayoutOf(job.training), options_.node))) {
+  for (const std::string& name : RecordNames(job, PartOf(job, options_.node))) {
     const absl::StatusOr<std::string> written = ReadFile(absl::StrCat(folder, "/", name), kMostRecordBytes);
     if (absl::IsNotFound(written.status())) continue;
     PSRING_RETURN_IF_ERROR(written.status());

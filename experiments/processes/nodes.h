@@ -17,10 +17,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/net/clock_offset.h"
+#include "common/rendezvous/launched_as.h"
 #include "common/rendezvous/own_address.h"
 #include "common/rendezvous/rendezvous.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/launcher.h"
+#include "experiments/processes/network_probe.h"
 #include "experiments/processes/node_order.h"
 #include "experiments/processes/progress.h"
 #include "experiments/processes/training_job.h"
@@ -29,16 +31,34 @@ namespace psring {
 
 struct NodesOptions {
   int nodes = 1;
-  int per_node = 0;  // workers on each; 0: not set
-  int node = 0;      // the number of this one
+  int server_nodes = 0;               // the last ones, which run only dedicated servers
+  int per_node = 0;                   // most processes on each; 0: not set
+  std::string placement = "compact";  // of fewer processes: "compact": node by node; "spread": equal numbers
+  int node = -1;                      // the number of this one; below 0: the launcher's
   std::string master_addr;
-  int master_port = 29500;
+  int master_port = 0;  // 0: the launcher's, else 29500
   NetworkChoice network;
   JobSecret secret;  // the same on all nodes
   absl::Duration timeout = absl::Seconds(60);
 
   bool several() const { return nodes > 1; }
+  // Its `processes` are not set.
+  NodeLayout layout() const;
 };
+
+// What the launcher of the nodes, or Kubernetes, says about this one.
+struct NodeLauncher {
+  std::string name;  // "srun", "mpirun", "Kubernetes"; empty: there is none
+  int node = 0;
+  int nodes = 0;  // 0: not known
+  std::string master_addr;
+  int master_port = 0;
+};
+// From the environment: the variables of launched_as.h, where a rank is a node; JOB_COMPLETION_INDEX of
+// Kubernetes; MASTER_ADDR and MASTER_PORT. InvalidArgument names a malformed variable.
+absl::StatusOr<NodeLauncher> ReadNodeLauncher(const GetEnv& get_env);
+// Fills in what `options` does not set. InvalidArgument: the launcher started another number of processes.
+absl::Status UseLauncher(const absl::StatusOr<NodeLauncher>& launcher, NodesOptions& options);
 
 // InvalidArgument: flags are missing or contradict each other.
 absl::Status CheckNodes(const NodesOptions& options);
@@ -59,11 +79,14 @@ class Nodes {
   bool leads() const { return options_.node == 0; }
   const std::string& address(int node) const { return addresses_[static_cast<size_t>(node)]; }
   const std::string& host(int node) const { return hosts_[static_cast<size_t>(node)]; }
+  // "a at 10.0.0.1", of each node.
+  std::vector<std::string> Machines() const;
   // Accuracy of the conversion of other nodes' times to node 0's clock in the last gathered launch; 0 if all
   // nodes share one clock.
   absl::Duration clocks_within() const { return clocks_within_; }
 
-  NodeLayout LayoutOf(const TrainingOptions& training) const;
+  // Node 0: measures the network together with the other nodes.
+  absl::StatusOr<NetworkReport> MeasureNetwork(ProbeScope scope, const Interrupt& interrupt);
 
   // A process of another node died, and the job continues without it: its first rank and how it died.
   using OnDeath = std::function<void(int rank, const std::string& what)>;
@@ -84,6 +107,8 @@ class Nodes {
 
  private:
   Nodes() = default;
+  // This node's part of measuring the network.
+  absl::StatusOr<NetworkReport> Probe(ProbeScope scope, const Interrupt& interrupt);
   // The offset to node 0's clock.
   absl::StatusOr<ClockOffset> MeasureClock();
   // Calls `on_death` for the deaths that other nodes have reported for this launch since the last call.

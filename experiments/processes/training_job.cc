@@ -1,5 +1,7 @@
 #include "experiments/processes/training_job.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/net/address.h"
 #include "common/options/server_arguments.h"
@@ -9,11 +11,12 @@ namespace {
 
 // The variables that torchrun sets. It counts processes, not ranks.
 std::vector<std::string> Environment(const TrainingJob& job, int process) {
+  const int node = job.layout.NodeOfProcess(process);
   std::vector<std::string> environment = StoreEnvironment(job);
-  environment.insert(
-      environment.end(),
-      {absl::StrCat("RANK=", process), absl::StrCat("LOCAL_RANK=", process % job.local_processes),
-       absl::StrCat("WORLD_SIZE=", job.processes()), absl::StrCat("LOCAL_WORLD_SIZE=", job.local_processes)});
+  environment.insert(environment.end(), {absl::StrCat("RANK=", process),
+                                         absl::StrCat("LOCAL_RANK=", process - job.layout.FirstOf(node)),
+                                         absl::StrCat("WORLD_SIZE=", job.processes()),
+                                         absl::StrCat("LOCAL_WORLD_SIZE=", job.layout.ProcessesOn(node))});
   return environment;
 }
 
@@ -23,9 +26,29 @@ int ServerNodes(const TrainingOptions& training) {
   return training.server_placement == "dedicated" ? ServersOf(training, 1) : 0;
 }
 
-int NodeLayout::NodeOfServer(const std::string& placement, int server, int servers) const {
-  if (placement == "dedicated") return nodes - servers + server;
-  return placement == "colocated" ? NodeOfRank(server) : 0;
+NodeLayout::Shares NodeLayout::SharesOf() const {
+  if (!spread) return {per_node, 0};
+  const int over = std::max(1, nodes - server_nodes);
+  return {processes / over, processes % over};
+}
+
+int NodeLayout::NodeOfProcess(int process) const {
+  const Shares shares = SharesOf();
+  const int on_first = shares.more * (shares.each + 1);
+  if (process < on_first) return process / (shares.each + 1);
+  return shares.more + (process - on_first) / std::max(1, shares.each);
+}
+
+int NodeLayout::FirstOf(int node) const {
+  const Shares shares = SharesOf();
+  return std::min(processes, node * shares.each + std::min(node, shares.more));
+}
+
+int NodeLayout::ProcessesOn(int node) const { return FirstOf(node + 1) - FirstOf(node); }
+
+int NodeLayout::NodeOfServer(const std::string& placement, int server, int ranks_per_process) const {
+  if (placement == "dedicated") return nodes - server_nodes + server;
+  return placement == "colocated" ? NodeOfProcess(std::min(processes - 1, server / ranks_per_process)) : 0;
 }
 
 std::vector<std::string> StoreEnvironment(const TrainingJob& job) {
@@ -76,14 +99,14 @@ ChildSpec ServerProcess(const TrainingJob& job, const JobHost& host, int server)
   return child;
 }
 
-NodePart PartOf(const TrainingJob& job, const NodeLayout& layout, int node) {
+NodePart PartOf(const TrainingJob& job, int node) {
   NodePart part;
-  for (int process = 0; process < job.processes(); ++process) {
-    if (layout.NodeOfRank(process * job.training.ranks_per_process) == node)
-      part.processes.push_back(process);
+  const NodeLayout& layout = job.layout;
+  for (int process = layout.FirstOf(node); process < layout.FirstOf(node + 1); ++process) {
+    part.processes.push_back(process);
   }
   for (int server = 0; server < job.servers; ++server) {
-    if (layout.NodeOfServer(job.training.server_placement, server, job.servers) == node) {
+    if (layout.NodeOfServer(job.training.server_placement, server, job.training.ranks_per_process) == node) {
       part.servers.push_back(server);
     }
   }

@@ -20,20 +20,35 @@ struct Binaries {
 // The number of nodes dedicated to parameter servers, which are the last ones.
 int ServerNodes(const TrainingOptions& training);
 
-// Assigns ranks and servers to nodes.
+// Assigns a job's processes and servers to nodes. A node's processes have consecutive numbers.
 struct NodeLayout {
   int nodes = 1;
-  int per_node = 1;  // ranks
+  int server_nodes = 0;  // the last ones, which run only dedicated servers
+  int per_node = 1;      // most processes of one node
+  bool spread = false;   // equal numbers on all nodes; else node by node, each with `per_node`
+  int processes = 1;     // of the job, at most capacity()
 
-  int NodeOfRank(int rank) const { return rank / per_node; }
-  int NodeOfServer(const std::string& placement, int server, int servers) const;
+  int capacity() const { return (nodes - server_nodes) * per_node; }
+  int NodeOfProcess(int process) const;
+  int FirstOf(int node) const;  // its first process
+  int ProcessesOn(int node) const;
+  int nodes_used() const { return NodeOfProcess(processes - 1) + 1; }  // by processes
+  // `ranks_per_process`: a colocated server runs beside the process of its worker.
+  int NodeOfServer(const std::string& placement, int server, int ranks_per_process) const;
+
+ private:
+  // Every node has `each` processes, the first `more` of them one more.
+  struct Shares {
+    int each, more;
+  };
+  Shares SharesOf() const;
 };
 
 struct TrainingJob {
   TrainingOptions training;
   int workers = 1;                // ranks that train
   int servers = 0;                // parameter servers
-  int local_processes = 1;        // trainers per machine
+  NodeLayout layout;              // of its processes
   bool outlives_workers = false;  // it continues without a killed worker
   std::string store_host;         // of the rendezvous store, which psring hosts
   int store_port = 0;
@@ -41,7 +56,7 @@ struct TrainingJob {
 
   int processes() const { return workers / training.ranks_per_process; }
   // The clients of the servers: with --local_aggregation one per machine.
-  int pushers() const { return training.local_aggregation ? processes() / local_processes : workers; }
+  int pushers() const { return training.local_aggregation ? layout.nodes_used() : workers; }
 };
 
 // The part of a job's setup that differs between machines.
@@ -66,7 +81,7 @@ ChildSpec ServerProcess(const TrainingJob& job, const JobHost& host, int server)
 struct NodePart {
   std::vector<int> processes, servers;
 };
-NodePart PartOf(const TrainingJob& job, const NodeLayout& layout, int node);
+NodePart PartOf(const TrainingJob& job, int node);
 // The names of all files that these processes may write to their record folder.
 std::vector<std::string> RecordNames(const TrainingJob& job, const NodePart& part);
 

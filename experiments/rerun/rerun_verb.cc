@@ -33,8 +33,9 @@ absl::StatusOr<RecordedRun> ReadRecordedRun(const std::string& folder) {
   }
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   absl::StatusOr<RecordedRun> run = RecordedRunFromJson(text);
-  if (run.ok()) return run;
-  return absl::InvalidArgumentError(absl::StrCat(folder, ": ", run.status().message()));
+  const absl::Status repeatable = run.ok() ? CheckOneMachine(*run) : run.status();
+  if (repeatable.ok()) return run;
+  return absl::InvalidArgumentError(absl::StrCat(folder, ": ", repeatable.message()));
 }
 
 absl::StatusOr<std::vector<std::string>> BinariesOf(const std::string& verb) {

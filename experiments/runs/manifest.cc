@@ -32,6 +32,34 @@ Json Marks(const std::vector<FileMark>& marks) {
   return list;
 }
 
+Json Scaled(const std::vector<double>& values, double factor) {
+  Json list = Json::array();
+  for (const double value : values) list.push_back(value * factor);
+  return list;
+}
+
+// Matrices are lists of rows; a row is the sending machine.
+Json MatrixJson(const NetworkReport& network, const std::vector<double>& matrix, double factor) {
+  Json rows = Json::array();
+  for (int from = 0; from < network.nodes; ++from) {
+    const auto begin = matrix.begin() + static_cast<ptrdiff_t>(from) * network.nodes;
+    rows.push_back(Scaled(std::vector<double>(begin, begin + network.nodes), factor));
+  }
+  return rows;
+}
+
+Json NetworkJson(const NetworkReport& network, const Wires& wires) {
+  return {{"latency_us", MatrixJson(network, network.latency_s, 1e6)},
+          {"pair_mb_per_s", MatrixJson(network, network.bytes_per_s, 1e-6)},
+          {"all_at_once_mb_per_s", Scaled(network.ring, 1e-6)},
+          {"wires",
+           {{"latency_us", wires.latency_s * 1e6},
+            {"mb_per_s", wires.bytes_per_s / 1e6},
+            {"add_gb_per_s", 1e-9 / wires.add_s_per_byte},
+            {"update_gb_per_s", 1e-9 / wires.update_s_per_byte}}},
+          {"basis", "measured"}};
+}
+
 }  // namespace
 
 std::string ManifestJson(const Manifest& manifest) {
@@ -70,6 +98,7 @@ std::string ManifestJson(const Manifest& manifest) {
                {"binaries", Marks(manifest.provenance.binaries)},
                {"inputs", Marks(manifest.provenance.inputs)},
                {"link", {{"shaping", ShapingName(manifest.link.shaping)}}}};
+  if (!manifest.machines.empty()) json["machines"] = manifest.machines;
   if (!manifest.provenance.data_hash.empty()) {
     json["data"] = {{"hash", manifest.provenance.data_hash},
                     {"trainer_flags", manifest.provenance.data_flags}};
@@ -96,6 +125,8 @@ std::string ManifestJson(const Manifest& manifest) {
                                {"update_gb_per_s", 1e-9 / manifest.wires->update_s_per_byte},
                                {"basis", "measured"}};
     }
+  } else if (manifest.network) {
+    json["link"]["network"] = NetworkJson(*manifest.network, *manifest.wires);
   } else if (manifest.wires) {
     json["link"]["loopback"] = {{"latency_us", manifest.wires->latency_s * 1e6},
                                 {"connection_mb_per_s", manifest.wires->bytes_per_s / 1e6},

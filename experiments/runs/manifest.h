@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "experiments/host/machine.h"
+#include "experiments/host/network_report.h"
 #include "experiments/plan/plan.h"
 #include "experiments/runs/provenance.h"
 #include "experiments/theory/cost_model.h"
@@ -20,6 +21,8 @@ struct Manifest {
   Machine machine;
   std::optional<Wires> wires;
   LinkReport link;
+  std::vector<std::string> machines;     // of --nnodes, "HOST at ADDRESS"; empty: one machine
+  std::optional<NetworkReport> network;  // between them
   Plan plan;
   TrainingOptions disturbances;  // only --straggler and --jitter_ms are used
   Provenance provenance;

@@ -151,12 +151,16 @@ absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
         absl::StrCat("an earlier psring wrote it, without its inputs; its command line was: ",
                      ShellText(run.command_line)));
   }
+  return run;
+}
+
+absl::Status CheckOneMachine(const RecordedRun& run) {
   for (const Flag& flag : FlagsOf(run.command_line, {})) {
     if (flag.name != "nnodes") continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "it ran on several machines; repeat the command on each of them: ", ShellText(run.command_line)));
   }
-  return run;
+  return absl::OkStatus();
 }
 
 Rerun MakeRerun(const RecordedRun& recorded, const std::string& run, const std::string& out) {

@@ -16,8 +16,10 @@ struct RecordedRun {
   std::string json = {};  // all of the manifest
 };
 // Parses the text of a manifest.json. InvalidArgument: it is malformed, has an unsupported schema version, or
-// is from another verb, from several machines, or from a psring that did not record its inputs.
+// is from another verb, or from a psring that did not record its inputs.
 absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text);
+// InvalidArgument: it ran on several machines.
+absl::Status CheckOneMachine(const RecordedRun& run);
 
 struct Rerun {
   std::vector<std::string> arguments;  // the verb, then flags

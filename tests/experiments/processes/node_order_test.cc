@@ -16,8 +16,8 @@ using Json = nlohmann::json;
 // Two nodes with two trainers each.
 NodeSetup Own() {
   NodeSetup own{.binaries = {.trainer = "/bin-of-psring/trainer", .ps_server = "/bin-of-psring/ps_server"},
-                .nodes = 2,
-                .per_node = 2};
+                .strategies = {"ps-sync"},
+                .layout = {.nodes = 2, .per_node = 2}};
   own.training.strategy = "ps-sync";
   own.training.lr = 0.5;
   own.training.data_dir = "/own/data";
@@ -29,6 +29,7 @@ NodeOrder Order(TrainingOptions training) {
   return {.what = "ps-sync x 4",
           .deadline_s = 12.5,
           .training = TrainingArguments(training),
+          .workers = 4,
           .has_servers = true,
           .outlives_workers = true,
           .store_port = 1234};
@@ -123,7 +124,7 @@ TEST(JobOf, TakesNode0sPlanAndThisNodesFlags) {
   EXPECT_EQ(job->training.data_dir, "/own/data");
   EXPECT_EQ(job->workers, 4);
   EXPECT_EQ(job->servers, 1);
-  EXPECT_EQ(job->local_processes, 2);
+  EXPECT_EQ(job->layout.ProcessesOn(1), 2);
   EXPECT_TRUE(job->outlives_workers);
   EXPECT_EQ(StoreEnvironment(*job), (std::vector<std::string>{"MASTER_ADDR=10.0.0.1", "MASTER_PORT=1234",
                                                               "PSRING_STORE_HOSTED=1", "PSRING_SECRET="}));
@@ -132,6 +133,7 @@ TEST(JobOf, TakesNode0sPlanAndThisNodesFlags) {
 TEST(JobOf, AcceptsAnotherNumberOfTheStrategy) {
   NodeSetup own = Own();
   own.training.strategy = "ps-backup:01";
+  own.strategies = {"ps-backup:01"};
   TrainingOptions planned = own.training;
   planned.strategy = "ps-backup:1";
   const auto job = JobOf(Order(planned), own, "10.0.0.1", "/own/folder");
@@ -151,8 +153,70 @@ TEST(JobOf, RejectsFlagsThatThisNodeWasNotStartedWith) {
   }
   NodeSetup own = Own();
   own.training.ranks_per_process = 4;
-  EXPECT_TRUE(JobWith({}, own).ok());
+  EXPECT_TRUE(JobWith({}, own).ok());  // four workers in one process
   EXPECT_FALSE(JobOf(Order(Own().training), own, "10.0.0.1", "/own/folder").ok());
+}
+
+// A node of a comparison, with other flags than one launch has.
+NodeSetup Comparing() {
+  NodeSetup own = Own();
+  own.training.strategy = "single";
+  own.training.server_placement = "dedicated";
+  own.training.global_batch = 512;
+  own.strategies = {"ring", "ps-sync", "single", "none"};
+  own.servers = {1, 2};
+  own.layout = {.nodes = 4, .server_nodes = 2, .per_node = 2};
+  return own;
+}
+
+// The order for one launch of a comparison.
+NodeOrder LaunchOrder(const std::string& strategy, int workers) {
+  TrainingOptions training = Comparing().training;
+  training.strategy = strategy;
+  training.global_batch = 0;
+  training.lr = 0;
+  LeaveServersOut(training);
+  NodeOrder order = Order(training);
+  order.workers = workers;
+  order.has_servers = false;
+  return order;
+}
+
+absl::Status Accepts(const NodeOrder& order, const NodeSetup& own = Comparing()) {
+  return JobOf(order, own, "10.0.0.1", "/own/folder").status();
+}
+
+TEST(JobOf, ChoosesAmongWhatTheNodeCompares) {
+  const auto ring = JobOf(LaunchOrder("ring", 3), Comparing(), "10.0.0.1", "/own/folder");
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  EXPECT_EQ(ring->training.strategy, "ring");
+  EXPECT_EQ(ring->layout.ProcessesOn(0), 2);
+  EXPECT_EQ(ring->layout.ProcessesOn(1), 1);
+  EXPECT_EQ(ring->layout.ProcessesOn(2), 0);
+  NodeOrder order = LaunchOrder("ps-sync", 2);
+  order.has_servers = true;
+  order.training.insert(order.training.end(), {"--server_placement=dedicated", "--servers=2", "--batch=256"});
+  const auto servers = JobOf(order, Comparing(), "10.0.0.1", "/own/folder");
+  ASSERT_TRUE(servers.ok()) << servers.status();
+  EXPECT_EQ(servers->training.batch, 256);
+  EXPECT_EQ(PartOf(*servers, 3).servers, std::vector<int>{1});
+  EXPECT_TRUE(PartOf(*servers, 3).processes.empty());
+}
+
+TEST(JobOf, RejectsWhatTheNodeDoesNotCompare) {
+  EXPECT_TRUE(Accepts(LaunchOrder("none", 4)).ok()) << Accepts(LaunchOrder("none", 4));
+  EXPECT_FALSE(Accepts(LaunchOrder("ps-async", 4)).ok());
+  EXPECT_TRUE(absl::StrContains(Accepts(LaunchOrder("ring", 5)).message(), "up to 4 workers"));
+  for (const char* flag : {"--batch=1024", "--lr=0.1", "--score=validation", "--servers=3"}) {
+    NodeOrder order = LaunchOrder("ring", 4);
+    order.training.push_back(flag);
+    EXPECT_TRUE(absl::IsInvalidArgument(Accepts(order))) << flag;
+  }
+  NodeSetup tunes = Comparing();
+  tunes.tries_rates = true;
+  NodeOrder order = LaunchOrder("ring", 4);
+  order.training = {"--strategy=ring", "--lr=0.1"};
+  EXPECT_TRUE(Accepts(order, tunes).ok()) << Accepts(order, tunes);
 }
 
 TEST(JobOf, RejectsUnknownFlags) {
@@ -209,15 +273,15 @@ TEST(JobOf, UsesThisNodesCheckpointFolderOrATemporaryOne) {
 }
 
 TEST(NamedRecords, AcceptsOnlyExpectedFiles) {
-  TrainingJob job{.workers = 4, .servers = 2, .local_processes = 1};
+  TrainingJob job{
+      .workers = 4, .servers = 2, .layout = {.nodes = 4, .server_nodes = 2, .per_node = 1, .processes = 2}};
   job.training.ranks_per_process = 2;
   job.training.server_placement = "dedicated";
-  const NodeLayout layout{.nodes = 4, .per_node = 2};
-  const std::vector<std::string> of_ranks = RecordNames(job, PartOf(job, layout, 1));
+  const std::vector<std::string> of_ranks = RecordNames(job, PartOf(job, 1));
   EXPECT_EQ(of_ranks,
             (std::vector<std::string>{"steps-rank2.jsonl", "trace-rank2.json", "result-rank2.json",
                                       "steps-rank3.jsonl", "trace-rank3.json", "result-rank3.json"}));
-  EXPECT_EQ(RecordNames(job, PartOf(job, layout, 3)),
+  EXPECT_EQ(RecordNames(job, PartOf(job, 3)),
             (std::vector<std::string>{"result-server1.json", "arrivals-server1.bin"}));
 
   EXPECT_EQ(NamedRecords("", of_ranks).value(), std::vector<std::string>());

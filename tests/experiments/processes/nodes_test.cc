@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "common/measure/records.h"
@@ -12,25 +14,96 @@ namespace psring {
 namespace {
 
 TEST(NodeLayout, AssignsRanksInOrderAndServersByPlacement) {
-  const NodeLayout layout{.nodes = 3, .per_node = 2};
-  for (const auto& [rank, node] : {std::pair{0, 0}, {1, 0}, {2, 1}, {5, 2}}) {
-    EXPECT_EQ(layout.NodeOfRank(rank), node);
+  const NodeLayout layout{.nodes = 3, .per_node = 2, .processes = 6};
+  for (const auto& [process, node] : {std::pair{0, 0}, {1, 0}, {2, 1}, {5, 2}}) {
+    EXPECT_EQ(layout.NodeOfProcess(process), node);
   }
-  EXPECT_EQ(layout.NodeOfServer("rank0", 1, 2), 0);
-  EXPECT_EQ(layout.NodeOfServer("colocated", 3, 6), 1);
-  EXPECT_EQ(layout.NodeOfServer("dedicated", 0, 1), 2);
-  EXPECT_EQ(layout.NodeOfServer("dedicated", 0, 2), 1);
-  EXPECT_EQ(layout.NodeOfServer("dedicated", 1, 2), 2);
+  EXPECT_EQ(layout.NodeOfServer("rank0", 1, 1), 0);
+  EXPECT_EQ(layout.NodeOfServer("colocated", 3, 1), 1);
+  EXPECT_EQ(layout.NodeOfServer("colocated", 3, 2), 0);
+  const NodeLayout one{.nodes = 3, .server_nodes = 1}, two{.nodes = 3, .server_nodes = 2};
+  EXPECT_EQ(one.NodeOfServer("dedicated", 0, 1), 2);
+  EXPECT_EQ(two.NodeOfServer("dedicated", 0, 1), 1);
+  EXPECT_EQ(two.NodeOfServer("dedicated", 1, 1), 2);
+}
+
+// Compact fills nodes one after another; spread uses all.
+TEST(NodeLayout, PlacesFewerProcessesThanTheNodesHold) {
+  const auto on_each = [](bool spread, int processes) {
+    const NodeLayout layout{
+        .nodes = 4, .server_nodes = 1, .per_node = 4, .spread = spread, .processes = processes};
+    std::vector<int> counts(4);
+    for (int process = 0; process < processes; ++process) {
+      const int node = layout.NodeOfProcess(process);
+      EXPECT_EQ(process - layout.FirstOf(node), counts[static_cast<size_t>(node)]++) << process;
+    }
+    for (int node = 0; node < 4; ++node) {
+      EXPECT_EQ(layout.ProcessesOn(node), counts[static_cast<size_t>(node)]) << node;
+    }
+    return counts;
+  };
+  using Counts = std::vector<int>;
+  EXPECT_EQ(on_each(false, 1), (Counts{1, 0, 0, 0}));
+  EXPECT_EQ(on_each(true, 1), (Counts{1, 0, 0, 0}));
+  EXPECT_EQ(on_each(false, 5), (Counts{4, 1, 0, 0}));
+  EXPECT_EQ(on_each(true, 5), (Counts{2, 2, 1, 0}));
+  EXPECT_EQ(on_each(false, 12), (Counts{4, 4, 4, 0}));
+  EXPECT_EQ(on_each(true, 12), (Counts{4, 4, 4, 0}));
+}
+
+GetEnv Variables(const std::map<std::string, std::string>& variables) {
+  return [variables](const char* name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  };
+}
+
+TEST(UseLauncher, TakesTheNodesNumberAndNode0sAddress) {
+  const auto options = [](const std::map<std::string, std::string>& variables) {
+    NodesOptions nodes{.nodes = 2};
+    const absl::Status status = UseLauncher(ReadNodeLauncher(Variables(variables)), nodes);
+    EXPECT_TRUE(status.ok()) << status;
+    return nodes;
+  };
+  const NodesOptions srun = options({{"SLURM_PROCID", "1"},
+                                     {"SLURM_STEP_NUM_TASKS", "2"},
+                                     {"SLURM_STEP_NODELIST", "a[3-4]"},
+                                     {"SLURM_JOB_ID", "1"},
+                                     {"SLURM_STEP_ID", "0"}});
+  EXPECT_EQ(srun.node, 1);
+  EXPECT_EQ(srun.master_addr, "a3");
+  EXPECT_EQ(srun.master_port, 12007);
+  const NodesOptions mpirun = options({{"OMPI_COMM_WORLD_RANK", "1"},
+                                       {"OMPI_COMM_WORLD_SIZE", "2"},
+                                       {"MASTER_ADDR", "b"},
+                                       {"MASTER_PORT", "7"}});
+  EXPECT_EQ(mpirun.node, 1);
+  EXPECT_EQ(mpirun.master_addr, "b");
+  EXPECT_EQ(mpirun.master_port, 7);
+  EXPECT_EQ(options({{"JOB_COMPLETION_INDEX", "1"}}).node, 1);
+  EXPECT_EQ(options({}).node, 0);
+  EXPECT_EQ(options({}).master_port, 29500);
+}
+
+TEST(UseLauncher, RejectsAnotherNumberOfProcesses) {
+  NodesOptions nodes{.nodes = 2};
+  const std::map<std::string, std::string> variables = {{"OMPI_COMM_WORLD_RANK", "1"},
+                                                        {"OMPI_COMM_WORLD_SIZE", "8"}};
+  const absl::Status status = UseLauncher(ReadNodeLauncher(Variables(variables)), nodes);
+  EXPECT_TRUE(absl::StrContains(status.message(), "mpirun started 8 processes for --nnodes 2")) << status;
+  nodes.node = 0;  // --node_rank
+  EXPECT_TRUE(UseLauncher(ReadNodeLauncher(Variables(variables)), nodes).ok());
 }
 
 TEST(CheckNodes, NamesMissingFlags) {
-  EXPECT_TRUE(CheckNodes({}).ok());
+  EXPECT_TRUE(CheckNodes({.node = 0}).ok());
   EXPECT_TRUE(CheckNodes({.nodes = 2, .node = 1, .master_addr = "a"}).ok());
-  EXPECT_TRUE(absl::StrContains(CheckNodes({.nodes = 2}).message(), "needs --master_addr"));
+  EXPECT_TRUE(absl::StrContains(CheckNodes({.nodes = 2, .node = 0}).message(), "needs --master_addr"));
   EXPECT_TRUE(absl::StrContains(CheckNodes({.nodes = 2, .node = 2, .master_addr = "a"}).message(),
                                 "--node_rank 2 of --nnodes 2"));
-  EXPECT_TRUE(absl::StrContains(CheckNodes({.master_addr = "a"}).message(), "give --nnodes"));
-  EXPECT_FALSE(CheckNodes({.network = {.bind = "127.0.0.1", .interface = "lo"}}).ok());
+  EXPECT_TRUE(absl::StrContains(CheckNodes({.node = 0, .master_addr = "a"}).message(), "give --nnodes"));
+  EXPECT_FALSE(CheckNodes({.node = 0, .network = {.bind = "127.0.0.1", .interface = "lo"}}).ok());
 }
 
 TEST(OnClock, ConvertsOnlyTimes) {

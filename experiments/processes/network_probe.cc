@@ -1,0 +1,197 @@
+#include "experiments/processes/network_probe.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/base/mutex.h"
+#include "common/net/authentication.h"
+#include "common/net/tcp_socket.h"
+#include "experiments/host/connections.h"
+#include "experiments/host/link_ends.h"
+
+namespace psring {
+namespace {
+
+// One connection to each node that this node exchanges data with. Of two nodes, the higher one connects.
+class Connections {
+ public:
+  absl::Status Listen(const std::string& address, const JobSecret& secret) {
+    PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(address));
+    const auto on_member = [this](PendingConnections::Member member) {
+      const MutexLock lock(mutex_);
+      accepted_[static_cast<int>(member.detail)] = std::move(member.socket);
+    };
+    PSRING_ASSIGN_OR_RETURN(listener_, AuthenticatedListener::Start(
+                                           std::move(listener),
+                                           {.secret = secret, .purpose = Purpose::kNetworkProbe}, on_member));
+    return absl::OkStatus();
+  }
+  int port() const { return listener_->port(); }
+
+  absl::Status Connect(int own, int node, const std::string& address, int port, const JobSecret& secret,
+                       absl::Time deadline) {
+    const std::string whom = absl::StrCat("node ", node, " at ", address);
+    PSRING_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectTcp(address, port, deadline));
+    PSRING_RETURN_IF_ERROR(AuthenticateTcp(socket, {.secret = secret, .purpose = Purpose::kNetworkProbe},
+                                           whom, deadline, static_cast<uint64_t>(own)));
+    PrepareForMeasuring(socket);
+    sockets_[node] = std::move(socket);
+    return absl::OkStatus();
+  }
+
+  // Waits until the node has connected.
+  absl::Status Await(int node, absl::Time deadline) {
+    while (true) {
+      {
+        const MutexLock lock(mutex_);
+        if (const auto found = accepted_.find(node); found != accepted_.end()) {
+          PrepareForMeasuring(found->second);
+          sockets_[node] = std::move(found->second);
+          accepted_.erase(found);
+          return absl::OkStatus();
+        }
+      }
+      if (absl::Now() >= deadline) {
+        return absl::DeadlineExceededError(absl::StrCat("waited too long for a connection from node ", node));
+      }
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+  }
+
+  int to(int node) const { return sockets_.at(node).get(); }
+
+ private:
+  Mutex mutex_;
+  std::map<int, FileDescriptor> accepted_ ABSL_GUARDED_BY(mutex_);
+  std::map<int, FileDescriptor> sockets_;
+  std::unique_ptr<AuthenticatedListener> listener_;  // its thread uses accepted_
+};
+
+std::set<int> PeersOf(int own, const std::vector<ProbePhase>& phases) {
+  std::set<int> peers;
+  for (const ProbePhase& phase : phases) {
+    for (const ProbeFlow& flow : phase.flows) {
+      if (flow.from == own) peers.insert(flow.to);
+      if (flow.to == own) peers.insert(flow.from);
+    }
+  }
+  return peers;
+}
+
+// One end of a flow. `figure` is set at the end that measures: the sender for latencies, else the receiver.
+absl::Status RunEnd(const ProbePhase& phase, bool sends, int socket, double& figure) {
+  if (phase.kind == ProbePhase::Kind::kLatency) {
+    if (!sends) return EchoUntilDone(socket);
+    PSRING_ASSIGN_OR_RETURN(figure, MeasureLatencyTo(socket, phase.seconds));
+    return absl::OkStatus();
+  }
+  if (sends) return SendFor(socket, phase.warmup_s + phase.seconds);
+  PSRING_ASSIGN_OR_RETURN(figure, ReceiveRate(socket, phase.warmup_s, phase.seconds));
+  return absl::OkStatus();
+}
+
+// This node's ends of the phase's flows, each in a thread. Returns "FLOW=FIGURE ..." of the measured ones.
+absl::StatusOr<std::string> RunPhase(int own, const ProbePhase& phase, const Connections& connections) {
+  std::vector<double> figures(phase.flows.size());
+  std::vector<absl::Status> statuses(phase.flows.size() * 2);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < phase.flows.size(); ++i) {
+    const ProbeFlow& flow = phase.flows[i];
+    for (const bool sends : {true, false}) {
+      if ((sends ? flow.from : flow.to) != own) continue;
+      threads.emplace_back([&, i, sends] {
+        const int other = sends ? flow.to : flow.from;
+        const absl::Status status = RunEnd(phase, sends, connections.to(other), figures[i]);
+        if (!status.ok()) {
+          statuses[2 * i + (sends ? 1 : 0)] =
+              absl::UnavailableError(absl::StrCat("measuring ", phase.what, " from node ", flow.from,
+                                                  " to node ", flow.to, ": ", status.message()));
+        }
+      });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& status : statuses) PSRING_RETURN_IF_ERROR(status);
+  const bool by_sender = phase.kind == ProbePhase::Kind::kLatency;
+  std::vector<std::string> words;
+  for (size_t i = 0; i < figures.size(); ++i) {
+    if ((by_sender ? phase.flows[i].from : phase.flows[i].to) != own) continue;
+    words.push_back(absl::StrCat(i, "=", figures[i]));
+  }
+  return absl::StrJoin(words, " ");
+}
+
+// The figures that all nodes have sent; each must have sent its own.
+absl::StatusOr<std::vector<double>> FiguresOf(const ProbePhase& phase, const std::vector<std::string>& sent) {
+  std::vector<double> figures(phase.flows.size());
+  for (size_t node = 0; node < sent.size(); ++node) {
+    for (const absl::string_view word : absl::StrSplit(sent[node], ' ', absl::SkipEmpty())) {
+      const std::pair<std::string, std::string> fields = absl::StrSplit(word, absl::MaxSplits('=', 1));
+      size_t flow = 0;
+      double figure = 0;
+      if (!absl::SimpleAtoi(fields.first, &flow) || flow >= figures.size() ||
+          !absl::SimpleAtod(fields.second, &figure) || !(figure > 0 && figure < 1e15)) {
+        return absl::InvalidArgumentError(absl::StrCat("node ", node, " sent no figure of ", phase.what));
+      }
+      figures[flow] = figure;
+    }
+  }
+  const auto missing = std::find(figures.begin(), figures.end(), 0.0);
+  if (missing == figures.end()) return figures;
+  const ProbeFlow& flow = phase.flows[static_cast<size_t>(missing - figures.begin())];
+  return absl::InvalidArgumentError(
+      absl::StrCat("no figure of ", phase.what, " from node ", flow.from, " to node ", flow.to));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::vector<double>>> RunProbe(Rendezvous& rendezvous,
+                                                          const std::vector<std::string>& addresses,
+                                                          const std::string& name, const JobSecret& secret,
+                                                          const std::vector<ProbePhase>& phases,
+                                                          const Interrupt& interrupt) {
+  const int own = rendezvous.options().rank;
+  const absl::Time deadline = absl::Now() + rendezvous.options().timeout;
+  Connections connections;
+  PSRING_RETURN_IF_ERROR(connections.Listen(addresses[static_cast<size_t>(own)], secret));
+  PSRING_ASSIGN_OR_RETURN(
+      const std::vector<std::string> ports,
+      rendezvous.Exchange(absl::StrCat(name, "/ports"), absl::StrCat(connections.port())));
+  const std::set<int> peers = PeersOf(own, phases);
+  for (const int node : peers) {
+    if (node > own) continue;
+    PSRING_ASSIGN_OR_RETURN(const int port, NumberOf(absl::StrCat("the port of node ", node),
+                                                     ports[static_cast<size_t>(node)], 1, 65535));
+    PSRING_RETURN_IF_ERROR(
+        connections.Connect(own, node, addresses[static_cast<size_t>(node)], port, secret, deadline));
+  }
+  for (const int node : peers) {
+    if (node > own) PSRING_RETURN_IF_ERROR(connections.Await(node, deadline));
+  }
+  std::vector<std::vector<double>> results;
+  std::string own_figures;
+  for (size_t k = 0; k <= phases.size(); ++k) {
+    // All begin together, and know the figures of the phase before.
+    PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> sent,
+                            rendezvous.Exchange(absl::StrCat(name, "/", k), own_figures));
+    if (k > 0) {
+      PSRING_ASSIGN_OR_RETURN(results.emplace_back(), FiguresOf(phases[k - 1], sent));
+    }
+    PSRING_RETURN_IF_ERROR(interrupt.Check());
+    if (k == phases.size()) break;
+    PSRING_ASSIGN_OR_RETURN(own_figures, RunPhase(own, phases[k], connections));
+  }
+  return results;
+}
+
+}  // namespace psring

@@ -1,0 +1,80 @@
+// How many nodes there are, which one this is, and where the others find node 0.
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "experiments/processes/nodes.h"
+
+namespace psring {
+namespace {
+
+constexpr int kDefaultPort = 29500;
+constexpr int kMostNodes = 1 << 20;
+
+}  // namespace
+
+NodeLayout NodesOptions::layout() const {
+  return {.nodes = nodes,
+          .server_nodes = server_nodes,
+          .per_node = std::max(1, per_node),
+          .spread = placement == "spread"};
+}
+
+absl::StatusOr<NodeLauncher> ReadNodeLauncher(const GetEnv& get_env) {
+  NodeLauncher launcher;
+  if (IsStartedAsARank(get_env)) {
+    PSRING_ASSIGN_OR_RETURN(const LaunchedAs as, ReadLauncher("--nnodes", get_env));
+    launcher = {.name = as.launcher,
+                .node = as.rank,
+                .nodes = as.world_size,
+                .master_addr = as.master_host,
+                .master_port = as.master_port};
+  } else if (const auto index = get_env("JOB_COMPLETION_INDEX"); index.has_value()) {
+    launcher.name = "Kubernetes";
+    PSRING_ASSIGN_OR_RETURN(launcher.node, NumberOf("JOB_COMPLETION_INDEX", *index, 0, kMostNodes));
+  }
+  if (const auto address = get_env("MASTER_ADDR"); address.has_value()) launcher.master_addr = *address;
+  if (const auto port = get_env("MASTER_PORT"); port.has_value()) {
+    PSRING_ASSIGN_OR_RETURN(launcher.master_port, NumberOf("MASTER_PORT", *port, 1, 65535));
+  }
+  return launcher;
+}
+
+absl::Status UseLauncher(const absl::StatusOr<NodeLauncher>& launcher, NodesOptions& options) {
+  if (options.several()) {
+    PSRING_RETURN_IF_ERROR(launcher.status());
+    if (options.node < 0 && launcher->nodes > 0 && launcher->nodes != options.nodes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          launcher->name, " started ", launcher->nodes, launcher->nodes == 1 ? " process" : " processes",
+          " for --nnodes ", options.nodes, ": start one psring on each machine (srun --ntasks-per-node 1, ",
+          "mpirun --map-by ppr:1:node), or give --node_rank"));
+    }
+    if (options.node < 0) options.node = launcher->node;
+    if (options.master_addr.empty()) options.master_addr = launcher->master_addr;
+    if (options.master_port == 0) options.master_port = launcher->master_port;
+  }
+  options.node = std::max(0, options.node);
+  if (options.master_port == 0) options.master_port = kDefaultPort;
+  return absl::OkStatus();
+}
+
+absl::Status CheckNodes(const NodesOptions& options) {
+  if (!options.network.bind.empty() && !options.network.interface.empty()) {
+    return absl::InvalidArgumentError("--bind and --interface both select the network; use one of them");
+  }
+  if (options.node < 0 || options.node >= options.nodes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--node_rank ", options.node, " of --nnodes ", options.nodes, ": nodes count from 0"));
+  }
+  if (options.several() && options.master_addr.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--nnodes ", options.nodes, " needs --master_addr, the address of node 0"));
+  }
+  if (!options.several() && !options.master_addr.empty()) {
+    return absl::InvalidArgumentError("--master_addr is for several machines; give --nnodes or omit it");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace psring

@@ -1,0 +1,130 @@
+// compare --nnodes: one psring per machine, started by hand and by launchers. The real binaries, on loopback.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "experiments/processes/mpirun.h"
+#include "tests/experiments/slurp.h"
+#include "tests/experiments/started.h"
+
+namespace psring {
+namespace {
+
+constexpr char kShort[] = "--model mlp-small --data synthetic --no_eval --batch 16 --steps 3 --timeout 20";
+
+class CompareOnNodesTest : public LaunchTest {
+ protected:
+  // The same flags on every node.
+  std::string Flags(const std::string& more) const {
+    return absl::StrCat("compare --nnodes 2 --master_addr 127.0.0.1 --master_port ", port_, " ", kShort,
+                        " --out ", Folder("run"), " ", more);
+  }
+  StartedOnes StartByHand(const std::string& flags) const {
+    StartedOnes nodes;
+    for (const int node : {0, 1}) {
+      nodes.push_back(std::make_unique<Started>(
+          Command(PSRING_BINARY, absl::StrCat(flags, " --node_rank ", node)), std::vector<std::string>()));
+    }
+    return nodes;
+  }
+  nlohmann::json Manifest() const { return nlohmann::json::parse(Slurp(Folder("run/manifest.json"))); }
+  // "ring-2 none-2 ...", of the summary.
+  std::vector<std::string> Rows() const {
+    std::vector<std::string> rows;
+    const nlohmann::json summary = nlohmann::json::parse(Slurp(Folder("run/summary.json")));
+    for (const auto& row : summary.is_array() ? summary : summary["rows"]) {
+      rows.push_back(absl::StrCat(row["strategy"].get<std::string>(), "-", row["workers"].get<int>()));
+    }
+    return rows;
+  }
+
+  const int port_ = FreePort();
+};
+
+TEST_F(CompareOnNodesTest, ComparesStrategiesAndNumbersOfWorkersInOneRun) {
+  StartedOnes nodes =
+      StartByHand(Flags("--strategies ring,ps-sync --server_placement colocated --workers 2,4 "
+                        "--nproc_per_node 2 --placement spread "
+                        "--repeats 1"));
+  EXPECT_TRUE(WaitForAll(nodes));
+  for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
+  EXPECT_EQ(absl::StrJoin(Rows(), " "), "single-1 none-2 ring-2 ps-sync-2 none-4 ring-4 ps-sync-4");
+  // Spread: of two workers, and of their servers, each machine has one; of the reference, only node 0.
+  EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "ring x 2: 1 process on this node")) << nodes[1]->Story();
+  EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "ps-sync x 2 on 2 servers: 2 processes"))
+      << nodes[1]->Story();
+  EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "single x 1: 0 processes")) << nodes[1]->Story();
+  EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "on 2 machines: ")) << nodes[0]->Story();
+  EXPECT_EQ(Manifest()["machines"].size(), 2u);
+  EXPECT_GT(Manifest()["link"]["network"]["wires"]["mb_per_s"].get<double>(), 0);
+}
+
+TEST_F(CompareOnNodesTest, KeepsFinishedRoundsWhenANodeIsLostAndResumes) {
+  const std::string flags = Flags("--strategies ring --workers 2 --repeats 3");
+  {
+    StartedOnes nodes = StartByHand(flags);
+    ASSERT_TRUE(WaitUntil(nodes, [&] { return absl::StrContains(nodes[0]->output(), "round 2/3"); }))
+        << nodes[0]->Story() << nodes[1]->Story();
+    nodes[1]->Signal(SIGKILL);
+    EXPECT_TRUE(WaitForAll(nodes));
+    EXPECT_FALSE(nodes[0]->Succeeded());
+    EXPECT_TRUE(absl::StrContains(nodes[0]->errors(), "node 1")) << nodes[0]->Story();
+  }
+  EXPECT_GE(Manifest()["cost"]["rounds_done"].get<int>(), 1);
+  StartedOnes nodes = StartByHand(absl::StrCat(flags, " --resume ", Folder("run")));
+  EXPECT_TRUE(WaitForAll(nodes));
+  for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
+  EXPECT_EQ(Manifest()["cost"]["rounds_done"], 3);
+}
+
+TEST_F(CompareOnNodesTest, NamesWhatDoesNotFitTheMachines) {
+  const auto says = [&](const std::string& more) {
+    StartedOnes one;
+    one.push_back(std::make_unique<Started>(
+        Command(PSRING_BINARY, absl::StrCat(Flags(more), " --node_rank 0 --dry_run")),
+        std::vector<std::string>()));
+    EXPECT_TRUE(WaitForAll(one));
+    EXPECT_FALSE(one[0]->Succeeded());
+    return one[0]->errors();
+  };
+  EXPECT_TRUE(absl::StrContains(says("--workers 3"), "ring x 3 on 2 machines of 1: use at most 2 --workers"))
+      << says("--workers 3");
+  EXPECT_TRUE(absl::StrContains(says("--link 1gbit"), "--nnodes needs real machines"));
+  EXPECT_TRUE(absl::StrContains(says("--strategies ps-sync --servers 2 --server_placement dedicated"),
+                                "leaves none to train"));
+}
+
+TEST_F(CompareOnNodesTest, TakesTheNodesNumberFromMpirun) {
+  const auto mpirun = FindMpirun({.ranks = 2});
+  if (!mpirun.ok()) GTEST_SKIP() << mpirun.status().message();
+  StartedOnes launched;
+  launched.push_back(std::make_unique<Started>(
+      Command(mpirun->prefix.front(),
+              absl::StrCat(absl::StrJoin(mpirun->prefix.begin() + 1, mpirun->prefix.end(), " "), " ",
+                           PSRING_BINARY, " ", Flags("--strategies ring --workers 2 --repeats 1"))),
+      mpirun->environment));
+  EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
+  EXPECT_EQ(absl::StrJoin(Rows(), " "), "single-1 none-2 ring-2");
+}
+
+TEST_F(CompareOnNodesTest, TakesTheNodesNumberFromSrun) {
+  for (const char* program :
+       {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/srun", "/usr/sbin/munged"}) {
+    if (access(program, X_OK) != 0) GTEST_SKIP() << "no " << program << ": install slurm-wlm and munge";
+  }
+  if (geteuid() != 0) GTEST_SKIP() << "starting Slurm needs root";
+  StartedOnes launched;
+  launched.push_back(std::make_unique<Started>(
+      Command("/bin/sh", absl::StrCat(PSRING_SLURM_SCRIPT, " srun -n 2 --overcommit ", PSRING_BINARY, " ",
+                                      Flags("--strategies ring --workers 2 --repeats 1"))),
+      std::vector<std::string>()));
+  EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
+  EXPECT_EQ(absl::StrJoin(Rows(), " "), "single-1 none-2 ring-2");
+}
+
+}  // namespace
+}  // namespace psring
