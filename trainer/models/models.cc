@@ -27,9 +27,12 @@ absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const SampleSpec& samples,
   Network::Builder network(samples);
   int inputs = static_cast<int>(image.count()), value = network.Input(0), number = 1;
   const auto add = [&](int outputs, bool relu) {
-    value = network.Add(std::make_unique<LinearLayer>(absl::StrCat("fc", number++), inputs, outputs, relu,
-                                                      network.layout(), image),
-                        {value});
+    const LinearConfig config{.inputs = inputs,
+                              .outputs = outputs,
+                              .activation = relu ? Activation::kRelu : Activation::kNone,
+                              .image = image};
+    value = network.Add(
+        std::make_unique<LinearLayer>(absl::StrCat("fc", number++), config, network.layout()), {value});
     inputs = outputs;
     image = {};
   };
@@ -70,10 +73,13 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const SampleSpec& samples, Ops& o
   int value = network.Add(std::make_unique<ConvLayer>("conv1", conv1, layout), {network.Input(0)});
   value = network.Add(std::make_unique<ConvLayer>("conv2", conv2, layout), {value});
   value = network.Add(std::make_unique<MaxPoolLayer>(pool), {value});
-  value = network.Add(std::make_unique<LinearLayer>("fc1", static_cast<int>(pooled.count()), 128, /*relu=*/true,
-                                                    layout, pooled),
-                      {value});
-  network.Add(std::make_unique<LinearLayer>("fc2", 128, samples.classes, /*relu=*/false, layout), {value});
+  const LinearConfig fc1{.inputs = static_cast<int>(pooled.count()),
+                         .outputs = 128,
+                         .activation = Activation::kRelu,
+                         .image = pooled},
+      fc2{.inputs = 128, .outputs = samples.classes};
+  value = network.Add(std::make_unique<LinearLayer>("fc1", fc1, layout), {value});
+  network.Add(std::make_unique<LinearLayer>("fc2", fc2, layout), {value});
   return network.Build(ops);
 }
 
