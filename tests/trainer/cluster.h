@@ -54,6 +54,9 @@ std::vector<RankOutcome> RunRanks(
 void OnThreads(int ranks, const std::function<void(int rank)>& body);
 
 // Small images, and options that train a small network on them for a few steps.
+// Of one gradient, with the padding between tensors.
+uint64_t GradientBytes(const RankResult& result);
+
 DataSplits SmallData();
 TrainingOptions SmallOptions(const std::string& strategy);
 

@@ -1,8 +1,9 @@
 #include "trainer/data/dataset.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/io/hash.h"
@@ -23,11 +24,13 @@ int64_t Dataset::count() const {
 void Dataset::Gather(const std::vector<int64_t>& indices, absl::Span<void* const> inputs,
                      int32_t* labels) const {
   PSRING_CHECK(inputs.size() == spec_.inputs.size());
-  absl::InlinedVector<void*, 4> to(inputs.begin(), inputs.end());
+  std::array<void*, kMostSampleInputs> to = {};
+  std::copy(inputs.begin(), inputs.end(), to.begin());
   for (const int64_t index : indices) {
     PSRING_CHECK(index >= 0 && index < count());
-    source_->Read(chosen_ != nullptr ? (*chosen_)[static_cast<size_t>(index)] : index, to, labels);
-    for (size_t i = 0; i < to.size(); ++i) {
+    source_->Read(chosen_ != nullptr ? (*chosen_)[static_cast<size_t>(index)] : index,
+                  absl::MakeConstSpan(to.data(), inputs.size()), labels);
+    for (size_t i = 0; i < inputs.size(); ++i) {
       to[i] = static_cast<std::byte*>(to[i]) + 4 * spec_.inputs[i].count();
     }
     labels += spec_.labels;
@@ -49,8 +52,9 @@ Dataset Dataset::Part(const std::vector<int64_t>& indices) const {
 std::string Dataset::Hash() const {
   if (source_ == nullptr) return "";
   const std::string all = source_->Hash();
-  return chosen_ == nullptr ? all
-                            : absl::StrCat(all, HashBytes(chosen_->data(), chosen_->size() * sizeof(int64_t)));
+  return chosen_ == nullptr
+             ? all
+             : absl::StrCat(all, HashBytes(chosen_->data(), chosen_->size() * sizeof(int64_t)));
 }
 
 }  // namespace psring

@@ -25,11 +25,13 @@ struct TensorSpec {
   size_t count() const;
 };
 
+constexpr size_t kMostSampleInputs = 4;
+
 // What a sample consists of.
 struct SampleSpec {
-  std::vector<TensorSpec> inputs;
-  int labels = 1;   // predictions per sample: 1, or one for each token of a text
-  int classes = 0;  // labels are at least 0 and below it
+  std::vector<TensorSpec> inputs;  // at most kMostSampleInputs
+  int labels = 1;                  // predictions per sample: 1, or one for each token of a text
+  int classes = 0;                 // labels are at least 0 and below it
 };
 
 // A fixed list of samples. Thread-safe.
@@ -62,7 +64,7 @@ class Dataset {
 
  private:
   SampleSpec spec_;
-  std::shared_ptr<const SampleSource> source_;  // null: no samples
+  std::shared_ptr<const SampleSource> source_;          // null: no samples
   std::shared_ptr<const std::vector<int64_t>> chosen_;  // null: all
 };
 

@@ -35,8 +35,9 @@ absl::StatusOr<Batch> BatchMemory::Load(const Dataset& data, const std::vector<i
   Batch batch{.size = static_cast<int>(indices.size()),
               .labels = static_cast<const int32_t*>(tensors_.back().memory.data())};
   bool uploads = false;
-  for (const Tensor& tensor : tensors_) {
-    if (&tensor != &tensors_.back()) batch.inputs.push_back(tensor.memory.data());
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const Tensor& tensor = tensors_[i];
+    if (i < host_inputs_.size()) batch.inputs[i] = tensor.memory.data();
     if (tensor.host.data() == nullptr || indices.empty()) continue;
     stream.Copy(tensor.memory.data(), tensor.host.data(), indices.size() * tensor.sample_bytes);
     uploads = true;

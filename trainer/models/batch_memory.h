@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
 #include "common/device/host_view.h"
@@ -38,7 +37,7 @@ class BatchMemory {
   };
 
   std::vector<Tensor> tensors_;  // the inputs, then the labels
-  absl::InlinedVector<void*, 4> host_inputs_;
+  std::vector<void*> host_inputs_;
   Event uploaded_;
   DeviceValue<BatchScore> score_;
 };

@@ -1,13 +1,13 @@
 // A network whose weights and gradients are two flat buffers.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/parameters.h"
@@ -19,9 +19,9 @@ namespace psring {
 
 // A batch on the device.
 struct Batch {
-  int size = 0;                                 // samples
-  absl::InlinedVector<const void*, 4> inputs = {};  // by SampleSpec::inputs, each [size][shape]
-  const int32_t* labels = nullptr;              // [size][SampleSpec::labels]
+  int size = 0;                                            // samples
+  std::array<const void*, kMostSampleInputs> inputs = {};  // by SampleSpec::inputs, each [size][shape]
+  const int32_t* labels = nullptr;                         // [size][SampleSpec::labels]
 };
 
 struct BatchScore {
@@ -68,8 +68,8 @@ class Model {
   // Gradients (sums over the batch's predictions) of the last Forward with `activations` into `gradient`.
   // The gradient of the outputs is in the place of the outputs: written by Forward, or by the caller of
   // Outputs. `ready` gets every element once, in ranges of whole tensors, in the same order in every step.
-  virtual absl::Status Backward(ConstSpan weights, const Batch& batch, Activations& activations, Span gradient,
-                                Stream& stream, const GradientReady& ready) = 0;
+  virtual absl::Status Backward(ConstSpan weights, const Batch& batch, Activations& activations,
+                                Span gradient, Stream& stream, const GradientReady& ready) = 0;
 };
 
 struct ModelRow {

@@ -12,6 +12,8 @@
 #include "common/measure/arrivals.h"
 #include "common/measure/records.h"
 #include "nlohmann/json.hpp"
+#include "trainer/data/data.h"
+#include "trainer/models/replayed_model.h"
 #include "trainer/process/progress.h"
 #include "trainer/process/record_writer.h"
 #include "trainer/virtual/replay.h"

@@ -53,8 +53,7 @@ std::pair<int, int> DataParallel::ShareOf(int batch, size_t replica) const {
   return {r * each + std::min(r, more), each + (r < more ? 1 : 0)};
 }
 
-absl::Status DataParallel::OnAll(Stream& stream,
-                                 const std::function<absl::Status(Replica&, Stream&)>& work) {
+absl::Status DataParallel::OnAll(Stream& stream, const std::function<absl::Status(Replica&, Stream&)>& work) {
   const Event begin = stream.Record();
   for (size_t r = 1; r < replicas_.size(); ++r) {
     Replica& replica = replicas_[r];
@@ -93,7 +92,7 @@ absl::StatusOr<Span> DataParallel::Outputs(ConstSpan weights, const Batch& batch
     const auto [first, count] = ShareOf(batch.size, r);
     replica.batch = {.size = count,
                      .labels = batch.labels + static_cast<std::ptrdiff_t>(first) * options_.samples.labels};
-    for (size_t i = 0; i < batch.inputs.size(); ++i) {
+    for (size_t i = 0; i < options_.samples.inputs.size(); ++i) {
       const size_t bytes = 4 * options_.samples.inputs[i].count();
       const void* input = static_cast<const std::byte*>(batch.inputs[i]) + size_t(first) * bytes;
       if (r > 0) {
@@ -101,7 +100,7 @@ absl::StatusOr<Span> DataParallel::Outputs(ConstSpan weights, const Batch& batch
         input = replica.inputs[i].data();
         figures_.inputs_bytes += size_t(count) * bytes;
       }
-      replica.batch.inputs.push_back(input);
+      replica.batch.inputs[i] = input;
     }
   }
   Charge(figures_.inputs_ms, stream);
@@ -112,8 +111,8 @@ absl::StatusOr<Span> DataParallel::Outputs(ConstSpan weights, const Batch& batch
   Charge(figures_.weights_ms, stream);
   PSRING_RETURN_IF_ERROR(OnAll(stream, [&](Replica& replica, Stream& own) -> absl::Status {
     const ConstSpan read = replica.lane == nullptr ? weights : ConstSpan(replica.weights.span());
-    PSRING_ASSIGN_OR_RETURN(replica.outputs, replica.parts.model->Outputs(
-                                                 read, replica.batch, OwnOf(replica, activations), own));
+    PSRING_ASSIGN_OR_RETURN(
+        replica.outputs, replica.parts.model->Outputs(read, replica.batch, OwnOf(replica, activations), own));
     return absl::OkStatus();
   }));
   Charge(figures_.compute_ms, stream);

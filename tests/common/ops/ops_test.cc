@@ -242,7 +242,7 @@ TEST_P(OpsTest, CrossEntropyOfEqualLogitsIsTheLogarithmOfTheClasses) {
 
 TEST_P(OpsTest, CrossEntropyOfLargeLogitsIsFiniteAndCanBeInPlace) {
   const auto logits = Put<float>({1000, 0, -1000});
-  const auto label = Put<uint8_t>({1});
+  const auto label = Put<int32_t>({1});
   const auto loss = Put<double>({0});
   const auto correct = Put<int64_t>({0});
   ops_->families().loss->SoftmaxCrossEntropy(1, 3, logits.span(), label.data(), logits.span(), loss.data(),
