@@ -242,7 +242,7 @@ absl::Status HoldOut(int64_t count, bool score_them, DataSplits& data) {
   return absl::OkStatus();
 }
 
-void GatherBatch(const Dataset& data, const std::vector<int64_t>& indices, float* inputs, uint8_t* labels) {
+void GatherBatch(const Dataset& data, const std::vector<int64_t>& indices, float* inputs, int32_t* labels) {
   std::array<float, 256> normalized;
   for (int byte = 0; byte < 256; ++byte) normalized[byte] = (byte / 255.0f - data.mean) / data.deviation;
 

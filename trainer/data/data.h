@@ -48,6 +48,6 @@ struct SyntheticShape {
 DataSplits MakeSyntheticData(const SyntheticShape& shape, uint64_t seed);
 
 // Images `indices` as normalized floats [n][image_size], and their labels [n].
-void GatherBatch(const Dataset& data, const std::vector<int64_t>& indices, float* inputs, uint8_t* labels);
+void GatherBatch(const Dataset& data, const std::vector<int64_t>& indices, float* inputs, int32_t* labels);
 
 }  // namespace psring

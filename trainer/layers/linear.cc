@@ -19,7 +19,7 @@ void LinearLayer::Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, S
   LinearShape shape = shape_;
   shape.batch = batch;
   ops.families().linear->Forward(shape, x, Part(weights, parameters_.weight), Part(weights, parameters_.bias),
-                                 output(batch), stream);
+                                 /*residual=*/{}, output(batch), /*saved=*/{}, stream);
 }
 
 void LinearLayer::Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,

@@ -19,7 +19,7 @@ namespace psring {
 struct Batch {
   int size = 0;
   ConstSpan inputs;  // [size][height][width][channels]
-  const uint8_t* labels = nullptr;
+  const int32_t* labels = nullptr;
 };
 
 struct BatchScore {

@@ -204,7 +204,7 @@ TEST(Data, NormalisedSyntheticPixelsHaveMean0AndDeviation1) {
   std::vector<int64_t> all(data.count());
   for (int64_t i = 0; i < data.count(); ++i) all[i] = i;
   std::vector<float> inputs(data.images.size());
-  std::vector<uint8_t> labels(data.count());
+  std::vector<int32_t> labels(data.count());
   GatherBatch(data, all, inputs.data(), labels.data());
   double sum = 0, squares = 0;
   for (const float x : inputs) {

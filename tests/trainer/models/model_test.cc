@@ -21,7 +21,7 @@ struct Fixture {
   Dataset data;
   std::unique_ptr<Model> model;
   std::vector<float> weights, gradient, inputs;
-  std::vector<uint8_t> labels;
+  std::vector<int32_t> labels;
 
   explicit Fixture(const std::string& name, int max_batch = 4)
       : data(MakeSyntheticData({.height = 10, .width = 10, .train = 11, .test = 1}, 1).train),
