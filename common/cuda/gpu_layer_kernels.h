@@ -6,16 +6,19 @@
 #include <cstdint>
 
 #include "common/ops/elementwise.h"
+#include "common/reduce/elementwise_math.h"
 #include "common/reduce/sixteen_bits.h"
 
 namespace psring::gpu {
 
-// Adjacent threads read adjacent columns. Element i is column i % columns of chunk i / columns: it sets its
-// part of dy to 0 where y is given and not positive, and sums it.
+// Adjacent threads read adjacent columns. Element i is column i % columns of chunk i / columns: it applies
+// the slope of the activation to its part of dy, if `saved` is given, and sums it. The slope is GELU's at
+// `saved`, or 0 where `saved` is not positive.
 template <typename T>
-struct MaskAndSumColumns {
+struct GradientAndSumColumns {
   uint32_t rows, columns, rows_per_chunk;
-  const T* y;  // may be null
+  bool gelu;
+  const T* saved;  // may be null
   T* dy;
   float* partial;  // [chunks][columns]
   PSRING_HOST_DEVICE void operator()(size_t i) const {
@@ -26,13 +29,25 @@ struct MaskAndSumColumns {
     for (uint32_t row = first; row < end; ++row) {
       const size_t at = size_t{row} * columns + column;
       float value = elementwise::Load(dy[at]);
-      if (y != nullptr && !(elementwise::Load(y[at]) > 0)) {
+      if (saved != nullptr && gelu) {
+        dy[at] = elementwise::Store<T>(value * elementwise::GeluSlope(elementwise::Load(saved[at])));
+        value = elementwise::Load(dy[at]);
+      } else if (saved != nullptr && !(elementwise::Load(saved[at]) > 0)) {
         value = 0;
         dy[at] = T{};
       }
       sum += value;
     }
     partial[i] = sum;
+  }
+};
+
+template <typename T>
+struct Gelu {
+  const T* x;
+  T* y;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    y[i] = elementwise::Store<T>(elementwise::Gelu(elementwise::Load(x[i])));
   }
 };
 
@@ -148,10 +163,11 @@ struct MaxPoolGradient {
   }
 };
 
-// Element i is a sample. A label that is not a class makes the loss NaN.
+// Element i is a sample. One whose label is `ignored` counts nothing; another label that is not a class makes
+// the loss NaN.
 template <typename T>
 struct CrossEntropy {
-  int classes;
+  int classes, ignored;
   const T* logits;
   const int32_t* labels;
   T* dlogits;  // may be null, or logits
@@ -159,6 +175,11 @@ struct CrossEntropy {
   PSRING_HOST_DEVICE void operator()(size_t i) const {
     const size_t at = i * static_cast<size_t>(classes);
     bool right = false;
+    if (labels[i] == ignored) {
+      losses[i] = rights[i] = 0;
+      for (int c = 0; dlogits != nullptr && c < classes; ++c) dlogits[at + c] = T{};
+      return;
+    }
     losses[i] = labels[i] < 0 || labels[i] >= classes
                     ? static_cast<double>(NAN)
                     : elementwise::SoftmaxCrossEntropy(classes, logits + at, labels[i],

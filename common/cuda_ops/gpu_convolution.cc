@@ -47,9 +47,10 @@ void GpuConvolution::BackwardInput(const ConvShape& s, ConstSpan weight, ConstSp
                                    Span dbias, Stream& stream) {
   CheckBackwardInput(s, weight, saved, dy, dx, dbias);
   context_.CheckTypes({saved, dy, dx});
-  const void* const mask = s.activation == Activation::kRelu ? saved.data : nullptr;
+  PSRING_CHECK(s.activation != Activation::kGelu);
   context_.math().Enqueue(stream, "convolution backward, input", [=, this]() -> absl::Status {
-    PSRING_RETURN_IF_ERROR(context_.MaskAndSum(dy.count / s.out_channels, s.out_channels, mask, dy, dbias));
+    PSRING_RETURN_IF_ERROR(context_.ActivationGradient(s.activation, dy.count / s.out_channels,
+                                                       s.out_channels, saved, dy, dbias));
     if (dx.data == nullptr) return absl::OkStatus();
     PSRING_ASSIGN_OR_RETURN(const GpuWeights w, context_.Rounded(weight, {}));
     PSRING_ASSIGN_OR_RETURN(const bool done, Convolve(Part::kInputGradient, s, dy.data, w.weight, dx.data));

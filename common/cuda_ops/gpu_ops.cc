@@ -84,7 +84,7 @@ class GpuLoss : public LossOps {
                     *const right_parts = loss_parts + kParts;
       PSRING_RETURN_IF_ERROR(context_.ForActivations([&]<typename T>(T) {
         return context_.math().Launch(
-            count, gpu::CrossEntropy<T>{classes, static_cast<const T*>(logits.data), labels,
+            count, gpu::CrossEntropy<T>{classes, kIgnoredLabel, static_cast<const T*>(logits.data), labels,
                                         static_cast<T*>(dlogits.data), losses, rights});
       }));
       PSRING_RETURN_IF_ERROR(context_.math().Launch(parts, gpu::SumParts{count, length, losses, loss_parts}));

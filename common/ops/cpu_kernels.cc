@@ -137,21 +137,4 @@ PSRING_MULTIVERSION void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, c
   PoolBackward(shape, dy.floats(), argmax, dx.floats());
 }
 
-void SoftmaxCrossEntropy(int batch, int classes, const float* logits, const int32_t* labels, float* dlogits,
-                         double* loss_sum, int64_t* correct) {
-  double loss = 0;
-  int64_t right = 0;
-  for (int sample = 0; sample < batch; ++sample) {
-    const int label = labels[sample];
-    PSRING_CHECK(label < classes);
-    const size_t at = size_t(sample) * classes;
-    bool hit = false;
-    loss += elementwise::SoftmaxCrossEntropy(classes, logits + at, label,
-                                             dlogits == nullptr ? nullptr : dlogits + at, hit);
-    right += hit;
-  }
-  *loss_sum += loss;
-  *correct += right;
-}
-
 }  // namespace psring::cpu

@@ -8,25 +8,29 @@
 #include <cstdint>
 
 #include "common/device/device.h"
+#include "common/ops/transformer_ops.h"
 
 namespace psring {
 
-enum class Activation : uint8_t { kNone, kRelu };
+enum class Activation : uint8_t { kNone, kRelu, kGelu };  // GELU: of linear layers only
 
 struct LinearShape {
   int batch, inputs, outputs;
-  Activation activation = Activation::kNone;  // y = activation(x w^T + b)
+  Activation activation = Activation::kNone;
   auto operator<=>(const LinearShape&) const = default;
 };
 
-// x [batch][inputs], weight [outputs][inputs], bias [outputs], y [batch][outputs].
+// x [batch][inputs], weight [outputs][inputs], bias [outputs], y [batch][outputs]. Optional spans have null
+// data where they are absent: the bias and its gradient (only without activation), a residual, dx, `saved`.
 class LinearOps {
  public:
   virtual ~LinearOps() = default;
-  virtual void Forward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
-                       Stream& stream) = 0;
+  // y = activation(x w^T + b) + residual. `residual` [batch][outputs]: only without activation. `saved`: with
+  // GELU [batch][outputs], receives x w^T + b for BackwardInput; otherwise absent.
+  virtual void Forward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias,
+                       ConstSpan residual, Span y, Span saved, Stream& stream) = 0;
   // Replaces dy, the gradient of y, by the gradient of x w^T + b, and writes its sums over the batch to dbias
-  // in the same pass; then writes dx unless dx.data is null. `saved`: y, if the layer has ReLU.
+  // in the same pass; then writes dx. `saved`: with ReLU y, with GELU that of Forward, otherwise absent.
   virtual void BackwardInput(const LinearShape& shape, ConstSpan weight, ConstSpan saved, Span dy, Span dx,
                              Span dbias, Stream& stream) = 0;
   // Writes dweight. `dy`: as BackwardInput left it.
@@ -44,7 +48,7 @@ struct ConvShape {
 };
 
 // x [batch][height][width][in_channels], weight [out_channels][kernel][kernel][in_channels], bias
-// [out_channels], y [batch][out_height][out_width][out_channels]. Arguments as those of LinearOps.
+// [out_channels], y [batch][out_height][out_width][out_channels]. Otherwise as LinearOps.
 class ConvolutionOps {
  public:
   virtual ~ConvolutionOps() = default;
@@ -72,13 +76,17 @@ class PoolingOps {
                            Stream& stream) = 0;
 };
 
+// The label of a row that does not count.
+constexpr int32_t kIgnoredLabel = -1;
+
 class LossOps {
  public:
   virtual ~LossOps() = default;
   // logits [batch][classes], labels [batch]. Adds the batch's summed loss to *loss_sum and its number of
   // correct predictions (highest logit, the first on a tie) to *correct. dlogits = softmax - onehot (the
-  // gradient of the sum, not divided by the batch); may be the same memory as logits; skipped if dlogits.data
-  // is null.
+  // gradient of the sum, not divided by the batch), 0 where the label is kIgnoredLabel; may be the same
+  // memory as logits; skipped if dlogits.data is null. Any other label outside the classes is an error of the
+  // stream; on a GPU it makes the loss NaN.
   virtual void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const int32_t* labels,
                                    Span dlogits, double* loss_sum, int64_t* correct, Stream& stream) = 0;
 };
@@ -89,6 +97,9 @@ struct OpFamilies {
   ConvolutionOps* convolution = nullptr;
   PoolingOps* pooling = nullptr;
   LossOps* loss = nullptr;
+  NormalizationOps* normalization = nullptr;
+  AttentionOps* attention = nullptr;
+  EmbeddingOps* embedding = nullptr;
 };
 
 }  // namespace psring

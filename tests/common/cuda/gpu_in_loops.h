@@ -64,9 +64,8 @@ inline void MultiplyInLoops(const MatrixProduct& p, Precision precision = Precis
   for (size_t row = 0; row < p.m; ++row) {
     for (size_t column = 0; column < p.n; ++column) {
       const size_t at = row * p.n + column;
-      double sum = p.add               ? ValueAt(p.output, p.c, at)
-                   : p.bias != nullptr ? ValueAt(p.output, p.bias, column)
-                                       : 0;
+      double sum = (p.add ? ValueAt(p.output, p.c, at) : 0) +
+                   (p.bias != nullptr ? ValueAt(p.output, p.bias, column) : 0);
       for (size_t i = 0; i < p.k; ++i) {
         sum += a[p.a_transposed ? i * p.m + row : row * p.k + i] *
                b[p.b_transposed ? column * p.k + i : i * p.n + column];
