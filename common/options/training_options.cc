@@ -150,6 +150,13 @@ int ServersOf(const TrainingOptions& options, int workers) {
   return options.server_placement == "colocated" ? workers : 1;
 }
 
+absl::Status ApplyModel(TrainingOptions& options) {
+  if (absl::StartsWith(options.model, "gpt") && options.data == TrainingOptions().data) options.data = "text";
+  return FirstOf({{!options.text.empty() && options.data != "text",
+                   absl::StrCat("--text is for models of texts, such as --model gpt-nano, with --data text; ",
+                                "this model is ", options.model, ", with --data ", options.data)}});
+}
+
 absl::Status ApplyWorkload(TrainingOptions& options) {
   const TrainingOptions standard;
   if (options.workload.empty()) {
@@ -167,11 +174,16 @@ absl::Status ApplyWorkload(TrainingOptions& options) {
                {options.precision != standard.precision, fixed("--precision")},
                {options.data_dir != standard.data_dir, fixed("--data_dir")},
                {options.data != standard.data, fixed("--data")},
+               {options.layers != standard.layers, fixed("--layers")},
                {options.width != standard.width, fixed("--width")},
+               {options.heads != standard.heads, fixed("--heads")},
+               {options.context != standard.context, fixed("--context")},
                {options.model != standard.model, fixed("--model")}}));
   options.batch = workload.batch;
   options.evaluate = false;
-  if (options.optimizer == "momentum" && options.momentum < 0) options.momentum = 0;
+  if ((options.optimizer.empty() || options.optimizer == "momentum") && options.momentum < 0) {
+    options.momentum = 0;
+  }
   return absl::OkStatus();
 }
 

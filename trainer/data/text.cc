@@ -51,11 +51,7 @@ absl::StatusOr<Dataset> Windows(std::shared_ptr<const Tokens> tokens, size_t fir
     return absl::InvalidArgumentError(absl::StrCat(where, ": ", end - first, " tokens are too few for --context ",
                                                    context, ", which needs ", context + 1));
   }
-  SampleSpec spec{
-      .inputs = {{.name = "tokens", .kind = TensorKind::kTokens, .shape = {context}, .range = classes}},
-      .labels = context,
-      .classes = classes};
-  return Dataset(std::move(spec), std::move(source));
+  return Dataset(TextSpec(context, classes), std::move(source));
 }
 
 absl::StatusOr<std::string> KingJamesBible() {
@@ -87,6 +83,12 @@ absl::StatusOr<Tokens> ReadTokenFile(const std::string& path) {
 }
 
 }  // namespace
+
+SampleSpec TextSpec(int context, int classes) {
+  return {.inputs = {{.name = "tokens", .kind = TensorKind::kTokens, .shape = {context}, .range = classes}},
+          .labels = context,
+          .classes = classes};
+}
 
 absl::StatusOr<DataSplits> ReadText(const std::string& path, int context) {
   PSRING_ASSIGN_OR_RETURN(const std::string text,

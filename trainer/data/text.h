@@ -9,6 +9,9 @@
 
 namespace psring {
 
+// One input, "tokens", and as many labels.
+SampleSpec TextSpec(int context, int classes);
+
 // The bytes of a file as tokens: the distinct ones, in ascending order, are numbered from 0. The last 2% are
 // the test data. `path` empty: the King James Bible, from Debian's bible-kjv. Errors name the file or the
 // package: missing, larger than 1 GiB, too short for two windows.

@@ -4,6 +4,7 @@
 #include "trainer/layers/conv.h"
 #include "trainer/layers/linear.h"
 #include "trainer/layers/max_pool.h"
+#include "trainer/models/gpt.h"
 #include "trainer/models/model.h"
 #include "trainer/models/network.h"
 
@@ -45,7 +46,18 @@ ModelRow::Make Perceptron(const std::vector<int>& hidden) {
   return [hidden](const SampleSpec& samples, Ops& ops) { return MakePerceptron(samples, hidden, ops); };
 }
 
-ModelRow::Make TwoHiddenLayers(int width) { return Perceptron({width, width}); }
+ModelRow::Make TwoHiddenLayers(const ModelSize& size) { return Perceptron({size.width, size.width}); }
+
+ModelRow GptRow(const char* name, const char* summary, const ModelSize& size, double lr) {
+  return {.name = name,
+          .summary = summary,
+          .default_lr = lr,
+          .default_async_lr = lr,
+          .make = Gpt(size),
+          .size = size,
+          .sized = Gpt,
+          .optimizer = "adam"};
+}
 
 // The network of PyTorch's MNIST example, without dropout.
 absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const SampleSpec& samples, Ops& ops) {
@@ -92,18 +104,26 @@ const std::vector<ModelRow>& Models() {
        .default_lr = .05,
        .default_async_lr = .15,
        .make = Perceptron({1024, 1024}),
-       .widened = TwoHiddenLayers},
+       .size = {.width = 1024},
+       .sized = TwoHiddenLayers},
       {.name = "mlp-small",
        .summary = "784-300-100-10 with ReLU: small gradients, short steps",
        .default_lr = .05,
        .default_async_lr = .1,
        .make = Perceptron({300, 100}),  // LeNet-300-100 (LeCun et al. 1998)
-       .widened = TwoHiddenLayers},
+       .size = {.width = 0},
+       .sized = TwoHiddenLayers},
       {.name = "cnn",
        .summary = "two 3x3 convolutions (32, 64), 2x2 pooling, 9216-128-10",
        .default_lr = .1,
        .default_async_lr = .1,
        .make = MakeCnn},
+      GptRow("gpt-nano", "GPT-2 with 4 layers, 4 heads, width 128, context 64",
+             {.layers = 4, .width = 128, .heads = 4, .context = 64}, 1e-3),
+      GptRow("gpt-mini", "GPT-2 with 6 layers, 6 heads, width 384, context 256",
+             {.layers = 6, .width = 384, .heads = 6, .context = 256}, 1e-3),
+      GptRow("gpt2", "GPT-2 with 12 layers, 12 heads, width 768, context 1024",
+             {.layers = 12, .width = 768, .heads = 12, .context = 1024}, 6e-4),
   };
   return models;
 }
