@@ -42,8 +42,8 @@ class Random {
     return low + (high - low) * (static_cast<float>(Next() >> 40) * 0x1p-24f);
   }
 
-  // Almost normal, with mean 0 and deviation 1: the sum of 12 uniform numbers (Irwin-Hall), because libraries'
-  // logarithms and cosines differ in their last bits.
+  // Almost normal, with mean 0 and deviation 1: the sum of 12 uniform numbers (Irwin-Hall), because
+  // libraries' logarithms and cosines differ in their last bits.
   float Normal() {
     uint64_t sum = 0;  // of numbers of 16 bits
     for (int i = 0; i < 3; ++i) {

@@ -58,7 +58,8 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit({"--model", "NAME", "The network: mlp, mlp-small or cnn; gpt-nano, gpt-mini or gpt2 for texts",
          Help::kBrief},
         o.model, CheckGiven);
-  visit({"--width", "N", "Neurons in each hidden layer of mlp and mlp-small, width of gpt; else the model's own"},
+  visit({"--width", "N",
+         "Neurons in each hidden layer of mlp and mlp-small, width of gpt; else the model's own"},
         o.width, WholeNumber(1, 1 << 16));
   visit({"--layers", "N", "Transformer blocks of gpt; else the model's own"}, o.layers, WholeNumber(1, 1024));
   visit({"--heads", "N", "Attention heads of gpt, a divisor of the width; else the model's own"}, o.heads,
@@ -75,9 +76,10 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit({"--data", "NAME", "fashion-mnist, mnist or synthetic; for gpt text (the default) or tokens",
          Help::kBrief},
         o.data, OneOf({"fashion-mnist", "mnist", "synthetic", "text", "tokens"}));
-  visit({"--data_dir", "DIR",
-         "Folder of the four idx files, else where Debian installs them; of tokens: of train.bin and val.bin"},
-        o.data_dir, CheckGiven);
+  visit(
+      {"--data_dir", "DIR",
+       "Folder of the four idx files, else where Debian installs them; of tokens: of train.bin and val.bin"},
+      o.data_dir, CheckGiven);
   visit({"--text", "FILE", "The text, of which each byte is a token; else the King James Bible"}, o.text,
         CheckGiven);
   visit({"--device", "DEVICE", "auto, cpu, cuda (rank i of a host uses GPU i) or cuda:I", Help::kBrief},
@@ -102,7 +104,8 @@ void VisitFlags(Options& o, Visitor& visit) {
 
   visit.group = "How long (one of --steps, --samples, --epochs; else 1 epoch)";
   visit({"--steps", "N", "Measured steps per worker", Help::kBrief}, o.steps, large_count);
-  visit({"--samples", "N", "Samples over all workers; tokens of a text", Help::kBrief}, o.samples, large_count);
+  visit({"--samples", "N", "Samples over all workers; tokens of a text", Help::kBrief}, o.samples,
+        large_count);
   visit({"--epochs", "X", "Passes over the data", Help::kBrief}, o.epochs, positive);
   visit({"--warmup_steps", "N", "Steps per worker before the measured ones"}, o.warmup_steps,
         large_count_or_0);
@@ -118,8 +121,9 @@ void VisitFlags(Options& o, Visitor& visit) {
          "true: skip an epoch's last step if the samples do not fill it; false: use the remaining samples, "
          "each counted once; some workers may have fewer or none"},
         o.drop_last, OneOf({"true", "false"}));
-  visit({"--optimizer", "NAME", "sgd, momentum or adam; else the model's: gpt adam, others momentum", Help::kBrief}, o.optimizer,
-        OneOf({"sgd", "momentum", "adam"}));
+  visit({"--optimizer", "NAME", "sgd, momentum or adam; else the model's: gpt adam, others momentum",
+         Help::kBrief},
+        o.optimizer, OneOf({"sgd", "momentum", "adam"}));
   visit({"--lr", "X", "Learning rate of one update; else the model's", Help::kBrief}, o.lr, positive);
   visit({"--momentum", "X", "Momentum; else the strategy's: 0.9, asynchronous 0"}, o.momentum,
         RealNumber({.low = 0, .high = 1, .low_allowed = true}));

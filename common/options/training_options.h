@@ -20,8 +20,8 @@ struct TrainingOptions {
   std::string strategy = "single";
   std::string model = "mlp";
   int layers = 0, width = 0, heads = 0, context = 0;  // 0: the model's
-  std::string workload;        // replayed instead of training a model; empty: none
-  double compute_speedup = 1;  // of the workload
+  std::string workload;                               // replayed instead of training a model; empty: none
+  double compute_speedup = 1;                         // of the workload
   std::string data = "fashion-mnist";
   std::string data_dir;  // empty: where Debian installs the data
   std::string text;      // empty: the King James Bible
@@ -48,8 +48,8 @@ struct TrainingOptions {
   int accumulate = 1;
   std::string drop_last = "true";
   std::string optimizer;  // empty: the model's
-  double lr = 0;         // 0: the model's
-  double momentum = -1;  // below 0: the strategy's
+  double lr = 0;          // 0: the model's
+  double momentum = -1;   // below 0: the strategy's
   std::string schedule = "constant";
   double warmup_epochs = 0;
   bool linear_scaling = false;

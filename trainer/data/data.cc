@@ -35,7 +35,8 @@ absl::StatusOr<DataSplits> LoadData(const DataRequest& request) {
   if (name == "text") return ReadText(request.text, request.context);
   if (name == "tokens") {
     if (dir.empty()) {
-      return absl::InvalidArgumentError("--data tokens needs --data_dir, the folder of train.bin and val.bin");
+      return absl::InvalidArgumentError(
+          "--data tokens needs --data_dir, the folder of train.bin and val.bin");
     }
     return ReadTokens(dir, request.context);
   }

@@ -17,8 +17,8 @@ struct DataRow {
 const std::vector<DataRow>& DataRows();
 
 // `name`: "fashion-mnist" (Debian's dataset-fashion-mnist unless `dir` is given), "mnist" (from `dir`: four
-// idx files, plain or .gz), "synthetic" (learnable, generated from `seed`, needs no files), "text" and "tokens"
-// (text.h). Errors name the file and the problem.
+// idx files, plain or .gz), "synthetic" (learnable, generated from `seed`, needs no files), "text" and
+// "tokens" (text.h). Errors name the file and the problem.
 struct DataRequest {
   std::string name;
   std::string dir = {};

@@ -48,8 +48,9 @@ absl::StatusOr<Dataset> Windows(std::shared_ptr<const Tokens> tokens, size_t fir
                                 int classes, const std::string& where) {
   auto source = std::make_shared<const WindowSource>(std::move(tokens), first, end, context);
   if (source->count() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": ", end - first, " tokens are too few for --context ",
-                                                   context, ", which needs ", context + 1));
+    return absl::InvalidArgumentError(absl::StrCat(where, ": ", end - first,
+                                                   " tokens are too few for --context ", context,
+                                                   ", which needs ", context + 1));
   }
   return Dataset(TextSpec(context, classes), std::move(source));
 }
@@ -73,8 +74,8 @@ absl::StatusOr<std::string> KingJamesBible() {
 absl::StatusOr<Tokens> ReadTokenFile(const std::string& path) {
   PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kMostTokenFile));
   if (bytes.size() % sizeof(uint16_t) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not a file of 16-bit tokens: its size, ", bytes.size(),
-                                                   " bytes, is odd"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": not a file of 16-bit tokens: its size, ", bytes.size(), " bytes, is odd"));
   }
   Tokens tokens(bytes.size() / sizeof(uint16_t));
   static_assert(std::endian::native == std::endian::little);
@@ -122,8 +123,8 @@ absl::StatusOr<DataSplits> ReadTokens(const std::string& dir, int context) {
   }
   const size_t train_size = train.size(), test_size = test.size();
   DataSplits splits{.name = "tokens"};
-  PSRING_ASSIGN_OR_RETURN(splits.train, Windows(std::make_shared<const Tokens>(std::move(train)), 0, train_size,
-                                                context, classes, train_path));
+  PSRING_ASSIGN_OR_RETURN(splits.train, Windows(std::make_shared<const Tokens>(std::move(train)), 0,
+                                                train_size, context, classes, train_path));
   PSRING_ASSIGN_OR_RETURN(splits.test, Windows(std::make_shared<const Tokens>(std::move(test)), 0, test_size,
                                                context, classes, test_path));
   return splits;

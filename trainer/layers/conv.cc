@@ -3,10 +3,9 @@
 namespace psring {
 
 ConvLayer::ConvLayer(const std::string& name, const ConvShape& shape, ParameterLayout& layout)
-    : ConvLayer(shape,
-                WeightAndBias::In(
-                    layout, name, {shape.out_channels, shape.kernel, shape.kernel, shape.in_channels},
-                    {.height = shape.kernel, .width = shape.kernel, .channels = shape.in_channels})) {}
+    : ConvLayer(shape, WeightAndBias::In(
+                           layout, name, {shape.out_channels, shape.kernel, shape.kernel, shape.in_channels},
+                           {.height = shape.kernel, .width = shape.kernel, .channels = shape.in_channels})) {}
 
 ConvLayer::ConvLayer(const ConvShape& shape, const WeightAndBias& parameters)
     : Layer({.outputs = size_t{1} * shape.out_height() * shape.out_width() * shape.out_channels,

@@ -6,8 +6,8 @@
 
 namespace psring {
 
-WeightAndBias WeightAndBias::In(ParameterLayout& layout, const std::string& name, std::vector<int> weight_shape,
-                                ImageShape image) {
+WeightAndBias WeightAndBias::In(ParameterLayout& layout, const std::string& name,
+                                std::vector<int> weight_shape, ImageShape image) {
   const int outputs = weight_shape.front();
   WeightAndBias parameters;
   parameters.weight = layout.tensors()[layout.Add(name + ".weight", std::move(weight_shape), image)];

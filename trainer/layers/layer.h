@@ -35,17 +35,17 @@ struct LayerTraits {
 
 // The memory of one call. Activations have the type of `ops`; spans contain exactly `batch` samples.
 struct LayerPass {
-  int batch;  // samples, at least 1
-  ConstSpan weights;                       // of this layer
-  std::array<ConstSpan, kMostInputs> x;    // indices (int32) have 4 bytes each, whatever their span's type
+  int batch;                             // samples, at least 1
+  ConstSpan weights;                     // of this layer
+  std::array<ConstSpan, kMostInputs> x;  // indices (int32) have 4 bytes each, whatever their span's type
   Span y;
   std::byte* kept;
   // In backward:
-  Span dy;                                 // BackwardInput may change it, for BackwardWeight
-  std::array<Span, kMostInputs> dx;        // data null: not needed
+  Span dy;                                  // BackwardInput may change it, for BackwardWeight
+  std::array<Span, kMostInputs> dx;         // data null: not needed
   std::array<bool, kMostInputs> adds = {};  // of a kAddable input: add to dx
-  Span gradient;                           // of this layer's weights
-  bool adds_gradient = false;              // a later layer that shares the weights has written `gradient`
+  Span gradient;                            // of this layer's weights
+  bool adds_gradient = false;               // a later layer that shares the weights has written `gradient`
   Ops& ops;
   Stream& stream;
 };
@@ -80,8 +80,8 @@ class Layer {
   const LayerTraits traits_;
 };
 
-// Where a layer's weight and bias are in the flat buffers. Tensors are copies: the layout's list may move when
-// it grows.
+// Where a layer's weight and bias are in the flat buffers. Tensors are copies: the layout's list may move
+// when it grows.
 struct WeightAndBias {
   Tensor weight, bias;  // bias.count is 0 if there is none
 

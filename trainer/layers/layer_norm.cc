@@ -28,8 +28,8 @@ absl::Status LayerNormLayer::Forward(const LayerPass& pass) const {
 absl::Status LayerNormLayer::BackwardInput(const LayerPass& pass) const {
   pass.ops.families().normalization->LayerNormBackward(
       ShapeFor(pass.batch), pass.x[0], Part(pass.weights, parameters_.weight), StatisticsOf(pass), pass.dy,
-      pass.dx[0], pass.adds[0], Part(pass.gradient, parameters_.weight), Part(pass.gradient, parameters_.bias),
-      pass.stream);
+      pass.dx[0], pass.adds[0], Part(pass.gradient, parameters_.weight),
+      Part(pass.gradient, parameters_.bias), pass.stream);
   return absl::OkStatus();
 }
 

@@ -13,7 +13,9 @@ class LayerNormLayer : public Layer {
   LayerNormLayer(const std::string& name, int rows, int width, ParameterLayout& layout)
       : LayerNormLayer(rows, WeightAndBias::In(layout, name, {width})) {}
 
-  void Initialize(Random&, std::vector<float>& weights) const override { Fill(parameters_.weight, 1, weights); }
+  void Initialize(Random&, std::vector<float>& weights) const override {
+    Fill(parameters_.weight, 1, weights);
+  }
   absl::Status Forward(const LayerPass& pass) const override;
   absl::Status BackwardInput(const LayerPass& pass) const override;
   absl::Status BackwardWeight(const LayerPass&) const override { return absl::OkStatus(); }

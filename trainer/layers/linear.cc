@@ -49,8 +49,8 @@ absl::Status LinearLayer::Forward(const LayerPass& pass) const {
 absl::Status LinearLayer::BackwardInput(const LayerPass& pass) const {
   const Span dbias = is_tied() ? Span{} : Part(pass.gradient, parameters_.bias);
   const ConstSpan saved = config_.activation == Activation::kRelu ? pass.y : KeptOf(pass);
-  pass.ops.families().linear->BackwardInput(ShapeFor(pass.batch), Part(pass.weights, parameters_.weight), saved,
-                                            pass.dy, pass.dx[0], dbias, pass.stream);
+  pass.ops.families().linear->BackwardInput(ShapeFor(pass.batch), Part(pass.weights, parameters_.weight),
+                                            saved, pass.dy, pass.dx[0], dbias, pass.stream);
   return absl::OkStatus();
 }
 

@@ -52,11 +52,12 @@ int AddBlock(const ModelSize& size, const std::string& name, int x, Network::Bui
         std::make_unique<LayerNormLayer>(absl::StrCat(name, of), size.context, size.width, layout), {value});
   };
   const auto add = [&](const char* of, const LinearConfig& config, std::vector<int> inputs) {
-    return network.Add(std::make_unique<LinearLayer>(absl::StrCat(name, of), config, layout), std::move(inputs));
+    return network.Add(std::make_unique<LinearLayer>(absl::StrCat(name, of), config, layout),
+                       std::move(inputs));
   };
   int value = add(".attn.c_attn", qkv, {norm(".ln_1", x)});
-  value = network.Add(
-      std::make_unique<AttentionLayer>(size.context, size.heads, size.width / size.heads), {value});
+  value = network.Add(std::make_unique<AttentionLayer>(size.context, size.heads, size.width / size.heads),
+                      {value});
   x = add(".attn.c_proj", projection, {value, x});
   value = add(".mlp.c_fc", up, {norm(".ln_2", x)});
   return add(".mlp.c_proj", down, {value, x});
@@ -81,10 +82,12 @@ ModelRow::Make Gpt(const ModelSize& size) {
       x = AddBlock(size, absl::StrCat("transformer.h.", block), x, network);
     }
     x = network.Add(
-        std::make_unique<LayerNormLayer>("transformer.ln_f", size.context, size.width, network.layout()), {x});
-    network.Add(std::make_unique<LinearLayer>(
-                    LinearConfig{.inputs = size.width, .outputs = samples.classes, .rows = size.context}, table),
-                {x});
+        std::make_unique<LayerNormLayer>("transformer.ln_f", size.context, size.width, network.layout()),
+        {x});
+    network.Add(
+        std::make_unique<LinearLayer>(
+            LinearConfig{.inputs = size.width, .outputs = samples.classes, .rows = size.context}, table),
+        {x});
     return network.Build(ops);
   };
 }

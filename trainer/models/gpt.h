@@ -5,8 +5,8 @@
 
 namespace psring {
 
-// All sizes are given. Tensors have nanoGPT's names and shapes. InvalidArgument: the width is not a multiple of
-// the heads, or the samples are not texts of this context.
+// All sizes are given. Tensors have nanoGPT's names and shapes. InvalidArgument: the width is not a multiple
+// of the heads, or the samples are not texts of this context.
 ModelRow::Make Gpt(const ModelSize& size);
 
 }  // namespace psring

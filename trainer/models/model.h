@@ -84,7 +84,7 @@ struct ModelRow {
   double default_lr;        // synchronous modes, the model's optimizer
   double default_async_lr;  // asynchronous modes, without momentum
   using Make = std::function<absl::StatusOr<std::unique_ptr<Model>>(const SampleSpec& samples, Ops& ops)>;
-  Make make;  // `ops` outlives the model
+  Make make;            // `ops` outlives the model
   ModelSize size = {};  // its own sizes; 0: several widths
   // The same with other sizes; null: all are fixed.
   std::function<Make(const ModelSize& size)> sized = nullptr;

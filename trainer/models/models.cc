@@ -22,8 +22,8 @@ absl::StatusOr<ImageShape> PicturesOf(const SampleSpec& samples, const char* nam
 }
 
 // Fully connected layers of these widths, ReLU between them.
-absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const SampleSpec& samples, const std::vector<int>& hidden,
-                                                      Ops& ops) {
+absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const SampleSpec& samples,
+                                                      const std::vector<int>& hidden, Ops& ops) {
   PSRING_ASSIGN_OR_RETURN(ImageShape image, PicturesOf(samples, "mlp"));
   Network::Builder network(samples);
   int inputs = static_cast<int>(image.count()), value = network.Input(0), number = 1;
@@ -32,8 +32,8 @@ absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const SampleSpec& samples,
                               .outputs = outputs,
                               .activation = relu ? Activation::kRelu : Activation::kNone,
                               .image = image};
-    value = network.Add(
-        std::make_unique<LinearLayer>(absl::StrCat("fc", number++), config, network.layout()), {value});
+    value = network.Add(std::make_unique<LinearLayer>(absl::StrCat("fc", number++), config, network.layout()),
+                        {value});
     inputs = outputs;
     image = {};
   };

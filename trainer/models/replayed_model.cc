@@ -113,18 +113,17 @@ absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options) {
                   .summary = "a recorded workload",
                   .default_lr = .01,
                   .default_async_lr = .01,
-                  .make = [workload = Faster(recorded, options.compute_speedup)](
-                              const SampleSpec&, Ops&) -> absl::StatusOr<std::unique_ptr<Model>> {
-                    return MakeReplayedModel(workload);
-                  }};
+                  .make = [workload = Faster(recorded, options.compute_speedup)](const SampleSpec&, Ops&)
+                      -> absl::StatusOr<std::unique_ptr<Model>> { return MakeReplayedModel(workload); }};
 }
 
 absl::StatusOr<DataSplits> DataOf(const TrainingOptions& options) {
   if (options.workload.empty()) {
     PSRING_ASSIGN_OR_RETURN(const ModelRow row, ModelOf(options));
     if (row.size.context == ModelSize::kFixed && (options.data == "text" || options.data == "tokens")) {
-      return absl::InvalidArgumentError(absl::StrCat("--data ", options.data, ": the model ", row.name,
-                                                     " reads pictures; choose other data, or --model gpt-nano"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--data ", options.data, ": the model ", row.name,
+                       " reads pictures; choose other data, or --model gpt-nano"));
     }
     return LoadData({.name = options.data,
                      .dir = options.data_dir,

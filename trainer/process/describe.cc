@@ -79,8 +79,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   PSRING_ASSIGN_OR_RETURN(const StepPlan steps,
                           PlanSteps(options, data.train.count(), world_size, data.train.spec().labels));
   const std::unique_ptr<Ops> ops = MakeReferenceOps();
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
-                          row.make(data.train.spec(), *ops));
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, row.make(data.train.spec(), *ops));
   PSRING_ASSIGN_OR_RETURN(const std::optional<CheckpointBytes> resume,
                           ReadResume(options, [](const std::string&) {}));
   if (resume.has_value()) {
@@ -92,8 +91,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   }
   Json updates = Json::array();
   for (const StrategyRow& strategy : Strategies()) {
-    PSRING_ASSIGN_OR_RETURN(const UpdatePlan plan,
-                            PlanUpdates(options, strategy, row, steps));
+    PSRING_ASSIGN_OR_RETURN(const UpdatePlan plan, PlanUpdates(options, strategy, row, steps));
     const bool has_momentum = plan.optimizer.kind == OptimizerKind::kMomentum;
     updates.push_back({{"strategy", strategy.name},
                        {"optimizer", OptimizerName(plan.optimizer.kind)},

@@ -93,7 +93,8 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
   plan.schedule.base = options.lr;
   if (options.lr == 0) {
     constexpr double kAdamLr = .001;  // Kingma & Ba 2015
-    if (model.optimizer == OptimizerName(plan.optimizer.kind) && plan.optimizer.kind == OptimizerKind::kAdam) {
+    if (model.optimizer == OptimizerName(plan.optimizer.kind) &&
+        plan.optimizer.kind == OptimizerKind::kAdam) {
       plan.schedule.base = strategy.asynchronous() ? model.default_async_lr : model.default_lr;
     } else if (plan.optimizer.kind == OptimizerKind::kAdam) {
       plan.schedule.base = kAdamLr;
