@@ -11,7 +11,8 @@ namespace {
 
 using Floats = std::vector<float>;
 
-const OptimizerKind kKinds[] = {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam};
+const OptimizerKind kKinds[] = {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam,
+                                OptimizerKind::kAdamW};
 
 Span SpanOf(Floats& values) { return {values.data(), values.size()}; }
 
@@ -27,7 +28,7 @@ TEST(OptimizerNameTest, NamesAndKindsCorrespond) {
   for (const OptimizerKind kind : kKinds) EXPECT_EQ(ParseOptimizer(OptimizerName(kind)).value(), kind);
   const auto unknown = ParseOptimizer("adagrad");
   ASSERT_FALSE(unknown.ok());
-  EXPECT_NE(unknown.status().message().find("use sgd, momentum or adam"), std::string::npos);
+  EXPECT_NE(unknown.status().message().find("use sgd, momentum, adam or adamw"), std::string::npos);
 }
 
 TEST(LearningRateTest, ConstantIsTheScaledBase) {
