@@ -29,7 +29,6 @@ PSRING_EVERYWHERE float Exp(float x) {
   const float power = (p * (r * r) + r) + 1.0f;
   const float result = power * BitsAs<float>((BitsAs<uint32_t>(shifted) << 23) + (uint32_t{127} << 23));
   return vanishes ? 0.0f : result;
-} << 23));
 }
 
 // GELU in GPT-2's form (Hendrycks & Gimpel 2016): u/2 (1 + tanh(sqrt(2/pi) (u + 0.044715 u^3))), here u
