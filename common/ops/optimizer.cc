@@ -86,18 +86,19 @@ void Optimizer::Apply(size_t first, Span weights, ConstSpan gradient, int64_t sa
     return apply(MomentumStep{scale, rate, static_cast<float>(config_.momentum)}, first, end);
   }
   const AdamStep adam{.gradient_scale = scale,
-                    .learning_rate = rate,
-                    .beta1 = static_cast<float>(config_.beta1),
-                    .beta2 = static_cast<float>(config_.beta2),
-                    .epsilon = static_cast<float>(config_.epsilon),
-                    .bias_correction1 = BiasCorrection(config_.beta1, update),
-                    .bias_correction2 = BiasCorrection(config_.beta2, update)};
+                      .learning_rate = rate,
+                      .beta1 = static_cast<float>(config_.beta1),
+                      .beta2 = static_cast<float>(config_.beta2),
+                      .epsilon = static_cast<float>(config_.epsilon),
+                      .bias_correction1 = BiasCorrection(config_.beta1, update),
+                      .bias_correction2 = BiasCorrection(config_.beta2, update)};
   if (config_.kind == OptimizerKind::kAdam) return apply(adam, first, end);
   AdamStep with_decay = adam;
   with_decay.kept = static_cast<float>(1 - learning_rate * config_.weight_decay);
   size_t done = first;
   for (const ParameterRange& range : config_.no_decay) {
-    const size_t from = std::clamp(range.first, done, end), to = std::clamp(range.first + range.count, from, end);
+    const size_t from = std::clamp(range.first, done, end),
+                 to = std::clamp(range.first + range.count, from, end);
     apply(with_decay, done, from);
     apply(adam, from, to);
     done = to;

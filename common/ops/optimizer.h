@@ -32,7 +32,7 @@ struct OptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
-  double weight_decay = 0.01;             // of AdamW, multiplied by the learning rate
+  double weight_decay = 0.01;            // of AdamW, multiplied by the learning rate
   std::vector<ParameterRange> no_decay;  // of AdamW, in order, disjoint: biases and norms, for example
   bool operator==(const OptimizerConfig&) const = default;
 };
