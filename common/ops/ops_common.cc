@@ -133,7 +133,8 @@ elementwise::AdamRates RatesOf(const AdamStep& step) {
           .beta2 = step.beta2,
           .epsilon = step.epsilon,
           .rate = step.learning_rate / step.bias_correction1,
-          .root_correction = 1 / std::sqrt(step.bias_correction2)};
+          .root_correction = 1 / std::sqrt(step.bias_correction2),
+          .kept = step.kept};
 }
 
 absl::StatusOr<Precision> ParsePrecision(const std::string& name) {

@@ -12,13 +12,19 @@
 
 namespace psring {
 
-enum class OptimizerKind { kSgd, kMomentum, kAdam };
+enum class OptimizerKind { kSgd, kMomentum, kAdam, kAdamW };
 
-absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& name);  // "sgd", "momentum", "adam"
+absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& name);  // "sgd", "momentum", "adam", "adamw"
 std::string OptimizerName(OptimizerKind kind);
 
 // The names of the slots of its state, in order, as in PyTorch.
 const std::vector<std::string>& OptimizerSlots(OptimizerKind kind);
+
+// Elements of the flat parameters.
+struct ParameterRange {
+  size_t first, count;
+  bool operator==(const ParameterRange&) const = default;
+};
 
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::kMomentum;
@@ -26,6 +32,8 @@ struct OptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
+  double weight_decay = 0.01;            // of AdamW, multiplied by the learning rate
+  std::vector<ParameterRange> no_decay;  // of AdamW, in order, disjoint: biases and norms, for example
   bool operator==(const OptimizerConfig&) const = default;
 };
 

@@ -36,6 +36,12 @@ struct ReferenceHead {
     for (int d = 0; d < s.head_size; ++d) dot += double{qkv[In(0, i, d)]} * qkv[In(1, j, d)];
     return dot / std::sqrt(double(s.head_size));
   }
+  // Subtracted from scores, so that exp cannot overflow.
+  double Highest(const float* qkv, int i) const {
+    double highest = Score(qkv, i, 0);
+    for (int j = 1; j <= i; ++j) highest = std::max(highest, Score(qkv, i, j));
+    return highest;
+  }
 };
 
 template <typename F>
@@ -110,17 +116,19 @@ void ReferenceAttention::Forward(const AttentionShape& s, ConstSpan qkv, Span y,
   RunOnCpu(stream, [=] {
     ForEachHead(s, [&](const ReferenceHead& head) {
       for (int i = 0; i < s.context; ++i) {
+        const double highest = head.Highest(qkv.floats(), i);
+        const auto exponential = [&](int j) { return std::exp(head.Score(qkv.floats(), i, j) - highest); };
         double sum = 0;
-        for (int j = 0; j <= i; ++j) sum += std::exp(head.Score(qkv.floats(), i, j));
+        for (int j = 0; j <= i; ++j) sum += exponential(j);
         for (int d = 0; d < s.head_size; ++d) {
           double value = 0;
           for (int j = 0; j <= i; ++j) {
-            value += std::exp(head.Score(qkv.floats(), i, j)) / sum * qkv.floats()[head.In(2, j, d)];
+            value += exponential(j) / sum * qkv.floats()[head.In(2, j, d)];
           }
           y.floats()[head.Out(i, d)] = static_cast<float>(value);
         }
         log_sum_exp.floats()[(size_t(head.sample) * s.heads + head.head) * s.context + i] =
-            static_cast<float>(std::log(sum));
+            static_cast<float>(highest + std::log(sum));
       }
     });
   });
@@ -137,7 +145,8 @@ void ReferenceAttention::Backward(const AttentionShape& s, ConstSpan qkv, ConstS
       for (int i = 0; i < s.context; ++i) {
         double sum = 0, dot = 0;
         std::vector<double> p(i + 1), dp(i + 1);
-        for (int j = 0; j <= i; ++j) sum += p[j] = std::exp(head.Score(in, i, j));
+        const double highest = head.Highest(in, i);
+        for (int j = 0; j <= i; ++j) sum += p[j] = std::exp(head.Score(in, i, j) - highest);
         for (int j = 0; j <= i; ++j) {
           p[j] /= sum;
           for (int d = 0; d < s.head_size; ++d) {

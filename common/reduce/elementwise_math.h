@@ -9,12 +9,13 @@
 
 namespace psring::elementwise {
 
-// e^x with a relative error of at most 2.5e-7 for x in [-87, 88]; x outside is replaced by the nearer limit,
-// so the result is never 0 or infinite. NaN for NaN. Polynomial of Cephes' expf (Moshier 1992) on x - n ln 2.
+// e^x with a relative error of at most 2.5e-7 for x in [-87, 88]; 0 below, e^88 above, NaN for NaN.
+// Polynomial of Cephes' expf (Moshier 1992) on x - n ln 2.
 PSRING_EVERYWHERE float Exp(float x) {
   constexpr float kLowest = -87.0f, kHighest = 88.0f;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
-  x = x < kLowest ? kLowest : x;
+  const bool vanishes = x < kLowest;
+  x = vanishes ? kLowest : x;
   x = x > kHighest ? kHighest : x;
   const float shifted = x * 1.44269504f + kRound;
   const float n = shifted - kRound;
@@ -26,7 +27,8 @@ PSRING_EVERYWHERE float Exp(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   const float power = (p * (r * r) + r) + 1.0f;
-  return power * BitsAs<float>((BitsAs<uint32_t>(shifted) << 23) + (uint32_t{127} << 23));
+  const float result = power * BitsAs<float>((BitsAs<uint32_t>(shifted) << 23) + (uint32_t{127} << 23));
+  return vanishes ? 0.0f : result;
 }
 
 // GELU in GPT-2's form (Hendrycks & Gimpel 2016): u/2 (1 + tanh(sqrt(2/pi) (u + 0.044715 u^3))), here u

@@ -34,6 +34,12 @@ void EncodeJob(const ServerJob& from, proto::Job& to) {
   to.mutable_optimizer()->set_beta1(optimizer.beta1);
   to.mutable_optimizer()->set_beta2(optimizer.beta2);
   to.mutable_optimizer()->set_epsilon(optimizer.epsilon);
+  to.mutable_optimizer()->set_weight_decay(optimizer.weight_decay);
+  for (const ParameterRange& range : optimizer.no_decay) {
+    proto::Job::Bucket& added = *to.mutable_optimizer()->add_no_decay();
+    added.set_first(range.first);
+    added.set_count(range.count);
+  }
   const LrSchedule& schedule = from.schedule;
   to.mutable_schedule()->set_linear_decay(schedule.decay == LrDecay::kLinear);
   to.mutable_schedule()->set_base(schedule.base);
@@ -73,6 +79,10 @@ absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
   to.optimizer.beta1 = job.optimizer().beta1();
   to.optimizer.beta2 = job.optimizer().beta2();
   to.optimizer.epsilon = job.optimizer().epsilon();
+  to.optimizer.weight_decay = job.optimizer().weight_decay();
+  for (const proto::Job::Bucket& range : job.optimizer().no_decay()) {
+    to.optimizer.no_decay.push_back({.first = range.first(), .count = range.count()});
+  }
   to.schedule = {.decay = job.schedule().linear_decay() ? LrDecay::kLinear : LrDecay::kConstant,
                  .base = job.schedule().base(),
                  .scale = job.schedule().scale(),
