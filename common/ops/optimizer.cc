@@ -44,18 +44,34 @@ std::string OptimizerName(OptimizerKind kind) { return RowOf(kind).name; }
 
 const std::vector<std::string>& OptimizerSlots(OptimizerKind kind) { return RowOf(kind).slots; }
 
+absl::StatusOr<LrDecay> ParseLrDecay(const std::string& name) {
+  for (const LrDecay decay : {LrDecay::kConstant, LrDecay::kLinear, LrDecay::kCosine}) {
+    if (name == LrDecayName(decay)) return decay;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown schedule \"", name, "\"; use constant, linear or cosine"));
+}
+
+std::string LrDecayName(LrDecay decay) {
+  return decay == LrDecay::kConstant ? "constant" : decay == LrDecay::kLinear ? "linear" : "cosine";
+}
+
 double LearningRate(const LrSchedule& schedule, int64_t samples_before) {
   const double peak = schedule.base * schedule.scale;
   if (samples_before < schedule.warmup_samples) {
     const double progress =
         static_cast<double>(samples_before) / static_cast<double>(schedule.warmup_samples);
-    return schedule.base + (peak - schedule.base) * progress;
+    const double from = schedule.decay == LrDecay::kCosine ? 0 : schedule.base;
+    return from + (peak - from) * progress;
   }
   if (schedule.decay == LrDecay::kConstant) return peak;
   const int64_t left = schedule.total_samples - samples_before;
-  if (left <= 0) return 0;
-  return peak *
-         (static_cast<double>(left) / static_cast<double>(schedule.total_samples - schedule.warmup_samples));
+  const double part = left <= 0 ? 0
+                                : static_cast<double>(left) /
+                                      static_cast<double>(schedule.total_samples - schedule.warmup_samples);
+  if (schedule.decay == LrDecay::kLinear) return peak * part;
+  constexpr double kLowest = .1;  // nanoGPT's
+  return peak * (kLowest + (1 - kLowest) * .5 * (1 + std::cos(M_PI * (1 - part))));
 }
 
 absl::StatusOr<Optimizer> Optimizer::Create(const OptimizerConfig& config, Device& device, size_t count) {

@@ -121,16 +121,18 @@ void VisitFlags(Options& o, Visitor& visit) {
          "true: skip an epoch's last step if the samples do not fill it; false: use the remaining samples, "
          "each counted once; some workers may have fewer or none"},
         o.drop_last, OneOf({"true", "false"}));
-  visit({"--optimizer", "NAME", "sgd, momentum or adam; else the model's: gpt adam, others momentum",
+  visit({"--optimizer", "NAME", "sgd, momentum, adam or adamw; else the model's: gpt adamw, others momentum",
          Help::kBrief},
-        o.optimizer, OneOf({"sgd", "momentum", "adam"}));
+        o.optimizer, OneOf({"sgd", "momentum", "adam", "adamw"}));
   visit({"--lr", "X", "Learning rate of one update; else the model's", Help::kBrief}, o.lr, positive);
   visit({"--momentum", "X", "Momentum; else the strategy's: 0.9, asynchronous 0"}, o.momentum,
         RealNumber({.low = 0, .high = 1, .low_allowed = true}));
-  visit({"--schedule", "NAME", "Learning rate: constant, or linear (down to 0)"}, o.schedule,
-        OneOf({"constant", "linear"}));
-  visit({"--warmup_epochs", "X", "Epochs in which the rate rises to the scaled one"}, o.warmup_epochs,
-        not_negative);
+  visit({"--weight_decay", "X", "Weight decay of adamw, of matrices only: not of biases and normalizations"},
+        o.weight_decay, not_negative);
+  visit({"--schedule", "NAME", "Learning rate: constant, linear (down to 0) or cosine (down to a tenth)"},
+        o.schedule, OneOf({"constant", "linear", "cosine"}));
+  visit({"--warmup_epochs", "X", "Epochs in which the rate rises to the scaled one; with cosine from 0"},
+        o.warmup_epochs, not_negative);
   visit.Switch({"--linear_scaling", "",
                 "Multiply the learning rate by the number of workers that contribute to an update"},
                o.linear_scaling, true);

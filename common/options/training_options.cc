@@ -203,11 +203,12 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& o) {
   PSRING_RETURN_IF_ERROR(FirstOf(
       {{o.micro_batches > 1 && o.strategy != "single",
         absl::StrCat("--micro_batches is for --strategy single; omit it for ", o.strategy)},
-       {o.optimizer != "momentum" && o.momentum > 0,
+       {!o.optimizer.empty() && o.optimizer != "momentum" && o.momentum > 0,
         absl::StrCat("--momentum ", o.momentum, " has no effect with --optimizer ", o.optimizer,
                      "; omit it or choose momentum")},
-       {o.warmup_epochs > 0 && !o.linear_scaling,
-        "--warmup_epochs rises from --lr to the rate that --linear_scaling gives; give both, or neither"},
+       {o.warmup_epochs > 0 && !o.linear_scaling && o.schedule != "cosine",
+        "--warmup_epochs rises from --lr to the rate that --linear_scaling gives; give both, or neither (or "
+        "--schedule cosine, which rises from 0)"},
        {o.servers > 0 && o.server_placement == "colocated",
         "--server_placement colocated has one server for each worker; leave --servers out"},
        {!o.tls.empty() && !o.backend.empty() && o.backend != "native",

@@ -51,6 +51,7 @@ struct TrainingOptions {
   double lr = 0;          // 0: the model's
   double momentum = -1;   // below 0: the strategy's
   std::string schedule = "constant";
+  double weight_decay = .1;  // AdamW's
   double warmup_epochs = 0;
   bool linear_scaling = false;
   double clip_norm = 0;  // 0: no clipping

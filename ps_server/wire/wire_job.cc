@@ -41,7 +41,7 @@ void EncodeJob(const ServerJob& from, proto::Job& to) {
     added.set_count(range.count);
   }
   const LrSchedule& schedule = from.schedule;
-  to.mutable_schedule()->set_linear_decay(schedule.decay == LrDecay::kLinear);
+  to.mutable_schedule()->set_decay(LrDecayName(schedule.decay));
   to.mutable_schedule()->set_base(schedule.base);
   to.mutable_schedule()->set_scale(schedule.scale);
   to.mutable_schedule()->set_warmup_samples(schedule.warmup_samples);
@@ -53,7 +53,8 @@ void EncodeJob(const ServerJob& from, proto::Job& to) {
 
 absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
   // Errors repeat these names, so their length is bounded.
-  for (const std::string* name : {&job.consistency(), &job.wire(), &job.optimizer().name()}) {
+  for (const std::string* name :
+       {&job.consistency(), &job.wire(), &job.optimizer().name(), &job.schedule().decay()}) {
     if (name->size() > kMostNameBytes) {
       return absl::InvalidArgumentError(
           absl::StrCat("a job with a name of ", name->size(), " bytes; the maximum is ", kMostNameBytes));
@@ -83,7 +84,8 @@ absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
   for (const proto::Job::Bucket& range : job.optimizer().no_decay()) {
     to.optimizer.no_decay.push_back({.first = range.first(), .count = range.count()});
   }
-  to.schedule = {.decay = job.schedule().linear_decay() ? LrDecay::kLinear : LrDecay::kConstant,
+  PSRING_ASSIGN_OR_RETURN(const LrDecay decay, ParseLrDecay(job.schedule().decay()));
+  to.schedule = {.decay = decay,
                  .base = job.schedule().base(),
                  .scale = job.schedule().scale(),
                  .warmup_samples = job.schedule().warmup_samples(),

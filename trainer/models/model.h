@@ -13,6 +13,7 @@
 #include "common/base/parameters.h"
 #include "common/device/device.h"
 #include "common/ops/ops.h"
+#include "common/ops/optimizer.h"
 #include "trainer/data/dataset.h"
 
 namespace psring {
@@ -77,6 +78,9 @@ struct ModelSize {
   static constexpr int kFixed = -1;  // the model has no such size
   int layers = kFixed, width = kFixed, heads = kFixed, context = kFixed;
 };
+
+// The parameters without weight decay: biases and the weights of normalizations, which have one dimension.
+std::vector<ParameterRange> WithoutDecay(const ParameterLayout& layout);
 
 struct ModelRow {
   const char* name;

@@ -56,7 +56,7 @@ ModelRow GptRow(const char* name, const char* summary, const ModelSize& size, do
           .make = Gpt(size),
           .size = size,
           .sized = Gpt,
-          .optimizer = "adam"};
+          .optimizer = "adamw"};
 }
 
 // The network of PyTorch's MNIST example, without dropout.
@@ -126,6 +126,19 @@ const std::vector<ModelRow>& Models() {
              {.layers = 12, .width = 768, .heads = 12, .context = 1024}, 6e-4),
   };
   return models;
+}
+
+std::vector<ParameterRange> WithoutDecay(const ParameterLayout& layout) {
+  std::vector<ParameterRange> ranges;
+  for (const Tensor& tensor : layout.tensors()) {
+    if (tensor.shape.size() > 1 || tensor.count == 0) continue;
+    if (!ranges.empty() && ranges.back().first + ranges.back().count == tensor.first) {
+      ranges.back().count += tensor.space;
+    } else {
+      ranges.push_back({tensor.first, tensor.space});
+    }
+  }
+  return ranges;
 }
 
 absl::StatusOr<const ModelRow*> FindModel(const std::string& name) {

@@ -93,10 +93,11 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
   plan.schedule.base = options.lr;
   if (options.lr == 0) {
     constexpr double kAdamLr = .001;  // Kingma & Ba 2015
-    if (model.optimizer == OptimizerName(plan.optimizer.kind) &&
-        plan.optimizer.kind == OptimizerKind::kAdam) {
+    const bool is_adam =
+        plan.optimizer.kind == OptimizerKind::kAdam || plan.optimizer.kind == OptimizerKind::kAdamW;
+    if (is_adam && std::string(model.optimizer) == "adamw") {
       plan.schedule.base = strategy.asynchronous() ? model.default_async_lr : model.default_lr;
-    } else if (plan.optimizer.kind == OptimizerKind::kAdam) {
+    } else if (is_adam) {
       plan.schedule.base = kAdamLr;
     } else if (strategy.asynchronous() || momentum == 0) {
       plan.schedule.base = model.default_async_lr * (1 - momentum);
@@ -104,7 +105,8 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
       plan.schedule.base = model.default_lr;
     }
   }
-  plan.schedule.decay = options.schedule == "linear" ? LrDecay::kLinear : LrDecay::kConstant;
+  PSRING_ASSIGN_OR_RETURN(plan.schedule.decay, ParseLrDecay(options.schedule));
+  plan.optimizer.weight_decay = options.weight_decay;
   // Linear scaling counts the samples in one update.
   if (options.linear_scaling) {
     const double batch = static_cast<double>(options.batch) * steps.predictions;

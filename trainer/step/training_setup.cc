@@ -35,6 +35,9 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
     PSRING_RETURN_IF_ERROR(
         CheckSnapshots(options.eval_every, t.plan_.total_steps(), t.model_->parameters().count()));
   }
+  if (t.updates_.optimizer.kind == OptimizerKind::kAdamW) {
+    t.updates_.optimizer.no_decay = WithoutDecay(t.model_->parameters());
+  }
   PSRING_RETURN_IF_ERROR(t.Allocate(max_batch));
   PSRING_RETURN_IF_ERROR(t.MakeStrategy());
   PSRING_ASSIGN_OR_RETURN(t.delay_, ComputeDelay::Create(options, worker.rank, MonotonicNanos));
@@ -151,8 +154,7 @@ absl::Status Training::PlanBucketsByTrial() {
   compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
   PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(worker_.data.train, {0}, *compute_));
   batches_->ClearScore(*compute_);
-  PSRING_RETURN_IF_ERROR(
-      model_->Forward(weights_.span(), batch, activations_, batches_->score(), *compute_));
+  PSRING_RETURN_IF_ERROR(model_->Forward(weights_.span(), batch, activations_, batches_->score(), *compute_));
   std::vector<ReadyRange> order;
   PSRING_RETURN_IF_ERROR(model_->Backward(weights_.span(), batch, activations_, gradient_.device, *compute_,
                                           [&](ReadyRange range) { order.push_back(range); }));

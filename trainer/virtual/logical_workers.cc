@@ -55,6 +55,9 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   PSRING_ASSIGN_OR_RETURN(w.ops_, MakeOps(device, options.threads, precision));
   PSRING_ASSIGN_OR_RETURN(w.model_, model_row.make(data.train.spec(), *w.ops_));
   PSRING_ASSIGN_OR_RETURN(w.activations_, w.model_->NewActivations(max_batch, device));
+  if (w.updates_.optimizer.kind == OptimizerKind::kAdamW) {
+    w.updates_.optimizer.no_decay = WithoutDecay(w.model_->parameters());
+  }
   const uint64_t bytes = w.elements() * sizeof(float);
   const std::optional<Device::Memory> memory = device.memory();
   PSRING_RETURN_IF_ERROR(CheckCopiesFit(
@@ -94,8 +97,7 @@ absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSp
     PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(data_.train, indices, *compute_));
     PSRING_RETURN_IF_ERROR(model_->Forward(weights, batch, activations_, batches_->score(), *compute_));
     const Span to = first ? gradients_[w].span() : micro_gradient_.span();
-    PSRING_RETURN_IF_ERROR(
-        model_->Backward(weights, batch, activations_, to, *compute_, [](ReadyRange) {}));
+    PSRING_RETURN_IF_ERROR(model_->Backward(weights, batch, activations_, to, *compute_, [](ReadyRange) {}));
     if (!first) ops_->Add(gradients_[w].span(), to, *compute_);
     first = false;
   }
@@ -110,9 +112,8 @@ absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSp
 }
 
 absl::StatusOr<CurvePoint> LogicalWorkers::Score(ConstSpan weights, CurvePoint point) {
-  PSRING_ASSIGN_OR_RETURN(const BatchScore score,
-                          Evaluate(*model_, weights, data_.test, evaluation_batch_, activations_, *batches_,
-                                   *compute_));
+  PSRING_ASSIGN_OR_RETURN(const BatchScore score, Evaluate(*model_, weights, data_.test, evaluation_batch_,
+                                                           activations_, *batches_, *compute_));
   point.test_loss = score.loss_sum / static_cast<double>(data_.test.predictions());
   point.test_accuracy = static_cast<double>(score.correct) / static_cast<double>(data_.test.predictions());
   return point;

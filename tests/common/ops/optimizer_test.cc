@@ -251,5 +251,16 @@ TEST(AdamWTest, DecaySparesItsExceptions) {
   }
 }
 
+TEST(LearningRate, ACosineRisesFrom0AndFallsToATenth) {
+  const LrSchedule schedule{
+      .decay = LrDecay::kCosine, .base = .2, .scale = 1, .warmup_samples = 100, .total_samples = 1100};
+  EXPECT_EQ(LearningRate(schedule, 0), 0);
+  EXPECT_NEAR(LearningRate(schedule, 50), .1, 1e-12);
+  EXPECT_NEAR(LearningRate(schedule, 100), .2, 1e-12);
+  EXPECT_NEAR(LearningRate(schedule, 600), .11, 1e-12);
+  EXPECT_NEAR(LearningRate(schedule, 1100), .02, 1e-12);
+  EXPECT_NEAR(LearningRate(schedule, 2000), .02, 1e-12);
+}
+
 }  // namespace
 }  // namespace psring

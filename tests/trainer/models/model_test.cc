@@ -232,6 +232,21 @@ TEST(Models, GptHasTheSizesOfNanoGpt) {
   EXPECT_FALSE((*FindModel("gpt-nano"))->make(PictureSpec(28, 28), *ops).ok());
 }
 
+TEST(Models, WeightDecayLeavesOutBiasesAndNormalizations) {
+  const auto ops = MakeReferenceOps();
+  const auto model = *ModelOf({.model = "gpt-nano", .layers = 1})->make(TextSpec(64, 73), *ops);
+  const ParameterLayout& layout = model->parameters();
+  std::vector<bool> decays(layout.count(), true);
+  for (const ParameterRange& range : WithoutDecay(layout)) {
+    std::fill_n(decays.begin() + static_cast<std::ptrdiff_t>(range.first), range.count, false);
+  }
+  for (const Tensor& tensor : layout.tensors()) {
+    const bool is_matrix = tensor.name.find("ln_") == std::string::npos && tensor.name.ends_with(".weight");
+    EXPECT_EQ(decays[tensor.first], is_matrix) << tensor.name;
+    EXPECT_EQ(decays[tensor.first + tensor.count - 1], is_matrix) << tensor.name;
+  }
+}
+
 TEST(Models, RejectImagesThatDoNotFit) {
   const auto ops = MakeReferenceOps();
   EXPECT_EQ((*FindModel("cnn"))->make(PictureSpec(27, 28), *ops).status().message(),
