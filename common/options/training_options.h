@@ -25,6 +25,7 @@ struct TrainingOptions {
   std::string data = "fashion-mnist";
   std::string data_dir;  // empty: where Debian installs the data
   std::string text;      // empty: the King James Bible
+  bool reads_text() const { return data == "text" || data == "tokens"; }
   std::string device = "auto";
   bool oversubscribe = false;
   int threads = 1;

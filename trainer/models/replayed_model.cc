@@ -120,7 +120,7 @@ absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options) {
 absl::StatusOr<DataSplits> DataOf(const TrainingOptions& options) {
   if (options.workload.empty()) {
     PSRING_ASSIGN_OR_RETURN(const ModelRow row, ModelOf(options));
-    if (row.size.context == ModelSize::kFixed && (options.data == "text" || options.data == "tokens")) {
+    if (row.size.context == ModelSize::kFixed && options.reads_text()) {
       return absl::InvalidArgumentError(
           absl::StrCat("--data ", options.data, ": the model ", row.name,
                        " reads pictures; choose other data, or --model gpt-nano"));
