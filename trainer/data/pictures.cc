@@ -1,3 +1,5 @@
+#include "trainer/data/pictures.h"
+
 #include <sys/stat.h>
 #include <zlib.h>
 
@@ -11,7 +13,6 @@
 #include "common/base/check.h"
 #include "common/base/read_file.h"
 #include "common/io/hash.h"
-#include "trainer/data/pictures.h"
 
 namespace psring {
 namespace {

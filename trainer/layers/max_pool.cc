@@ -26,9 +26,8 @@ absl::Status MaxPoolLayer::Forward(const LayerPass& pass) const {
 
 absl::Status MaxPoolLayer::BackwardInput(const LayerPass& pass) const {
   if (pass.dx[0].data == nullptr) return absl::OkStatus();
-  pass.ops.families().pooling->MaxBackward(ShapeFor(pass.batch), pass.dy,
-                                           reinterpret_cast<const uint8_t*>(pass.kept), pass.dx[0],
-                                           pass.stream);
+  pass.ops.families().pooling->MaxBackward(
+      ShapeFor(pass.batch), pass.dy, reinterpret_cast<const uint8_t*>(pass.kept), pass.dx[0], pass.stream);
   return absl::OkStatus();
 }
 

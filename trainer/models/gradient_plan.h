@@ -18,8 +18,8 @@ struct LayerPlace {
 };
 
 struct GradientPlan {
-  static constexpr int kNone = -1;      // no gradient: an input of the network
-  static constexpr int kInPlace = -2;   // the network's output, which its gradient overwrites
+  static constexpr int kNone = -1;     // no gradient: an input of the network
+  static constexpr int kInPlace = -2;  // the network's output, which its gradient overwrites
 
   // Gradients whose lifetimes in backward do not overlap share a piece of memory.
   std::vector<size_t> pieces;  // elements per sample

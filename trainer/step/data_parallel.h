@@ -16,8 +16,8 @@ namespace psring {
 
 struct DataParallelOptions {
   int replicas = 1;
-  int max_batch = 1;       // of all replicas together
-  int max_share = 1;       // of one replica
+  int max_batch = 1;  // of all replicas together
+  int max_share = 1;  // of one replica
   SampleSpec samples;
   Clock clock = MonotonicNanos;
 };
@@ -79,7 +79,8 @@ class DataParallel : public Model {
   // The first sample of `replica`'s share, and the number of samples.
   std::pair<int, int> ShareOf(int batch, size_t replica) const;
   // Runs `work(replica, stream)` for every replica on its thread; later work of `stream` follows all of it.
-  absl::Status OnAll(Stream& stream, const std::function<absl::Status(Replica& replica, Stream& stream)>& work);
+  absl::Status OnAll(Stream& stream,
+                     const std::function<absl::Status(Replica& replica, Stream& stream)>& work);
   // The place of a replica's outputs among all.
   Span PlaceOf(const Activations& activations, int batch, size_t replica) const;
   // Adds to `ms` the stream's time since the last call.

@@ -127,8 +127,8 @@ absl::Status Training::ScoreCurve() {
   for (WeightsCopy& snapshot : snapshots_) {
     const Span weights = gradient_.device;  // not needed for gradients any more
     compute_->Copy(weights.data, snapshot.weights.data(), weights.bytes());
-    PSRING_ASSIGN_OR_RETURN(const BatchScore score,
-                            Evaluate(*model_, weights, test, evaluation_batch_, activations_, *batches_, *compute_));
+    PSRING_ASSIGN_OR_RETURN(const BatchScore score, Evaluate(*model_, weights, test, evaluation_batch_,
+                                                             activations_, *batches_, *compute_));
     snapshot.point.test_loss = score.loss_sum / test.predictions();
     snapshot.point.test_accuracy = static_cast<double>(score.correct) / test.predictions();
     result_.curve.push_back(snapshot.point);

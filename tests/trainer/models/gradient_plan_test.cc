@@ -11,7 +11,8 @@ using Pieces = std::vector<int>;
 
 TEST(GradientPlan, AChainNeedsTwoPieces) {
   const LayerTraits wide{.outputs = 100}, narrow{.outputs = 10};
-  const std::vector<LayerPlace> chain = {{{0}, 1, &wide}, {{1}, 2, &narrow}, {{2}, 3, &wide}, {{3}, 4, &narrow}};
+  const std::vector<LayerPlace> chain = {
+      {{0}, 1, &wide}, {{1}, 2, &narrow}, {{2}, 3, &wide}, {{3}, 4, &narrow}};
   const GradientPlan plan = PlanGradients(1, chain);
   // Backward of a layer reads the gradient of its output while it writes that of its input.
   EXPECT_EQ(plan.piece_of, (Pieces{GradientPlan::kNone, 0, 1, 0, GradientPlan::kInPlace}));

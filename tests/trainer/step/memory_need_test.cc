@@ -36,8 +36,8 @@ TEST_F(MemoryNeeded, IncludesWeightsGradientsStateAndABatch) {
   const MemoryNeed need = Of(SmallMlp(10), &momentum);
   EXPECT_EQ(need.parameters, 2 * 4 * kElements);
   EXPECT_EQ(need.optimizer, 4 * kElements);
-  // Each layer's outputs, at multiples of 64 bytes; gradients of the hidden layers' outputs (the last output's
-  // is in its place); images, labels, the score.
+  // Each layer's outputs, at multiples of 64 bytes; gradients of the hidden layers' outputs (the last
+  // output's is in its place); images, labels, the score.
   const size_t outputs = 12'032 + 4'032 + 448, gradients = 12'032 + 4'032;
   EXPECT_EQ(need.batch, outputs + gradients + 10 * (4 * 784 + 4) + sizeof(BatchScore));
   EXPECT_EQ(need.total(), need.parameters + need.optimizer + need.batch);
