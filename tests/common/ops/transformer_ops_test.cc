@@ -10,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/attention/attention.h"
-#include "common/ops/reference_transformer.h"
+#include "common/ops/reference_layers.h"
 #include "common/reduce/elementwise_math.h"
 #include "tests/common/ops/ops_fixture.h"
 
