@@ -177,7 +177,8 @@ using Kernel =
                  Update<Momentum, 2>, Update<Adam, 3>, GradientAndSumColumns<float>,
                  GradientAndSumColumns<BFloat16>, Gelu<float>, Gelu<BFloat16>, SumChunks, GatherTaps<float>,
                  GatherTaps<BFloat16>, SumTaps<float>, SumTaps<BFloat16>, MaxPool<float>, MaxPool<BFloat16>,
-                 MaxPoolGradient<float>, MaxPoolGradient<BFloat16>, CrossEntropy<float>,
-                 CrossEntropy<BFloat16>, SumParts, SumSquares, AddScore, AddSum>;
+                 AveragePool<float>, AveragePool<BFloat16>, AveragePoolGradient<float>,
+                 AveragePoolGradient<BFloat16>, MaxPoolGradient<float>, MaxPoolGradient<BFloat16>,
+                 CrossEntropy<float>, CrossEntropy<BFloat16>, SumParts, SumSquares, AddScore, AddSum>;
 
 }  // namespace psring::gpu

@@ -65,10 +65,11 @@ struct SumChunks {
 
 // A convolution's geometry; see ConvShape.
 struct Taps {
-  uint32_t height, width, channels, kernel, out_height, out_width;
+  uint32_t height, width, channels, kernel, out_height, out_width, stride, padding;
 };
 
-// columns[image][oh][ow][i][j][c] = x[image][oh + i][ow + j][c]: a convolution becomes a matrix product.
+// columns[image][oh][ow][i][j][c] = x[image][oh stride + i - padding][ow stride + j - padding][c], 0 outside
+// the image: a convolution becomes a matrix product.
 template <typename T>
 struct GatherTaps {
   Taps s;
@@ -86,7 +87,10 @@ struct GatherTaps {
     rest /= s.out_width;
     const uint32_t h = rest % s.out_height;
     const uint32_t image = rest / s.out_height;
-    columns[at] = x[((size_t{image} * s.height + h + i) * s.width + w + j) * s.channels + c];
+    // Positions before the first row or column become large numbers.
+    const uint32_t row = h * s.stride + i - s.padding, column = w * s.stride + j - s.padding;
+    const bool inside = row < s.height && column < s.width;
+    columns[at] = inside ? x[((size_t{image} * s.height + row) * s.width + column) * s.channels + c] : T{};
   }
 };
 
@@ -106,10 +110,12 @@ struct SumTaps {
     const uint32_t image = rest / s.height;
     float sum = 0;
     for (uint32_t i = 0; i < s.kernel; ++i) {
-      if (h < i || h - i >= s.out_height) continue;
+      const uint32_t down = h + s.padding - i, row = down / s.stride;
+      if (h + s.padding < i || down % s.stride != 0 || row >= s.out_height) continue;
       for (uint32_t j = 0; j < s.kernel; ++j) {
-        if (w < j || w - j >= s.out_width) continue;
-        const size_t position = (size_t{image} * s.out_height + h - i) * s.out_width + w - j;
+        const uint32_t right = w + s.padding - j, column = right / s.stride;
+        if (w + s.padding < j || right % s.stride != 0 || column >= s.out_width) continue;
+        const size_t position = (size_t{image} * s.out_height + row) * s.out_width + column;
         sum += columns[((position * s.kernel + i) * s.kernel + j) * s.channels + c];
       }
     }
@@ -143,6 +149,31 @@ struct MaxPool {
     uint32_t where = 0;
     y[i] = elementwise::HighestOfFour(top[0], top[channels], top[row], top[row + channels], where, ValueOf{});
     argmax[i] = static_cast<uint8_t>(where);
+  }
+};
+
+// Element i is channel i % channels of image i / channels; the mean over its positions.
+template <typename T>
+struct AveragePool {
+  uint32_t positions, channels;
+  const T* x;
+  T* y;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    const T* const image = x + i / channels * positions * channels + i % channels;
+    float sum = 0;
+    for (uint32_t at = 0; at < positions; ++at) sum += elementwise::Load(image[size_t{at} * channels]);
+    y[i] = elementwise::Store<T>(sum / static_cast<float>(positions));
+  }
+};
+
+template <typename T>
+struct AveragePoolGradient {
+  uint32_t positions, channels;
+  const T* dy;
+  T* dx;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    const T value = dy[i / channels / positions * channels + i % channels];
+    dx[i] = elementwise::Store<T>(elementwise::Load(value) / static_cast<float>(positions));
   }
 };
 

@@ -63,6 +63,32 @@ class GpuPooling : public PoolingOps {
     });
   }
 
+  void AverageForward(const PoolShape& s, ConstSpan x, Span y, Stream& stream) override {
+    CheckAverage(s, x, y);
+    context_.CheckTypes({x, y});
+    const uint32_t positions = uint32_t(s.height) * uint32_t(s.width), channels = uint32_t(s.channels);
+    context_.math().Enqueue(stream, "average pool", [=, this] {
+      return context_.ForActivations([&]<typename T>(T) {
+        return context_.math().Launch(
+            y.count,
+            gpu::AveragePool<T>{positions, channels, static_cast<const T*>(x.data), static_cast<T*>(y.data)});
+      });
+    });
+  }
+
+  void AverageBackward(const PoolShape& s, ConstSpan dy, Span dx, Stream& stream) override {
+    CheckAverage(s, dx, dy);
+    context_.CheckTypes({dy, dx});
+    const uint32_t positions = uint32_t(s.height) * uint32_t(s.width), channels = uint32_t(s.channels);
+    context_.math().Enqueue(stream, "average pool backward", [=, this] {
+      return context_.ForActivations([&]<typename T>(T) {
+        return context_.math().Launch(
+            dx.count, gpu::AveragePoolGradient<T>{positions, channels, static_cast<const T*>(dy.data),
+                                                  static_cast<T*>(dx.data)});
+      });
+    });
+  }
+
  private:
   GpuContext& context_;
 };

@@ -29,4 +29,8 @@ void MaskAndSum(ConstSpan y, Span dy, size_t columns, float* sums);
 void MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax);
 void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx);
 
+// Added up in float32 in the order of the positions.
+void AveragePoolForward(const PoolShape& shape, ConstSpan x, Span y);
+void AveragePoolBackward(const PoolShape& shape, ConstSpan dy, Span dx);
+
 }  // namespace psring::cpu

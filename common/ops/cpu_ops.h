@@ -39,6 +39,18 @@ class CpuPooling : public PoolingOps {
     RunOnCpu(stream, [=] { cpu::MaxPoolBackward(shape, dy, argmax, dx); });
   }
 
+  void AverageForward(const PoolShape& shape, ConstSpan x, Span y, Stream& stream) override {
+    CheckAverage(shape, x, y);
+    CheckTypes(type_, {x, y});
+    RunOnCpu(stream, [=] { cpu::AveragePoolForward(shape, x, y); });
+  }
+
+  void AverageBackward(const PoolShape& shape, ConstSpan dy, Span dx, Stream& stream) override {
+    CheckAverage(shape, dx, dy);
+    CheckTypes(type_, {dy, dx});
+    RunOnCpu(stream, [=] { cpu::AveragePoolBackward(shape, dy, dx); });
+  }
+
  private:
   const DType type_;
 };

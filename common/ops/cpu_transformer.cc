@@ -1,5 +1,3 @@
-#include "common/ops/cpu_transformer.h"
-
 #include <omp.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "common/ops/cpu_layers.h"
 #include "common/ops/cpu_ops.h"
 #include "common/ops/ops_common.h"
 #include "common/ops/transformer_kernels.h"

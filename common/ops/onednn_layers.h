@@ -92,12 +92,19 @@ class LinearBackwardWeight {
   GradientProduct product_;
 };
 
+struct ConvForwardShape {
+  ConvShape layer;
+  bool has_bias;
+  auto operator<=>(const ConvForwardShape&) const = default;
+};
+
 class ConvForward {
  public:
-  ConvForward(const ConvShape& shape, Workplace& workplace);
+  ConvForward(const ConvForwardShape& shape, Workplace& workplace);
   void Run(const void* x, const float* weight, const float* bias, void* y);
 
  private:
+  const bool has_bias_;
   dnnl::convolution_forward::primitive_desc desc_;
   Kernel convolve_;
   OrderedWeights filter_;

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/ops/cpu_layers.h"
 #include "common/ops/cpu_ops.h"
-#include "common/ops/cpu_transformer.h"
 #include "common/ops/onednn_layers.h"
 #include "common/ops/step_products.h"
 
@@ -23,6 +23,8 @@ std::string Name(const ConvShape& s) {
   return absl::StrCat("convolution ", s.kernel, "x", s.kernel, " ", s.in_channels, "-", s.out_channels,
                       " on ", s.height, "x", s.width, ", batch ", s.batch);
 }
+
+std::string Name(const onednn::ConvForwardShape& s) { return Name(s.layer); }
 
 // Layers of one kind, by shape; each is created when it is first used. Borrows the workplace.
 template <typename Shape, typename Layer>
@@ -110,13 +112,13 @@ class OneDnnConvolution : public OneDnnBackward<ConvolutionOps, ConvShape, onedn
                Stream& stream) override {
     CheckForward(shape, x, weight, bias, y);
     CheckTypes(type(), {x, y});
-    forward_.Enqueue(shape, stream, [=](onednn::ConvForward& layer) {
+    forward_.Enqueue({shape, bias.data != nullptr}, stream, [=](onednn::ConvForward& layer) {
       layer.Run(x.data, weight.floats(), bias.floats(), y.data);
     });
   }
 
  private:
-  Layers<ConvShape, onednn::ConvForward> forward_;
+  Layers<onednn::ConvForwardShape, onednn::ConvForward> forward_;
 };
 
 class OneDnnOps : public CpuOps {
@@ -129,7 +131,8 @@ class OneDnnOps : public CpuOps {
         loss_(activations),
         normalization_(activations),
         attention_(activations, threads),
-        embedding_(activations) {
+        embedding_(activations),
+        batch_norm_(activations) {
     PSRING_CHECK(threads > 0);
     PSRING_CHECK(activations == DType::kFloat32 ||
                  (activations == DType::kBFloat16 && BFloat16Support() != BFloat16::kNone));
@@ -139,6 +142,7 @@ class OneDnnOps : public CpuOps {
     families_.normalization = &normalization_;
     families_.attention = &attention_;
     families_.embedding = &embedding_;
+    families_.batch_norm = &batch_norm_;
   }
 
   std::string name() const override {
@@ -157,6 +161,7 @@ class OneDnnOps : public CpuOps {
   CpuNormalization normalization_;
   CpuAttention attention_;
   CpuEmbedding embedding_;
+  CpuBatchNorm batch_norm_;
 };
 
 class OneDnnProducts : public StepProducts {

@@ -19,7 +19,9 @@ Counts CountsOf(const LinearShape& shape) {
 }
 
 Counts CountsOf(const ConvShape& shape) {
-  PSRING_CHECK(shape.out_height() > 0 && shape.out_width() > 0);
+  PSRING_CHECK(shape.stride > 0 && shape.padding >= 0 && shape.padding < shape.kernel);
+  PSRING_CHECK(shape.height + 2 * shape.padding >= shape.kernel);
+  PSRING_CHECK(shape.width + 2 * shape.padding >= shape.kernel);
   const size_t batch = shape.batch, in = shape.in_channels, out = shape.out_channels, kernel = shape.kernel;
   return {batch * shape.height * shape.width * in, out * kernel * kernel * in, out,
           batch * shape.out_height() * shape.out_width() * out};
@@ -59,6 +61,7 @@ void CheckForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, Const
 }
 void CheckForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y) {
   CheckForward(CountsOf(shape), x, weight, bias, y);
+  PSRING_CHECK(bias.data != nullptr || shape.activation == Activation::kNone);
 }
 void CheckBackwardInput(const LinearShape& shape, ConstSpan weight, ConstSpan saved, ConstSpan dy,
                         ConstSpan dx, ConstSpan dbias) {
@@ -94,6 +97,18 @@ void CheckEmbedding(const EmbeddingShape& shape, ConstSpan table, ConstSpan posi
   PSRING_CHECK(table.count == shape.rows * width);
   PSRING_CHECK(positions.count == shape.context * width);
   PSRING_CHECK(y.count == shape.count * width);
+}
+
+void CheckBatchNorm(const BatchNormShape& shape, ConstSpan x, ConstSpan y, ConstSpan weight,
+                    ConstSpan statistics) {
+  const size_t channels = shape.channels;
+  PSRING_CHECK(x.count == shape.rows * channels && (y.data == nullptr || y.count == x.count));
+  PSRING_CHECK(weight.count == channels && statistics.count == 2 * channels);
+}
+
+void CheckAverage(const PoolShape& shape, ConstSpan full, ConstSpan pooled) {
+  PSRING_CHECK(pooled.count == size_t(shape.batch) * shape.channels);
+  PSRING_CHECK(full.count == pooled.count * shape.height * shape.width);
 }
 
 void CheckLoss(int batch, int classes, ConstSpan logits, ConstSpan dlogits) {

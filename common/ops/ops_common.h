@@ -32,6 +32,10 @@ void CheckTypes(DType type, std::initializer_list<ConstSpan> spans);
 absl::Status IndexOutside(const EmbeddingShape& shape, int position, int32_t index);
 absl::Status LabelOutside(int classes, int row, int32_t label);
 
+// `x` and `y`: activations of all rows.
+void CheckBatchNorm(const BatchNormShape& shape, ConstSpan x, ConstSpan y, ConstSpan weight,
+                    ConstSpan statistics);
+void CheckAverage(const PoolShape& shape, ConstSpan full, ConstSpan pooled);
 // The pooled side has a quarter of the elements.
 void CheckPool(const PoolShape& shape, size_t pooled, size_t full);
 

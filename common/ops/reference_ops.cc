@@ -5,7 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/ops/cpu_ops.h"
-#include "common/ops/reference_transformer.h"
+#include "common/ops/reference_layers.h"
 
 namespace psring {
 namespace {
@@ -37,7 +37,9 @@ void ForEachTap(const ConvShape& s, const F& f) {
           const size_t y_at = ((size_t(n) * s.out_height() + h) * s.out_width() + w) * s.out_channels + o;
           for (int i = 0; i < s.kernel; ++i) {
             for (int j = 0; j < s.kernel; ++j) {
-              const size_t x_at = ((size_t(n) * s.height + h + i) * s.width + w + j) * s.in_channels;
+              const int row = h * s.stride + i - s.padding, column = w * s.stride + j - s.padding;
+              if (row < 0 || row >= s.height || column < 0 || column >= s.width) continue;
+              const size_t x_at = ((size_t(n) * s.height + row) * s.width + column) * s.in_channels;
               const size_t weight_at = ((size_t(o) * s.kernel + i) * s.kernel + j) * s.in_channels;
               f(y_at, x_at, weight_at);
             }
@@ -151,6 +153,7 @@ class ReferenceOps : public CpuOps {
     families_.normalization = &normalization_;
     families_.attention = &attention_;
     families_.embedding = &embedding_;
+    families_.batch_norm = &batch_norm_;
   }
   std::string name() const override { return "reference"; }
 
@@ -161,6 +164,7 @@ class ReferenceOps : public CpuOps {
   ReferenceNormalization normalization_;
   ReferenceAttention attention_;
   ReferenceEmbedding embedding_;
+  ReferenceBatchNorm batch_norm_;
 };
 
 }  // namespace

@@ -147,4 +147,45 @@ class OpsTest : public testing::TestWithParam<Implementation> {
   std::unique_ptr<Ops> ops_;
 };
 
+using Results = std::vector<Floats>;
+
+// Memory of one device with values of random inputs and results that start as NaN, of type `type`.
+struct Memory {
+  Device& device;
+  Stream& stream;
+  DType type = DType::kFloat32;  // of activations
+
+  Tensor Put(const Floats& values) const { return Tensor(device, stream, values, DType::kFloat32); }
+  Tensor PutActivations(size_t count, int seed) const {
+    return Tensor(device, stream, Exact(count, seed), type);
+  }
+  Tensor Result(size_t count) const { return Put(Floats(count, std::nanf(""))); }
+  Tensor ResultActivations(size_t count) const {
+    return Tensor(device, stream, Floats(count, std::nanf("")), type);
+  }
+};
+
+inline void ExpectAllNear(const Results& actual, const Results& expected, float tolerance = 2e-5f) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "result " << i);
+    ExpectNear(actual[i], expected[i], tolerance);
+  }
+}
+
+// `run(ops, memory)` of the implementation and of the reference.
+template <typename Run>
+void ExpectLikeTheReference(Ops& ops, Device& device, Stream& stream, const Run& run) {
+  const auto cpu = MakeCpuDevice();
+  const auto cpu_stream = cpu->NewStream(StreamKind::kCompute, "reference");
+  const auto reference = MakeReferenceOps();
+  const bool rounds = ops.activations() != DType::kFloat32;
+  ExpectAllNear(run(ops, Memory{device, stream, ops.activations()}),
+                run(*reference, Memory{*cpu, *cpu_stream}), rounds ? 1.0f / 128 : 2e-5f);
+}
+
+// An implementation that lacks the family is skipped, visibly.
+#define SKIP_WITHOUT(family) \
+  if (ops_->families().family == nullptr) GTEST_SKIP() << ops_->name() << " has no ops of " #family
+
 }  // namespace psring

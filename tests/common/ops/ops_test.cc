@@ -47,6 +47,14 @@ std::vector<ConvShape> ConvShapes() {
       shapes.push_back({batch, 4, 7, 3, 2, 1, ReluIf(relu)});
     }
   }
+  // Strides and paddings of residual networks, and positions that no window reads.
+  for (const int batch : {1, 5}) {
+    shapes.push_back({batch, 8, 9, 3, 5, 3, Activation::kNone, 1, 1});
+    shapes.push_back({batch, 9, 8, 4, 16, 3, Activation::kRelu, 2, 1});
+    shapes.push_back({batch, 8, 8, 16, 8, 1, Activation::kNone, 2, 0});
+    shapes.push_back({batch, 15, 14, 3, 8, 7, Activation::kRelu, 2, 3});
+    shapes.push_back({batch, 7, 5, 2, 3, 2, Activation::kNone, 3, 1});
+  }
   shapes.push_back(
       {6, 26, 26, 32, 64, 3, Activation::kRelu});  // the large layer of the CNN: several groups of pictures
   return shapes;
@@ -64,7 +72,8 @@ TEST_P(OpsTest, ConvolutionLayersAgreeWithTheReference) {
   for (const ConvShape& shape : ConvShapes()) {
     SCOPED_TRACE(testing::Message() << "batch " << shape.batch << ", " << shape.height << "x" << shape.width
                                     << ", " << shape.in_channels << "-" << shape.out_channels << ", kernel "
-                                    << shape.kernel
+                                    << shape.kernel << ", stride " << shape.stride << ", padding "
+                                    << shape.padding
                                     << (shape.activation == Activation::kRelu ? ", relu" : ""));
     ExpectNear(RunLayer(*ops_, shape, *device_, *stream_), ByDefinition(shape));
   }

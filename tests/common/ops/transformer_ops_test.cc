@@ -10,30 +10,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/attention/attention.h"
-#include "common/ops/reference_transformer.h"
+#include "common/ops/reference_layers.h"
 #include "common/reduce/elementwise_math.h"
 #include "tests/common/ops/ops_fixture.h"
 
 namespace psring {
 namespace {
-
-using Results = std::vector<Floats>;
-
-// Memory of one device with values of random inputs and results that start as NaN, of type `type`.
-struct Memory {
-  Device& device;
-  Stream& stream;
-  DType type = DType::kFloat32;  // of activations
-
-  Tensor Put(const Floats& values) const { return Tensor(device, stream, values, DType::kFloat32); }
-  Tensor PutActivations(size_t count, int seed) const {
-    return Tensor(device, stream, Exact(count, seed), type);
-  }
-  Tensor Result(size_t count) const { return Put(Floats(count, std::nanf(""))); }
-  Tensor ResultActivations(size_t count) const {
-    return Tensor(device, stream, Floats(count, std::nanf("")), type);
-  }
-};
 
 Results LayerNorm(Ops& ops, const LayerNormShape& s, const Memory& m, bool add) {
   NormalizationOps& family = *ops.families().normalization;
@@ -106,29 +88,6 @@ Results ResidualLayer(Ops& ops, int batch, int inputs, int outputs, bool has_bia
                        m.stream);
   return {y.floats(), dx.floats(), has_bias ? dbias.floats() : Floats{}};
 }
-
-void ExpectAllNear(const Results& actual, const Results& expected, float tolerance = 2e-5f) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (size_t i = 0; i < actual.size(); ++i) {
-    SCOPED_TRACE(testing::Message() << "result " << i);
-    ExpectNear(actual[i], expected[i], tolerance);
-  }
-}
-
-// `run(ops, memory)` of the implementation and of the reference.
-template <typename Run>
-void ExpectLikeTheReference(Ops& ops, Device& device, Stream& stream, const Run& run) {
-  const auto cpu = MakeCpuDevice();
-  const auto cpu_stream = cpu->NewStream(StreamKind::kCompute, "reference");
-  const auto reference = MakeReferenceOps();
-  const bool rounds = ops.activations() != DType::kFloat32;
-  ExpectAllNear(run(ops, Memory{device, stream, ops.activations()}),
-                run(*reference, Memory{*cpu, *cpu_stream}), rounds ? 1.0f / 128 : 2e-5f);
-}
-
-// An implementation that lacks the family is skipped, visibly.
-#define SKIP_WITHOUT(family) \
-  if (ops_->families().family == nullptr) GTEST_SKIP() << ops_->name() << " has no ops of " #family
 
 class TransformerOpsTest : public OpsTest {};
 

@@ -51,6 +51,25 @@ class CpuEmbedding : public EmbeddingOps {
   const DType type_;
 };
 
+class CpuBatchNorm : public BatchNormOps {
+ public:
+  explicit CpuBatchNorm(DType activations) : type_(activations) {}
+  void Statistics(const BatchNormShape& shape, ConstSpan x, Span statistics, Stream& stream) override;
+  void UpdateRunning(const BatchNormShape& shape, float momentum, ConstSpan statistics, Span running,
+                     Stream& stream) override;
+  void Forward(const BatchNormShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan residual,
+               ConstSpan statistics, Span y, Stream& stream) override;
+  void BackwardSums(const BatchNormShape& shape, ConstSpan x, ConstSpan statistics, ConstSpan y, Span dy,
+                    Span dweight, Span dbias, Stream& stream) override;
+  void BackwardInput(const BatchNormShape& shape, ConstSpan x, ConstSpan weight, ConstSpan statistics,
+                     ConstSpan dy, ConstSpan dweight, ConstSpan dbias, Span dx, Stream& stream) override;
+
+ private:
+  const DType type_;
+  std::vector<double> sums_;  // two per channel
+  std::vector<float> parts_;  // the same of a block of rows; later a factor and a summand per channel
+};
+
 class CpuLoss : public LossOps {
  public:
   explicit CpuLoss(DType activations) : type_(activations) {}

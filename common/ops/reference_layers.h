@@ -1,4 +1,5 @@
-// The ops of transformers implemented by definition, in double precision, for float32 activations.
+// The ops of layers other than products implemented by definition, in double precision, for float32
+// activations.
 #pragma once
 
 #include "common/ops/ops.h"
@@ -11,6 +12,19 @@ class ReferenceNormalization : public NormalizationOps {
                         Span statistics, Stream& stream) override;
   void LayerNormBackward(const LayerNormShape& shape, ConstSpan x, ConstSpan weight, ConstSpan statistics,
                          ConstSpan dy, Span dx, bool add, Span dweight, Span dbias, Stream& stream) override;
+};
+
+class ReferenceBatchNorm : public BatchNormOps {
+ public:
+  void Statistics(const BatchNormShape& shape, ConstSpan x, Span statistics, Stream& stream) override;
+  void UpdateRunning(const BatchNormShape& shape, float momentum, ConstSpan statistics, Span running,
+                     Stream& stream) override;
+  void Forward(const BatchNormShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan residual,
+               ConstSpan statistics, Span y, Stream& stream) override;
+  void BackwardSums(const BatchNormShape& shape, ConstSpan x, ConstSpan statistics, ConstSpan y, Span dy,
+                    Span dweight, Span dbias, Stream& stream) override;
+  void BackwardInput(const BatchNormShape& shape, ConstSpan x, ConstSpan weight, ConstSpan statistics,
+                     ConstSpan dy, ConstSpan dweight, ConstSpan dbias, Span dx, Stream& stream) override;
 };
 
 class ReferenceAttention : public AttentionOps {

@@ -1,4 +1,4 @@
-#include "common/ops/reference_transformer.h"
+#include "common/ops/reference_layers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -107,6 +107,79 @@ void ReferenceNormalization::LayerNormBackward(const LayerNormShape& s, ConstSpa
     }
     std::copy(dweight_sum.begin(), dweight_sum.end(), dweight.floats());
     std::copy(dbias_sum.begin(), dbias_sum.end(), dbias.floats());
+  });
+}
+
+void ReferenceBatchNorm::Statistics(const BatchNormShape& s, ConstSpan x, Span statistics, Stream& stream) {
+  PSRING_CHECK(s.rows > 0);
+  RunOnCpu(stream, [=] {
+    std::vector<float> column(s.rows);
+    for (int c = 0; c < s.channels; ++c) {
+      for (int row = 0; row < s.rows; ++row) column[row] = x.floats()[size_t(row) * s.channels + c];
+      const auto [mean, inverse] = StatisticsOf(column.data(), s.rows, 0);
+      statistics.floats()[c] = static_cast<float>(mean);
+      statistics.floats()[s.channels + c] = static_cast<float>(1 / (inverse * inverse));
+    }
+  });
+}
+
+void ReferenceBatchNorm::UpdateRunning(const BatchNormShape& s, float momentum, ConstSpan statistics,
+                                       Span running, Stream& stream) {
+  RunOnCpu(stream, [=] {
+    const double unbiased = s.rows > 1 ? double(s.rows) / (s.rows - 1) : 1;
+    for (int i = 0; i < 2 * s.channels; ++i) {
+      const double value = statistics.floats()[i] * (i < s.channels ? 1 : unbiased);
+      running.floats()[i] =
+          static_cast<float>((1 - double{momentum}) * running.floats()[i] + momentum * value);
+    }
+  });
+}
+
+void ReferenceBatchNorm::Forward(const BatchNormShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias,
+                                 ConstSpan residual, ConstSpan statistics, Span y, Stream& stream) {
+  CheckBatchNorm(s, x, y, weight, statistics);
+  RunOnCpu(stream, [=] {
+    for (size_t i = 0; i < x.count; ++i) {
+      const size_t c = i % s.channels;
+      const double deviation = std::sqrt(double{statistics.floats()[s.channels + c]} + s.epsilon);
+      double value = (double{x.floats()[i]} - statistics.floats()[c]) / deviation * weight.floats()[c] +
+                     bias.floats()[c];
+      if (residual.data != nullptr) value += residual.floats()[i];
+      y.floats()[i] = static_cast<float>(s.relu ? std::max(value, 0.0) : value);
+    }
+  });
+}
+
+void ReferenceBatchNorm::BackwardSums(const BatchNormShape& s, ConstSpan x, ConstSpan statistics, ConstSpan y,
+                                      Span dy, Span dweight, Span dbias, Stream& stream) {
+  CheckBatchNorm(s, x, dy, dweight, statistics);
+  RunOnCpu(stream, [=] {
+    std::vector<double> weight_sum(s.channels), bias_sum(s.channels);
+    for (size_t i = 0; i < x.count; ++i) {
+      const size_t c = i % s.channels;
+      const double deviation = std::sqrt(double{statistics.floats()[s.channels + c]} + s.epsilon);
+      if (s.relu && !(y.floats()[i] > 0)) dy.floats()[i] = 0;
+      weight_sum[c] += dy.floats()[i] * (double{x.floats()[i]} - statistics.floats()[c]) / deviation;
+      bias_sum[c] += dy.floats()[i];
+    }
+    std::copy(weight_sum.begin(), weight_sum.end(), dweight.floats());
+    std::copy(bias_sum.begin(), bias_sum.end(), dbias.floats());
+  });
+}
+
+void ReferenceBatchNorm::BackwardInput(const BatchNormShape& s, ConstSpan x, ConstSpan weight,
+                                       ConstSpan statistics, ConstSpan dy, ConstSpan dweight, ConstSpan dbias,
+                                       Span dx, Stream& stream) {
+  CheckBatchNorm(s, x, dy, weight, statistics);
+  RunOnCpu(stream, [=] {
+    for (size_t i = 0; i < x.count; ++i) {
+      const size_t c = i % s.channels;
+      const double deviation = std::sqrt(double{statistics.floats()[s.channels + c]} + s.epsilon);
+      const double normal = (double{x.floats()[i]} - statistics.floats()[c]) / deviation;
+      dx.floats()[i] = static_cast<float>(
+          weight.floats()[c] / deviation *
+          (dy.floats()[i] - double{dbias.floats()[c]} / s.rows - normal * dweight.floats()[c] / s.rows));
+    }
   });
 }
 
