@@ -174,9 +174,11 @@ using Kernel =
     std::variant<Update<AddTo, 1>, Add<BFloat16>, Add<Float16>, Convert<BFloat16, float>,
                  Convert<Float16, float>, Convert<float, BFloat16>, Convert<float, Float16>,
                  FindNotFinite<float>, FindNotFinite<BFloat16>, FindNotFinite<Float16>, Update<Sgd, 1>,
-                 Update<Momentum, 2>, Update<Adam, 3>, MaskAndSumColumns<float>, MaskAndSumColumns<BFloat16>,
-                 SumChunks, GatherTaps<float>, GatherTaps<BFloat16>, SumTaps<float>, SumTaps<BFloat16>,
-                 MaxPool<float>, MaxPool<BFloat16>, MaxPoolGradient<float>, MaxPoolGradient<BFloat16>,
+                 Update<Momentum, 2>, Update<Adam, 3>, GradientAndSumColumns<float>,
+                 GradientAndSumColumns<BFloat16>, Gelu<float>, Gelu<BFloat16>, SumChunks, GatherTaps<float>,
+                 GatherTaps<BFloat16>, SumTaps<float>, SumTaps<BFloat16>, MaxPool<float>, MaxPool<BFloat16>,
+                 AveragePool<float>, AveragePool<BFloat16>, AveragePoolGradient<float>,
+                 AveragePoolGradient<BFloat16>, MaxPoolGradient<float>, MaxPoolGradient<BFloat16>,
                  CrossEntropy<float>, CrossEntropy<BFloat16>, SumParts, SumSquares, AddScore, AddSum>;
 
 }  // namespace psring::gpu

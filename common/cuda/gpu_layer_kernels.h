@@ -6,16 +6,19 @@
 #include <cstdint>
 
 #include "common/ops/elementwise.h"
+#include "common/reduce/elementwise_math.h"
 #include "common/reduce/sixteen_bits.h"
 
 namespace psring::gpu {
 
-// Adjacent threads read adjacent columns. Element i is column i % columns of chunk i / columns: it sets its
-// part of dy to 0 where y is given and not positive, and sums it.
+// Adjacent threads read adjacent columns. Element i is column i % columns of chunk i / columns: it applies
+// the slope of the activation to its part of dy, if `saved` is given, and sums it. The slope is GELU's at
+// `saved`, or 0 where `saved` is not positive.
 template <typename T>
-struct MaskAndSumColumns {
+struct GradientAndSumColumns {
   uint32_t rows, columns, rows_per_chunk;
-  const T* y;  // may be null
+  bool gelu;
+  const T* saved;  // may be null
   T* dy;
   float* partial;  // [chunks][columns]
   PSRING_HOST_DEVICE void operator()(size_t i) const {
@@ -26,13 +29,25 @@ struct MaskAndSumColumns {
     for (uint32_t row = first; row < end; ++row) {
       const size_t at = size_t{row} * columns + column;
       float value = elementwise::Load(dy[at]);
-      if (y != nullptr && !(elementwise::Load(y[at]) > 0)) {
+      if (saved != nullptr && gelu) {
+        dy[at] = elementwise::Store<T>(value * elementwise::GeluSlope(elementwise::Load(saved[at])));
+        value = elementwise::Load(dy[at]);
+      } else if (saved != nullptr && !(elementwise::Load(saved[at]) > 0)) {
         value = 0;
         dy[at] = T{};
       }
       sum += value;
     }
     partial[i] = sum;
+  }
+};
+
+template <typename T>
+struct Gelu {
+  const T* x;
+  T* y;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    y[i] = elementwise::Store<T>(elementwise::Gelu(elementwise::Load(x[i])));
   }
 };
 
@@ -50,10 +65,11 @@ struct SumChunks {
 
 // A convolution's geometry; see ConvShape.
 struct Taps {
-  uint32_t height, width, channels, kernel, out_height, out_width;
+  uint32_t height, width, channels, kernel, out_height, out_width, stride, padding;
 };
 
-// columns[image][oh][ow][i][j][c] = x[image][oh + i][ow + j][c]: a convolution becomes a matrix product.
+// columns[image][oh][ow][i][j][c] = x[image][oh stride + i - padding][ow stride + j - padding][c], 0 outside
+// the image: a convolution becomes a matrix product.
 template <typename T>
 struct GatherTaps {
   Taps s;
@@ -71,7 +87,10 @@ struct GatherTaps {
     rest /= s.out_width;
     const uint32_t h = rest % s.out_height;
     const uint32_t image = rest / s.out_height;
-    columns[at] = x[((size_t{image} * s.height + h + i) * s.width + w + j) * s.channels + c];
+    // Positions before the first row or column become large numbers.
+    const uint32_t row = h * s.stride + i - s.padding, column = w * s.stride + j - s.padding;
+    const bool inside = row < s.height && column < s.width;
+    columns[at] = inside ? x[((size_t{image} * s.height + row) * s.width + column) * s.channels + c] : T{};
   }
 };
 
@@ -91,10 +110,12 @@ struct SumTaps {
     const uint32_t image = rest / s.height;
     float sum = 0;
     for (uint32_t i = 0; i < s.kernel; ++i) {
-      if (h < i || h - i >= s.out_height) continue;
+      const uint32_t down = h + s.padding - i, row = down / s.stride;
+      if (h + s.padding < i || down % s.stride != 0 || row >= s.out_height) continue;
       for (uint32_t j = 0; j < s.kernel; ++j) {
-        if (w < j || w - j >= s.out_width) continue;
-        const size_t position = (size_t{image} * s.out_height + h - i) * s.out_width + w - j;
+        const uint32_t right = w + s.padding - j, column = right / s.stride;
+        if (w + s.padding < j || right % s.stride != 0 || column >= s.out_width) continue;
+        const size_t position = (size_t{image} * s.out_height + row) * s.out_width + column;
         sum += columns[((position * s.kernel + i) * s.kernel + j) * s.channels + c];
       }
     }
@@ -131,6 +152,31 @@ struct MaxPool {
   }
 };
 
+// Element i is channel i % channels of image i / channels; the mean over its positions.
+template <typename T>
+struct AveragePool {
+  uint32_t positions, channels;
+  const T* x;
+  T* y;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    const T* const image = x + i / channels * positions * channels + i % channels;
+    float sum = 0;
+    for (uint32_t at = 0; at < positions; ++at) sum += elementwise::Load(image[size_t{at} * channels]);
+    y[i] = elementwise::Store<T>(sum / static_cast<float>(positions));
+  }
+};
+
+template <typename T>
+struct AveragePoolGradient {
+  uint32_t positions, channels;
+  const T* dy;
+  T* dx;
+  PSRING_HOST_DEVICE void operator()(size_t i) const {
+    const T value = dy[i / channels / positions * channels + i % channels];
+    dx[i] = elementwise::Store<T>(elementwise::Load(value) / static_cast<float>(positions));
+  }
+};
+
 template <typename T>
 struct MaxPoolGradient {
   uint32_t channels, row;
@@ -148,10 +194,11 @@ struct MaxPoolGradient {
   }
 };
 
-// Element i is a sample. A label that is not a class makes the loss NaN.
+// Element i is a sample. One whose label is `ignored` counts nothing; another label that is not a class makes
+// the loss NaN.
 template <typename T>
 struct CrossEntropy {
-  int classes;
+  int classes, ignored;
   const T* logits;
   const int32_t* labels;
   T* dlogits;  // may be null, or logits
@@ -159,6 +206,11 @@ struct CrossEntropy {
   PSRING_HOST_DEVICE void operator()(size_t i) const {
     const size_t at = i * static_cast<size_t>(classes);
     bool right = false;
+    if (labels[i] == ignored) {
+      losses[i] = rights[i] = 0;
+      for (int c = 0; dlogits != nullptr && c < classes; ++c) dlogits[at + c] = T{};
+      return;
+    }
     losses[i] = labels[i] < 0 || labels[i] >= classes
                     ? static_cast<double>(NAN)
                     : elementwise::SoftmaxCrossEntropy(classes, logits + at, labels[i],

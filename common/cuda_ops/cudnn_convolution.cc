@@ -106,7 +106,8 @@ class Plan {
         Check("cudnnCreateConvolutionDescriptor", cudnn_.CreateConvolution(&convolution_)));
     PSRING_RETURN_IF_ERROR(
         Check("cudnnSetConvolution2dDescriptor",
-              cudnn_.SetConvolution2d(convolution_, /*pad_h=*/0, /*pad_w=*/0, /*stride_h=*/1, /*stride_w=*/1,
+              cudnn_.SetConvolution2d(convolution_, /*pad_h=*/s.padding, /*pad_w=*/s.padding,
+                                      /*stride_h=*/s.stride, /*stride_w=*/s.stride,
                                       /*dilation_h=*/1, /*dilation_w=*/1, CUDNN_CROSS_CORRELATION,
                                       CUDNN_DATA_FLOAT)));
     PSRING_RETURN_IF_ERROR(SetMath(MathAsked()));

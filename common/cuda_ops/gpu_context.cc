@@ -29,24 +29,31 @@ absl::StatusOr<GpuWeights> GpuContext::Rounded(ConstSpan weight, ConstSpan bias)
   return GpuWeights{halves, halves + bias_at};
 }
 
-absl::Status GpuContext::MaskAndSum(size_t rows, size_t columns, const void* saved, Span dy, Span dbias) {
+absl::Status GpuContext::ActivationGradient(Activation activation, size_t rows, size_t columns,
+                                            ConstSpan saved, Span dy, Span dbias) {
+  if (dbias.data == nullptr) return absl::OkStatus();  // then there is no activation
   // Few enough chunks for a short second pass, and enough to keep a GPU busy with one column.
   const size_t length = std::max<size_t>(kRowsPerChunk, (rows + 255) / 256);
   const size_t chunks = (rows + length - 1) / length;
   PSRING_CHECK(rows <= UINT32_MAX && chunks * columns <= UINT32_MAX);
   PSRING_ASSIGN_OR_RETURN(float* const partial, ReserveSums<float>(chunks * columns));
   PSRING_RETURN_IF_ERROR(ForActivations([&]<typename T>(T) {
-    return math_->Launch(chunks * columns, gpu::MaskAndSumColumns<T>{.rows = uint32_t(rows),
-                                                                     .columns = uint32_t(columns),
-                                                                     .rows_per_chunk = uint32_t(length),
-                                                                     .y = static_cast<const T*>(saved),
-                                                                     .dy = static_cast<T*>(dy.data),
-                                                                     .partial = partial});
+    return math_->Launch(
+        chunks * columns,
+        gpu::GradientAndSumColumns<T>{
+            .rows = uint32_t(rows),
+            .columns = uint32_t(columns),
+            .rows_per_chunk = uint32_t(length),
+            .gelu = activation == Activation::kGelu,
+            .saved = activation == Activation::kNone ? nullptr : static_cast<const T*>(saved.data),
+            .dy = static_cast<T*>(dy.data),
+            .partial = partial});
   }));
   return math_->Launch(columns, gpu::SumChunks{uint32_t(chunks), uint32_t(columns), partial, dbias.floats()});
 }
 
-absl::Status GpuContext::Forward(const LinearShape& s, const void* x, const GpuWeights& w, void* y) {
+absl::Status GpuContext::Forward(const LinearShape& s, const void* x, const GpuWeights& w, void* y,
+                                 bool add) {
   return math_->Multiply({.m = size_t(s.batch),
                           .n = size_t(s.outputs),
                           .k = size_t(s.inputs),
@@ -57,7 +64,8 @@ absl::Status GpuContext::Forward(const LinearShape& s, const void* x, const GpuW
                           .output = activations(),
                           .c = y,
                           .bias = w.bias,
-                          .relu = s.activation == Activation::kRelu});
+                          .relu = s.activation == Activation::kRelu,
+                          .add = add});
 }
 
 absl::Status GpuContext::WeightGradient(const LinearShape& s, const void* x, const void* dy, float* dweight,

@@ -49,12 +49,13 @@ class GpuContext {
   // Valid until the next call, in stream order. No bias: null.
   absl::StatusOr<GpuWeights> Rounded(ConstSpan weight, ConstSpan bias);
 
-  // For dy [rows][columns]: masks it where `saved` is given and not positive, then writes its column sums to
-  // dbias.
-  absl::Status MaskAndSum(size_t rows, size_t columns, const void* saved, Span dy, Span dbias);
+  // For dy [rows][columns]: applies the slope of `activation` in place, then writes its column sums to dbias.
+  // `saved`, dbias: as LinearOps::BackwardInput.
+  absl::Status ActivationGradient(Activation activation, size_t rows, size_t columns, ConstSpan saved,
+                                  Span dy, Span dbias);
 
   // The products of a linear layer.
-  absl::Status Forward(const LinearShape& s, const void* x, const GpuWeights& w, void* y);
+  absl::Status Forward(const LinearShape& s, const void* x, const GpuWeights& w, void* y, bool add = false);
   absl::Status WeightGradient(const LinearShape& s, const void* x, const void* dy, float* dweight, bool add);
   absl::Status InputGradient(const LinearShape& s, const void* dy, const GpuWeights& w, DType output,
                              void* dx);

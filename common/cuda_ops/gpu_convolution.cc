@@ -10,8 +10,8 @@ namespace {
 using Part = Convolution::Part;
 
 gpu::Taps TapsOf(const ConvShape& s) {
-  return {uint32_t(s.height), uint32_t(s.width),        uint32_t(s.in_channels),
-          uint32_t(s.kernel), uint32_t(s.out_height()), uint32_t(s.out_width())};
+  return {uint32_t(s.height),       uint32_t(s.width),       uint32_t(s.in_channels), uint32_t(s.kernel),
+          uint32_t(s.out_height()), uint32_t(s.out_width()), uint32_t(s.stride),      uint32_t(s.padding)};
 }
 
 size_t MatrixCount(const ConvShape& s, size_t images) {
@@ -33,8 +33,12 @@ void GpuConvolution::Forward(const ConvShape& s, ConstSpan x, ConstSpan weight, 
   context_.CheckTypes({x, y});
   context_.math().Enqueue(stream, "convolution forward", [=, this]() -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(const GpuWeights w, context_.Rounded(weight, bias));
-    PSRING_ASSIGN_OR_RETURN(const bool done, Convolve(Part::kForward, s, x.data, w.weight, y.data, w.bias));
-    if (done) return absl::OkStatus();
+    if (bias.data == nullptr) {  // the library's fused call needs one
+      gathered_ = true;
+    } else {
+      PSRING_ASSIGN_OR_RETURN(const bool done, Convolve(Part::kForward, s, x.data, w.weight, y.data, w.bias));
+      if (done) return absl::OkStatus();
+    }
     PSRING_ASSIGN_OR_RETURN(void* const matrix, ReserveMatrix(s));
     return ForEachGroup(s, [&](const Group& g) -> absl::Status {
       PSRING_RETURN_IF_ERROR(Gather(s, g, x, matrix));
@@ -47,9 +51,10 @@ void GpuConvolution::BackwardInput(const ConvShape& s, ConstSpan weight, ConstSp
                                    Span dbias, Stream& stream) {
   CheckBackwardInput(s, weight, saved, dy, dx, dbias);
   context_.CheckTypes({saved, dy, dx});
-  const void* const mask = s.activation == Activation::kRelu ? saved.data : nullptr;
+  PSRING_CHECK(s.activation != Activation::kGelu);
   context_.math().Enqueue(stream, "convolution backward, input", [=, this]() -> absl::Status {
-    PSRING_RETURN_IF_ERROR(context_.MaskAndSum(dy.count / s.out_channels, s.out_channels, mask, dy, dbias));
+    PSRING_RETURN_IF_ERROR(context_.ActivationGradient(s.activation, dy.count / s.out_channels,
+                                                       s.out_channels, saved, dy, dbias));
     if (dx.data == nullptr) return absl::OkStatus();
     PSRING_ASSIGN_OR_RETURN(const GpuWeights w, context_.Rounded(weight, {}));
     PSRING_ASSIGN_OR_RETURN(const bool done, Convolve(Part::kInputGradient, s, dy.data, w.weight, dx.data));

@@ -10,8 +10,8 @@ namespace psring {
 class GpuLinear : public LinearOps {
  public:
   explicit GpuLinear(GpuContext& context) : context_(context) {}
-  void Forward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
-               Stream& stream) override;
+  void Forward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan residual,
+               Span y, Span saved, Stream& stream) override;
   void BackwardInput(const LinearShape& s, ConstSpan weight, ConstSpan saved, Span dy, Span dx, Span dbias,
                      Stream& stream) override;
   void BackwardWeight(const LinearShape& s, ConstSpan x, ConstSpan dy, Span dweight, Stream& stream) override;

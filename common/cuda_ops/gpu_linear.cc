@@ -3,13 +3,20 @@
 
 namespace psring {
 
-void GpuLinear::Forward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
-                        Stream& stream) {
-  CheckForward(s, x, weight, bias, y);
-  context_.CheckTypes({x, y});
+void GpuLinear::Forward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias,
+                        ConstSpan residual, Span y, Span saved, Stream& stream) {
+  CheckForward(s, x, weight, bias, residual, y, saved);
+  context_.CheckTypes({x, residual, y, saved});
+  const bool gelu = s.activation == Activation::kGelu, add = residual.data != nullptr;
+  if (add) stream.Copy(y.data, residual.data, y.bytes());
   context_.math().Enqueue(stream, "linear forward", [=, this]() -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(const GpuWeights w, context_.Rounded(weight, bias));
-    return context_.Forward(s, x.data, w, y.data);
+    PSRING_RETURN_IF_ERROR(context_.Forward(s, x.data, w, gelu ? saved.data : y.data, add));
+    if (!gelu) return absl::OkStatus();
+    return context_.ForActivations([&]<typename T>(T) {
+      return context_.math().Launch(y.count,
+                                    gpu::Gelu<T>{static_cast<const T*>(saved.data), static_cast<T*>(y.data)});
+    });
   });
 }
 
@@ -17,9 +24,8 @@ void GpuLinear::BackwardInput(const LinearShape& s, ConstSpan weight, ConstSpan 
                               Span dbias, Stream& stream) {
   CheckBackwardInput(s, weight, saved, dy, dx, dbias);
   context_.CheckTypes({saved, dy, dx});
-  const void* const mask = s.activation == Activation::kRelu ? saved.data : nullptr;
   context_.math().Enqueue(stream, "linear backward, input", [=, this]() -> absl::Status {
-    PSRING_RETURN_IF_ERROR(context_.MaskAndSum(s.batch, s.outputs, mask, dy, dbias));
+    PSRING_RETURN_IF_ERROR(context_.ActivationGradient(s.activation, s.batch, s.outputs, saved, dy, dbias));
     if (dx.data == nullptr) return absl::OkStatus();
     PSRING_ASSIGN_OR_RETURN(const GpuWeights w, context_.Rounded(weight, {}));
     return context_.InputGradient(s, dy.data, w, context_.activations(), dx.data);

@@ -63,6 +63,32 @@ class GpuPooling : public PoolingOps {
     });
   }
 
+  void AverageForward(const PoolShape& s, ConstSpan x, Span y, Stream& stream) override {
+    CheckAverage(s, x, y);
+    context_.CheckTypes({x, y});
+    const uint32_t positions = uint32_t(s.height) * uint32_t(s.width), channels = uint32_t(s.channels);
+    context_.math().Enqueue(stream, "average pool", [=, this] {
+      return context_.ForActivations([&]<typename T>(T) {
+        return context_.math().Launch(
+            y.count,
+            gpu::AveragePool<T>{positions, channels, static_cast<const T*>(x.data), static_cast<T*>(y.data)});
+      });
+    });
+  }
+
+  void AverageBackward(const PoolShape& s, ConstSpan dy, Span dx, Stream& stream) override {
+    CheckAverage(s, dx, dy);
+    context_.CheckTypes({dy, dx});
+    const uint32_t positions = uint32_t(s.height) * uint32_t(s.width), channels = uint32_t(s.channels);
+    context_.math().Enqueue(stream, "average pool backward", [=, this] {
+      return context_.ForActivations([&]<typename T>(T) {
+        return context_.math().Launch(
+            dx.count, gpu::AveragePoolGradient<T>{positions, channels, static_cast<const T*>(dy.data),
+                                                  static_cast<T*>(dx.data)});
+      });
+    });
+  }
+
  private:
   GpuContext& context_;
 };
@@ -84,7 +110,7 @@ class GpuLoss : public LossOps {
                     *const right_parts = loss_parts + kParts;
       PSRING_RETURN_IF_ERROR(context_.ForActivations([&]<typename T>(T) {
         return context_.math().Launch(
-            count, gpu::CrossEntropy<T>{classes, static_cast<const T*>(logits.data), labels,
+            count, gpu::CrossEntropy<T>{classes, kIgnoredLabel, static_cast<const T*>(logits.data), labels,
                                         static_cast<T*>(dlogits.data), losses, rights});
       }));
       PSRING_RETURN_IF_ERROR(context_.math().Launch(parts, gpu::SumParts{count, length, losses, loss_parts}));

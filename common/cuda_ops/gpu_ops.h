@@ -33,7 +33,7 @@ struct MatrixProduct {
   void* c;
   const void* bias = nullptr;  // [n]; null: none
   bool relu = false;           // only with a bias
-  bool add = false;            // add to c; only without a bias
+  bool add = false;            // add to c; only without relu
 };
 
 // A request to a convolution library: one of the three products of a layer (see ConvShape), added up in

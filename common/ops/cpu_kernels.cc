@@ -45,6 +45,16 @@ enum class BFloat16Bits : uint16_t {};
 
 inline float ValueOf(float x) { return x; }
 inline float ValueOf(BFloat16Bits x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
+template <typename T>
+T Rounded(float value);
+template <>
+[[gnu::always_inline]] inline float Rounded<float>(float value) {
+  return value;
+}
+template <>
+[[gnu::always_inline]] inline BFloat16Bits Rounded<BFloat16Bits>(float value) {
+  return BFloat16Bits{elementwise::Store<elementwise::BFloat16>(value).bits};
+}
 inline bool IsPositive(float x) { return x > 0; }
 inline bool IsPositive(BFloat16Bits x) { return static_cast<int16_t>(x) > 0; }
 
@@ -109,6 +119,37 @@ template <typename T>
   }
 }
 
+// With blocks of channels whose sums stay in registers or the first-level cache.
+template <typename T>
+[[gnu::always_inline]] inline void AverageForward(const PoolShape& shape, const T* __restrict x,
+                                                  T* __restrict y) {
+  constexpr size_t kBlock = 256;
+  const size_t channels = shape.channels, positions = size_t(shape.height) * shape.width;
+  for (int n = 0; n < shape.batch; ++n, x += positions * channels, y += channels) {
+    for (size_t first = 0; first < channels; first += kBlock) {
+      const size_t count = std::min(kBlock, channels - first);
+      float sums[kBlock] = {};
+      for (size_t position = 0; position < positions; ++position) {
+        const T* __restrict const row = x + position * channels + first;
+        for (size_t c = 0; c < count; ++c) sums[c] += ValueOf(row[c]);
+      }
+      for (size_t c = 0; c < count; ++c) y[first + c] = Rounded<T>(sums[c] / static_cast<float>(positions));
+    }
+  }
+}
+
+template <typename T>
+[[gnu::always_inline]] inline void AverageBackward(const PoolShape& shape, const T* __restrict dy,
+                                                   T* __restrict dx) {
+  const size_t channels = shape.channels, positions = size_t(shape.height) * shape.width;
+  for (int n = 0; n < shape.batch; ++n, dy += channels) {
+    for (size_t position = 0; position < positions; ++position, dx += channels) {
+      for (size_t c = 0; c < channels; ++c)
+        dx[c] = Rounded<T>(ValueOf(dy[c]) / static_cast<float>(positions));
+    }
+  }
+}
+
 const BFloat16Bits* Bits(ConstSpan span) { return static_cast<const BFloat16Bits*>(span.data); }
 BFloat16Bits* Bits(Span span) { return static_cast<BFloat16Bits*>(span.data); }
 
@@ -137,21 +178,14 @@ PSRING_MULTIVERSION void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, c
   PoolBackward(shape, dy.floats(), argmax, dx.floats());
 }
 
-void SoftmaxCrossEntropy(int batch, int classes, const float* logits, const int32_t* labels, float* dlogits,
-                         double* loss_sum, int64_t* correct) {
-  double loss = 0;
-  int64_t right = 0;
-  for (int sample = 0; sample < batch; ++sample) {
-    const int label = labels[sample];
-    PSRING_CHECK(label < classes);
-    const size_t at = size_t(sample) * classes;
-    bool hit = false;
-    loss += elementwise::SoftmaxCrossEntropy(classes, logits + at, label,
-                                             dlogits == nullptr ? nullptr : dlogits + at, hit);
-    right += hit;
-  }
-  *loss_sum += loss;
-  *correct += right;
+PSRING_MULTIVERSION void AveragePoolForward(const PoolShape& shape, ConstSpan x, Span y) {
+  if (x.type == DType::kBFloat16) return AverageForward(shape, Bits(x), Bits(y));
+  AverageForward(shape, x.floats(), y.floats());
+}
+
+PSRING_MULTIVERSION void AveragePoolBackward(const PoolShape& shape, ConstSpan dy, Span dx) {
+  if (dx.type == DType::kBFloat16) return AverageBackward(shape, Bits(dy), Bits(dx));
+  AverageBackward(shape, dy.floats(), dx.floats());
 }
 
 }  // namespace psring::cpu

@@ -29,8 +29,8 @@ void MaskAndSum(ConstSpan y, Span dy, size_t columns, float* sums);
 void MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax);
 void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx);
 
-// As Ops::SoftmaxCrossEntropy; dlogits may be null or equal to logits.
-void SoftmaxCrossEntropy(int batch, int classes, const float* logits, const int32_t* labels, float* dlogits,
-                         double* loss_sum, int64_t* correct);
+// Added up in float32 in the order of the positions.
+void AveragePoolForward(const PoolShape& shape, ConstSpan x, Span y);
+void AveragePoolBackward(const PoolShape& shape, ConstSpan dy, Span dx);
 
 }  // namespace psring::cpu

@@ -1,10 +1,9 @@
-// The ops that all CPU implementations of Ops share; derived classes add the families linear and convolution.
+// The ops that all CPU implementations of Ops share; derived classes add the other families.
 #pragma once
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
-#include <vector>
 
 #include "common/base/check.h"
 #include "common/ops/cpu_kernels.h"
@@ -29,44 +28,27 @@ class CpuPooling : public PoolingOps {
 
   void MaxForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax, Stream& stream) override {
     CheckPool(shape, y.count, x.count);
-    PSRING_CHECK(x.type == y.type && x.type == type_);
+    CheckTypes(type_, {x, y});
     RunOnCpu(stream, [=] { cpu::MaxPoolForward(shape, x, y, argmax); });
   }
 
   void MaxBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx,
                    Stream& stream) override {
     CheckPool(shape, dy.count, dx.count);
-    PSRING_CHECK(dx.type == dy.type && dx.type == type_);
+    CheckTypes(type_, {dy, dx});
     RunOnCpu(stream, [=] { cpu::MaxPoolBackward(shape, dy, argmax, dx); });
   }
 
- private:
-  const DType type_;
-};
+  void AverageForward(const PoolShape& shape, ConstSpan x, Span y, Stream& stream) override {
+    CheckAverage(shape, x, y);
+    CheckTypes(type_, {x, y});
+    RunOnCpu(stream, [=] { cpu::AveragePoolForward(shape, x, y); });
+  }
 
-class CpuLoss : public LossOps {
- public:
-  explicit CpuLoss(DType activations) : type_(activations) {}
-
-  void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const int32_t* labels, Span dlogits,
-                           double* loss_sum, int64_t* correct, Stream& stream) override {
-    PSRING_CHECK(logits.count == size_t(batch) * classes);
-    PSRING_CHECK(dlogits.data == nullptr || dlogits.count == logits.count);
-    PSRING_CHECK(logits.type == type_ && (dlogits.data == nullptr || dlogits.type == logits.type));
-    RunOnCpu(stream, [=] {
-      if (logits.type == DType::kFloat32) {
-        cpu::SoftmaxCrossEntropy(batch, classes, logits.floats(), labels, dlogits.floats(), loss_sum,
-                                 correct);
-        return;
-      }
-      // Computed in float32: a loss is a difference of logarithms.
-      std::vector<float> values(logits.count);
-      cpu::Convert(logits.type, logits.data, DType::kFloat32, values.data(), values.size());
-      cpu::SoftmaxCrossEntropy(batch, classes, values.data(), labels, values.data(), loss_sum, correct);
-      if (dlogits.data != nullptr) {
-        cpu::Convert(DType::kFloat32, values.data(), dlogits.type, dlogits.data, dlogits.count);
-      }
-    });
+  void AverageBackward(const PoolShape& shape, ConstSpan dy, Span dx, Stream& stream) override {
+    CheckAverage(shape, dx, dy);
+    CheckTypes(type_, {dy, dx});
+    RunOnCpu(stream, [=] { cpu::AveragePoolBackward(shape, dy, dx); });
   }
 
  private:
@@ -75,9 +57,8 @@ class CpuLoss : public LossOps {
 
 class CpuOps : public Ops {
  public:
-  explicit CpuOps(DType activations = DType::kFloat32) : pooling_(activations), loss_(activations) {
+  explicit CpuOps(DType activations = DType::kFloat32) : pooling_(activations) {
     families_.pooling = &pooling_;
-    families_.loss = &loss_;
   }
 
   void Convert(ConstSpan from, Span to, Stream& stream) override {
@@ -139,7 +120,6 @@ class CpuOps : public Ops {
   }
 
   CpuPooling pooling_;
-  CpuLoss loss_;
 };
 
 }  // namespace psring

@@ -27,7 +27,7 @@ PSRING_HOST_DEVICE inline void Momentum(float scale, float rate, float momentum,
 
 // Adam's constants for one step, including the bias corrections.
 struct AdamRates {
-  float scale, beta1, beta2, epsilon, rate, root_correction;
+  float scale, beta1, beta2, epsilon, rate, root_correction, kept;
 };
 
 PSRING_HOST_DEVICE inline void Adam(const AdamRates& r, float& w, float gradient, float& mean,
@@ -37,7 +37,7 @@ PSRING_HOST_DEVICE inline void Adam(const AdamRates& r, float& w, float gradient
   const float v = r.beta2 * variance + (1 - r.beta2) * (g * g);
   mean = m;
   variance = v;
-  w -= r.rate * m / (std::sqrt(v) * r.root_correction + r.epsilon);
+  w = w * r.kept - r.rate * m / (std::sqrt(v) * r.root_correction + r.epsilon);
 }
 
 // The maximum of a window's four values (the first on a tie) and its index. `value_of`: the value to compare.

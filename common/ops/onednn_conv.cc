@@ -13,7 +13,9 @@ using ConvType = dnnl::memory::data_type;
 constexpr auto kFloat32 = ConvType::f32;
 constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 constexpr auto kTraining = dnnl::prop_kind::forward_training;
-const dnnl::memory::dims kStride = {1, 1}, kPadding = {0, 0};
+
+dnnl::memory::dims Stride(const ConvShape& s) { return {s.stride, s.stride}; }
+dnnl::memory::dims Padding(const ConvShape& s) { return {s.padding, s.padding}; }
 
 Desc Input(const ConvShape& s, const Workplace& workplace) {
   return Desc({s.batch, s.in_channels, s.height, s.width}, workplace.activation_type(), ImageTag::nhwc);
@@ -56,20 +58,33 @@ ConvShape GroupOf(const ConvShape& shape, int threads, DType type) {
   return group;
 }
 
+dnnl::convolution_forward::primitive_desc ForwardConvolution(const ConvForwardShape& shape, Workplace& w) {
+  const ConvShape& s = shape.layer;
+  const dnnl::primitive_attr attributes = Attributes(s.activation);
+  if (!shape.has_bias) {
+    return Describe<dnnl::convolution_forward>(w.engine(), attributes, kTraining, kDirect, Input(s, w),
+                                               AnyFilter(s, w), Output(s, w), Stride(s), Padding(s),
+                                               Padding(s));
+  }
+  return Describe<dnnl::convolution_forward>(w.engine(), attributes, kTraining, kDirect, Input(s, w),
+                                             AnyFilter(s, w), Bias(s), Output(s, w), Stride(s), Padding(s),
+                                             Padding(s));
+}
+
 dnnl::convolution_backward_data::primitive_desc ConvDataGradient(const ConvShape& s, Workplace& w) {
   const Desc dx = Input(s, w), filter = AnyFilter(s, w), dy = Output(s, w);
   const auto forward = Describe<dnnl::convolution_forward>(w.engine(), {}, kTraining, kDirect, dx, filter, dy,
-                                                           kStride, kPadding, kPadding);
+                                                           Stride(s), Padding(s), Padding(s));
   return DescribeBackward<dnnl::convolution_backward_data>(w.engine(), forward, kDirect, dx, filter, dy,
-                                                           kStride, kPadding, kPadding);
+                                                           Stride(s), Padding(s), Padding(s));
 }
 
 dnnl::convolution_backward_weights::primitive_desc ConvFilterGradient(const ConvShape& s, Workplace& w) {
   const Desc x = Input(s, w), dfilter = Filter(s, kFloat32, ImageTag::any), dy = Output(s, w);
-  const auto forward = Describe<dnnl::convolution_forward>(w.engine(), {}, kTraining, kDirect, x,
-                                                           AnyFilter(s, w), dy, kStride, kPadding, kPadding);
+  const auto forward = Describe<dnnl::convolution_forward>(
+      w.engine(), {}, kTraining, kDirect, x, AnyFilter(s, w), dy, Stride(s), Padding(s), Padding(s));
   return DescribeBackward<dnnl::convolution_backward_weights>(w.engine(), forward, kDirect, x, dfilter, dy,
-                                                              kStride, kPadding, kPadding);
+                                                              Stride(s), Padding(s), Padding(s));
 }
 
 }  // namespace
@@ -80,17 +95,17 @@ OrderedWeights::OrderedWeights(const Desc& plain, const Desc& ordered, bool back
                                              back ? plain : ordered, Attributes()),
                workplace) {}
 
-ConvForward::ConvForward(const ConvShape& s, Workplace& workplace)
-    : desc_(Describe<dnnl::convolution_forward>(workplace.engine(), Attributes(s.activation), kTraining,
-                                                kDirect, Input(s, workplace), AnyFilter(s, workplace),
-                                                Bias(s), Output(s, workplace), kStride, kPadding, kPadding)),
+ConvForward::ConvForward(const ConvForwardShape& shape, Workplace& workplace)
+    : has_bias_(shape.has_bias),
+      desc_(ForwardConvolution(shape, workplace)),
       convolve_(desc_, workplace),
-      filter_(PlainFilter(s), desc_.weights_desc(), /*back=*/false, workplace) {}
+      filter_(PlainFilter(shape.layer), desc_.weights_desc(), /*back=*/false, workplace) {}
 
 void ConvForward::Run(const void* x, const float* weight, const float* bias, void* y) {
   filter_.FromPlain(weight);
-  convolve_.Run(
-      {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, filter_.data()}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, y}});
+  const Argument arguments[] = {
+      {DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, filter_.data()}, {DNNL_ARG_DST, y}, {DNNL_ARG_BIAS, bias}};
+  convolve_.Run(absl::MakeSpan(arguments, has_bias_ ? 4 : 3));
 }
 
 ConvBackwardInput::Data::Data(const ConvShape& s, Workplace& workplace)
@@ -115,9 +130,11 @@ void ConvBackwardInput::Run(const float* weight, const void* saved, void* dy, vo
   const bool relu = shape_.activation == Activation::kRelu;
   for (int group = 0; group < shape_.batch / group_shape_.batch; ++group) {
     void* const group_dy = PartOf(dy, group * y_step, type);
-    cpu::MaskAndSum({relu ? PartOf(saved, group * y_step, type) : nullptr, y_step, type},
-                    {group_dy, y_step, type}, shape_.out_channels, group == 0 ? dbias : group_bias_.data());
-    if (group > 0) cpu::Add(group_bias_.size(), dbias, group_bias_.data());
+    if (dbias != nullptr) {
+      cpu::MaskAndSum({relu ? PartOf(saved, group * y_step, type) : nullptr, y_step, type},
+                      {group_dy, y_step, type}, shape_.out_channels, group == 0 ? dbias : group_bias_.data());
+      if (group > 0) cpu::Add(group_bias_.size(), dbias, group_bias_.data());
+    }
     if (dx != nullptr) {
       data_->convolve.Run({{DNNL_ARG_DIFF_DST, group_dy},
                            {DNNL_ARG_WEIGHTS, data_->filter.data()},

@@ -31,12 +31,21 @@ class OrderedWeights {
 
 // Arguments of Run as in Ops: weights and their gradients are float32, dx may be null.
 
+// A forward pass with or without bias and residual; as a key, its place in a map.
+struct LinearForwardShape {
+  LinearShape layer;
+  bool has_bias, has_residual;
+  auto operator<=>(const LinearForwardShape&) const = default;
+};
+
 class LinearForward {
  public:
-  LinearForward(const LinearShape& shape, Workplace& workplace);
-  void Run(const void* x, const float* weight, const float* bias, void* y);
+  LinearForward(const LinearForwardShape& shape, Workplace& workplace);
+  void Run(const void* x, const float* weight, const float* bias, const void* residual, void* y, void* saved);
 
  private:
+  const LinearForwardShape shape_;
+  const DType type_;
   dnnl::matmul::primitive_desc desc_;
   Kernel multiply_;
   std::optional<OrderedWeights> weights_;  // if the primitive cannot read them directly
@@ -83,12 +92,19 @@ class LinearBackwardWeight {
   GradientProduct product_;
 };
 
+struct ConvForwardShape {
+  ConvShape layer;
+  bool has_bias;
+  auto operator<=>(const ConvForwardShape&) const = default;
+};
+
 class ConvForward {
  public:
-  ConvForward(const ConvShape& shape, Workplace& workplace);
+  ConvForward(const ConvForwardShape& shape, Workplace& workplace);
   void Run(const void* x, const float* weight, const float* bias, void* y);
 
  private:
+  const bool has_bias_;
   dnnl::convolution_forward::primitive_desc desc_;
   Kernel convolve_;
   OrderedWeights filter_;

@@ -1,6 +1,5 @@
 #include <omp.h>
 
-#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
@@ -8,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/ops/cpu_layers.h"
 #include "common/ops/cpu_ops.h"
 #include "common/ops/onednn_layers.h"
 #include "common/ops/step_products.h"
@@ -18,10 +18,13 @@ namespace {
 std::string Name(const LinearShape& s) {
   return absl::StrCat("linear layer ", s.inputs, "-", s.outputs, ", batch ", s.batch);
 }
+std::string Name(const onednn::LinearForwardShape& s) { return Name(s.layer); }
 std::string Name(const ConvShape& s) {
   return absl::StrCat("convolution ", s.kernel, "x", s.kernel, " ", s.in_channels, "-", s.out_channels,
                       " on ", s.height, "x", s.width, ", batch ", s.batch);
 }
+
+std::string Name(const onednn::ConvForwardShape& s) { return Name(s.layer); }
 
 // Layers of one kind, by shape; each is created when it is first used. Borrows the workplace.
 template <typename Shape, typename Layer>
@@ -51,25 +54,14 @@ class Layers {
   std::map<Shape, std::unique_ptr<Layer>> layers_;
 };
 
-// Linear or convolution layers: the interface `Family`.
-template <typename Family, typename Shape, typename ForwardLayer, typename InputLayer, typename WeightLayer>
-class OneDnnLayers : public Family {
+// The backward passes of `Family`: linear layers or convolutions.
+template <typename Family, typename Shape, typename InputLayer, typename WeightLayer>
+class OneDnnBackward : public Family {
  public:
-  explicit OneDnnLayers(onednn::Workplace& workplace)
-      : workplace_(workplace), forward_(workplace), input_(workplace), weight_(workplace) {}
-
-  void Forward(const Shape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
-               Stream& stream) override {
-    CheckForward(shape, x, weight, bias, y);
-    CheckTypes({x, y});
-    forward_.Enqueue(shape, stream,
-                     [=](ForwardLayer& layer) { layer.Run(x.data, weight.floats(), bias.floats(), y.data); });
-  }
-
   void BackwardInput(const Shape& shape, ConstSpan weight, ConstSpan saved, Span dy, Span dx, Span dbias,
                      Stream& stream) override {
     CheckBackwardInput(shape, weight, saved, dy, dx, dbias);
-    CheckTypes({saved, dy, dx});
+    CheckTypes(type_, {saved, dy, dx});
     input_.Enqueue(shape, stream, [=](InputLayer& layer) {
       layer.Run(weight.floats(), saved.data, dy.data, dx.data, dbias.floats());
     });
@@ -77,32 +69,80 @@ class OneDnnLayers : public Family {
 
   void BackwardWeight(const Shape& shape, ConstSpan x, ConstSpan dy, Span dweight, Stream& stream) override {
     CheckBackwardWeight(shape, x, dy, dweight);
-    CheckTypes({x, dy});
+    CheckTypes(type_, {x, dy});
     weight_.Enqueue(shape, stream, [=](WeightLayer& layer) { layer.Run(x.data, dy.data, dweight.floats()); });
   }
 
- private:
-  void CheckTypes(std::initializer_list<ConstSpan> spans) const {
-    for (const ConstSpan& span : spans) {
-      PSRING_CHECK(span.data == nullptr || span.type == workplace_.activations());
-    }
-  }
+ protected:
+  explicit OneDnnBackward(onednn::Workplace& workplace)
+      : type_(workplace.activations()), input_(workplace), weight_(workplace) {}
+  DType type() const { return type_; }
 
-  const onednn::Workplace& workplace_;
-  Layers<Shape, ForwardLayer> forward_;
+ private:
+  const DType type_;
   Layers<Shape, InputLayer> input_;
   Layers<Shape, WeightLayer> weight_;
+};
+
+class OneDnnLinear : public OneDnnBackward<LinearOps, LinearShape, onednn::LinearBackwardInput,
+                                           onednn::LinearBackwardWeight> {
+ public:
+  explicit OneDnnLinear(onednn::Workplace& workplace) : OneDnnBackward(workplace), forward_(workplace) {}
+
+  void Forward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan residual,
+               Span y, Span saved, Stream& stream) override {
+    CheckForward(shape, x, weight, bias, residual, y, saved);
+    CheckTypes(type(), {x, residual, y, saved});
+    const onednn::LinearForwardShape key = {shape, bias.data != nullptr, residual.data != nullptr};
+    forward_.Enqueue(key, stream, [=](onednn::LinearForward& layer) {
+      layer.Run(x.data, weight.floats(), bias.floats(), residual.data, y.data, saved.data);
+    });
+  }
+
+ private:
+  Layers<onednn::LinearForwardShape, onednn::LinearForward> forward_;
+};
+
+class OneDnnConvolution : public OneDnnBackward<ConvolutionOps, ConvShape, onednn::ConvBackwardInput,
+                                                onednn::ConvBackwardWeight> {
+ public:
+  explicit OneDnnConvolution(onednn::Workplace& workplace) : OneDnnBackward(workplace), forward_(workplace) {}
+
+  void Forward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
+               Stream& stream) override {
+    CheckForward(shape, x, weight, bias, y);
+    CheckTypes(type(), {x, y});
+    forward_.Enqueue({shape, bias.data != nullptr}, stream, [=](onednn::ConvForward& layer) {
+      layer.Run(x.data, weight.floats(), bias.floats(), y.data);
+    });
+  }
+
+ private:
+  Layers<onednn::ConvForwardShape, onednn::ConvForward> forward_;
 };
 
 class OneDnnOps : public CpuOps {
  public:
   OneDnnOps(int threads, DType activations)
-      : CpuOps(activations), workplace_(threads, activations), linear_(workplace_), convolution_(workplace_) {
+      : CpuOps(activations),
+        workplace_(threads, activations),
+        linear_(workplace_),
+        convolution_(workplace_),
+        loss_(activations),
+        normalization_(activations),
+        attention_(activations, threads),
+        embedding_(activations),
+        batch_norm_(activations) {
     PSRING_CHECK(threads > 0);
     PSRING_CHECK(activations == DType::kFloat32 ||
                  (activations == DType::kBFloat16 && BFloat16Support() != BFloat16::kNone));
     families_.linear = &linear_;
     families_.convolution = &convolution_;
+    families_.loss = &loss_;
+    families_.normalization = &normalization_;
+    families_.attention = &attention_;
+    families_.embedding = &embedding_;
+    families_.batch_norm = &batch_norm_;
   }
 
   std::string name() const override {
@@ -115,12 +155,13 @@ class OneDnnOps : public CpuOps {
  private:
   // Declared first: the layers borrow it.
   onednn::Workplace workplace_;
-  OneDnnLayers<LinearOps, LinearShape, onednn::LinearForward, onednn::LinearBackwardInput,
-               onednn::LinearBackwardWeight>
-      linear_;
-  OneDnnLayers<ConvolutionOps, ConvShape, onednn::ConvForward, onednn::ConvBackwardInput,
-               onednn::ConvBackwardWeight>
-      convolution_;
+  OneDnnLinear linear_;
+  OneDnnConvolution convolution_;
+  CpuLoss loss_;
+  CpuNormalization normalization_;
+  CpuAttention attention_;
+  CpuEmbedding embedding_;
+  CpuBatchNorm batch_norm_;
 };
 
 class OneDnnProducts : public StepProducts {

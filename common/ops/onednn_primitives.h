@@ -16,7 +16,12 @@ namespace psring::onednn {
 
 using Desc = dnnl::memory::desc;
 
-inline dnnl::primitive_attr Attributes(Activation activation = Activation::kNone) {
+// The argument that Attributes' `added` refers to.
+constexpr int kAddedArgument = DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1;
+
+// With ReLU, or with a matrix of this layout added to the result.
+inline dnnl::primitive_attr Attributes(Activation activation = Activation::kNone,
+                                       const Desc* added = nullptr) {
   const auto append_relu = [](auto& operations) {
     constexpr auto kRelu = dnnl::algorithm::eltwise_relu;
     if constexpr (requires { operations.append_eltwise(kRelu, 0.0f, 0.0f); }) {
@@ -27,11 +32,10 @@ inline dnnl::primitive_attr Attributes(Activation activation = Activation::kNone
   };
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (activation == Activation::kRelu) {
-    dnnl::post_ops operations;
-    append_relu(operations);
-    attributes.set_post_ops(operations);
-  }
+  dnnl::post_ops operations;
+  if (added != nullptr) operations.append_binary(dnnl::algorithm::binary_add, *added);
+  if (activation == Activation::kRelu) append_relu(operations);
+  attributes.set_post_ops(operations);
   return attributes;
 }
 

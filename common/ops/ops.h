@@ -51,6 +51,9 @@ struct MomentumStep {  // v = momentum v + g; w -= learning_rate v   (PyTorch's 
 };
 struct AdamStep {  // Kingma & Ba 2015, with the bias corrections folded in by the caller: 1 - beta^t
   float gradient_scale, learning_rate, beta1, beta2, epsilon, bias_correction1, bias_correction2;
+  // AdamW (Loshchilov & Hutter 2019): w is first multiplied by this, 1 - learning_rate * weight_decay. With 1
+  // the bits are Adam's.
+  float kept = 1;
 };
 // In the order of the number of slots of state that they need: 0, 1 (v), 2 (mean, variance).
 using OptimizerStep = std::variant<SgdStep, MomentumStep, AdamStep>;

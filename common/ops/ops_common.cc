@@ -19,7 +19,9 @@ Counts CountsOf(const LinearShape& shape) {
 }
 
 Counts CountsOf(const ConvShape& shape) {
-  PSRING_CHECK(shape.out_height() > 0 && shape.out_width() > 0);
+  PSRING_CHECK(shape.stride > 0 && shape.padding >= 0 && shape.padding < shape.kernel);
+  PSRING_CHECK(shape.height + 2 * shape.padding >= shape.kernel);
+  PSRING_CHECK(shape.width + 2 * shape.padding >= shape.kernel);
   const size_t batch = shape.batch, in = shape.in_channels, out = shape.out_channels, kernel = shape.kernel;
   return {batch * shape.height * shape.width * in, out * kernel * kernel * in, out,
           batch * shape.out_height() * shape.out_width() * out};
@@ -28,7 +30,7 @@ Counts CountsOf(const ConvShape& shape) {
 void CheckForward(const Counts& counts, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y) {
   PSRING_CHECK(x.count == counts.x);
   PSRING_CHECK(weight.count == counts.weight);
-  PSRING_CHECK(bias.count == counts.bias);
+  PSRING_CHECK(bias.data == nullptr || bias.count == counts.bias);
   PSRING_CHECK(y.count == counts.y);
 }
 
@@ -38,7 +40,7 @@ void CheckBackwardInput(const Counts& counts, Activation activation, ConstSpan w
   PSRING_CHECK(activation == Activation::kNone || saved.count == counts.y);
   PSRING_CHECK(dy.count == counts.y);
   PSRING_CHECK(dx.data == nullptr || dx.count == counts.x);
-  PSRING_CHECK(dbias.count == counts.bias);
+  PSRING_CHECK(dbias.data == nullptr ? activation == Activation::kNone : dbias.count == counts.bias);
 }
 
 void CheckBackwardWeight(const Counts& counts, ConstSpan x, ConstSpan dy, ConstSpan dweight) {
@@ -49,11 +51,17 @@ void CheckBackwardWeight(const Counts& counts, ConstSpan x, ConstSpan dy, ConstS
 
 }  // namespace
 
-void CheckForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y) {
+void CheckForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan residual,
+                  ConstSpan y, ConstSpan saved) {
   CheckForward(CountsOf(shape), x, weight, bias, y);
+  PSRING_CHECK(bias.data != nullptr || shape.activation == Activation::kNone);
+  PSRING_CHECK(residual.data == nullptr || shape.activation == Activation::kNone);
+  PSRING_CHECK(residual.data == nullptr || residual.count == y.count);
+  PSRING_CHECK(shape.activation != Activation::kGelu || saved.count == y.count);
 }
 void CheckForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y) {
   CheckForward(CountsOf(shape), x, weight, bias, y);
+  PSRING_CHECK(bias.data != nullptr || shape.activation == Activation::kNone);
 }
 void CheckBackwardInput(const LinearShape& shape, ConstSpan weight, ConstSpan saved, ConstSpan dy,
                         ConstSpan dx, ConstSpan dbias) {
@@ -68,6 +76,58 @@ void CheckBackwardWeight(const LinearShape& shape, ConstSpan x, ConstSpan dy, Co
 }
 void CheckBackwardWeight(const ConvShape& shape, ConstSpan x, ConstSpan dy, ConstSpan dweight) {
   CheckBackwardWeight(CountsOf(shape), x, dy, dweight);
+}
+
+void CheckLayerNorm(const LayerNormShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y,
+                    ConstSpan statistics) {
+  const size_t rows = shape.rows, width = shape.width;
+  PSRING_CHECK(x.count == rows * width && y.count == x.count);
+  PSRING_CHECK(weight.count == width && bias.count == width);
+  PSRING_CHECK(statistics.count == 2 * rows);
+}
+
+void CheckAttention(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, ConstSpan log_sum_exp) {
+  const size_t rows = size_t(shape.batch) * shape.context;
+  PSRING_CHECK(y.count == rows * shape.width() && qkv.count == 3 * y.count);
+  PSRING_CHECK(log_sum_exp.count == rows * shape.heads);
+}
+
+void CheckEmbedding(const EmbeddingShape& shape, ConstSpan table, ConstSpan positions, ConstSpan y) {
+  const size_t width = shape.width;
+  PSRING_CHECK(table.count == shape.rows * width);
+  PSRING_CHECK(positions.count == shape.context * width);
+  PSRING_CHECK(y.count == shape.count * width);
+}
+
+void CheckBatchNorm(const BatchNormShape& shape, ConstSpan x, ConstSpan y, ConstSpan weight,
+                    ConstSpan statistics) {
+  const size_t channels = shape.channels;
+  PSRING_CHECK(x.count == shape.rows * channels && (y.data == nullptr || y.count == x.count));
+  PSRING_CHECK(weight.count == channels && statistics.count == 2 * channels);
+}
+
+void CheckAverage(const PoolShape& shape, ConstSpan full, ConstSpan pooled) {
+  PSRING_CHECK(pooled.count == size_t(shape.batch) * shape.channels);
+  PSRING_CHECK(full.count == pooled.count * shape.height * shape.width);
+}
+
+void CheckLoss(int batch, int classes, ConstSpan logits, ConstSpan dlogits) {
+  PSRING_CHECK(logits.count == size_t(batch) * classes);
+  PSRING_CHECK(dlogits.data == nullptr || dlogits.count == logits.count);
+}
+
+void CheckTypes(DType type, std::initializer_list<ConstSpan> spans) {
+  for (const ConstSpan& span : spans) PSRING_CHECK(span.data == nullptr || span.type == type);
+}
+
+absl::Status IndexOutside(const EmbeddingShape& shape, int position, int32_t index) {
+  return absl::InvalidArgumentError(absl::StrCat("embedding: index ", index, " at position ", position,
+                                                 " is outside a table of ", shape.rows, " rows"));
+}
+
+absl::Status LabelOutside(int classes, int row, int32_t label) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("loss: label ", label, " of row ", row, " is none of ", classes, " classes"));
 }
 
 void CheckPool(const PoolShape& shape, size_t pooled, size_t full) {
@@ -88,7 +148,8 @@ elementwise::AdamRates RatesOf(const AdamStep& step) {
           .beta2 = step.beta2,
           .epsilon = step.epsilon,
           .rate = step.learning_rate / step.bias_correction1,
-          .root_correction = 1 / std::sqrt(step.bias_correction2)};
+          .root_correction = 1 / std::sqrt(step.bias_correction2),
+          .kept = step.kept};
 }
 
 absl::StatusOr<Precision> ParsePrecision(const std::string& name) {

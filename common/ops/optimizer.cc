@@ -1,5 +1,6 @@
 #include "common/ops/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -16,7 +17,8 @@ const OptimizerRow& RowOf(OptimizerKind kind) {
   static const auto& rows = *new std::vector<OptimizerRow>{// in the order of OptimizerKind
                                                            {"sgd", {}},
                                                            {"momentum", {"momentum_buffer"}},
-                                                           {"adam", {"exp_avg", "exp_avg_sq"}}};
+                                                           {"adam", {"exp_avg", "exp_avg_sq"}},
+                                                           {"adamw", {"exp_avg", "exp_avg_sq"}}};
   return rows[static_cast<size_t>(kind)];
 }
 
@@ -30,29 +32,46 @@ float BiasCorrection(double beta, int64_t t) {
 }  // namespace
 
 absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& name) {
-  for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam}) {
+  for (const auto kind :
+       {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam, OptimizerKind::kAdamW}) {
     if (name == OptimizerName(kind)) return kind;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown optimizer \"", name, "\"; use sgd, momentum or adam"));
+      absl::StrCat("unknown optimizer \"", name, "\"; use sgd, momentum, adam or adamw"));
 }
 
 std::string OptimizerName(OptimizerKind kind) { return RowOf(kind).name; }
 
 const std::vector<std::string>& OptimizerSlots(OptimizerKind kind) { return RowOf(kind).slots; }
 
+absl::StatusOr<LrDecay> ParseLrDecay(const std::string& name) {
+  for (const LrDecay decay : {LrDecay::kConstant, LrDecay::kLinear, LrDecay::kCosine}) {
+    if (name == LrDecayName(decay)) return decay;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown schedule \"", name, "\"; use constant, linear or cosine"));
+}
+
+std::string LrDecayName(LrDecay decay) {
+  return decay == LrDecay::kConstant ? "constant" : decay == LrDecay::kLinear ? "linear" : "cosine";
+}
+
 double LearningRate(const LrSchedule& schedule, int64_t samples_before) {
   const double peak = schedule.base * schedule.scale;
   if (samples_before < schedule.warmup_samples) {
     const double progress =
         static_cast<double>(samples_before) / static_cast<double>(schedule.warmup_samples);
-    return schedule.base + (peak - schedule.base) * progress;
+    const double from = schedule.decay == LrDecay::kCosine ? 0 : schedule.base;
+    return from + (peak - from) * progress;
   }
   if (schedule.decay == LrDecay::kConstant) return peak;
   const int64_t left = schedule.total_samples - samples_before;
-  if (left <= 0) return 0;
-  return peak *
-         (static_cast<double>(left) / static_cast<double>(schedule.total_samples - schedule.warmup_samples));
+  const double part = left <= 0 ? 0
+                                : static_cast<double>(left) /
+                                      static_cast<double>(schedule.total_samples - schedule.warmup_samples);
+  if (schedule.decay == LrDecay::kLinear) return peak * part;
+  constexpr double kLowest = .1;  // nanoGPT's
+  return peak * (kLowest + (1 - kLowest) * .5 * (1 + std::cos(M_PI * (1 - part))));
 }
 
 absl::StatusOr<Optimizer> Optimizer::Create(const OptimizerConfig& config, Device& device, size_t count) {
@@ -69,21 +88,38 @@ void Optimizer::Apply(size_t first, Span weights, ConstSpan gradient, int64_t sa
   PSRING_CHECK(weights.count == gradient.count && samples > 0 && update > 0);
   const float scale = static_cast<float>(factor / static_cast<double>(samples));
   const float rate = static_cast<float>(learning_rate);
-  std::array<Span, 2> slots;
-  for (size_t i = 0; i < slots_.size(); ++i) slots[i] = slots_[i].span().Slice(first, weights.count);
-  OptimizerStep step = SgdStep{scale, rate};
+  // Elements [from, to) of the state's range.
+  const auto apply = [&](const OptimizerStep& step, size_t from, size_t to) {
+    if (from == to) return;
+    std::array<Span, 2> slots;
+    for (size_t i = 0; i < slots_.size(); ++i) slots[i] = slots_[i].span().Slice(from, to - from);
+    ops.Apply(step, weights.Slice(from - first, to - from), gradient.Slice(from - first, to - from), slots,
+              stream);
+  };
+  const size_t end = first + weights.count;
+  if (config_.kind == OptimizerKind::kSgd) return apply(SgdStep{scale, rate}, first, end);
   if (config_.kind == OptimizerKind::kMomentum) {
-    step = MomentumStep{scale, rate, static_cast<float>(config_.momentum)};
-  } else if (config_.kind == OptimizerKind::kAdam) {
-    step = AdamStep{.gradient_scale = scale,
-                    .learning_rate = rate,
-                    .beta1 = static_cast<float>(config_.beta1),
-                    .beta2 = static_cast<float>(config_.beta2),
-                    .epsilon = static_cast<float>(config_.epsilon),
-                    .bias_correction1 = BiasCorrection(config_.beta1, update),
-                    .bias_correction2 = BiasCorrection(config_.beta2, update)};
+    return apply(MomentumStep{scale, rate, static_cast<float>(config_.momentum)}, first, end);
   }
-  ops.Apply(step, weights, gradient, slots, stream);
+  const AdamStep adam{.gradient_scale = scale,
+                      .learning_rate = rate,
+                      .beta1 = static_cast<float>(config_.beta1),
+                      .beta2 = static_cast<float>(config_.beta2),
+                      .epsilon = static_cast<float>(config_.epsilon),
+                      .bias_correction1 = BiasCorrection(config_.beta1, update),
+                      .bias_correction2 = BiasCorrection(config_.beta2, update)};
+  if (config_.kind == OptimizerKind::kAdam) return apply(adam, first, end);
+  AdamStep with_decay = adam;
+  with_decay.kept = static_cast<float>(1 - learning_rate * config_.weight_decay);
+  size_t done = first;
+  for (const ParameterRange& range : config_.no_decay) {
+    const size_t from = std::clamp(range.first, done, end),
+                 to = std::clamp(range.first + range.count, from, end);
+    apply(with_decay, done, from);
+    apply(adam, from, to);
+    done = to;
+  }
+  apply(with_decay, done, end);
 }
 
 void Optimizer::Load(const std::vector<ConstSpan>& slots, Stream& stream) const {

@@ -12,13 +12,19 @@
 
 namespace psring {
 
-enum class OptimizerKind { kSgd, kMomentum, kAdam };
+enum class OptimizerKind { kSgd, kMomentum, kAdam, kAdamW };
 
-absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& name);  // "sgd", "momentum", "adam"
+absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& name);  // "sgd", "momentum", "adam", "adamw"
 std::string OptimizerName(OptimizerKind kind);
 
 // The names of the slots of its state, in order, as in PyTorch.
 const std::vector<std::string>& OptimizerSlots(OptimizerKind kind);
+
+// Elements of the flat parameters.
+struct ParameterRange {
+  size_t first, count;
+  bool operator==(const ParameterRange&) const = default;
+};
 
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::kMomentum;
@@ -26,10 +32,14 @@ struct OptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
+  double weight_decay = 0.01;            // of AdamW, multiplied by the learning rate
+  std::vector<ParameterRange> no_decay;  // of AdamW, in order, disjoint: biases and norms, for example
   bool operator==(const OptimizerConfig&) const = default;
 };
 
-enum class LrDecay { kConstant, kLinear };
+enum class LrDecay { kConstant, kLinear, kCosine };
+absl::StatusOr<LrDecay> ParseLrDecay(const std::string& name);  // "constant", "linear", "cosine"
+std::string LrDecayName(LrDecay decay);
 
 // The learning rate as a function of the samples in earlier updates, so that every mode has the same schedule
 // whatever its number of updates.
@@ -38,8 +48,10 @@ struct LrSchedule {
   double base = 0.05;  // the rate of one update before scaling and decay
   double scale =
       1;  // linear scaling (Goyal et al. 2017): samples in one update / samples in one worker's batch
-  int64_t warmup_samples = 0;  // from base (unscaled) linearly up to base * scale
-  int64_t total_samples = 0;   // at which linear decay reaches 0
+  // From base (unscaled), or with cosine decay from 0, linearly up to base * scale.
+  int64_t warmup_samples = 0;
+  // At which linear decay reaches 0, and cosine decay (Loshchilov & Hutter 2017) a tenth of base * scale.
+  int64_t total_samples = 0;
   bool operator==(const LrSchedule&) const = default;
 };
 

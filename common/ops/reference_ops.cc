@@ -5,11 +5,13 @@
 
 #include "common/base/check.h"
 #include "common/ops/cpu_ops.h"
+#include "common/ops/reference_layers.h"
 
 namespace psring {
 namespace {
 
 double Activate(Activation activation, double value) {
+  if (activation == Activation::kGelu) return ReferenceGelu(value);
   return activation == Activation::kRelu ? std::max(value, 0.0) : value;
 }
 
@@ -35,7 +37,9 @@ void ForEachTap(const ConvShape& s, const F& f) {
           const size_t y_at = ((size_t(n) * s.out_height() + h) * s.out_width() + w) * s.out_channels + o;
           for (int i = 0; i < s.kernel; ++i) {
             for (int j = 0; j < s.kernel; ++j) {
-              const size_t x_at = ((size_t(n) * s.height + h + i) * s.width + w + j) * s.in_channels;
+              const int row = h * s.stride + i - s.padding, column = w * s.stride + j - s.padding;
+              if (row < 0 || row >= s.height || column < 0 || column >= s.width) continue;
+              const size_t x_at = ((size_t(n) * s.height + row) * s.width + column) * s.in_channels;
               const size_t weight_at = ((size_t(o) * s.kernel + i) * s.kernel + j) * s.in_channels;
               f(y_at, x_at, weight_at);
             }
@@ -57,7 +61,8 @@ class ReferenceConvolution : public ConvolutionOps {
     CheckForward(s, x, weight, bias, y);
     RunOnCpu(stream, [=] {
       std::vector<double> sum(y.count);
-      for (size_t i = 0; i < y.count; ++i) sum[i] = bias.floats()[i % s.out_channels];
+      for (size_t i = 0; i < y.count; ++i)
+        sum[i] = bias.data == nullptr ? 0 : bias.floats()[i % s.out_channels];
       ForEachTap(s, [&](size_t y_at, size_t x_at, size_t weight_at) {
         for (int c = 0; c < s.in_channels; ++c) {
           sum[y_at] += double{x.floats()[x_at + c]} * weight.floats()[weight_at + c];
@@ -76,9 +81,9 @@ class ReferenceConvolution : public ConvolutionOps {
       for (size_t i = 0; s.activation == Activation::kRelu && i < dy.count; ++i) {
         d[i] = saved.floats()[i] > 0 ? d[i] : 0;
       }
-      std::vector<double> dx_sum(dx.data == nullptr ? 0 : dx.count), dbias_sum(dbias.count);
+      std::vector<double> dx_sum(dx.data == nullptr ? 0 : dx.count), dbias_sum(s.out_channels);
       for (size_t i = 0; i < dy.count; ++i) dbias_sum[i % s.out_channels] += d[i];
-      StoreRounded(dbias_sum, dbias.floats());
+      if (dbias.data != nullptr) StoreRounded(dbias_sum, dbias.floats());
       if (dx.data == nullptr) return;
       ForEachTap(s, [&](size_t y_at, size_t x_at, size_t weight_at) {
         for (int c = 0; c < s.in_channels; ++c) {
@@ -105,12 +110,29 @@ class ReferenceConvolution : public ConvolutionOps {
 
 class ReferenceLinear : public LinearOps {
  public:
-  void Forward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
-               Stream& stream) override {
+  void Forward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan residual,
+               Span y, Span saved, Stream& stream) override {
+    CheckForward(s, x, weight, bias, residual, y, saved);
     convolution_.Forward(AsConvolution(s), x, weight, bias, y, stream);
+    if (s.activation == Activation::kGelu) {
+      ConvShape linear = AsConvolution(s);
+      linear.activation = Activation::kNone;
+      convolution_.Forward(linear, x, weight, bias, saved, stream);
+    }
+    if (residual.data == nullptr) return;
+    RunOnCpu(stream, [=] {
+      for (size_t i = 0; i < y.count; ++i) y.floats()[i] += residual.floats()[i];
+    });
   }
   void BackwardInput(const LinearShape& s, ConstSpan weight, ConstSpan saved, Span dy, Span dx, Span dbias,
                      Stream& stream) override {
+    if (s.activation == Activation::kGelu) {
+      RunOnCpu(stream, [=] {
+        for (size_t i = 0; i < dy.count; ++i) {
+          dy.floats()[i] = static_cast<float>(dy.floats()[i] * ReferenceGeluSlope(saved.floats()[i]));
+        }
+      });
+    }
     convolution_.BackwardInput(AsConvolution(s), weight, saved, dy, dx, dbias, stream);
   }
   void BackwardWeight(const LinearShape& s, ConstSpan x, ConstSpan dy, Span dweight,
@@ -127,12 +149,22 @@ class ReferenceOps : public CpuOps {
   ReferenceOps() {
     families_.linear = &linear_;
     families_.convolution = &convolution_;
+    families_.loss = &loss_;
+    families_.normalization = &normalization_;
+    families_.attention = &attention_;
+    families_.embedding = &embedding_;
+    families_.batch_norm = &batch_norm_;
   }
   std::string name() const override { return "reference"; }
 
  private:
   ReferenceLinear linear_;
   ReferenceConvolution convolution_;
+  ReferenceLoss loss_;
+  ReferenceNormalization normalization_;
+  ReferenceAttention attention_;
+  ReferenceEmbedding embedding_;
+  ReferenceBatchNorm batch_norm_;
 };
 
 }  // namespace

@@ -55,8 +55,16 @@ void VisitFlags(Options& o, Visitor& visit) {
          "How the replicas are synchronized: ring, ps-sync, ps-async, ... (an unknown name lists all)",
          Help::kBrief},
         o.strategy, CheckGiven);
-  visit({"--model", "NAME", "The network: mlp, mlp-small or cnn", Help::kBrief}, o.model, CheckGiven);
-  visit({"--width", "N", "Neurons in each hidden layer of mlp and mlp-small; else the model's own"}, o.width,
+  visit({"--model", "NAME", "The network: mlp, mlp-small or cnn; gpt-nano, gpt-mini or gpt2 for texts",
+         Help::kBrief},
+        o.model, CheckGiven);
+  visit({"--width", "N",
+         "Neurons in each hidden layer of mlp and mlp-small, width of gpt; else the model's own"},
+        o.width, WholeNumber(1, 1 << 16));
+  visit({"--layers", "N", "Transformer blocks of gpt; else the model's own"}, o.layers, WholeNumber(1, 1024));
+  visit({"--heads", "N", "Attention heads of gpt, a divisor of the width; else the model's own"}, o.heads,
+        WholeNumber(1, 1024));
+  visit({"--context", "N", "Tokens of a sample of gpt; else the model's own"}, o.context,
         WholeNumber(1, 1 << 16));
   visit({"--workload", "NAME",
          absl::StrCat("Replay recorded layer times instead of training a network: ",
@@ -65,9 +73,14 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.workload, CheckGiven);
   visit({"--compute_speedup", "X", "Divide the recorded times of the workload by X"}, o.compute_speedup,
         Between(1e-3, 1e3));
-  visit({"--data", "NAME", "fashion-mnist, mnist or synthetic", Help::kBrief}, o.data,
-        OneOf({"fashion-mnist", "mnist", "synthetic"}));
-  visit({"--data_dir", "DIR", "Folder of the four idx files; else where Debian installs them"}, o.data_dir,
+  visit({"--data", "NAME", "fashion-mnist, mnist or synthetic; for gpt text (the default) or tokens",
+         Help::kBrief},
+        o.data, OneOf({"fashion-mnist", "mnist", "synthetic", "text", "tokens"}));
+  visit(
+      {"--data_dir", "DIR",
+       "Folder of the four idx files, else where Debian installs them; of tokens: of train.bin and val.bin"},
+      o.data_dir, CheckGiven);
+  visit({"--text", "FILE", "The text, of which each byte is a token; else the King James Bible"}, o.text,
         CheckGiven);
   visit({"--device", "DEVICE", "auto, cpu, cuda (rank i of a host uses GPU i) or cuda:I", Help::kBrief},
         o.device, CheckDevice);
@@ -91,7 +104,8 @@ void VisitFlags(Options& o, Visitor& visit) {
 
   visit.group = "How long (one of --steps, --samples, --epochs; else 1 epoch)";
   visit({"--steps", "N", "Measured steps per worker", Help::kBrief}, o.steps, large_count);
-  visit({"--samples", "N", "Samples over all workers", Help::kBrief}, o.samples, large_count);
+  visit({"--samples", "N", "Samples over all workers; tokens of a text", Help::kBrief}, o.samples,
+        large_count);
   visit({"--epochs", "X", "Passes over the data", Help::kBrief}, o.epochs, positive);
   visit({"--warmup_steps", "N", "Steps per worker before the measured ones"}, o.warmup_steps,
         large_count_or_0);
@@ -107,15 +121,18 @@ void VisitFlags(Options& o, Visitor& visit) {
          "true: skip an epoch's last step if the samples do not fill it; false: use the remaining samples, "
          "each counted once; some workers may have fewer or none"},
         o.drop_last, OneOf({"true", "false"}));
-  visit({"--optimizer", "NAME", "sgd, momentum or adam", Help::kBrief}, o.optimizer,
-        OneOf({"sgd", "momentum", "adam"}));
+  visit({"--optimizer", "NAME", "sgd, momentum, adam or adamw; else the model's: gpt adamw, others momentum",
+         Help::kBrief},
+        o.optimizer, OneOf({"sgd", "momentum", "adam", "adamw"}));
   visit({"--lr", "X", "Learning rate of one update; else the model's", Help::kBrief}, o.lr, positive);
   visit({"--momentum", "X", "Momentum; else the strategy's: 0.9, asynchronous 0"}, o.momentum,
         RealNumber({.low = 0, .high = 1, .low_allowed = true}));
-  visit({"--schedule", "NAME", "Learning rate: constant, or linear (down to 0)"}, o.schedule,
-        OneOf({"constant", "linear"}));
-  visit({"--warmup_epochs", "X", "Epochs in which the rate rises to the scaled one"}, o.warmup_epochs,
-        not_negative);
+  visit({"--weight_decay", "X", "Weight decay of adamw, of matrices only: not of biases and normalizations"},
+        o.weight_decay, not_negative);
+  visit({"--schedule", "NAME", "Learning rate: constant, linear (down to 0) or cosine (down to a tenth)"},
+        o.schedule, OneOf({"constant", "linear", "cosine"}));
+  visit({"--warmup_epochs", "X", "Epochs in which the rate rises to the scaled one; with cosine from 0"},
+        o.warmup_epochs, not_negative);
   visit.Switch({"--linear_scaling", "",
                 "Multiply the learning rate by the number of workers that contribute to an update"},
                o.linear_scaling, true);

@@ -150,6 +150,13 @@ int ServersOf(const TrainingOptions& options, int workers) {
   return options.server_placement == "colocated" ? workers : 1;
 }
 
+absl::Status ApplyModel(TrainingOptions& options) {
+  if (absl::StartsWith(options.model, "gpt") && options.data == TrainingOptions().data) options.data = "text";
+  return FirstOf({{!options.text.empty() && options.data != "text",
+                   absl::StrCat("--text is for models of texts, such as --model gpt-nano, with --data text; ",
+                                "this model is ", options.model, ", with --data ", options.data)}});
+}
+
 absl::Status ApplyWorkload(TrainingOptions& options) {
   const TrainingOptions standard;
   if (options.workload.empty()) {
@@ -167,11 +174,16 @@ absl::Status ApplyWorkload(TrainingOptions& options) {
                {options.precision != standard.precision, fixed("--precision")},
                {options.data_dir != standard.data_dir, fixed("--data_dir")},
                {options.data != standard.data, fixed("--data")},
+               {options.layers != standard.layers, fixed("--layers")},
                {options.width != standard.width, fixed("--width")},
+               {options.heads != standard.heads, fixed("--heads")},
+               {options.context != standard.context, fixed("--context")},
                {options.model != standard.model, fixed("--model")}}));
   options.batch = workload.batch;
   options.evaluate = false;
-  if (options.optimizer == "momentum" && options.momentum < 0) options.momentum = 0;
+  if ((options.optimizer.empty() || options.optimizer == "momentum") && options.momentum < 0) {
+    options.momentum = 0;
+  }
   return absl::OkStatus();
 }
 
@@ -191,11 +203,12 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& o) {
   PSRING_RETURN_IF_ERROR(FirstOf(
       {{o.micro_batches > 1 && o.strategy != "single",
         absl::StrCat("--micro_batches is for --strategy single; omit it for ", o.strategy)},
-       {o.optimizer != "momentum" && o.momentum > 0,
+       {!o.optimizer.empty() && o.optimizer != "momentum" && o.momentum > 0,
         absl::StrCat("--momentum ", o.momentum, " has no effect with --optimizer ", o.optimizer,
                      "; omit it or choose momentum")},
-       {o.warmup_epochs > 0 && !o.linear_scaling,
-        "--warmup_epochs rises from --lr to the rate that --linear_scaling gives; give both, or neither"},
+       {o.warmup_epochs > 0 && !o.linear_scaling && o.schedule != "cosine",
+        "--warmup_epochs rises from --lr to the rate that --linear_scaling gives; give both, or neither (or "
+        "--schedule cosine, which rises from 0)"},
        {o.servers > 0 && o.server_placement == "colocated",
         "--server_placement colocated has one server for each worker; leave --servers out"},
        {!o.tls.empty() && !o.backend.empty() && o.backend != "native",

@@ -19,11 +19,13 @@ inline constexpr int kMostServers = 64;
 struct TrainingOptions {
   std::string strategy = "single";
   std::string model = "mlp";
-  int width = 0;               // 0: the model's
-  std::string workload;        // replayed instead of training a model; empty: none
-  double compute_speedup = 1;  // of the workload
+  int layers = 0, width = 0, heads = 0, context = 0;  // 0: the model's
+  std::string workload;                               // replayed instead of training a model; empty: none
+  double compute_speedup = 1;                         // of the workload
   std::string data = "fashion-mnist";
   std::string data_dir;  // empty: where Debian installs the data
+  std::string text;      // empty: the King James Bible
+  bool reads_text() const { return data == "text" || data == "tokens"; }
   std::string device = "auto";
   bool oversubscribe = false;
   int threads = 1;
@@ -46,10 +48,11 @@ struct TrainingOptions {
   double time_scale = 1;
   int accumulate = 1;
   std::string drop_last = "true";
-  std::string optimizer = "momentum";
-  double lr = 0;         // 0: the model's
-  double momentum = -1;  // below 0: the strategy's
+  std::string optimizer;  // empty: the model's
+  double lr = 0;          // 0: the model's
+  double momentum = -1;   // below 0: the strategy's
   std::string schedule = "constant";
+  double weight_decay = .1;  // AdamW's
   double warmup_epochs = 0;
   bool linear_scaling = false;
   double clip_norm = 0;  // 0: no clipping
@@ -125,6 +128,9 @@ void AddTrainingFlags(CLI::App& app, TrainingOptions& options, const std::vector
 // Sets what --workload determines: the batch, no evaluation, and plain SGD by default. InvalidArgument: no
 // such workload, an invalid file, flags that contradict it, or that have no effect without one. Idempotent.
 absl::Status ApplyWorkload(TrainingOptions& options);
+
+// Sets the default data of models that read texts. InvalidArgument: --text with other data. Idempotent.
+absl::Status ApplyModel(TrainingOptions& options);
 
 // The flags that reproduce `options`, for a child process; without defaults.
 std::vector<std::string> TrainingArguments(const TrainingOptions& options);

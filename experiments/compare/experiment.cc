@@ -381,7 +381,7 @@ double Experiment::seconds() const {
 double Experiment::ExpectedLeftSeconds() const {
   const Plan& plan = manifest_.plan;
   const auto expected_s = [&](const Configuration& configuration) {
-    return ExpectedLaunchSeconds(configuration, prepared_.probe, prepared_.machine.cores);
+    return ExpectedLaunchSeconds(configuration, prepared_.probe, prepared_.cores);
   };
   double left_s = 0;
   for (const Configuration& configuration : plan.cost) {

@@ -133,6 +133,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
     return absl::InvalidArgumentError("--metrics_port needs real processes; omit --clock virtual");
   }
   options.language = LanguageOf(raw.language);
+  PSRING_RETURN_IF_ERROR(ApplyModel(options.training));
   PSRING_RETURN_IF_ERROR(ApplyWorkload(options.training));
   if (options.training.global_batch > 0 && !options.training.workload.empty()) {
     return absl::InvalidArgumentError(

@@ -31,9 +31,16 @@ absl::StatusOr<ModelInfo> ModelOf(const Catalog& catalog, const TrainingOptions&
                                   int64_t parameters) {
   if (training.workload.empty()) {
     PSRING_ASSIGN_OR_RETURN(ModelInfo model, FindModel(catalog, training.model));
-    if (training.width == 0) return model;
-    absl::StrAppend(&model.name, " of width ", training.width);
-    model.parameters = parameters;
+    if (training.reads_text()) model.parameters = parameters;  // it depends on the number of symbols
+    const auto add = [&](const char* size, int given) {
+      if (given == 0) return;
+      absl::StrAppend(&model.name, " of ", size, " ", given);
+      model.parameters = parameters;
+    };
+    add("width", training.width);
+    add("layers", training.layers);
+    add("heads", training.heads);
+    add("context", training.context);
     return model;
   }
   return ModelInfo{.name = absl::StrCat(training.workload, " (replayed)"), .parameters = parameters};

@@ -5,8 +5,8 @@
 namespace psring {
 namespace {
 
-constexpr int64_t kSchemaVersion = 4;  // 2: lr_tried, time_scale, scaling; 3: workers_per_push;
-                                       // 4: ps_schedule
+// 2: lr_tried, time_scale, scaling; 3: workers_per_push; 4: ps_schedule, tokens_per_s
+constexpr int64_t kSchemaVersion = 4;
 
 using Value = decltype(Cell::value);
 
@@ -101,6 +101,7 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"scaling", std::string(training.global_batch > 0 ? "strong" : "weak"), given},
       {"workers_per_push", has_server ? Value(int64_t{configuration.workers_per_push()}) : Value(), given},
       {"ps_schedule", has_server ? Value(training.ps_schedule) : Value(), given},
+      {"tokens_per_s", training.reads_text() ? Value(mean.samples_per_s) : Value(), timed},
   };
 }
 

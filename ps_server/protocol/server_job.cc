@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/reduce/reduce.h"
 #include "ps_server/consistency/consistency.h"
@@ -24,6 +25,12 @@ std::string Describe(const Bucket& bucket) {
   return absl::StrCat("bucket ", bucket.index, " at ", bucket.first, " + ", bucket.count);
 }
 
+std::string Describe(const std::vector<ParameterRange>& ranges) {
+  return absl::StrJoin(ranges, ", ", [](std::string* out, const ParameterRange& range) {
+    absl::StrAppend(out, range.first, " + ", range.count);
+  });
+}
+
 // NaN would also differ from itself when jobs are compared.
 absl::Status ValidateNumbers(const ServerJob& job) {
   const OptimizerConfig& optimizer = job.optimizer;
@@ -31,8 +38,8 @@ absl::Status ValidateNumbers(const ServerJob& job) {
   for (const auto& [name, value] :
        {std::pair("clip_norm", job.clip_norm), std::pair("momentum", optimizer.momentum),
         std::pair("beta1", optimizer.beta1), std::pair("beta2", optimizer.beta2),
-        std::pair("epsilon", optimizer.epsilon), std::pair("learning rate", schedule.base),
-        std::pair("learning rate's scale", schedule.scale)}) {
+        std::pair("epsilon", optimizer.epsilon), std::pair("weight decay", optimizer.weight_decay),
+        std::pair("learning rate", schedule.base), std::pair("learning rate's scale", schedule.scale)}) {
     if (std::isfinite(value) && value >= 0) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(name, " is ", value, "; it must be finite, and at least 0"));
@@ -45,6 +52,20 @@ absl::Status ValidateNumbers(const ServerJob& job) {
   if (schedule.warmup_samples < 0 || schedule.total_samples < 0) {
     return absl::InvalidArgumentError(absl::StrCat("the learning rate's warm-up is ", schedule.warmup_samples,
                                                    " samples, of ", schedule.total_samples));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateNoDecay(const ServerJob& job) {
+  size_t left = static_cast<size_t>(job.parameters), end = 0;  // end: of the previous range
+  for (const ParameterRange& range : job.optimizer.no_decay) {
+    if (range.first < end || range.first - end > left || range.count > left - (range.first - end)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "weights without decay at ", range.first, " + ", range.count,
+          " overlap others, are not in order, or end after the last of ", job.parameters, " parameters"));
+    }
+    left -= range.first - end + range.count;
+    end = range.first + range.count;
   }
   return absl::OkStatus();
 }
@@ -83,7 +104,7 @@ absl::Status ValidateBuckets(const ServerJob& job) {
     return absl::InvalidArgumentError(
         absl::StrCat("buckets cover only ", covered, " of ", job.parameters, " parameters"));
   }
-  return absl::OkStatus();
+  return ValidateNoDecay(job);
 }
 
 }  // namespace
@@ -113,6 +134,8 @@ absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, 
   PSRING_RETURN_IF_ERROR(same("beta1", a.beta1, b.beta1));
   PSRING_RETURN_IF_ERROR(same("beta2", a.beta2, b.beta2));
   PSRING_RETURN_IF_ERROR(same("epsilon", a.epsilon, b.epsilon));
+  PSRING_RETURN_IF_ERROR(same("weight decay", a.weight_decay, b.weight_decay));
+  PSRING_RETURN_IF_ERROR(same("weights without decay", Describe(a.no_decay), Describe(b.no_decay)));
   const LrSchedule& s = reference.schedule;
   const LrSchedule& t = other.schedule;
   PSRING_RETURN_IF_ERROR(same("learning rate's decay", static_cast<int>(s.decay), static_cast<int>(t.decay)));

@@ -36,8 +36,14 @@ ServerJob ShardOf(const ServerJob& whole, const std::vector<BucketSlice>& slices
   ServerJob shard = whole;
   shard.server = server;
   shard.servers = servers;
+  shard.optimizer.no_decay.clear();
   size_t first = 0;
   for (size_t i = 0; i < slices.size(); ++i) {
+    const size_t begin = whole.buckets[i].first + slices[i].first, end = begin + slices[i].count;
+    for (const ParameterRange& range : whole.optimizer.no_decay) {
+      const size_t from = std::max(begin, range.first), to = std::min(end, range.first + range.count);
+      if (from < to) shard.optimizer.no_decay.push_back({.first = first + from - begin, .count = to - from});
+    }
     shard.buckets[i].first = first;
     shard.buckets[i].count = slices[i].count;
     first += slices[i].count;

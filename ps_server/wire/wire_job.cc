@@ -34,8 +34,14 @@ void EncodeJob(const ServerJob& from, proto::Job& to) {
   to.mutable_optimizer()->set_beta1(optimizer.beta1);
   to.mutable_optimizer()->set_beta2(optimizer.beta2);
   to.mutable_optimizer()->set_epsilon(optimizer.epsilon);
+  to.mutable_optimizer()->set_weight_decay(optimizer.weight_decay);
+  for (const ParameterRange& range : optimizer.no_decay) {
+    proto::Job::Bucket& added = *to.mutable_optimizer()->add_no_decay();
+    added.set_first(range.first);
+    added.set_count(range.count);
+  }
   const LrSchedule& schedule = from.schedule;
-  to.mutable_schedule()->set_linear_decay(schedule.decay == LrDecay::kLinear);
+  to.mutable_schedule()->set_decay(LrDecayName(schedule.decay));
   to.mutable_schedule()->set_base(schedule.base);
   to.mutable_schedule()->set_scale(schedule.scale);
   to.mutable_schedule()->set_warmup_samples(schedule.warmup_samples);
@@ -47,7 +53,8 @@ void EncodeJob(const ServerJob& from, proto::Job& to) {
 
 absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
   // Errors repeat these names, so their length is bounded.
-  for (const std::string* name : {&job.consistency(), &job.wire(), &job.optimizer().name()}) {
+  for (const std::string* name :
+       {&job.consistency(), &job.wire(), &job.optimizer().name(), &job.schedule().decay()}) {
     if (name->size() > kMostNameBytes) {
       return absl::InvalidArgumentError(
           absl::StrCat("a job with a name of ", name->size(), " bytes; the maximum is ", kMostNameBytes));
@@ -73,7 +80,12 @@ absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
   to.optimizer.beta1 = job.optimizer().beta1();
   to.optimizer.beta2 = job.optimizer().beta2();
   to.optimizer.epsilon = job.optimizer().epsilon();
-  to.schedule = {.decay = job.schedule().linear_decay() ? LrDecay::kLinear : LrDecay::kConstant,
+  to.optimizer.weight_decay = job.optimizer().weight_decay();
+  for (const proto::Job::Bucket& range : job.optimizer().no_decay()) {
+    to.optimizer.no_decay.push_back({.first = range.first(), .count = range.count()});
+  }
+  PSRING_ASSIGN_OR_RETURN(const LrDecay decay, ParseLrDecay(job.schedule().decay()));
+  to.schedule = {.decay = decay,
                  .base = job.schedule().base(),
                  .scale = job.schedule().scale(),
                  .warmup_samples = job.schedule().warmup_samples(),

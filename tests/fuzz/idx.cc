@@ -12,6 +12,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     folder.Put(part + "-images-idx3-ubyte", bytes.substr(0, middle));
     folder.Put(part + "-labels-idx1-ubyte", bytes.substr(middle));
   }
-  (void)psring::LoadData("mnist", folder.path(), /*seed=*/1);
+  (void)psring::LoadData({.name = "mnist", .dir = folder.path()});
   return 0;
 }

@@ -53,10 +53,10 @@ std::vector<RankOutcome> RunRanks(
 // Runs `body(rank)` on one thread per rank and waits for all.
 void OnThreads(int ranks, const std::function<void(int rank)>& body);
 
-// Small images, and options that train a small network on them for a few steps.
 // Of one gradient, with the padding between tensors.
 uint64_t GradientBytes(const RankResult& result);
 
+// Small images, and options that train a small network on them for a few steps.
 DataSplits SmallData();
 TrainingOptions SmallOptions(const std::string& strategy);
 

@@ -97,7 +97,9 @@ ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now,
     say("the optimizer is ", is, " and was ", was, ": its state is not restored");
   }
   const int64_t updates = now.asynchronous ? plan.step * now.workers + plan.beyond : plan.step;
-  if (plan.with_slots && now.optimizer.kind == OptimizerKind::kAdam && updates != from.updates) {
+  if (plan.with_slots &&
+      (now.optimizer.kind == OptimizerKind::kAdam || now.optimizer.kind == OptimizerKind::kAdamW) &&
+      updates != from.updates) {
     say("Adam's t continues with ", updates, " instead of ", from.updates);
   }
   // A single worker sends only to a server.

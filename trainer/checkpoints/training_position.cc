@@ -58,10 +58,11 @@ Json ToJson(const TrainingPosition& p) {
         {"momentum", p.optimizer.momentum},
         {"beta1", p.optimizer.beta1},
         {"beta2", p.optimizer.beta2},
-        {"epsilon", p.optimizer.epsilon}}},
+        {"epsilon", p.optimizer.epsilon},
+        {"weight_decay", p.optimizer.weight_decay}}},
       {"learning_rate", LearningRate(p.schedule, p.samples)},
       {"schedule",
-       {{"decay", p.schedule.decay == LrDecay::kLinear ? "linear" : "constant"},
+       {{"decay", LrDecayName(p.schedule.decay)},
         {"base", p.schedule.base},
         {"scale", p.schedule.scale},
         {"warmup_samples", p.schedule.warmup_samples},
@@ -221,6 +222,7 @@ absl::StatusOr<TrainingPosition> PositionOf(const Json& json) {
   optimizer("beta1", p.optimizer.beta1);
   optimizer("beta2", p.optimizer.beta2);
   optimizer("epsilon", p.optimizer.epsilon);
+  optimizer("weight_decay", p.optimizer.weight_decay);
   Fields schedule = fields.Inside("schedule");
   std::string decay;
   schedule("decay", decay);
@@ -228,7 +230,7 @@ absl::StatusOr<TrainingPosition> PositionOf(const Json& json) {
   schedule("scale", p.schedule.scale);
   schedule("warmup_samples", p.schedule.warmup_samples);
   schedule("total_samples", p.schedule.total_samples);
-  p.schedule.decay = decay == "linear" ? LrDecay::kLinear : LrDecay::kConstant;
+  p.schedule.decay = ParseLrDecay(decay).value_or(LrDecay::kConstant);
   const absl::StatusOr<OptimizerKind> parsed = ParseOptimizer(kind);
   if (parsed.ok()) {
     p.optimizer.kind = *parsed;

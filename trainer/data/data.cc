@@ -9,6 +9,7 @@
 #include "common/base/random.h"
 #include "trainer/data/names.h"
 #include "trainer/data/pictures.h"
+#include "trainer/data/text.h"
 
 namespace psring {
 namespace {
@@ -22,12 +23,23 @@ const std::vector<DataRow>& DataRows() {
       {"fashion-mnist", "60,000 images of clothes; Debian's dataset-fashion-mnist, or from --data_dir"},
       {"mnist", "handwritten digits, or any other four idx files, from --data_dir"},
       {"synthetic", "a noisy pattern per class; needs no files"},
+      {"text", "the bytes of --text FILE, else of the King James Bible (Debian's bible-kjv)"},
+      {"tokens", "nanoGPT's train.bin and val.bin, 16-bit tokens, from --data_dir"},
   };
   return rows;
 }
 
-absl::StatusOr<DataSplits> LoadData(const std::string& name, const std::string& dir, uint64_t seed) {
-  if (name == "synthetic") return MakeSyntheticData({}, seed);
+absl::StatusOr<DataSplits> LoadData(const DataRequest& request) {
+  const std::string &name = request.name, &dir = request.dir;
+  if (name == "synthetic") return MakeSyntheticData({}, request.seed);
+  if (name == "text") return ReadText(request.text, request.context);
+  if (name == "tokens") {
+    if (dir.empty()) {
+      return absl::InvalidArgumentError(
+          "--data tokens needs --data_dir, the folder of train.bin and val.bin");
+    }
+    return ReadTokens(dir, request.context);
+  }
   if (name == "fashion-mnist") {
     // The mean and standard deviation over the training pixels, as is usual for the two sets.
     const std::string from = dir.empty() ? kDebianFashionMnist : dir;

@@ -17,9 +17,16 @@ struct DataRow {
 const std::vector<DataRow>& DataRows();
 
 // `name`: "fashion-mnist" (Debian's dataset-fashion-mnist unless `dir` is given), "mnist" (from `dir`: four
-// idx files, plain or .gz), "synthetic" (learnable, generated from `seed`, needs no files). Errors name the
-// file and the problem.
-absl::StatusOr<DataSplits> LoadData(const std::string& name, const std::string& dir, uint64_t seed);
+// idx files, plain or .gz), "synthetic" (learnable, generated from `seed`, needs no files), "text" and
+// "tokens" (text.h). Errors name the file and the problem.
+struct DataRequest {
+  std::string name;
+  std::string dir = {};
+  std::string text = {};  // the file of "text"; empty: the default
+  int context = 0;        // tokens of a sample of "text" and "tokens"
+  uint64_t seed = 1;
+};
+absl::StatusOr<DataSplits> LoadData(const DataRequest& request);
 
 // Removes the last `count` samples of a fixed order, independent of the run's seed, from the training data.
 // `score_them`: they replace the test data. InvalidArgument: too few samples would remain.

@@ -3,8 +3,8 @@
 namespace psring {
 
 ConvLayer::ConvLayer(const std::string& name, const ConvShape& shape, ParameterLayout& layout)
-    : ConvLayer(shape, WeightAndBias(
-                           name, {shape.out_channels, shape.kernel, shape.kernel, shape.in_channels}, layout,
+    : ConvLayer(shape, WeightAndBias::In(
+                           layout, name, {shape.out_channels, shape.kernel, shape.kernel, shape.in_channels},
                            {.height = shape.kernel, .width = shape.kernel, .channels = shape.in_channels})) {}
 
 ConvLayer::ConvLayer(const ConvShape& shape, const WeightAndBias& parameters)

@@ -13,7 +13,7 @@ class ConvLayer : public Layer {
   ConvLayer(const std::string& name, const ConvShape& shape, ParameterLayout& layout);
 
   void Initialize(Random& random, std::vector<float>& weights) const override {
-    parameters_.Initialize(random, weights);
+    InitializeUniform(parameters_, random, weights);
   }
   absl::Status Forward(const LayerPass& pass) const override;
   absl::Status BackwardInput(const LayerPass& pass) const override;

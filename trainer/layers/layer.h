@@ -80,17 +80,21 @@ class Layer {
   const LayerTraits traits_;
 };
 
-// Where a layer's weight and bias are in the flat buffers.
+// Where a layer's weight and bias are in the flat buffers. Tensors are copies: the layout's list may move
+// when it grows.
 struct WeightAndBias {
-  Tensor weight, bias;
-  size_t fan_in;  // products per output
+  Tensor weight, bias;  // bias.count is 0 if there is none
 
-  // `image`: the shape of one output's inputs, if they are an image.
-  WeightAndBias(const std::string& name, std::vector<int> weight_shape, ParameterLayout& layout,
-                ImageShape image = {});
+  // Adds both to `layout`. `image`: the shape of one output's inputs, if they are an image.
+  static WeightAndBias In(ParameterLayout& layout, const std::string& name, std::vector<int> weight_shape,
+                          ImageShape image = {});
   ReadyRange range() const { return {weight.first, weight.space + bias.space}; }
-  // Uniform in +-1/sqrt(fan in), PyTorch's default.
-  void Initialize(Random& random, std::vector<float>& weights) const;
 };
+
+// Uniform in +-1/sqrt(inputs of an output), PyTorch's default for linear and convolution layers.
+void InitializeUniform(const WeightAndBias& parameters, Random& random, std::vector<float>& weights);
+// Normal with mean 0.
+void InitializeNormal(const Tensor& tensor, float deviation, Random& random, std::vector<float>& weights);
+void Fill(const Tensor& tensor, float value, std::vector<float>& weights);
 
 }  // namespace psring

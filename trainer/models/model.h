@@ -13,6 +13,7 @@
 #include "common/base/parameters.h"
 #include "common/device/device.h"
 #include "common/ops/ops.h"
+#include "common/ops/optimizer.h"
 #include "trainer/data/dataset.h"
 
 namespace psring {
@@ -72,15 +73,26 @@ class Model {
                                 Span gradient, Stream& stream, const GradientReady& ready) = 0;
 };
 
+// Sizes that flags change.
+struct ModelSize {
+  static constexpr int kFixed = -1;  // the model has no such size
+  int layers = kFixed, width = kFixed, heads = kFixed, context = kFixed;
+};
+
+// The parameters without weight decay: biases and the weights of normalizations, which have one dimension.
+std::vector<ParameterRange> WithoutDecay(const ParameterLayout& layout);
+
 struct ModelRow {
   const char* name;
   const char* summary;
-  double default_lr;        // synchronous modes, momentum 0.9
-  double default_async_lr;  // asynchronous modes, momentum 0
+  double default_lr;        // synchronous modes, the model's optimizer
+  double default_async_lr;  // asynchronous modes, without momentum
   using Make = std::function<absl::StatusOr<std::unique_ptr<Model>>(const SampleSpec& samples, Ops& ops)>;
-  Make make;  // `ops` outlives the model
-  // The same with `width` neurons in each hidden layer; null: the model has no such layers.
-  std::function<Make(int width)> widened = nullptr;
+  Make make;            // `ops` outlives the model
+  ModelSize size = {};  // its own sizes; 0: several widths
+  // The same with other sizes; null: all are fixed.
+  std::function<Make(const ModelSize& size)> sized = nullptr;
+  const char* optimizer = "momentum";
 };
 const std::vector<ModelRow>& Models();
 

@@ -4,6 +4,7 @@
 #include "trainer/layers/conv.h"
 #include "trainer/layers/linear.h"
 #include "trainer/layers/max_pool.h"
+#include "trainer/models/gpt.h"
 #include "trainer/models/model.h"
 #include "trainer/models/network.h"
 
@@ -27,8 +28,11 @@ absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const SampleSpec& samples,
   Network::Builder network(samples);
   int inputs = static_cast<int>(image.count()), value = network.Input(0), number = 1;
   const auto add = [&](int outputs, bool relu) {
-    value = network.Add(std::make_unique<LinearLayer>(absl::StrCat("fc", number++), inputs, outputs, relu,
-                                                      network.layout(), image),
+    const LinearConfig config{.inputs = inputs,
+                              .outputs = outputs,
+                              .activation = relu ? Activation::kRelu : Activation::kNone,
+                              .image = image};
+    value = network.Add(std::make_unique<LinearLayer>(absl::StrCat("fc", number++), config, network.layout()),
                         {value});
     inputs = outputs;
     image = {};
@@ -42,7 +46,18 @@ ModelRow::Make Perceptron(const std::vector<int>& hidden) {
   return [hidden](const SampleSpec& samples, Ops& ops) { return MakePerceptron(samples, hidden, ops); };
 }
 
-ModelRow::Make TwoHiddenLayers(int width) { return Perceptron({width, width}); }
+ModelRow::Make TwoHiddenLayers(const ModelSize& size) { return Perceptron({size.width, size.width}); }
+
+ModelRow GptRow(const char* name, const char* summary, const ModelSize& size, double lr) {
+  return {.name = name,
+          .summary = summary,
+          .default_lr = lr,
+          .default_async_lr = lr,
+          .make = Gpt(size),
+          .size = size,
+          .sized = Gpt,
+          .optimizer = "adamw"};
+}
 
 // The network of PyTorch's MNIST example, without dropout.
 absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const SampleSpec& samples, Ops& ops) {
@@ -70,10 +85,13 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const SampleSpec& samples, Ops& o
   int value = network.Add(std::make_unique<ConvLayer>("conv1", conv1, layout), {network.Input(0)});
   value = network.Add(std::make_unique<ConvLayer>("conv2", conv2, layout), {value});
   value = network.Add(std::make_unique<MaxPoolLayer>(pool), {value});
-  value = network.Add(std::make_unique<LinearLayer>("fc1", static_cast<int>(pooled.count()), 128,
-                                                    /*relu=*/true, layout, pooled),
-                      {value});
-  network.Add(std::make_unique<LinearLayer>("fc2", 128, samples.classes, /*relu=*/false, layout), {value});
+  const LinearConfig fc1{.inputs = static_cast<int>(pooled.count()),
+                         .outputs = 128,
+                         .activation = Activation::kRelu,
+                         .image = pooled},
+      fc2{.inputs = 128, .outputs = samples.classes};
+  value = network.Add(std::make_unique<LinearLayer>("fc1", fc1, layout), {value});
+  network.Add(std::make_unique<LinearLayer>("fc2", fc2, layout), {value});
   return network.Build(ops);
 }
 
@@ -86,20 +104,41 @@ const std::vector<ModelRow>& Models() {
        .default_lr = .05,
        .default_async_lr = .15,
        .make = Perceptron({1024, 1024}),
-       .widened = TwoHiddenLayers},
+       .size = {.width = 1024},
+       .sized = TwoHiddenLayers},
       {.name = "mlp-small",
        .summary = "784-300-100-10 with ReLU: small gradients, short steps",
        .default_lr = .05,
        .default_async_lr = .1,
        .make = Perceptron({300, 100}),  // LeNet-300-100 (LeCun et al. 1998)
-       .widened = TwoHiddenLayers},
+       .size = {.width = 0},
+       .sized = TwoHiddenLayers},
       {.name = "cnn",
        .summary = "two 3x3 convolutions (32, 64), 2x2 pooling, 9216-128-10",
        .default_lr = .1,
        .default_async_lr = .1,
        .make = MakeCnn},
+      GptRow("gpt-nano", "GPT-2 with 4 layers, 4 heads, width 128, context 64",
+             {.layers = 4, .width = 128, .heads = 4, .context = 64}, 1e-3),
+      GptRow("gpt-mini", "GPT-2 with 6 layers, 6 heads, width 384, context 256",
+             {.layers = 6, .width = 384, .heads = 6, .context = 256}, 1e-3),
+      GptRow("gpt2", "GPT-2 with 12 layers, 12 heads, width 768, context 1024",
+             {.layers = 12, .width = 768, .heads = 12, .context = 1024}, 6e-4),
   };
   return models;
+}
+
+std::vector<ParameterRange> WithoutDecay(const ParameterLayout& layout) {
+  std::vector<ParameterRange> ranges;
+  for (const Tensor& tensor : layout.tensors()) {
+    if (tensor.shape.size() > 1 || tensor.count == 0) continue;
+    if (!ranges.empty() && ranges.back().first + ranges.back().count == tensor.first) {
+      ranges.back().count += tensor.space;
+    } else {
+      ranges.push_back({tensor.first, tensor.space});
+    }
+  }
+  return ranges;
 }
 
 absl::StatusOr<const ModelRow*> FindModel(const std::string& name) {

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cmath>
 #include <ctime>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -91,12 +92,20 @@ absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options) {
   if (options.workload.empty()) {
     PSRING_ASSIGN_OR_RETURN(const ModelRow* found, FindModel(options.model));
     ModelRow row = *found;
-    if (options.width == 0) return row;
-    if (row.widened == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--width sets the hidden layers of mlp and mlp-small, but --model is ", row.name, "; omit it"));
+    bool is_changed = false;
+    for (const auto& [flag, given, size] : {std::tuple("--layers", options.layers, &row.size.layers),
+                                            {"--width", options.width, &row.size.width},
+                                            {"--heads", options.heads, &row.size.heads},
+                                            {"--context", options.context, &row.size.context}}) {
+      if (given == 0) continue;
+      if (*size == ModelSize::kFixed) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(flag, " is not a size of the model ", row.name, "; omit it"));
+      }
+      *size = given;
+      is_changed = true;
     }
-    row.make = row.widened(options.width);
+    if (is_changed) row.make = row.sized(row.size);
     return row;
   }
   PSRING_ASSIGN_OR_RETURN(const Workload recorded, LoadWorkload(options.workload));
@@ -109,7 +118,19 @@ absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options) {
 }
 
 absl::StatusOr<DataSplits> DataOf(const TrainingOptions& options) {
-  if (options.workload.empty()) return LoadData(options.data, options.data_dir, options.seed);
+  if (options.workload.empty()) {
+    PSRING_ASSIGN_OR_RETURN(const ModelRow row, ModelOf(options));
+    if (row.size.context == ModelSize::kFixed && options.reads_text()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--data ", options.data, ": the model ", row.name,
+                       " reads pictures; choose other data, or --model gpt-nano"));
+    }
+    return LoadData({.name = options.data,
+                     .dir = options.data_dir,
+                     .text = options.text,
+                     .context = row.size.context,
+                     .seed = options.seed});
+  }
   DataSplits data{.name = "none"};
   data.train = data.test = MakePictures({.height = 1,
                                          .width = 1,

@@ -12,8 +12,8 @@
 
 namespace psring {
 
-// The model of `options`: a row of Models(), with --width, or a row for the recording of --workload.
-// InvalidArgument: --width for a model without it.
+// The model of `options`: a row of Models(), with its sizes (--width), or a row for the recording of
+// --workload. InvalidArgument: a size that the model does not have.
 absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options);
 
 // The training data; a recording gets samples without content.

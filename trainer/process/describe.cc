@@ -8,6 +8,7 @@
 #include "common/devices/make_device.h"
 #include "trainer/data/data.h"
 #include "trainer/data/pictures.h"
+#include "trainer/data/text.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/process/resume.h"
 #include "trainer/step/training_plan.h"
@@ -27,9 +28,11 @@ std::string NeedsText(Needs needs) {
                       needs.servers ? "parameter_server" : "");
 }
 
+// Of pictures of 28 x 28, or of texts of 256 symbols.
 int64_t CountParameters(const ModelRow& row) {
   const std::unique_ptr<Ops> ops = MakeReferenceOps();
-  auto model = row.make(PictureSpec(28, 28), *ops);
+  const bool reads_text = row.size.context != ModelSize::kFixed;
+  auto model = row.make(reads_text ? TextSpec(row.size.context, /*classes=*/256) : PictureSpec(28, 28), *ops);
   PSRING_CHECK(model.ok());
   return static_cast<int64_t>((*model)->parameters().parameters());
 }

@@ -208,6 +208,7 @@ int Main(int argc, char** argv) {
     return 0;
   }
   absl::Status checked = CheckAddressSpace();
+  if (checked.ok()) checked = ApplyModel(flags.training);
   if (checked.ok()) checked = ApplyWorkload(flags.training);
   if (!checked.ok()) return Fail("trainer", std::string(checked.message()), 2);
   StopSignal stop;

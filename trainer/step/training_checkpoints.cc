@@ -56,7 +56,7 @@ absl::Status Training::LoadCheckpoint(std::vector<float>& weights) {
 
 TrainingPosition Training::PositionAt(int64_t next, int64_t updates) const {
   return {.model = options_.model,
-          .data = options_.data,
+          .data = worker_.data.name,
           .strategy = options_.strategy,
           .asynchronous = clock_->each_push(),
           .data_count = worker_.data.train.predictions(),

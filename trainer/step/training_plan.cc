@@ -81,7 +81,8 @@ std::string RoundingNote(const TrainingOptions& options, const StepPlan& steps) 
 absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const StrategyRow& strategy,
                                        const ModelRow& model, const StepPlan& steps) {
   UpdatePlan plan;
-  PSRING_ASSIGN_OR_RETURN(plan.optimizer.kind, ParseOptimizer(options.optimizer));
+  PSRING_ASSIGN_OR_RETURN(plan.optimizer.kind,
+                          ParseOptimizer(options.optimizer.empty() ? model.optimizer : options.optimizer));
   if (plan.optimizer.kind == OptimizerKind::kMomentum) {
     plan.optimizer.momentum = options.momentum >= 0 ? options.momentum : strategy.default_momentum;
     // The same update, without memory for a velocity.
@@ -92,7 +93,11 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
   plan.schedule.base = options.lr;
   if (options.lr == 0) {
     constexpr double kAdamLr = .001;  // Kingma & Ba 2015
-    if (plan.optimizer.kind == OptimizerKind::kAdam) {
+    const bool is_adam =
+        plan.optimizer.kind == OptimizerKind::kAdam || plan.optimizer.kind == OptimizerKind::kAdamW;
+    if (is_adam && std::string(model.optimizer) == "adamw") {
+      plan.schedule.base = strategy.asynchronous() ? model.default_async_lr : model.default_lr;
+    } else if (is_adam) {
       plan.schedule.base = kAdamLr;
     } else if (strategy.asynchronous() || momentum == 0) {
       plan.schedule.base = model.default_async_lr * (1 - momentum);
@@ -100,7 +105,8 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
       plan.schedule.base = model.default_lr;
     }
   }
-  plan.schedule.decay = options.schedule == "linear" ? LrDecay::kLinear : LrDecay::kConstant;
+  PSRING_ASSIGN_OR_RETURN(plan.schedule.decay, ParseLrDecay(options.schedule));
+  plan.optimizer.weight_decay = options.weight_decay;
   // Linear scaling counts the samples in one update.
   if (options.linear_scaling) {
     const double batch = static_cast<double>(options.batch) * steps.predictions;

@@ -35,6 +35,9 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
     PSRING_RETURN_IF_ERROR(
         CheckSnapshots(options.eval_every, t.plan_.total_steps(), t.model_->parameters().count()));
   }
+  if (t.updates_.optimizer.kind == OptimizerKind::kAdamW) {
+    t.updates_.optimizer.no_decay = WithoutDecay(t.model_->parameters());
+  }
   PSRING_RETURN_IF_ERROR(t.Allocate(max_batch));
   PSRING_RETURN_IF_ERROR(t.MakeStrategy());
   PSRING_ASSIGN_OR_RETURN(t.delay_, ComputeDelay::Create(options, worker.rank, MonotonicNanos));

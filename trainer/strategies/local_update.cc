@@ -16,8 +16,8 @@ absl::StatusOr<LocalUpdate> LocalUpdate::Create(const StrategyContext& context) 
 
 LocalUpdate::LocalUpdate(const UpdateRule& rule, Optimizer optimizer)
     : schedule_(rule.schedule),
-      repeats_(rule.optimizer.kind != OptimizerKind::kAdam && schedule_.decay == LrDecay::kConstant &&
-               schedule_.warmup_samples == 0 && rule.clip_norm == 0),
+      repeats_(rule.optimizer.kind != OptimizerKind::kAdam && rule.optimizer.kind != OptimizerKind::kAdamW &&
+               schedule_.decay == LrDecay::kConstant && schedule_.warmup_samples == 0 && rule.clip_norm == 0),
       optimizer_(std::move(optimizer)) {}
 
 void LocalUpdate::BeginStep(const StepInfo& info, int64_t samples) {

@@ -55,6 +55,9 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   PSRING_ASSIGN_OR_RETURN(w.ops_, MakeOps(device, options.threads, precision));
   PSRING_ASSIGN_OR_RETURN(w.model_, model_row.make(data.train.spec(), *w.ops_));
   PSRING_ASSIGN_OR_RETURN(w.activations_, w.model_->NewActivations(max_batch, device));
+  if (w.updates_.optimizer.kind == OptimizerKind::kAdamW) {
+    w.updates_.optimizer.no_decay = WithoutDecay(w.model_->parameters());
+  }
   const uint64_t bytes = w.elements() * sizeof(float);
   const std::optional<Device::Memory> memory = device.memory();
   PSRING_RETURN_IF_ERROR(CheckCopiesFit(

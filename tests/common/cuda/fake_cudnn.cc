@@ -18,7 +18,8 @@ struct Tensor {
   int batch = 0, channels = 0, height = 0, width = 0;
 };
 struct Geometry {
-  bool plain = false;  // stride 1, no padding, no dilation
+  bool plain = false;  // the same in both directions, no dilation
+  int stride = 0, padding = 0;
   cudnnMathType_t math = CUDNN_DEFAULT_MATH;
 };
 struct Handle {
@@ -84,9 +85,11 @@ cudnnStatus_t DestroyConvolution(cudnnConvolutionDescriptor_t convolution) {
 cudnnStatus_t SetConvolution2d(cudnnConvolutionDescriptor_t convolution, int pad_h, int pad_w, int u, int v,
                                int dilation_h, int dilation_w, cudnnConvolutionMode_t mode,
                                cudnnDataType_t compute) {
-  As<Geometry>(convolution).plain = pad_h == 0 && pad_w == 0 && u == 1 && v == 1 && dilation_h == 1 &&
-                                    dilation_w == 1 && mode == CUDNN_CROSS_CORRELATION &&
-                                    compute == CUDNN_DATA_FLOAT;
+  Geometry& geometry = As<Geometry>(convolution);
+  geometry.plain = pad_h == pad_w && u == v && dilation_h == 1 && dilation_w == 1 &&
+                   mode == CUDNN_CROSS_CORRELATION && compute == CUDNN_DATA_FLOAT;
+  geometry.stride = u;
+  geometry.padding = pad_h;
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t SetMathType(cudnnConvolutionDescriptor_t convolution, cudnnMathType_t math) {
@@ -146,10 +149,6 @@ cudnnStatus_t Convolve(Part part, cudnnHandle_t handle, const Tensor& x, const T
                        const Tensor& y, const Geometry& geometry, int algorithm, const void* from,
                        const void* with, void* to, const void* bias, bool relu, void* workspace,
                        size_t workspace_bytes) {
-  const bool fits = geometry.plain && x.channels == filter.channels && y.channels == filter.batch &&
-                    y.height == x.height - filter.height + 1 && y.width == x.width - filter.width + 1 &&
-                    x.type == y.type && x.type == filter.type && filter.height == filter.width;
-  if (!fits) return CUDNN_STATUS_BAD_PARAM;
   if (algorithm != kGood || workspace_bytes < 1000) return CUDNN_STATUS_EXECUTION_FAILED;
   if (x.type == CUDNN_DATA_BFLOAT16 && geometry.math != CUDNN_TENSOR_OP_MATH) return CUDNN_STATUS_BAD_PARAM;
   const Convolution c{.part = part,
@@ -159,12 +158,18 @@ cudnnStatus_t Convolve(Part part, cudnnHandle_t handle, const Tensor& x, const T
                                 .in_channels = x.channels,
                                 .out_channels = y.channels,
                                 .kernel = filter.height,
-                                .activation = relu ? Activation::kRelu : Activation::kNone},
+                                .activation = relu ? Activation::kRelu : Activation::kNone,
+                                .stride = geometry.stride,
+                                .padding = geometry.padding},
                       .type = x.type == CUDNN_DATA_FLOAT ? DType::kFloat32 : DType::kBFloat16,
                       .from = from,
                       .with = with,
                       .to = to,
                       .bias = bias};
+  const bool fits = geometry.plain && x.channels == filter.channels && y.channels == filter.batch &&
+                    y.height == c.shape.out_height() && y.width == c.shape.out_width() && x.type == y.type &&
+                    x.type == filter.type && filter.height == filter.width;
+  if (!fits) return CUDNN_STATUS_BAD_PARAM;
   const Precision precision = geometry.math == CUDNN_FMA_MATH ? Precision::kFloat32 : Precision::kTf32;
   OnFakeGpu(As<Handle>(handle).stream, [=] {
     std::memset(workspace, 0xff, 1000);

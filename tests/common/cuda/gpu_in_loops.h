@@ -64,9 +64,8 @@ inline void MultiplyInLoops(const MatrixProduct& p, Precision precision = Precis
   for (size_t row = 0; row < p.m; ++row) {
     for (size_t column = 0; column < p.n; ++column) {
       const size_t at = row * p.n + column;
-      double sum = p.add               ? ValueAt(p.output, p.c, at)
-                   : p.bias != nullptr ? ValueAt(p.output, p.bias, column)
-                                       : 0;
+      double sum = (p.add ? ValueAt(p.output, p.c, at) : 0) +
+                   (p.bias != nullptr ? ValueAt(p.output, p.bias, column) : 0);
       for (size_t i = 0; i < p.k; ++i) {
         sum += a[p.a_transposed ? i * p.m + row : row * p.k + i] *
                b[p.b_transposed ? column * p.k + i : i * p.n + column];
@@ -95,7 +94,9 @@ inline void ConvolveInLoops(const Convolution& c, Precision precision = Precisio
     for (size_t tap = 0; tap < taps; ++tap) {
       const size_t channel = tap % s.in_channels, j = tap / s.in_channels % s.kernel,
                    i = tap / s.in_channels / s.kernel;
-      const size_t x = ((n * s.height + oh + i) * s.width + ow + j) * s.in_channels + channel;
+      const size_t row = oh * s.stride + i - s.padding, column = ow * s.stride + j - s.padding;
+      if (row >= size_t(s.height) || column >= size_t(s.width)) continue;  // numbers below 0 are large
+      const size_t x = ((n * s.height + row) * s.width + column) * s.in_channels + channel;
       for (int out = 0; out < s.out_channels; ++out) {
         const size_t y = position * s.out_channels + out, w = out * taps + tap;
         if (forward) sums[y] += from[x] * with[w];

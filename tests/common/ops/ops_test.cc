@@ -14,70 +14,12 @@
 #include <utility>
 #include <vector>
 
-#include "common/cuda/cuda_device.h"
 #include "common/ops/gradient_norm.h"
 #include "common/reduce/reduce.h"
-#include "tests/common/ops/ops_testing.h"
+#include "tests/common/ops/ops_fixture.h"
 
 namespace psring {
 namespace {
-
-using MadeOps = absl::StatusOr<std::unique_ptr<Ops>>;
-
-const Implementation kImplementations[] = {
-    {"Reference", [](Device&) -> MadeOps { return MakeReferenceOps(); }},
-    {"OneDnn", [](Device&) -> MadeOps { return MakeOneDnnOps(1); }},
-#if !defined(__SANITIZE_THREAD__)  // does not see the synchronization inside the OpenMP runtime
-    {"OneDnnOnTwoThreads", [](Device&) -> MadeOps { return MakeOneDnnOps(2); }},
-#endif
-    {"GpuInLoops",
-     [](Device& device) -> MadeOps { return MakeGpuOps(device, std::make_unique<HostMath>()); }},
-    // Two or three pictures at a time, of most shapes.
-    {"GpuInLoopsWithLittleScratch",
-     [](Device& device) -> MadeOps {
-       return MakeGpuOps(device, std::make_unique<HostMath>(), {.scratch_bytes = 20'000});
-     }},
-    {"GpuInLoopsWithALibraryOfConvolutions",
-     [](Device& device) -> MadeOps {
-       return MakeGpuOps(device, std::make_unique<HostMath>(/*convolves=*/true));
-     }},
-    {"Cuda", [](Device& device) { return MakeCudaOps(device); }, /*on_gpu=*/true},
-};
-
-class OpsTest : public testing::TestWithParam<Implementation> {
- protected:
-  ~OpsTest() override {
-    if (stream_ == nullptr) return;  // skipped
-    EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
-  }
-
-  void SetUp() override {
-    absl::StatusOr<std::unique_ptr<Device>> device =
-        GetParam().on_gpu ? MakeCudaDevice(0) : absl::StatusOr<std::unique_ptr<Device>>(MakeCpuDevice());
-    if (!device.ok()) GTEST_SKIP() << device.status().message();
-    device_ = *std::move(device);
-    stream_ = device_->NewStream(StreamKind::kCompute, "test");
-    ops_ = Make();
-  }
-
-  std::unique_ptr<Ops> Make() { return GetParam().make(*device_).value(); }
-
-  template <typename T>
-  OnDevice<T> Put(const std::vector<T>& values) {
-    return OnDevice<T>(*device_, *stream_, values);
-  }
-
-  // The definition, on the host.
-  template <typename Shape>
-  LayerResult ByDefinition(const Shape& shape) {
-    const auto cpu = MakeCpuDevice();
-    return RunLayer(*MakeReferenceOps(), shape, *cpu, *cpu->NewStream(StreamKind::kCompute, "reference"));
-  }
-
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Ops> ops_;
-};
 
 INSTANTIATE_TEST_SUITE_P(All, OpsTest, testing::ValuesIn(kImplementations),
                          [](const auto& info) { return std::string(info.param.name); });
@@ -105,6 +47,14 @@ std::vector<ConvShape> ConvShapes() {
       shapes.push_back({batch, 4, 7, 3, 2, 1, ReluIf(relu)});
     }
   }
+  // Strides and paddings of residual networks, and positions that no window reads.
+  for (const int batch : {1, 5}) {
+    shapes.push_back({batch, 8, 9, 3, 5, 3, Activation::kNone, 1, 1});
+    shapes.push_back({batch, 9, 8, 4, 16, 3, Activation::kRelu, 2, 1});
+    shapes.push_back({batch, 8, 8, 16, 8, 1, Activation::kNone, 2, 0});
+    shapes.push_back({batch, 15, 14, 3, 8, 7, Activation::kRelu, 2, 3});
+    shapes.push_back({batch, 7, 5, 2, 3, 2, Activation::kNone, 3, 1});
+  }
   shapes.push_back(
       {6, 26, 26, 32, 64, 3, Activation::kRelu});  // the large layer of the CNN: several groups of pictures
   return shapes;
@@ -122,7 +72,8 @@ TEST_P(OpsTest, ConvolutionLayersAgreeWithTheReference) {
   for (const ConvShape& shape : ConvShapes()) {
     SCOPED_TRACE(testing::Message() << "batch " << shape.batch << ", " << shape.height << "x" << shape.width
                                     << ", " << shape.in_channels << "-" << shape.out_channels << ", kernel "
-                                    << shape.kernel
+                                    << shape.kernel << ", stride " << shape.stride << ", padding "
+                                    << shape.padding
                                     << (shape.activation == Activation::kRelu ? ", relu" : ""));
     ExpectNear(RunLayer(*ops_, shape, *device_, *stream_), ByDefinition(shape));
   }

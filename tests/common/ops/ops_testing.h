@@ -114,7 +114,7 @@ inline LayerSizes SizesOf(const ConvShape& s) {
 
 inline void Forward(Ops& ops, const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                     Stream& stream) {
-  ops.families().linear->Forward(s, x, weight, bias, y, stream);
+  ops.families().linear->Forward(s, x, weight, bias, {}, y, {}, stream);
 }
 inline void Forward(Ops& ops, const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                     Stream& stream) {

@@ -11,7 +11,8 @@ namespace {
 
 using Floats = std::vector<float>;
 
-const OptimizerKind kKinds[] = {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam};
+const OptimizerKind kKinds[] = {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam,
+                                OptimizerKind::kAdamW};
 
 Span SpanOf(Floats& values) { return {values.data(), values.size()}; }
 
@@ -27,7 +28,7 @@ TEST(OptimizerNameTest, NamesAndKindsCorrespond) {
   for (const OptimizerKind kind : kKinds) EXPECT_EQ(ParseOptimizer(OptimizerName(kind)).value(), kind);
   const auto unknown = ParseOptimizer("adagrad");
   ASSERT_FALSE(unknown.ok());
-  EXPECT_NE(unknown.status().message().find("use sgd, momentum or adam"), std::string::npos);
+  EXPECT_NE(unknown.status().message().find("use sgd, momentum, adam or adamw"), std::string::npos);
 }
 
 TEST(LearningRateTest, ConstantIsTheScaledBase) {
@@ -141,7 +142,8 @@ TEST_P(OptimizerTest, EveryOperationIsRoundedSeparately) {
         b = rate * m[i];
         change = b / a;
       }
-      w[i] = w[i] - change;
+      volatile float kept = w[i] * (GetParam() == OptimizerKind::kAdamW ? float(1 - 0.05 * 0.01) : 1.0f);
+      w[i] = kept - change;
     }
   }
   Floats state = Train(kCount, {}, *MakeOneDnnOps(1));
@@ -170,6 +172,9 @@ TEST_P(OptimizerTest, FollowsItsFormula) {
           m[i] = 0.9 * m[i] + g;
           w[i] -= 0.05 * m[i];
           break;
+        case OptimizerKind::kAdamW:
+          w[i] *= 1 - 0.05 * 0.01;
+          [[fallthrough]];
         case OptimizerKind::kAdam:
           m[i] = 0.9 * m[i] + 0.1 * g;
           v[i] = 0.999 * v[i] + 0.001 * g * g;
@@ -202,6 +207,7 @@ TEST(OptimizerSlotsTest, EachKindHasItsSlots) {
   EXPECT_EQ(slots(OptimizerKind::kSgd), 0);
   EXPECT_EQ(slots(OptimizerKind::kMomentum), 1);
   EXPECT_EQ(slots(OptimizerKind::kAdam), 2);
+  EXPECT_EQ(slots(OptimizerKind::kAdamW), 2);
 }
 
 TEST(AdamTest, TheFirstStepHasTheLengthOfTheLearningRate) {
@@ -214,6 +220,46 @@ TEST(AdamTest, TheFirstStepHasTheLengthOfTheLearningRate) {
   EXPECT_NEAR(weights[0], 0.999, 1e-6);
   EXPECT_NEAR(weights[1], 1.001, 1e-6);
   EXPECT_NEAR(weights[2], 0.999, 1e-6);
+}
+
+// Ranges without decay have Adam's bits, however the parameters are cut.
+TEST(AdamWTest, DecaySparesItsExceptions) {
+  const auto device = MakeCpuDevice();
+  const auto stream = device->NewStream(StreamKind::kCompute, "test");
+  const auto ops = MakeOneDnnOps(1);
+  const std::vector<ParameterRange> exceptions = {{2, 3}, {5, 1}, {17, 3}};
+  const auto train = [&](const OptimizerConfig& config, const std::vector<size_t>& cuts) {
+    const Optimizer optimizer = Optimizer::Create(config, *device, 20).value();
+    Floats weights = RandomValues(20, 1), gradient = RandomValues(20, 2);
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      optimizer.Apply(cuts[i], SpanOf(weights).Slice(cuts[i], cuts[i + 1] - cuts[i]),
+                      ConstSpan(SpanOf(gradient)).Slice(cuts[i], cuts[i + 1] - cuts[i]), 1, 0.1, 1, *ops,
+                      *stream);
+    }
+    return weights;
+  };
+  OptimizerConfig config = {.kind = OptimizerKind::kAdamW, .weight_decay = 0.5};
+  const Floats with_decay = train(config, {0, 20}), without = train({.kind = OptimizerKind::kAdam}, {0, 20});
+  config.no_decay = exceptions;
+  for (const std::vector<size_t>& cuts : {std::vector<size_t>{0, 20}, {0, 1, 4, 18, 20}, {0, 5, 6, 17, 20}}) {
+    const Floats weights = train(config, cuts);
+    for (size_t i = 0; i < 20; ++i) {
+      const bool spared = (i >= 2 && i < 6) || i >= 17;
+      EXPECT_EQ(weights[i], spared ? without[i] : with_decay[i]) << i;
+      EXPECT_NE(without[i], with_decay[i]);
+    }
+  }
+}
+
+TEST(LearningRate, ACosineRisesFrom0AndFallsToATenth) {
+  const LrSchedule schedule{
+      .decay = LrDecay::kCosine, .base = .2, .scale = 1, .warmup_samples = 100, .total_samples = 1100};
+  EXPECT_EQ(LearningRate(schedule, 0), 0);
+  EXPECT_NEAR(LearningRate(schedule, 50), .1, 1e-12);
+  EXPECT_NEAR(LearningRate(schedule, 100), .2, 1e-12);
+  EXPECT_NEAR(LearningRate(schedule, 600), .11, 1e-12);
+  EXPECT_NEAR(LearningRate(schedule, 1100), .02, 1e-12);
+  EXPECT_NEAR(LearningRate(schedule, 2000), .02, 1e-12);
 }
 
 }  // namespace

@@ -12,76 +12,12 @@
 #include "common/devices/make_ops.h"
 #include "common/ops/ops.h"
 #include "common/reduce/reduce.h"
-#include "tests/common/ops/ops_testing.h"
+#include "tests/common/ops/ops_fixture.h"
 
 namespace psring {
 namespace {
 
-using MadeOps = absl::StatusOr<std::unique_ptr<Ops>>;
-
 constexpr float kHalfUlp = 1.0f / 256;  // of a bfloat16, relative
-
-constexpr GpuOpsOptions kBFloat16Activations = {.activations = DType::kBFloat16};
-
-const Implementation kReducedImplementations[] = {
-    {"OneDnnBFloat16",
-     [](Device&) -> MadeOps {
-       if (BFloat16Support() == BFloat16::kNone) return absl::InvalidArgumentError("no AVX-512");
-       return MakeOneDnnOps(1, DType::kBFloat16);
-     }},
-    {"GpuInLoopsBFloat16",
-     [](Device& device) -> MadeOps {
-       return MakeGpuOps(device, std::make_unique<HostMath>(), kBFloat16Activations);
-     }},
-    {"GpuInLoopsBFloat16WithLittleScratch",
-     [](Device& device) -> MadeOps {
-       return MakeGpuOps(device, std::make_unique<HostMath>(),
-                         {.activations = DType::kBFloat16, .scratch_bytes = 5000});
-     }},
-    {"GpuInLoopsBFloat16WithALibraryOfConvolutions",
-     [](Device& device) -> MadeOps {
-       return MakeGpuOps(device, std::make_unique<HostMath>(/*convolves=*/true), kBFloat16Activations);
-     }},
-    {"CudaBFloat16", [](Device& device) { return MakeCudaOps(device, Precision::kBFloat16); },
-     /*on_gpu=*/true},
-    {"CudaTf32", [](Device& device) { return MakeCudaOps(device, Precision::kTf32); }, /*on_gpu=*/true},
-};
-
-Floats Exact(size_t count, int seed) {
-  std::mt19937 generator(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  Floats values(count);
-  std::vector<uint16_t> bits(count);
-  for (float& value : values) value = uniform(generator);
-  cpu::Convert(DType::kFloat32, values.data(), DType::kBFloat16, bits.data(), count);
-  cpu::Convert(DType::kBFloat16, bits.data(), DType::kFloat32, values.data(), count);
-  return values;
-}
-
-// Device memory of one type, read and written as floats.
-class Tensor {
- public:
-  Tensor(Device& device, Stream& stream, const Floats& values, DType type)
-      : type_(type), count_(values.size()), bytes_(device, stream, Converted(values, type)) {}
-  Span span() const { return {bytes_.data(), count_, type_}; }
-  Floats floats() const {
-    const std::vector<std::byte> bytes = bytes_.Get();
-    Floats values(count_);
-    cpu::Convert(type_, bytes.data(), DType::kFloat32, values.data(), count_);
-    return values;
-  }
-
- private:
-  static std::vector<std::byte> Converted(const Floats& values, DType type) {
-    std::vector<std::byte> bytes(values.size() * SizeOf(type));
-    cpu::Convert(DType::kFloat32, values.data(), type, bytes.data(), values.size());
-    return bytes;
-  }
-
-  DType type_;
-  size_t count_;
-  OnDevice<std::byte> bytes_;
-};
 
 void ExpectWithin(const Floats& actual, const Floats& expected, float tolerance) {
   ASSERT_EQ(actual.size(), expected.size());

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/ops/ops.h"
+#include "common/ops/reference_layers.h"
 #include "tests/common/ops/ops_testing.h"
 
 namespace psring {
@@ -59,6 +60,7 @@ TEST_F(ReferenceTest, LinearGradientsAreSlopes) {
 
 TEST_F(ReferenceTest, ConvolutionGradientsAreSlopes) {
   ExpectGradientsAreSlopes(*ops_, ConvShape{2, 5, 4, 2, 3, 3}, *stream_);
+  ExpectGradientsAreSlopes(*ops_, ConvShape{2, 5, 4, 2, 3, 3, Activation::kNone, 2, 1}, *stream_);
 }
 
 TEST_F(ReferenceTest, CrossEntropyGradientIsItsSlope) {
@@ -73,6 +75,72 @@ TEST_F(ReferenceTest, CrossEntropyGradientIsItsSlope) {
   };
   loss_of(logits, ViewOf(gradient));
   ExpectNear(gradient, Slopes(logits, [&](Floats& v) { return loss_of(v, Span{}); }), 1e-3f);
+}
+
+double Dot(const Floats& a, const Floats& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += double{a[i]} * b[i];
+  return sum;
+}
+
+TEST_F(ReferenceTest, LayerNormGradientsAreSlopes) {
+  const LayerNormShape shape{3, 7};
+  Floats x = Random(21, 1), weight = Random(7, 2), bias = Random(7, 3), dy = Random(21, 4);
+  Floats y(21), statistics(6), dx(21), dweight(7), dbias(7);
+  NormalizationOps& family = *ops_->families().normalization;
+  const auto value = [&](Floats& x, Floats& weight, Floats& bias) {
+    family.LayerNormForward(shape, ViewOf(x), ViewOf(weight), ViewOf(bias), ViewOf(y), ViewOf(statistics),
+                            *stream_);
+    return Dot(y, dy);
+  };
+  value(x, weight, bias);
+  family.LayerNormBackward(shape, ViewOf(x), ViewOf(weight), ViewOf(statistics), ViewOf(dy), ViewOf(dx),
+                           /*add=*/false, ViewOf(dweight), ViewOf(dbias), *stream_);
+  ExpectNear(dx, Slopes(x, [&](Floats& v) { return value(v, weight, bias); }), 1e-3f);
+  ExpectNear(dweight, Slopes(weight, [&](Floats& v) { return value(x, v, bias); }), 1e-3f);
+  ExpectNear(dbias, Slopes(bias, [&](Floats& v) { return value(x, weight, v); }), 1e-3f);
+}
+
+TEST_F(ReferenceTest, AttentionGradientsAreSlopes) {
+  const AttentionShape shape{2, 4, 2, 3};
+  Floats qkv = Random(2 * 4 * 18, 1), dy = Random(2 * 4 * 6, 2), y(dy.size()), log_sum_exp(16),
+         dqkv(qkv.size());
+  AttentionOps& family = *ops_->families().attention;
+  const auto value = [&](Floats& qkv) {
+    family.Forward(shape, ViewOf(qkv), ViewOf(y), ViewOf(log_sum_exp), *stream_);
+    return Dot(y, dy);
+  };
+  value(qkv);
+  family.Backward(shape, ViewOf(qkv), ViewOf(y), ViewOf(log_sum_exp), ViewOf(dy), ViewOf(dqkv), *stream_);
+  ExpectNear(dqkv, Slopes(qkv, value), 1e-3f);
+}
+
+TEST_F(ReferenceTest, BatchNormGradientsAreSlopes) {
+  const BatchNormShape shape{6, 3};
+  Floats x = Random(18, 1), weight = Random(3, 2), bias = Random(3, 3), dy = Random(18, 4);
+  Floats y(18), statistics(6), dx(18), dweight(3), dbias(3);
+  BatchNormOps& family = *ops_->families().batch_norm;
+  const auto value = [&](Floats& x, Floats& weight, Floats& bias) {
+    family.Statistics(shape, ViewOf(x), ViewOf(statistics), *stream_);
+    family.Forward(shape, ViewOf(x), ViewOf(weight), ViewOf(bias), {}, ViewOf(statistics), ViewOf(y),
+                   *stream_);
+    return Dot(y, dy);
+  };
+  value(x, weight, bias);
+  family.BackwardSums(shape, ViewOf(x), ViewOf(statistics), {}, ViewOf(dy), ViewOf(dweight), ViewOf(dbias),
+                      *stream_);
+  family.BackwardInput(shape, ViewOf(x), ViewOf(weight), ViewOf(statistics), ViewOf(dy), ViewOf(dweight),
+                       ViewOf(dbias), ViewOf(dx), *stream_);
+  ExpectNear(dx, Slopes(x, [&](Floats& v) { return value(v, weight, bias); }), 2e-3f);
+  ExpectNear(dweight, Slopes(weight, [&](Floats& v) { return value(x, v, bias); }), 1e-3f);
+  ExpectNear(dbias, Slopes(bias, [&](Floats& v) { return value(x, weight, v); }), 1e-3f);
+}
+
+TEST(ReferenceGeluTest, TheSlopeIsThatOfTheFunction) {
+  for (double u = -6; u <= 6; u += .01) {
+    const double slope = (ReferenceGelu(u + 1e-5) - ReferenceGelu(u - 1e-5)) / 2e-5;
+    ASSERT_NEAR(ReferenceGeluSlope(u), slope, 1e-8) << u;
+  }
 }
 
 TEST_F(ReferenceTest, ReluPassesGradientsOnlyWhereItsOutputIsPositive) {

@@ -31,7 +31,8 @@ std::string Dump(const TrainingOptions& o) {
       << o.reject_nonfinite << '|' << o.checkpoint_dir << '|' << o.checkpoint_every << '|'
       << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts << '|' << o.staging_mb << '|'
       << o.accumulate << '|' << o.drop_last << '|' << o.precision << '|' << o.ranks_per_process << '|'
-      << o.width << '|' << o.cuda_graph << '|' << o.tls;
+      << o.width << '|' << o.cuda_graph << '|' << o.tls << '|' << o.layers << '|' << o.heads << '|'
+      << o.context << '|' << o.text << '|' << o.weight_decay;
   return out.str();
 }
 
@@ -47,6 +48,11 @@ const std::vector<Field>& Fields() {
       {"--model", [](auto& o) { o.model = "cnn"; }},
       {"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
       {"--width", [](auto& o) { o.width = 8192; }},
+      {"--layers", [](auto& o) { o.layers = 3; }},
+      {"--heads", [](auto& o) { o.heads = 2; }},
+      {"--context", [](auto& o) { o.context = 32; }},
+      {"--text", [](auto& o) { o.text = "/a/text"; }},
+      {"--weight_decay", [](auto& o) { o.weight_decay = 0; }},
       {"--data", [](auto& o) { o.data = "synthetic"; }},
       {"--data_dir", [](auto& o) { o.data_dir = "/a dir/with=signs,and--dashes"; }},
       {"--device", [](auto& o) { o.device = "cuda:3"; }},

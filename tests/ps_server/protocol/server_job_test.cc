@@ -48,6 +48,11 @@ TEST(ServerJobTest, NamesTheFieldAndTheWorkerThatDiffer) {
       {"beta1", [](ServerJob& job) { job.optimizer.beta1 = 0.5; }},
       {"beta2", [](ServerJob& job) { job.optimizer.beta2 = 0.5; }},
       {"epsilon", [](ServerJob& job) { job.optimizer.epsilon = 0.5; }},
+      {"weight decay", [](ServerJob& job) { job.optimizer.weight_decay = 0.5; }},
+      {"weights without decay",
+       [](ServerJob& job) {
+         job.optimizer.no_decay = {{2, 3}};
+       }},
       {"decay", [](ServerJob& job) { job.schedule.decay = LrDecay::kLinear; }},
       {"learning rate", [](ServerJob& job) { job.schedule.base = 1; }},
       {"scale", [](ServerJob& job) { job.schedule.scale = 2; }},
@@ -121,6 +126,19 @@ TEST(ServerJobTest, NumbersMustBePossible) {
       {"beta2 is -0.5", [](ServerJob& job) { job.optimizer.beta2 = -0.5; }},
       {"momentum is -0.5; it must be finite, and at least 0",
        [](ServerJob& job) { job.optimizer.momentum = -0.5; }},
+      {"weight decay is nan", [](ServerJob& job) { job.optimizer.weight_decay = kNan; }},
+      {"weights without decay at 5 + 6",
+       [](ServerJob& job) {
+         job.optimizer.no_decay = {{0, 1}, {5, 6}};
+       }},
+      {"weights without decay at 2 + 1",
+       [](ServerJob& job) {
+         job.optimizer.no_decay = {{0, 3}, {2, 1}};
+       }},
+      {"weights without decay at 18446744073709551615 + 2",
+       [](ServerJob& job) {
+         job.optimizer.no_decay = {{size_t{0} - 1, 2}};
+       }},
       {"epsilon is nan", [](ServerJob& job) { job.optimizer.epsilon = kNan; }},
       {"epsilon is -1e-08", [](ServerJob& job) { job.optimizer.epsilon = -1e-8; }},
       {"learning rate is -1", [](ServerJob& job) { job.schedule.base = -1; }},

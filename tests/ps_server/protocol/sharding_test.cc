@@ -84,6 +84,16 @@ TEST(ShardOf, IsAValidJobWithTheServersSliceOfEveryBucket) {
   EXPECT_EQ(parameters, whole.parameters);
 }
 
+TEST(ShardOf, TranslatesTheWeightsWithoutDecay) {
+  ServerJob whole{.workers = 1, .parameters = 30};
+  whole.buckets = {{.index = 0, .first = 10, .count = 20}, {.index = 1, .first = 0, .count = 10}};
+  whole.optimizer.no_decay = {{2, 3}, {8, 6}, {28, 2}};
+  // The server's parameters are 14 ... 29 and 0 ... 8 of the job.
+  const ServerJob shard = ShardOf(whole, {{.first = 4, .count = 16}, {.first = 0, .count = 9}}, 0, 2);
+  const std::vector<ParameterRange> expected = {{14, 2}, {18, 3}, {24, 1}};
+  EXPECT_EQ(shard.optimizer.no_decay, expected);
+}
+
 TEST(ShardOf, OfOneServerIsTheWholeJob) {
   ServerJob whole{.workers = 2, .parameters = 1101, .buckets = BucketsOf({1000, 1, 100})};
   const ServerJob shard = ShardOf(whole, CutBuckets(whole.buckets, 1)[0], 0, 1);

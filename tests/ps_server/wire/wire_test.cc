@@ -238,7 +238,13 @@ TEST(WireTest, AJoinRoundTrips) {
   ServerJob job{
       .workers = 3, .consistency = "async", .deterministic = true, .serial = true, .parameters = 12};
   job.buckets = {{.index = 0, .first = 5, .count = 7}, {.index = 1, .first = 0, .count = 5}};
-  job.optimizer = {.kind = OptimizerKind::kAdam, .momentum = 0.1, .beta1 = 0.2, .beta2 = 0.3, .epsilon = 0.4};
+  job.optimizer = {.kind = OptimizerKind::kAdam,
+                   .momentum = 0.1,
+                   .beta1 = 0.2,
+                   .beta2 = 0.3,
+                   .epsilon = 0.4,
+                   .weight_decay = 0.6,
+                   .no_decay = {{1, 2}, {7, 3}}};
   job.schedule = {
       .decay = LrDecay::kLinear, .base = 0.5, .scale = 2, .warmup_samples = 10, .total_samples = 1 << 20};
   job.server = 1;

@@ -70,7 +70,7 @@ class DataFiles : public testing::Test {
     return {std::istreambuf_iterator<char>(in), {}};
   }
   void ExpectError(const std::string& file, const std::string& what) {
-    const auto data = LoadData("mnist", dir_.string(), 1);
+    const auto data = LoadData({.name = "mnist", .dir = dir_.string()});
     ASSERT_FALSE(data.ok());
     const std::string message(data.status().message());
     EXPECT_NE(message.find(file.empty() ? dir_.string() : (dir_ / file).string()), std::string::npos)
@@ -85,7 +85,7 @@ class DataFiles : public testing::Test {
 TEST_F(DataFiles, AreReadPlainAndCompressed) {
   Compress("train-images-idx3-ubyte", Images(3, 4, 5));
   for (const std::string name : {"mnist", "fashion-mnist"}) {
-    const auto data = LoadData(name, dir_.string(), 1);
+    const auto data = LoadData({.name = name, .dir = dir_.string()});
     ASSERT_TRUE(data.ok()) << data.status();
     EXPECT_EQ(data->train.count(), 3);
     EXPECT_EQ(data->test.count(), 2);
@@ -203,11 +203,11 @@ TEST_F(DataFiles, RejectSplitsOfDifferentSizes) {
 }
 
 TEST(Data, AnUnknownNameSuggestsTheNearest) {
-  EXPECT_EQ(LoadData("fashon-mnist", "", 1).status().message(),
+  EXPECT_EQ(LoadData({.name = "fashon-mnist"}).status().message(),
             "unknown data 'fashon-mnist'; did you mean 'fashion-mnist'? There are fashion-mnist, mnist, "
-            "synthetic");
-  EXPECT_FALSE(LoadData("mnist", "", 1).ok());
-  EXPECT_NE(LoadData("mnist", "/nowhere", 1).status().message().find("/nowhere/train-images"),
+            "synthetic, text, tokens");
+  EXPECT_FALSE(LoadData({.name = "mnist"}).ok());
+  EXPECT_NE(LoadData({.name = "mnist", .dir = "/nowhere"}).status().message().find("/nowhere/train-images"),
             std::string::npos);
 }
 

@@ -160,5 +160,16 @@ TEST(EvaluationBatches, CountEachSampleOnceWithAShortLastBatch) {
   }
 }
 
+TEST(DistributedSampler, CountsPredictions) {
+  SamplerOptions options{.count = 10, .world_size = 2, .batch = 4, .predictions = 64, .drop_last = false};
+  DistributedSampler sampler(options);
+  const SampledStep full = sampler.Next(), rest = sampler.Next();
+  EXPECT_EQ(full.samples, 4 * 64);
+  EXPECT_EQ(full.global_samples, 8 * 64);
+  EXPECT_EQ(rest.samples, 64);
+  EXPECT_EQ(rest.global_samples, 2 * 64);
+  EXPECT_EQ(sampler.SamplesOf(0, 1, 3 * 64), 2 * 64);
+}
+
 }  // namespace
 }  // namespace psring

@@ -1,17 +1,47 @@
 #include "trainer/models/model.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <set>
+#include <string>
 
 #include "CLI/CLI.hpp"
 #include "trainer/data/pictures.h"
+#include "trainer/data/text.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/step/evaluation.h"
 
 namespace psring {
 namespace {
+
+// A text of 11 samples of 6 tokens to train on.
+Dataset SmallText() {
+  const std::string path = testing::TempDir() + "/small_text_" + std::to_string(getpid());
+  std::ofstream(path) << "The quick brown fox jumps over the lazy dog, and it is back again.\n";
+  const auto data = ReadText(path, /*context=*/6);
+  std::filesystem::remove(path);
+  EXPECT_TRUE(data.ok()) << data.status();
+  return data->train;
+}
+
+bool ReadsText(const std::string& model) { return (*FindModel(model))->size.context != ModelSize::kFixed; }
+
+// Small, if sizes can be chosen.
+std::unique_ptr<Model> SmallModel(const std::string& name, const SampleSpec& samples, Ops& ops) {
+  TrainingOptions options;
+  options.model = name;
+  if (ReadsText(name)) {
+    options.layers = 2;
+    options.width = 8;
+    options.heads = 2;
+    options.context = 6;
+  }
+  return *ModelOf(options)->make(samples, ops);
+}
 
 // A model with its weights, and a batch.
 struct Fixture {
@@ -25,13 +55,15 @@ struct Fixture {
   std::vector<int32_t> labels;
 
   explicit Fixture(const std::string& name, int max_batch = 4)
-      : data(MakeSyntheticData({.height = 10, .width = 10, .train = 11, .test = 1}, 1).train),
-        model(*(*FindModel(name))->make(data.spec(), *ops)),
+      : data(ReadsText(name)
+                 ? SmallText()
+                 : MakeSyntheticData({.height = 10, .width = 10, .train = 11, .test = 1}, 1).train),
+        model(SmallModel(name, data.spec(), *ops)),
         activations(*model->NewActivations(max_batch, *device)),
         weights(model->InitialWeights(1)),
         gradient(weights.size()),
         inputs(max_batch * data.spec().inputs[0].count()),
-        labels(max_batch) {}
+        labels(max_batch * data.spec().labels) {}
 
   ConstSpan weight_span() const { return {weights.data(), weights.size()}; }
   Batch Gather(const std::vector<int64_t>& indices) {
@@ -110,6 +142,7 @@ TEST_P(EveryModel, InitialWeightsDependOnTheSeed) {
   const Fixture f(GetParam());
   EXPECT_EQ(f.model->InitialWeights(1), f.weights);
   EXPECT_NE(f.model->InitialWeights(2), f.weights);
+  if (ReadsText(GetParam())) return;
   // Uniform in +- 1 / sqrt(fan in): for the first layer's weight the fan in is the number of
   // inputs.
   const Tensor& first = f.model->parameters().tensors().front();
@@ -138,6 +171,20 @@ std::vector<std::string> ModelNames() {
   return names;
 }
 
+TEST(Models, ThatReadTextsGetATextByDefault) {
+  for (const ModelRow& row : Models()) {
+    TrainingOptions options;
+    options.model = row.name;
+    ASSERT_TRUE(ApplyModel(options).ok());
+    EXPECT_EQ(options.data == "text", ReadsText(row.name)) << row.name;
+  }
+  TrainingOptions wrong{.model = "mlp", .text = "a"};
+  EXPECT_EQ(
+      ApplyModel(wrong).message(),
+      "--text is for models of texts, such as --model gpt-nano, with --data text; this model is mlp, with "
+      "--data fashion-mnist");
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, EveryModel, testing::ValuesIn(ModelNames()), [](const auto& info) {
   std::string name = info.param;
   std::replace(name.begin(), name.end(), '-', '_');
@@ -164,8 +211,40 @@ TEST(Models, HaveTheRequestedWidth) {
               784 * 40 + 40 + 40 * 40 + 40 + 40 * 10 + 10);
   }
   options.model = "cnn";
-  EXPECT_EQ(ModelOf(options).status().message(),
-            "--width sets the hidden layers of mlp and mlp-small, but --model is cnn; omit it");
+  EXPECT_EQ(ModelOf(options).status().message(), "--width is not a size of the model cnn; omit it");
+  options = {.model = "mlp", .heads = 2};
+  EXPECT_EQ(ModelOf(options).status().message(), "--heads is not a size of the model mlp; omit it");
+}
+
+TEST(Models, GptHasTheSizesOfNanoGpt) {
+  const auto ops = MakeReferenceOps();
+  const auto parameters = [&](const TrainingOptions& options, int classes) {
+    const ModelRow row = *ModelOf(options);
+    return (*row.make(TextSpec(row.size.context, classes), *ops))->parameters().parameters();
+  };
+  EXPECT_EQ(parameters({.model = "gpt2"}, 50257), 124'439'808);
+  EXPECT_EQ(parameters({.model = "gpt-nano"}, 73), 4 * (12 * 128 * 128 + 13 * 128) + (73 + 64 + 2) * 128);
+  EXPECT_EQ(parameters({.model = "gpt-nano", .layers = 3, .width = 60, .heads = 2, .context = 32}, 73),
+            3 * (12 * 60 * 60 + 13 * 60) + (73 + 32 + 2) * 60);
+  const ModelRow odd = *ModelOf({.model = "gpt-nano", .heads = 3});
+  EXPECT_EQ(odd.make(TextSpec(64, 73), *ops).status().message(),
+            "--width 128 is not a multiple of --heads 3; choose another of them");
+  EXPECT_FALSE((*FindModel("gpt-nano"))->make(PictureSpec(28, 28), *ops).ok());
+}
+
+TEST(Models, WeightDecayLeavesOutBiasesAndNormalizations) {
+  const auto ops = MakeReferenceOps();
+  const auto model = *ModelOf({.model = "gpt-nano", .layers = 1})->make(TextSpec(64, 73), *ops);
+  const ParameterLayout& layout = model->parameters();
+  std::vector<bool> decays(layout.count(), true);
+  for (const ParameterRange& range : WithoutDecay(layout)) {
+    std::fill_n(decays.begin() + static_cast<std::ptrdiff_t>(range.first), range.count, false);
+  }
+  for (const Tensor& tensor : layout.tensors()) {
+    const bool is_matrix = tensor.name.find("ln_") == std::string::npos && tensor.name.ends_with(".weight");
+    EXPECT_EQ(decays[tensor.first], is_matrix) << tensor.name;
+    EXPECT_EQ(decays[tensor.first + tensor.count - 1], is_matrix) << tensor.name;
+  }
 }
 
 TEST(Models, RejectImagesThatDoNotFit) {
@@ -185,8 +264,9 @@ TEST(Models, TheHelpNamesAll) {
 }
 
 TEST(Models, AnUnknownNameSuggestsTheNearest) {
-  EXPECT_EQ(FindModel("mpl").status().message(),
-            "unknown model 'mpl'; did you mean 'mlp'? There are mlp, mlp-small, cnn");
+  EXPECT_EQ(
+      FindModel("mpl").status().message(),
+      "unknown model 'mpl'; did you mean 'mlp'? There are mlp, mlp-small, cnn, gpt-nano, gpt-mini, gpt2");
 }
 
 TEST(Snapshots, AreRejectedIfTheyNeedTooMuchMemory) {

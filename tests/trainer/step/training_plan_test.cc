@@ -39,6 +39,15 @@ TEST(RoundingNote, SaysHowManySamplesAreTrainedOn) {
   EXPECT_EQ(note({.steps = 7}), "");
 }
 
+TEST(PlanSteps, SamplesOfATextAreTokens) {
+  const auto plan = PlanSteps({.samples = 5 * 4 * 64 * 10, .batch = 10}, 1000, 4, /*predictions=*/64);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->steps, 5);
+  EXPECT_EQ(plan->global_batch, 4 * 64 * 10);
+  EXPECT_EQ(plan->steps_per_epoch, 25);
+  EXPECT_EQ(plan->epoch_samples, 64'000);
+}
+
 TEST(PlanSteps, TheScheduleEndsWithTheLastSample) {
   const StepPlan plan = Steps({.steps = 10, .warmup_steps = 5, .batch = 100}, 3);
   EXPECT_EQ(plan.global_batch, 300);
@@ -107,6 +116,15 @@ TEST(PlanUpdates, FlagsOverrideDefaults) {
   EXPECT_EQ(plan.schedule.base, .2);
   EXPECT_EQ(plan.schedule.decay, LrDecay::kLinear);
   EXPECT_EQ(plan.schedule.warmup_samples, 30000);
+}
+
+TEST(PlanUpdates, TextsTrainWithAdamWByDefault) {
+  const UpdatePlan gpt = Updates({.model = "gpt-nano", .schedule = "cosine"});
+  EXPECT_EQ(gpt.optimizer.kind, OptimizerKind::kAdamW);
+  EXPECT_EQ(gpt.optimizer.weight_decay, .1);
+  EXPECT_EQ(gpt.schedule.base, 1e-3);
+  EXPECT_EQ(gpt.schedule.decay, LrDecay::kCosine);
+  EXPECT_EQ(Updates({.model = "gpt-nano", .optimizer = "sgd"}).optimizer.kind, OptimizerKind::kSgd);
 }
 
 TEST(PlanUpdates, LinearScalingCountsTheSamplesInOneUpdate) {

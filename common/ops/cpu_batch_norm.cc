@@ -1,0 +1,226 @@
+// Batch normalization on CPUs: one pass over memory for each function, with adjacent channels in vectors.
+// Sums are added in float32 within blocks of rows and in double over the blocks.
+#include <algorithm>
+#include <cmath>
+
+#include "common/ops/cpu_layers.h"
+#include "common/ops/cpu_ops.h"
+#include "common/ops/ops_common.h"
+#include "common/reduce/sixteen_bits.h"
+
+// See transformer_kernels.cc.
+#define PSRING_INLINE [[gnu::always_inline]] inline
+
+namespace psring {
+namespace {
+
+using elementwise::BFloat16;
+using elementwise::Load;
+using elementwise::Store;
+
+constexpr size_t kRowsOfBlock = 64;
+
+// sums[0 ... 2 channels) += parts, which are then 0.
+PSRING_INLINE void MoveParts(size_t channels, float* __restrict parts, double* __restrict sums) {
+  for (size_t c = 0; c < 2 * channels; ++c) {
+    sums[c] += double{parts[c]};
+    parts[c] = 0;
+  }
+}
+
+// sums: of the distances from the first row, and of their squares.
+template <typename T>
+PSRING_INLINE void SumDistances(size_t rows, size_t channels, const T* __restrict x, float* __restrict parts,
+                                double* __restrict sums) {
+  const T* __restrict const first = x;
+  float* __restrict const squares = parts + channels;
+  for (size_t row = 0; row < rows; ++row, x += channels) {
+    for (size_t c = 0; c < channels; ++c) {
+      const float distance = Load(x[c]) - Load(first[c]);
+      parts[c] += distance;
+      squares[c] += distance * distance;
+    }
+    if (row % kRowsOfBlock == kRowsOfBlock - 1 || row + 1 == rows) MoveParts(channels, parts, sums);
+  }
+}
+
+template <typename T>
+PSRING_INLINE void ScaleAndShift(size_t rows, size_t channels, const T* __restrict x,
+                                 const float* __restrict factor, const float* __restrict summand,
+                                 const T* __restrict residual, bool relu, T* __restrict y) {
+  const float lowest = relu ? 0.0f : -INFINITY;
+  for (size_t row = 0; row < rows; ++row, x += channels, y += channels) {
+    for (size_t c = 0; c < channels; ++c) {
+      float value = Load(x[c]) * factor[c] + summand[c];
+      if (residual != nullptr) value += Load(residual[c]);
+      y[c] = Store<T>(value < lowest ? lowest : value);
+    }
+    if (residual != nullptr) residual += channels;
+  }
+}
+
+// sums: of dy, and of dy times the distance of x from the mean. y may be null.
+template <typename T>
+PSRING_INLINE void MaskAndSumGradients(size_t rows, size_t channels, const T* __restrict x,
+                                       const float* __restrict mean, const T* __restrict y, T* __restrict dy,
+                                       float* __restrict parts, double* __restrict sums) {
+  float* __restrict const products = parts + channels;
+  for (size_t row = 0; row < rows; ++row, x += channels, dy += channels) {
+    if (y != nullptr) {
+      for (size_t c = 0; c < channels; ++c) dy[c] = Load(y[c]) > 0 ? dy[c] : T{};
+      y += channels;
+    }
+    for (size_t c = 0; c < channels; ++c) {
+      parts[c] += Load(dy[c]);
+      products[c] += Load(dy[c]) * (Load(x[c]) - mean[c]);
+    }
+    if (row % kRowsOfBlock == kRowsOfBlock - 1 || row + 1 == rows) MoveParts(channels, parts, sums);
+  }
+}
+
+// dx = dy a + x b + c for each channel.
+template <typename T>
+PSRING_INLINE void Combine(size_t rows, size_t channels, const T* __restrict x, const T* __restrict dy,
+                           const float* __restrict a, const float* __restrict b, const float* __restrict c,
+                           T* __restrict dx) {
+  for (size_t row = 0; row < rows; ++row, x += channels, dy += channels, dx += channels) {
+    for (size_t i = 0; i < channels; ++i) dx[i] = Store<T>(Load(dy[i]) * a[i] + Load(x[i]) * b[i] + c[i]);
+  }
+}
+
+template <typename T>
+PSRING_INLINE const T* ValuesOf(ConstSpan span) {
+  return static_cast<const T*>(span.data);
+}
+template <typename T>
+PSRING_INLINE T* ValuesOf(Span span) {
+  return static_cast<T*>(span.data);
+}
+
+PSRING_MULTIVERSION void BatchStatistics(const BatchNormShape& s, ConstSpan x, float* parts, double* sums) {
+  if (x.type == DType::kFloat32) return SumDistances(s.rows, s.channels, ValuesOf<float>(x), parts, sums);
+  SumDistances(s.rows, s.channels, ValuesOf<BFloat16>(x), parts, sums);
+}
+
+PSRING_MULTIVERSION void BatchNormalize(const BatchNormShape& s, ConstSpan x, const float* factor,
+                                        const float* summand, ConstSpan residual, Span y) {
+  if (x.type == DType::kFloat32) {
+    return ScaleAndShift(s.rows, s.channels, ValuesOf<float>(x), factor, summand, ValuesOf<float>(residual),
+                         s.relu, ValuesOf<float>(y));
+  }
+  ScaleAndShift(s.rows, s.channels, ValuesOf<BFloat16>(x), factor, summand, ValuesOf<BFloat16>(residual),
+                s.relu, ValuesOf<BFloat16>(y));
+}
+
+PSRING_MULTIVERSION void BatchGradientSums(const BatchNormShape& s, ConstSpan x, const float* mean,
+                                           ConstSpan y, Span dy, float* parts, double* sums) {
+  if (x.type == DType::kFloat32) {
+    return MaskAndSumGradients(s.rows, s.channels, ValuesOf<float>(x), mean, ValuesOf<float>(y),
+                               ValuesOf<float>(dy), parts, sums);
+  }
+  MaskAndSumGradients(s.rows, s.channels, ValuesOf<BFloat16>(x), mean, ValuesOf<BFloat16>(y),
+                      ValuesOf<BFloat16>(dy), parts, sums);
+}
+
+PSRING_MULTIVERSION void BatchInputGradient(const BatchNormShape& s, ConstSpan x, ConstSpan dy,
+                                            const float* a, const float* b, const float* c, Span dx) {
+  if (x.type == DType::kFloat32) {
+    return Combine(s.rows, s.channels, ValuesOf<float>(x), ValuesOf<float>(dy), a, b, c, ValuesOf<float>(dx));
+  }
+  Combine(s.rows, s.channels, ValuesOf<BFloat16>(x), ValuesOf<BFloat16>(dy), a, b, c, ValuesOf<BFloat16>(dx));
+}
+
+double InverseDeviation(float variance, float epsilon) { return 1 / std::sqrt(double{variance} + epsilon); }
+
+}  // namespace
+
+void CpuBatchNorm::Statistics(const BatchNormShape& s, ConstSpan x, Span statistics, Stream& stream) {
+  PSRING_CHECK(s.rows > 0);
+  CheckBatchNorm(s, x, {}, statistics.Slice(0, s.channels), statistics);
+  CheckTypes(type_, {x});
+  RunOnCpu(stream, [=, this] {
+    const size_t channels = s.channels;
+    sums_.assign(2 * channels, 0);
+    parts_.assign(2 * channels, 0);
+    BatchStatistics(s, x, parts_.data(), sums_.data());
+    for (size_t c = 0; c < channels; ++c) {
+      const float first =
+          type_ == DType::kFloat32 ? x.floats()[c] : Load(ValuesOf<elementwise::BFloat16>(x)[c]);
+      const double distance = sums_[c] / s.rows;
+      statistics.floats()[c] = static_cast<float>(first + distance);
+      statistics.floats()[channels + c] =
+          static_cast<float>(std::max(0.0, sums_[channels + c] / s.rows - distance * distance));
+    }
+  });
+}
+
+void CpuBatchNorm::UpdateRunning(const BatchNormShape& s, float momentum, ConstSpan statistics, Span running,
+                                 Stream& stream) {
+  PSRING_CHECK(statistics.count == size_t(2) * s.channels && running.count == statistics.count);
+  RunOnCpu(stream, [=] {
+    const float unbiased = s.rows > 1 ? float(s.rows) / float(s.rows - 1) : 1.0f;
+    for (int i = 0; i < 2 * s.channels; ++i) {
+      const float value = statistics.floats()[i] * (i < s.channels ? 1.0f : unbiased);
+      running.floats()[i] += momentum * (value - running.floats()[i]);
+    }
+  });
+}
+
+void CpuBatchNorm::Forward(const BatchNormShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias,
+                           ConstSpan residual, ConstSpan statistics, Span y, Stream& stream) {
+  CheckBatchNorm(s, x, y, weight, statistics);
+  PSRING_CHECK(bias.count == weight.count && (residual.data == nullptr || residual.count == x.count));
+  CheckTypes(type_, {x, residual, y});
+  RunOnCpu(stream, [=, this] {
+    const size_t channels = s.channels;
+    parts_.resize(2 * channels);
+    for (size_t c = 0; c < channels; ++c) {
+      const double factor =
+          InverseDeviation(statistics.floats()[channels + c], s.epsilon) * weight.floats()[c];
+      parts_[c] = static_cast<float>(factor);
+      parts_[channels + c] = static_cast<float>(bias.floats()[c] - statistics.floats()[c] * factor);
+    }
+    BatchNormalize(s, x, parts_.data(), parts_.data() + channels, residual, y);
+  });
+}
+
+void CpuBatchNorm::BackwardSums(const BatchNormShape& s, ConstSpan x, ConstSpan statistics, ConstSpan y,
+                                Span dy, Span dweight, Span dbias, Stream& stream) {
+  CheckBatchNorm(s, x, dy, dweight, statistics);
+  PSRING_CHECK(dbias.count == dweight.count && (!s.relu || y.count == x.count));
+  CheckTypes(type_, {x, y, dy});
+  RunOnCpu(stream, [=, this] {
+    const size_t channels = s.channels;
+    sums_.assign(2 * channels, 0);
+    parts_.assign(2 * channels, 0);
+    BatchGradientSums(s, x, statistics.floats(), s.relu ? y : ConstSpan{}, dy, parts_.data(), sums_.data());
+    for (size_t c = 0; c < channels; ++c) {
+      dbias.floats()[c] = static_cast<float>(sums_[c]);
+      dweight.floats()[c] = static_cast<float>(
+          sums_[channels + c] * InverseDeviation(statistics.floats()[channels + c], s.epsilon));
+    }
+  });
+}
+
+// dx = weight / deviation (dy - mean(dy) - n mean(dy n)), with n = (x - mean) / deviation.
+void CpuBatchNorm::BackwardInput(const BatchNormShape& s, ConstSpan x, ConstSpan weight, ConstSpan statistics,
+                                 ConstSpan dy, ConstSpan dweight, ConstSpan dbias, Span dx, Stream& stream) {
+  CheckBatchNorm(s, x, dy, weight, statistics);
+  PSRING_CHECK(dx.count == x.count && dweight.count == weight.count && dbias.count == weight.count);
+  CheckTypes(type_, {x, dy, dx});
+  RunOnCpu(stream, [=, this] {
+    const size_t channels = s.channels;
+    parts_.resize(3 * channels);
+    for (size_t c = 0; c < channels; ++c) {
+      const double inverse = InverseDeviation(statistics.floats()[channels + c], s.epsilon);
+      const double a = weight.floats()[c] * inverse, b = -a * inverse * dweight.floats()[c] / s.rows;
+      parts_[c] = static_cast<float>(a);
+      parts_[channels + c] = static_cast<float>(b);
+      parts_[2 * channels + c] =
+          static_cast<float>(-a * dbias.floats()[c] / s.rows - b * statistics.floats()[c]);
+    }
+    BatchInputGradient(s, x, dy, parts_.data(), parts_.data() + channels, parts_.data() + 2 * channels, dx);
+  });
+}
+
+}  // namespace psring

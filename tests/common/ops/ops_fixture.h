@@ -1,0 +1,191 @@
+// The implementations of Ops that tests run, and the fixture of a test of one of them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/cuda/cuda_device.h"
+#include "common/devices/make_ops.h"
+#include "common/ops/ops.h"
+#include "common/reduce/reduce.h"
+#include "tests/common/ops/ops_testing.h"
+
+namespace psring {
+
+using MadeOps = absl::StatusOr<std::unique_ptr<Ops>>;
+
+inline const Implementation kImplementations[] = {
+    {"Reference", [](Device&) -> MadeOps { return MakeReferenceOps(); }},
+    {"OneDnn", [](Device&) -> MadeOps { return MakeOneDnnOps(1); }},
+#if !defined(__SANITIZE_THREAD__)  // does not see the synchronization inside the OpenMP runtime
+    {"OneDnnOnTwoThreads", [](Device&) -> MadeOps { return MakeOneDnnOps(2); }},
+#endif
+    {"GpuInLoops",
+     [](Device& device) -> MadeOps { return MakeGpuOps(device, std::make_unique<HostMath>()); }},
+    // Two or three pictures at a time, of most shapes.
+    {"GpuInLoopsWithLittleScratch",
+     [](Device& device) -> MadeOps {
+       return MakeGpuOps(device, std::make_unique<HostMath>(), {.scratch_bytes = 20'000});
+     }},
+    {"GpuInLoopsWithALibraryOfConvolutions",
+     [](Device& device) -> MadeOps {
+       return MakeGpuOps(device, std::make_unique<HostMath>(/*convolves=*/true));
+     }},
+    {"Cuda", [](Device& device) { return MakeCudaOps(device); }, /*on_gpu=*/true},
+};
+
+inline constexpr GpuOpsOptions kBFloat16Activations = {.activations = DType::kBFloat16};
+
+inline const Implementation kReducedImplementations[] = {
+    {"OneDnnBFloat16",
+     [](Device&) -> MadeOps {
+       if (BFloat16Support() == BFloat16::kNone) return absl::InvalidArgumentError("no AVX-512");
+       return MakeOneDnnOps(1, DType::kBFloat16);
+     }},
+    {"GpuInLoopsBFloat16",
+     [](Device& device) -> MadeOps {
+       return MakeGpuOps(device, std::make_unique<HostMath>(), kBFloat16Activations);
+     }},
+    {"GpuInLoopsBFloat16WithLittleScratch",
+     [](Device& device) -> MadeOps {
+       return MakeGpuOps(device, std::make_unique<HostMath>(),
+                         {.activations = DType::kBFloat16, .scratch_bytes = 5000});
+     }},
+    {"GpuInLoopsBFloat16WithALibraryOfConvolutions",
+     [](Device& device) -> MadeOps {
+       return MakeGpuOps(device, std::make_unique<HostMath>(/*convolves=*/true), kBFloat16Activations);
+     }},
+    {"CudaBFloat16", [](Device& device) { return MakeCudaOps(device, Precision::kBFloat16); },
+     /*on_gpu=*/true},
+    {"CudaTf32", [](Device& device) { return MakeCudaOps(device, Precision::kTf32); }, /*on_gpu=*/true},
+};
+
+// Both lists.
+inline std::vector<Implementation> AllImplementations() {
+  std::vector<Implementation> all(std::begin(kImplementations), std::end(kImplementations));
+  all.insert(all.end(), std::begin(kReducedImplementations), std::end(kReducedImplementations));
+  return all;
+}
+
+// Values that bfloat16 and tf32 hold exactly.
+inline Floats Exact(size_t count, int seed) {
+  std::mt19937 generator(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  Floats values(count);
+  std::vector<uint16_t> bits(count);
+  for (float& value : values) value = uniform(generator);
+  cpu::Convert(DType::kFloat32, values.data(), DType::kBFloat16, bits.data(), count);
+  cpu::Convert(DType::kBFloat16, bits.data(), DType::kFloat32, values.data(), count);
+  return values;
+}
+
+// Device memory of one type, read and written as floats.
+class Tensor {
+ public:
+  Tensor(Device& device, Stream& stream, const Floats& values, DType type)
+      : type_(type), count_(values.size()), bytes_(device, stream, Converted(values, type)) {}
+  Span span() const { return {bytes_.data(), count_, type_}; }
+  Floats floats() const {
+    const std::vector<std::byte> bytes = bytes_.Get();
+    Floats values(count_);
+    cpu::Convert(type_, bytes.data(), DType::kFloat32, values.data(), count_);
+    return values;
+  }
+
+ private:
+  static std::vector<std::byte> Converted(const Floats& values, DType type) {
+    std::vector<std::byte> bytes(values.size() * SizeOf(type));
+    cpu::Convert(DType::kFloat32, values.data(), type, bytes.data(), values.size());
+    return bytes;
+  }
+
+  DType type_;
+  size_t count_;
+  OnDevice<std::byte> bytes_;
+};
+
+class OpsTest : public testing::TestWithParam<Implementation> {
+ protected:
+  ~OpsTest() override {
+    if (stream_ == nullptr) return;  // skipped
+    EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
+  }
+
+  void SetUp() override {
+    absl::StatusOr<std::unique_ptr<Device>> device =
+        GetParam().on_gpu ? MakeCudaDevice(0) : absl::StatusOr<std::unique_ptr<Device>>(MakeCpuDevice());
+    if (!device.ok()) GTEST_SKIP() << device.status().message();
+    device_ = *std::move(device);
+    MadeOps ops = GetParam().make(*device_);
+    // A processor or a GPU that is older than the type.
+    if (absl::IsInvalidArgument(ops.status())) GTEST_SKIP() << ops.status().message();
+    ops_ = *std::move(ops);
+    stream_ = device_->NewStream(StreamKind::kCompute, "test");
+  }
+
+  std::unique_ptr<Ops> Make() { return GetParam().make(*device_).value(); }
+
+  template <typename T>
+  OnDevice<T> Put(const std::vector<T>& values) {
+    return OnDevice<T>(*device_, *stream_, values);
+  }
+
+  // The definition, on the host.
+  template <typename Shape>
+  LayerResult ByDefinition(const Shape& shape) {
+    const auto cpu = MakeCpuDevice();
+    return RunLayer(*MakeReferenceOps(), shape, *cpu, *cpu->NewStream(StreamKind::kCompute, "reference"));
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Ops> ops_;
+};
+
+using Results = std::vector<Floats>;
+
+// Memory of one device with values of random inputs and results that start as NaN, of type `type`.
+struct Memory {
+  Device& device;
+  Stream& stream;
+  DType type = DType::kFloat32;  // of activations
+
+  Tensor Put(const Floats& values) const { return Tensor(device, stream, values, DType::kFloat32); }
+  Tensor PutActivations(size_t count, int seed) const {
+    return Tensor(device, stream, Exact(count, seed), type);
+  }
+  Tensor Result(size_t count) const { return Put(Floats(count, std::nanf(""))); }
+  Tensor ResultActivations(size_t count) const {
+    return Tensor(device, stream, Floats(count, std::nanf("")), type);
+  }
+};
+
+inline void ExpectAllNear(const Results& actual, const Results& expected, float tolerance = 2e-5f) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "result " << i);
+    ExpectNear(actual[i], expected[i], tolerance);
+  }
+}
+
+// `run(ops, memory)` of the implementation and of the reference.
+template <typename Run>
+void ExpectLikeTheReference(Ops& ops, Device& device, Stream& stream, const Run& run) {
+  const auto cpu = MakeCpuDevice();
+  const auto cpu_stream = cpu->NewStream(StreamKind::kCompute, "reference");
+  const auto reference = MakeReferenceOps();
+  const bool rounds = ops.activations() != DType::kFloat32;
+  ExpectAllNear(run(ops, Memory{device, stream, ops.activations()}),
+                run(*reference, Memory{*cpu, *cpu_stream}), rounds ? 1.0f / 128 : 2e-5f);
+}
+
+// An implementation that lacks the family is skipped, visibly.
+#define SKIP_WITHOUT(family) \
+  if (ops_->families().family == nullptr) GTEST_SKIP() << ops_->name() << " has no ops of " #family
+
+}  // namespace psring

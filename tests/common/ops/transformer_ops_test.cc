@@ -1,0 +1,305 @@
+// Normalization, attention, embeddings, GELU and the loss, of every implementation of Ops that has them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/attention/attention.h"
+#include "common/ops/reference_layers.h"
+#include "common/reduce/elementwise_math.h"
+#include "tests/common/ops/ops_fixture.h"
+
+namespace psring {
+namespace {
+
+Results LayerNorm(Ops& ops, const LayerNormShape& s, const Memory& m, bool add) {
+  NormalizationOps& family = *ops.families().normalization;
+  const size_t count = size_t(s.rows) * s.width;
+  const Tensor x = m.PutActivations(count, 1), weight = m.Put(Random(s.width, 2)),
+               bias = m.Put(Random(s.width, 3)), y = m.ResultActivations(count),
+               statistics = m.Result(size_t{2} * s.rows), dy = m.PutActivations(count, 4),
+               dx = add ? m.PutActivations(count, 5) : m.ResultActivations(count),
+               dweight = m.Result(s.width), dbias = m.Result(s.width);
+  family.LayerNormForward(s, x.span(), weight.span(), bias.span(), y.span(), statistics.span(), m.stream);
+  family.LayerNormBackward(s, x.span(), weight.span(), statistics.span(), dy.span(), dx.span(), add,
+                           dweight.span(), dbias.span(), m.stream);
+  return {y.floats(), statistics.floats(), dx.floats(), dweight.floats(), dbias.floats()};
+}
+
+Results Attend(Ops& ops, const AttentionShape& s, const Memory& m) {
+  AttentionOps& family = *ops.families().attention;
+  const size_t count = size_t(s.batch) * s.context * s.width();
+  const Tensor qkv = m.PutActivations(3 * count, 1), y = m.ResultActivations(count),
+               log_sum_exp = m.Result(size_t(s.batch) * s.heads * s.context), dy = m.PutActivations(count, 2),
+               dqkv = m.ResultActivations(3 * count);
+  family.Forward(s, qkv.span(), y.span(), log_sum_exp.span(), m.stream);
+  family.Backward(s, qkv.span(), y.span(), log_sum_exp.span(), dy.span(), dqkv.span(), m.stream);
+  return {y.floats(), log_sum_exp.floats(), dqkv.floats()};
+}
+
+Results Embed(Ops& ops, const EmbeddingShape& s, const Memory& m, bool add) {
+  EmbeddingOps& family = *ops.families().embedding;
+  std::vector<int32_t> indices(s.count);
+  for (int i = 0; i < s.count; ++i) indices[i] = i * i % s.rows;  // some more often than once
+  const OnDevice<int32_t> there(m.device, m.stream, indices);
+  const size_t table_count = size_t(s.rows) * s.width, positions_count = size_t(s.context) * s.width;
+  const Tensor table = m.Put(Random(table_count, 1)), positions = m.Put(Random(positions_count, 2)),
+               y = m.ResultActivations(size_t(s.count) * s.width),
+               dy = m.PutActivations(size_t(s.count) * s.width, 3),
+               dtable = add ? m.Put(Random(table_count, 4)) : m.Result(table_count),
+               dpositions = m.Result(positions_count);
+  family.Forward(s, there.data(), table.span(), positions.span(), y.span(), m.stream);
+  family.Backward(s, there.data(), dy.span(), dtable.span(), dpositions.span(), add, m.stream);
+  return {y.floats(), dtable.floats(), dpositions.floats()};
+}
+
+// A linear layer with GELU, or with a residual.
+Results GeluLayer(Ops& ops, int batch, int inputs, int outputs, const Memory& m) {
+  LinearOps& family = *ops.families().linear;
+  const LinearShape s{batch, inputs, outputs, Activation::kGelu};
+  const LayerSizes sizes = SizesOf(s);
+  const Tensor x = m.PutActivations(sizes.x, 1), weight = m.Put(Exact(sizes.weight, 2)),
+               bias = m.Put(Exact(sizes.bias, 3)), y = m.ResultActivations(sizes.y),
+               saved = m.ResultActivations(sizes.y), dy = m.PutActivations(sizes.y, 4),
+               dx = m.ResultActivations(sizes.x), dweight = m.Result(sizes.weight),
+               dbias = m.Result(sizes.bias);
+  family.Forward(s, x.span(), weight.span(), bias.span(), {}, y.span(), saved.span(), m.stream);
+  family.BackwardInput(s, weight.span(), saved.span(), dy.span(), dx.span(), dbias.span(), m.stream);
+  family.BackwardWeight(s, x.span(), dy.span(), dweight.span(), m.stream);
+  return {y.floats(), saved.floats(), dy.floats(), dx.floats(), dweight.floats(), dbias.floats()};
+}
+
+Results ResidualLayer(Ops& ops, int batch, int inputs, int outputs, bool has_bias, const Memory& m) {
+  LinearOps& family = *ops.families().linear;
+  const LinearShape s{batch, inputs, outputs};
+  const LayerSizes sizes = SizesOf(s);
+  const Tensor x = m.PutActivations(sizes.x, 1), weight = m.Put(Exact(sizes.weight, 2)),
+               bias = m.Put(Exact(sizes.bias, 3)), residual = m.PutActivations(sizes.y, 5),
+               y = m.ResultActivations(sizes.y), dy = m.PutActivations(sizes.y, 4),
+               dx = m.ResultActivations(sizes.x), dbias = m.Result(sizes.bias);
+  family.Forward(s, x.span(), weight.span(), has_bias ? bias.span() : Span{}, residual.span(), y.span(), {},
+                 m.stream);
+  family.BackwardInput(s, weight.span(), {}, dy.span(), dx.span(), has_bias ? dbias.span() : Span{},
+                       m.stream);
+  return {y.floats(), dx.floats(), has_bias ? dbias.floats() : Floats{}};
+}
+
+class TransformerOpsTest : public OpsTest {};
+
+INSTANTIATE_TEST_SUITE_P(All, TransformerOpsTest, testing::ValuesIn(AllImplementations()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(TransformerOpsTest, LayerNormAgreesWithTheReference) {
+  SKIP_WITHOUT(normalization);
+  for (const int rows : {0, 1, 7}) {
+    for (const int width : {1, 3, 16, 37, 128, 385}) {
+      for (const bool add : {false, true}) {
+        SCOPED_TRACE(testing::Message() << rows << " x " << width << (add ? ", added" : ""));
+        // A row of one value has no deviation: without this epsilon its gradient is a rounding error,
+        // amplified.
+        const LayerNormShape shape{rows, width, width == 1 ? 1.0f : 1e-5f};
+        ExpectLikeTheReference(*ops_, *device_, *stream_,
+                               [&](Ops& ops, const Memory& m) { return LayerNorm(ops, shape, m, add); });
+      }
+    }
+  }
+}
+
+TEST_P(TransformerOpsTest, AttentionAgreesWithTheReference) {
+  SKIP_WITHOUT(attention);
+  for (const AttentionShape& shape : {AttentionShape{1, 1, 1, 1},
+                                      {2, 3, 2, 5},
+                                      {1, 17, 3, 8},
+                                      {2, 64, 2, 32},
+                                      {1, 65, 1, 16},
+                                      {1, 150, 2, 33},
+                                      {0, 4, 2, 3}}) {
+    SCOPED_TRACE(testing::Message() << "batch " << shape.batch << ", context " << shape.context << ", "
+                                    << shape.heads << " heads of " << shape.head_size);
+    ExpectLikeTheReference(*ops_, *device_, *stream_,
+                           [&](Ops& ops, const Memory& m) { return Attend(ops, shape, m); });
+  }
+}
+
+TEST_P(TransformerOpsTest, AttentionDoesNotDependOnLaterPositions) {
+  SKIP_WITHOUT(attention);
+  const AttentionShape shape{1, 40, 2, 8};
+  const size_t row = 3 * 16;
+  Floats values = Random(40 * row, 1);
+  const auto output = [&] {
+    const Tensor qkv(*device_, *stream_, values, ops_->activations()),
+        y(*device_, *stream_, Floats(40 * 16), ops_->activations());
+    const auto log_sum_exp = Put(Floats(2 * 40));
+    ops_->families().attention->Forward(shape, qkv.span(), y.span(), log_sum_exp.span(), *stream_);
+    return y.floats();
+  };
+  const Floats before = output();
+  for (size_t i = 21 * row; i < values.size(); ++i) values[i] += 5;
+  const Floats after = output();
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + 21 * 16, after.begin()));
+  EXPECT_NE(before, after);
+}
+
+TEST_P(TransformerOpsTest, AttentionToLargeScoresIsFinite) {
+  SKIP_WITHOUT(attention);
+  const AttentionShape shape{1, 70, 1, 4};
+  Floats values(70 * 12, 1.0f);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = i % 12 < 8 ? 100 * std::sin(float(i)) : float(i % 5);
+  const Tensor qkv(*device_, *stream_, values, ops_->activations()),
+      y(*device_, *stream_, Floats(70 * 4), ops_->activations()),
+      dqkv(*device_, *stream_, Floats(70 * 12), ops_->activations());
+  const auto log_sum_exp = Put(Floats(70));
+  ops_->families().attention->Forward(shape, qkv.span(), y.span(), log_sum_exp.span(), *stream_);
+  ops_->families().attention->Backward(shape, qkv.span(), y.span(), log_sum_exp.span(), y.span(), dqkv.span(),
+                                       *stream_);
+  for (const float value : y.floats()) ASSERT_TRUE(value >= 0 && value <= 4) << value;  // a mean of values
+  for (const float value : dqkv.floats()) ASSERT_TRUE(std::isfinite(value));
+}
+
+TEST_P(TransformerOpsTest, EmbeddingsAgreeWithTheReference) {
+  SKIP_WITHOUT(embedding);
+  for (const EmbeddingShape& shape : {EmbeddingShape{0, 5, 4, 2}, EmbeddingShape{1, 1, 1, 1},
+                                      EmbeddingShape{12, 7, 33, 4}, EmbeddingShape{30, 100, 16}}) {
+    for (const bool add : {false, true}) {
+      SCOPED_TRACE(testing::Message() << shape.count << " of " << shape.rows << " x " << shape.width);
+      ExpectLikeTheReference(*ops_, *device_, *stream_,
+                             [&](Ops& ops, const Memory& m) { return Embed(ops, shape, m, add); });
+    }
+  }
+}
+
+TEST_P(TransformerOpsTest, AnIndexOutsideTheTableIsAnErrorWithItsPosition) {
+  SKIP_WITHOUT(embedding);
+  for (const int32_t bad : {-1, 5, 1'000'000'000}) {
+    const auto stream = device_->NewStream(StreamKind::kCompute, "bad index");
+    const OnDevice<int32_t> indices(*device_, *stream, {4, bad, 0});
+    const auto table = Put(Floats(5 * 2)), dtable = Put(Floats(5 * 2));
+    const Tensor y(*device_, *stream, Floats(6), ops_->activations());
+    EmbeddingOps& embedding = *ops_->families().embedding;
+    embedding.Forward({3, 5, 2}, indices.data(), table.span(), {}, y.span(), *stream);
+    const std::string what = absl::StrCat("index ", bad, " at position 1 is outside a table of 5 rows");
+    EXPECT_TRUE(absl::StrContains(stream->Synchronize().message(), what)) << stream->Synchronize();
+    const auto backward = device_->NewStream(StreamKind::kCompute, "bad index");
+    embedding.Backward({3, 5, 2}, indices.data(), y.span(), dtable.span(), {}, true, *backward);
+    EXPECT_TRUE(absl::StrContains(backward->Synchronize().message(), what)) << backward->Synchronize();
+  }
+}
+
+TEST_P(TransformerOpsTest, LinearLayersWithGeluAgreeWithTheReference) {
+  for (const int batch : {1, 5, 16}) {
+    for (const auto& [inputs, outputs] : {std::pair{1, 1}, {3, 5}, {32, 128}, {17, 33}}) {
+      SCOPED_TRACE(testing::Message() << batch << " x " << inputs << "-" << outputs);
+      ExpectLikeTheReference(*ops_, *device_, *stream_, [&](Ops& ops, const Memory& m) {
+        return GeluLayer(ops, batch, inputs, outputs, m);
+      });
+    }
+  }
+}
+
+TEST_P(TransformerOpsTest, LinearLayersWithResidualsAgreeWithTheReference) {
+  for (const int batch : {1, 5, 16}) {
+    for (const auto& [inputs, outputs] : {std::pair{1, 1}, {3, 5}, {32, 128}, {17, 33}}) {
+      for (const bool has_bias : {false, true}) {
+        SCOPED_TRACE(testing::Message() << batch << " x " << inputs << "-" << outputs << " " << has_bias);
+        ExpectLikeTheReference(*ops_, *device_, *stream_, [&](Ops& ops, const Memory& m) {
+          return ResidualLayer(ops, batch, inputs, outputs, has_bias, m);
+        });
+      }
+    }
+  }
+}
+
+TEST_P(TransformerOpsTest, CrossEntropyOfManyClassesAgreesWithTheReference) {
+  for (const int classes : {1, 15, 16, 73, 1000}) {
+    for (const int batch : {0, 1, 5}) {
+      SCOPED_TRACE(testing::Message() << batch << " x " << classes);
+      std::vector<int32_t> labels(batch);
+      for (int i = 0; i < batch; ++i) labels[i] = i == 2 ? kIgnoredLabel : i * 31 % classes;
+      const auto run = [&](Ops& ops, const Memory& m) -> Results {
+        const Tensor logits = m.PutActivations(size_t(batch) * classes, 1);
+        const Tensor dlogits = m.ResultActivations(size_t(batch) * classes);
+        const OnDevice<int32_t> there(m.device, m.stream, labels);
+        const OnDevice<double> loss(m.device, m.stream, {0});
+        const OnDevice<int64_t> correct(m.device, m.stream, {0});
+        ops.families().loss->SoftmaxCrossEntropy(batch, classes, logits.span(), there.data(), dlogits.span(),
+                                                 loss.data(), correct.data(), m.stream);
+        return {dlogits.floats(), {float(loss.Get()[0])}, {float(correct.Get()[0])}};
+      };
+      ExpectLikeTheReference(*ops_, *device_, *stream_, run);
+    }
+  }
+}
+
+TEST_P(TransformerOpsTest, SameInputsGiveTheSameBits) {
+  const auto other = Make();
+  const Memory memory{*device_, *stream_, ops_->activations()};
+  const auto all = [&](Ops& ops) {
+    Results results = GeluLayer(ops, 9, 20, 40, memory);
+    const auto append = [&](Results more) { results.insert(results.end(), more.begin(), more.end()); };
+    if (ops.families().normalization != nullptr) append(LayerNorm(ops, {9, 77}, memory, true));
+    if (ops.families().attention != nullptr) append(Attend(ops, {3, 80, 3, 20}, memory));
+    if (ops.families().embedding != nullptr) append(Embed(ops, {50, 9, 21, 10}, memory, true));
+    return results;
+  };
+  const Results first = all(*ops_);
+  EXPECT_EQ(all(*ops_), first);
+  EXPECT_EQ(all(*other), first);
+}
+
+TEST(TransformerKernels, AttentionOfEveryInstructionSetAgreesWithTheReference) {
+  const AttentionShape shape{1, 83, 2, 20};
+  const size_t count = size_t{83} * 40;
+  Floats qkv = Random(3 * count, 1), dy = Random(count, 2), y(count), log_sum_exp(2 * 83), dqkv(3 * count);
+  const auto stream = MakeCpuDevice()->NewStream(StreamKind::kCompute, "reference");
+  ReferenceAttention reference;
+  reference.Forward(shape, ViewOf(qkv), ViewOf(y), ViewOf(log_sum_exp), *stream);
+  reference.Backward(shape, ViewOf(qkv), ViewOf(y), ViewOf(log_sum_exp), ViewOf(dy), ViewOf(dqkv), *stream);
+  const cpu::AttentionKernels* all[3];
+  for (int set = cpu::SupportedAttentionKernels(all) - 1; set >= 0; --set) {
+    SCOPED_TRACE(testing::Message() << "instruction set " << set);
+    Floats y_here(count), log_sum_exp_here(2 * 83), dqkv_here(3 * count),
+        scratch(cpu::AttentionScratch(83, 20));
+    const cpu::Attention attention{.context = 83,
+                                   .heads = 2,
+                                   .head_size = 20,
+                                   .is_bfloat16 = false,
+                                   .qkv = qkv.data(),
+                                   .y = y_here.data(),
+                                   .log_sum_exp = log_sum_exp_here.data(),
+                                   .dy = dy.data(),
+                                   .dqkv = dqkv_here.data()};
+    for (const int head : {1, 0}) all[set]->forward(attention, head, scratch.data());
+    for (const int head : {1, 0}) all[set]->backward(attention, head, scratch.data());
+    ExpectAllNear({y_here, log_sum_exp_here, dqkv_here}, {y, log_sum_exp, dqkv});
+  }
+}
+
+TEST(ElementwiseMath, ExpHasTheStatedError) {
+  double worst = 0;
+  for (double x = -87; x <= 88; x += 1e-3) {
+    const float rounded = static_cast<float>(x);
+    const double exact = std::exp(double{rounded});
+    worst = std::max(worst, std::abs(elementwise::Exp(rounded) - exact) / exact);
+  }
+  EXPECT_LE(worst, 2.5e-7);
+  EXPECT_EQ(elementwise::Exp(0), 1);
+  EXPECT_EQ(elementwise::Exp(-1000), 0);
+  EXPECT_EQ(elementwise::Exp(INFINITY), elementwise::Exp(88));
+  EXPECT_TRUE(std::isnan(elementwise::Exp(std::nanf(""))));
+}
+
+TEST(ElementwiseMath, GeluAndItsSlopeHaveTheStatedError) {
+  for (double x = -30; x <= 30; x += 1e-3) {
+    const float u = static_cast<float>(x);
+    ASSERT_NEAR(elementwise::Gelu(u), ReferenceGelu(u), 5e-7 * (1 + std::abs(u))) << u;
+    ASSERT_NEAR(elementwise::GeluSlope(u), ReferenceGeluSlope(u), 5e-7 * (1 + std::abs(u))) << u;
+  }
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,133 @@
+#include "trainer/data/text.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/read_file.h"
+#include "common/io/hash.h"
+
+namespace psring {
+namespace {
+
+constexpr size_t kMostTextFile = size_t{1} << 30, kMostTokenFile = size_t{4} << 30;
+
+using Tokens = std::vector<uint16_t>;
+
+class WindowSource : public SampleSource {
+ public:
+  // The windows in tokens [first, end).
+  WindowSource(std::shared_ptr<const Tokens> tokens, size_t first, size_t end, int context)
+      : tokens_(std::move(tokens)), first_(first), end_(end), context_(static_cast<size_t>(context)) {}
+
+  int64_t count() const override {
+    return end_ - first_ <= context_ ? 0 : static_cast<int64_t>((end_ - first_ - 1) / context_);
+  }
+  void Read(int64_t index, absl::Span<void* const> inputs, int32_t* labels) const override {
+    const uint16_t* const from = tokens_->data() + first_ + static_cast<size_t>(index) * context_;
+    std::copy(from, from + context_, static_cast<int32_t*>(inputs[0]));
+    std::copy(from + 1, from + 1 + context_, labels);
+  }
+  std::string Hash() const override {
+    return absl::StrCat(HashBytes(tokens_->data() + first_, (end_ - first_) * sizeof(uint16_t)), context_);
+  }
+
+ private:
+  const std::shared_ptr<const Tokens> tokens_;
+  const size_t first_, end_, context_;
+};
+
+absl::StatusOr<Dataset> Windows(std::shared_ptr<const Tokens> tokens, size_t first, size_t end, int context,
+                                int classes, const std::string& where) {
+  auto source = std::make_shared<const WindowSource>(std::move(tokens), first, end, context);
+  if (source->count() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": ", end - first,
+                                                   " tokens are too few for --context ", context,
+                                                   ", which needs ", context + 1));
+  }
+  return Dataset(TextSpec(context, classes), std::move(source));
+}
+
+absl::StatusOr<std::string> KingJamesBible() {
+  constexpr char kCommand[] = "timeout 60 bible -f 'gen1:1-rev22:21' 2>/dev/null";
+  const std::unique_ptr<FILE, int (*)(FILE*)> output(popen(kCommand, "r"), pclose);
+  std::string text;
+  std::array<char, 1 << 16> block;
+  while (output != nullptr) {
+    const size_t got = fread(block.data(), 1, block.size(), output.get());
+    if (got == 0 || text.size() > kMostTextFile) break;
+    text.append(block.data(), got);
+  }
+  if (!text.empty()) return text;
+  return absl::NotFoundError(
+      "the default text is the King James Bible, which is not installed (apt-get install bible-kjv "
+      "bible-kjv-text; or name a text: --text FILE)");
+}
+
+absl::StatusOr<Tokens> ReadTokenFile(const std::string& path) {
+  PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kMostTokenFile));
+  if (bytes.size() % sizeof(uint16_t) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": not a file of 16-bit tokens: its size, ", bytes.size(), " bytes, is odd"));
+  }
+  Tokens tokens(bytes.size() / sizeof(uint16_t));
+  static_assert(std::endian::native == std::endian::little);
+  std::memcpy(tokens.data(), bytes.data(), bytes.size());
+  return tokens;
+}
+
+}  // namespace
+
+SampleSpec TextSpec(int context, int classes) {
+  return {.inputs = {{.name = "tokens", .kind = TensorKind::kTokens, .shape = {context}, .range = classes}},
+          .labels = context,
+          .classes = classes};
+}
+
+absl::StatusOr<DataSplits> ReadText(const std::string& path, int context) {
+  PSRING_ASSIGN_OR_RETURN(const std::string text,
+                          path.empty() ? KingJamesBible() : ReadFile(path, kMostTextFile));
+  std::array<bool, 256> occurs = {};
+  for (const char c : text) occurs[static_cast<uint8_t>(c)] = true;
+  std::array<uint16_t, 256> number = {};
+  int classes = 0;
+  for (size_t byte = 0; byte < occurs.size(); ++byte) {
+    if (occurs[byte]) number[byte] = static_cast<uint16_t>(classes++);
+  }
+  auto tokens = std::make_shared<Tokens>(text.size());
+  std::transform(text.begin(), text.end(), tokens->begin(),
+                 [&](char c) { return number[static_cast<uint8_t>(c)]; });
+  const size_t middle = text.size() - text.size() / 50;
+  const std::string where = path.empty() ? "the default text" : path;
+  DataSplits splits{.name = "text"};
+  PSRING_ASSIGN_OR_RETURN(splits.train, Windows(tokens, 0, middle, context, classes, where));
+  PSRING_ASSIGN_OR_RETURN(splits.test, Windows(tokens, middle, text.size(), context, classes,
+                                               absl::StrCat(where, ", its last 2%")));
+  return splits;
+}
+
+absl::StatusOr<DataSplits> ReadTokens(const std::string& dir, int context) {
+  const std::string train_path = dir + "/train.bin", test_path = dir + "/val.bin";
+  PSRING_ASSIGN_OR_RETURN(Tokens train, ReadTokenFile(train_path));
+  PSRING_ASSIGN_OR_RETURN(Tokens test, ReadTokenFile(test_path));
+  int classes = 0;
+  for (const Tokens* tokens : {&train, &test}) {
+    for (const uint16_t token : *tokens) classes = std::max(classes, token + 1);
+  }
+  const size_t train_size = train.size(), test_size = test.size();
+  DataSplits splits{.name = "tokens"};
+  PSRING_ASSIGN_OR_RETURN(splits.train, Windows(std::make_shared<const Tokens>(std::move(train)), 0,
+                                                train_size, context, classes, train_path));
+  PSRING_ASSIGN_OR_RETURN(splits.test, Windows(std::make_shared<const Tokens>(std::move(test)), 0, test_size,
+                                               context, classes, test_path));
+  return splits;
+}
+
+}  // namespace psring

@@ -1,0 +1,95 @@
+#include "trainer/models/gpt.h"
+
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "trainer/layers/attention.h"
+#include "trainer/layers/embedding.h"
+#include "trainer/layers/layer_norm.h"
+#include "trainer/layers/linear.h"
+#include "trainer/models/network.h"
+
+namespace psring {
+namespace {
+
+constexpr float kDeviation = .02f;  // of initial weights
+
+absl::Status Check(const ModelSize& size, const SampleSpec& samples, const Ops& ops) {
+  if (size.width % size.heads != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--width ", size.width, " is not a multiple of --heads ",
+                                                   size.heads, "; choose another of them"));
+  }
+  if (samples.inputs.size() != 1 || samples.inputs[0].kind != TensorKind::kTokens) {
+    return absl::InvalidArgumentError("the model reads texts; use --data text or --data tokens");
+  }
+  PSRING_CHECK(samples.labels == size.context);
+  const OpFamilies& has = ops.families();
+  if (has.embedding == nullptr || has.normalization == nullptr || has.attention == nullptr) {
+    return absl::UnimplementedError("transformers compute on CPUs only so far; use --device cpu");
+  }
+  return absl::OkStatus();
+}
+
+// x + attention(norm(x)), then x + mlp(norm(x)). Returns the output.
+int AddBlock(const ModelSize& size, const std::string& name, int x, Network::Builder& network) {
+  ParameterLayout& layout = network.layout();
+  const LinearConfig linear{
+      .inputs = size.width, .outputs = size.width, .rows = size.context, .deviation = kDeviation};
+  // Each block adds to the residual stream twice.
+  LinearConfig projection = linear;
+  projection.residual = true;
+  projection.deviation = kDeviation / std::sqrt(2.0f * static_cast<float>(size.layers));
+  LinearConfig qkv = linear, up = linear, down = projection;
+  qkv.outputs = 3 * size.width;
+  up.outputs = down.inputs = 4 * size.width;
+  up.activation = Activation::kGelu;
+
+  const auto norm = [&](const char* of, int value) {
+    return network.Add(
+        std::make_unique<LayerNormLayer>(absl::StrCat(name, of), size.context, size.width, layout), {value});
+  };
+  const auto add = [&](const char* of, const LinearConfig& config, std::vector<int> inputs) {
+    return network.Add(std::make_unique<LinearLayer>(absl::StrCat(name, of), config, layout),
+                       std::move(inputs));
+  };
+  int value = add(".attn.c_attn", qkv, {norm(".ln_1", x)});
+  value = network.Add(std::make_unique<AttentionLayer>(size.context, size.heads, size.width / size.heads),
+                      {value});
+  x = add(".attn.c_proj", projection, {value, x});
+  value = add(".mlp.c_fc", up, {norm(".ln_2", x)});
+  return add(".mlp.c_proj", down, {value, x});
+}
+
+}  // namespace
+
+ModelRow::Make Gpt(const ModelSize& size) {
+  return [size](const SampleSpec& samples, Ops& ops) -> absl::StatusOr<std::unique_ptr<Model>> {
+    PSRING_RETURN_IF_ERROR(Check(size, samples, ops));
+    Network::Builder network(samples);
+    std::unique_ptr<EmbeddingLayer> embedding =
+        EmbeddingLayer::In(network.layout(), {.table = "transformer.wte.weight",
+                                              .positions = "transformer.wpe.weight",
+                                              .rows = samples.classes,
+                                              .context = size.context,
+                                              .width = size.width,
+                                              .deviation = kDeviation});
+    const Tensor table = embedding->table();
+    int x = network.Add(std::move(embedding), {network.Input(0)});
+    for (int block = 0; block < size.layers; ++block) {
+      x = AddBlock(size, absl::StrCat("transformer.h.", block), x, network);
+    }
+    x = network.Add(
+        std::make_unique<LayerNormLayer>("transformer.ln_f", size.context, size.width, network.layout()),
+        {x});
+    network.Add(
+        std::make_unique<LinearLayer>(
+            LinearConfig{.inputs = size.width, .outputs = samples.classes, .rows = size.context}, table),
+        {x});
+    return network.Build(ops);
+  };
+}
+
+}  // namespace psring
