@@ -37,9 +37,6 @@ constexpr int kPingMs = 10'000;
 constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(50);
 constexpr absl::Duration kLongestAttempt = absl::Seconds(2);
 constexpr size_t kMostErrorBytes = 8192;  // of the store
-// Each call that waits and each member holds a thread: for the store's limit of the former, and twice as many
-// members.
-constexpr int kMostThreads = 3 << 12;
 // Of another process's clock, which is added to ours: 36 years.
 constexpr int64_t kLatestNs = int64_t{1} << 60;
 
@@ -83,13 +80,11 @@ class GrpcRendezvousServer final : public RendezvousServer {
  private:
   void Serve(grpc::ServerBuilder& builder) {
     builder.SetMaxReceiveMessageSize(kMostMessageBytes);
-    builder.SetResourceQuota(grpc::ResourceQuota().SetMaxThreads(kMostThreads));
     // Pings also detect a host that vanishes.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ping_ms_);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping_ms_);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingMs / 2);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
-    builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
   }

@@ -51,7 +51,8 @@ std::string SpecOf(const RendezvousOptions& options);
 // WORLD_SIZE, an mpirun over several hosts without rank 0's address.
 absl::StatusOr<RendezvousOptions> ParseRendezvous(const std::string& spec, const GetEnv& get_env);
 
-// Hosts the store until destroyed. Thread-safe; its calls run on gRPC's threads.
+// Hosts the store until destroyed. Thread-safe; its calls run on a few threads of gRPC, and calls that wait
+// hold none.
 class RendezvousServer {
  public:
   // `port` 0 lets the system choose. An error says if the address is in use. The destructor waits at most 5 s

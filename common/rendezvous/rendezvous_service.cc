@@ -21,67 +21,132 @@ absl::Duration TimeoutOf(int64_t ms) {
   return std::clamp(absl::Milliseconds(ms), absl::ZeroDuration(), kLongestTimeout);
 }
 
+grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+// A call of the store that may wait. gRPC calls OnCancel and OnDone only after the method that started the
+// call has returned, so that method may set `call`. Deletes itself.
+class WaitingCall final : public grpc::ServerUnaryReactor {
+ public:
+  explicit WaitingCall(RendezvousStore& store) : store_(store) {}
+  void set_call(RendezvousStore::CallId call) { call_ = call; }
+  void OnCancel() override { store_.Cancel(call_); }
+  void OnDone() override { delete this; }
+
+ private:
+  RendezvousStore& store_;
+  RendezvousStore::CallId call_ = 0;
+};
+
+// A member is lost when its call breaks. Deletes itself.
+class Attendance final : public grpc::ServerReadReactor<proto::AttendRequest> {
+ public:
+  explicit Attendance(RendezvousStore& store) : store_(store) { StartRead(&request_); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      if (is_known_) store_.Lose(member_);
+      return Finish(grpc::Status::OK);
+    }
+    if (!is_known_) {
+      member_ = request_.member();
+      is_known_ = store_.Knows(member_);
+      if (!is_known_) return Finish(ToGrpc(absl::FailedPreconditionError("no such member")));
+    }
+    StartRead(&request_);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  RendezvousStore& store_;
+  proto::AttendRequest request_;
+  MemberId member_;
+  bool is_known_ = false;
+};
+
 }  // namespace
 
-grpc::Status RendezvousService::Join(grpc::ServerContext*, const proto::JoinRequest* request,
-                                     proto::JoinReply* reply) {
+grpc::ServerUnaryReactor* RendezvousService::Join(grpc::CallbackServerContext* context,
+                                                  const proto::JoinRequest* request,
+                                                  proto::JoinReply* reply) {
   const absl::StatusOr<MemberId> member =
       store_.Join({.rank = request->rank(), .world_size = request->world_size(), .name = request->process()});
   if (member.ok()) reply->set_member(*member);
-  return ToGrpc(member.status());
+  return Finished(context, member.status());
 }
 
-grpc::Status RendezvousService::Attend(grpc::ServerContext*, grpc::ServerReader<proto::AttendRequest>* reader,
-                                       proto::AttendReply*) {
-  proto::AttendRequest request;
-  if (!reader->Read(&request)) return grpc::Status::OK;
-  const MemberId member = request.member();
-  if (!store_.Knows(member)) return ToGrpc(absl::FailedPreconditionError("no such member"));
-  while (reader->Read(&request)) {
-  }
-  store_.Lose(member);
-  return grpc::Status::OK;
+grpc::ServerReadReactor<proto::AttendRequest>* RendezvousService::Attend(grpc::CallbackServerContext*,
+                                                                         proto::AttendReply*) {
+  return new Attendance(store_);
 }
 
-grpc::Status RendezvousService::Leave(grpc::ServerContext*, const proto::LeaveRequest* request,
-                                      proto::LeaveReply*) {
+grpc::ServerUnaryReactor* RendezvousService::Leave(grpc::CallbackServerContext* context,
+                                                   const proto::LeaveRequest* request, proto::LeaveReply*) {
   store_.Leave(request->member());
-  return grpc::Status::OK;
+  return Finished(context, absl::OkStatus());
 }
 
-grpc::Status RendezvousService::Set(grpc::ServerContext*, const proto::SetRequest* request,
-                                    proto::SetReply*) {
-  return ToGrpc(store_.Set(request->key(), request->value()));
+grpc::ServerUnaryReactor* RendezvousService::Set(grpc::CallbackServerContext* context,
+                                                 const proto::SetRequest* request, proto::SetReply*) {
+  return Finished(context, store_.Set(request->key(), request->value()));
 }
 
-grpc::Status RendezvousService::Get(grpc::ServerContext* context, const proto::GetRequest* request,
-                                    proto::GetReply* reply) {
-  absl::StatusOr<std::string> value =
-      store_.Get(request->key(), request->whom(), TimeoutOf(request->timeout_ms()),
-                 [context] { return context->IsCancelled(); });
-  if (value.ok()) reply->set_value(*std::move(value));
-  return ToGrpc(value.status());
+grpc::ServerUnaryReactor* RendezvousService::Get(grpc::CallbackServerContext*,
+                                                 const proto::GetRequest* request, proto::GetReply* reply) {
+  auto* const call = new WaitingCall(store_);
+  call->set_call(store_.Get(request->key(), request->whom(), TimeoutOf(request->timeout_ms()),
+                            [call, reply](absl::StatusOr<std::string> value) {
+                              if (value.ok()) reply->set_value(*std::move(value));
+                              call->Finish(ToGrpc(value.status()));
+                            }));
+  return call;
 }
 
-grpc::Status RendezvousService::Exchange(grpc::ServerContext* context, const proto::ExchangeRequest* request,
-                                         proto::ExchangeReply* reply) {
-  absl::StatusOr<std::vector<std::string>> values = store_.Exchange(
-      request->member(), request->name(), request->value(), TimeoutOf(request->timeout_ms()),
-      {request->ranks().begin(), request->ranks().end()}, [context] { return context->IsCancelled(); });
-  if (!values.ok()) return ToGrpc(values.status());
-  for (std::string& value : *values) reply->add_values(std::move(value));
-  return grpc::Status::OK;
+grpc::ServerUnaryReactor* RendezvousService::Exchange(grpc::CallbackServerContext* context,
+                                                      const grpc::ByteBuffer* request,
+                                                      grpc::ByteBuffer* reply) {
+  proto::ExchangeRequest exchange;
+  grpc::ByteBuffer bytes = *request;
+  if (!grpc::SerializationTraits<proto::ExchangeRequest>::Deserialize(&bytes, &exchange).ok()) {
+    return Finished(context, absl::InvalidArgumentError("the request of an exchange is not valid"));
+  }
+  auto* const call = new WaitingCall(store_);
+  call->set_call(store_.Exchange(exchange.member(), exchange.name(), exchange.value(),
+                                 TimeoutOf(exchange.timeout_ms()),
+                                 {exchange.ranks().begin(), exchange.ranks().end()},
+                                 [this, call, reply](const absl::StatusOr<RendezvousStore::Values>& values) {
+                                   if (values.ok()) *reply = ReplyOf(*values);
+                                   call->Finish(ToGrpc(values.status()));
+                                 }));
+  return call;
 }
 
-grpc::Status RendezvousService::CheckRanks(grpc::ServerContext*, const proto::CheckRanksRequest* request,
-                                           proto::CheckRanksReply*) {
-  return ToGrpc(store_.CheckRanks(PeerText(request->where())));
+grpc::ByteBuffer RendezvousService::ReplyOf(const RendezvousStore::Values& values) {
+  MutexLock lock(mutex_);
+  if (last_values_.lock() != values) {
+    proto::ExchangeReply reply;
+    for (const std::string& value : *values) reply.add_values(value);
+    const grpc::Slice slice(reply.SerializeAsString());
+    last_values_ = values;
+    last_reply_ = grpc::ByteBuffer(&slice, 1);
+  }
+  return last_reply_;
 }
 
-grpc::Status RendezvousService::ReadClock(grpc::ServerContext*, const proto::ReadClockRequest*,
-                                          proto::ReadClockReply* reply) {
+grpc::ServerUnaryReactor* RendezvousService::CheckRanks(grpc::CallbackServerContext* context,
+                                                        const proto::CheckRanksRequest* request,
+                                                        proto::CheckRanksReply*) {
+  return Finished(context, store_.CheckRanks(PeerText(request->where())));
+}
+
+grpc::ServerUnaryReactor* RendezvousService::ReadClock(grpc::CallbackServerContext* context,
+                                                       const proto::ReadClockRequest*,
+                                                       proto::ReadClockReply* reply) {
   reply->set_monotonic_ns(MonotonicNanos());
-  return grpc::Status::OK;
+  return Finished(context, absl::OkStatus());
 }
 
 }  // namespace psring

@@ -11,40 +11,37 @@
 namespace psring {
 namespace {
 
-// Between two questions whether the process that waits has disconnected.
-constexpr absl::Duration kAskEvery = absl::Seconds(1);
-
 absl::Status CheckKey(const std::string& key) {
   if (key.size() <= kMostKeyBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the rendezvous store does not accept a key or a name of ",
                                                  key.size(), " bytes; the limit is ", kMostKeyBytes));
 }
 
-absl::Status Gone() { return absl::CancelledError("the process has disconnected"); }
+absl::Status TooLate(const std::string& key, const std::string& whom, absl::Duration timeout) {
+  return absl::DeadlineExceededError(
+      absl::StrCat("waited ", SecondsText(timeout), " for ", whom, " ('", key, "')"));
+}
 
 }  // namespace
 
-// Counts a call while it waits, under the store's lock.
-struct RendezvousStore::WaitingCall {
-  explicit WaitingCall(RendezvousStore& of) ABSL_NO_THREAD_SAFETY_ANALYSIS : store(of) { ++store.waiting_; }
-  ~WaitingCall() ABSL_NO_THREAD_SAFETY_ANALYSIS { --store.waiting_; }
-  WaitingCall(const WaitingCall&) = delete;
-  WaitingCall& operator=(const WaitingCall&) = delete;
-
-  absl::Status Check() const ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    if (store.waiting_ <= store.limits_.waiting) return absl::OkStatus();
-    return absl::ResourceExhaustedError(absl::StrCat("the rendezvous store already has ",
-                                                     store.limits_.waiting, " waiting calls, its limit"));
+RendezvousStore::~RendezvousStore() {
+  Close(absl::UnavailableError("the rendezvous store has ended"));
+  std::thread expiry;
+  {
+    MutexLock lock(mutex_);
+    ends_ = true;
+    earlier_.NotifyAll();
+    expiry = std::move(expiry_);
   }
-
-  RendezvousStore& store;
-};
+  if (expiry.joinable()) expiry.join();
+}
 
 absl::StatusOr<MemberId> RendezvousStore::Join(const Participant& process) {
+  Ended ended;
   MutexLock lock(mutex_);
   PSRING_RETURN_IF_ERROR(closed_);
   const absl::StatusOr<int64_t> number = roster_.Join(process);
-  changed_.NotifyAll();  // waits for a rejected rank must fail
+  if (!number.ok()) EndHopeless(ended);  // waits for a rejected rank must fail
   PSRING_RETURN_IF_ERROR(number.status());
   const uint64_t bits[] = {KernelRandom(), KernelRandom()};
   MemberId member(reinterpret_cast<const char*>(bits), sizeof bits);
@@ -61,11 +58,19 @@ void RendezvousStore::Leave(const MemberId& member) { Depart(member, Roster::Pre
 void RendezvousStore::Lose(const MemberId& member) { Depart(member, Roster::Presence::kLost); }
 
 void RendezvousStore::Depart(const MemberId& member, Roster::Presence how) {
+  Ended ended;
   MutexLock lock(mutex_);
   const auto found = members_.find(member);
   if (found == members_.end()) return;
   roster_.Depart(found->second, how);
-  changed_.NotifyAll();
+  EndHopeless(ended);
+  departed_.NotifyAll();
+}
+
+absl::Status RendezvousStore::CheckWaiting() const {
+  if (gets_.size() + exchanges_.size() < limits_.waiting) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the rendezvous store already has ", limits_.waiting, " waiting calls, its limit"));
 }
 
 absl::Status RendezvousStore::CheckSpace(size_t keys, size_t bytes) const {
@@ -80,54 +85,56 @@ absl::Status RendezvousStore::CheckSpace(size_t keys, size_t bytes) const {
   return absl::OkStatus();
 }
 
-absl::Status RendezvousStore::MakeSpace(size_t keys, size_t bytes) {
-  if (const absl::Status space = CheckSpace(keys, bytes); space.ok()) return space;
-  for (auto& [name, round] : rounds_) FailIfHopeless(name, *round);
-  return CheckSpace(keys, bytes);
-}
-
 absl::Status RendezvousStore::Set(const std::string& key, const std::string& value) {
   PSRING_RETURN_IF_ERROR(CheckKey(key));
+  Ended ended;
   MutexLock lock(mutex_);
   const auto found = values_.find(key);
   if (found == values_.end()) {
-    PSRING_RETURN_IF_ERROR(MakeSpace(1, key.size() + value.size()));
+    PSRING_RETURN_IF_ERROR(CheckSpace(1, key.size() + value.size()));
     bytes_ += key.size() + value.size();
     values_.emplace(key, value);
   } else {
     bytes_ -= found->second.size();
-    const absl::Status space = MakeSpace(0, value.size());
+    const absl::Status space = CheckSpace(0, value.size());
     if (space.ok()) found->second = value;
     bytes_ += found->second.size();
     PSRING_RETURN_IF_ERROR(space);
   }
-  changed_.NotifyAll();
+  std::erase_if(gets_, [&](auto& waiting) {
+    WaitingGet& get = waiting.second;
+    if (get.key != key) return false;
+    ended.Add([done = std::move(get.done), value] { done(value); });
+    return true;
+  });
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> RendezvousStore::Get(const std::string& key, const std::string& whom,
-                                                 absl::Duration timeout, const IsGone& is_gone) {
-  PSRING_RETURN_IF_ERROR(CheckKey(key));
-  PSRING_RETURN_IF_ERROR(CheckKey(whom));
-  const absl::Time deadline = absl::Now() + timeout;
-  MutexLock lock(mutex_);
-  const WaitingCall call(*this);
-  PSRING_RETURN_IF_ERROR(call.Check());
-  for (bool in_time = true;; in_time = AwaitChange(deadline, is_gone)) {
-    if (const auto found = values_.find(key); found != values_.end()) return found->second;
-    PSRING_RETURN_IF_ERROR(closed_);
-    PSRING_RETURN_IF_ERROR(roster_.LossDuring(whom));
-    if (is_gone && is_gone()) return Gone();
-    if (!in_time) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("waited ", SecondsText(timeout), " for ", whom, " ('", key, "')"));
-    }
-  }
+absl::Status RendezvousStore::CheckGet(const std::string& whom) const {
+  PSRING_RETURN_IF_ERROR(closed_);
+  return roster_.LossDuring(whom);
 }
 
-bool RendezvousStore::AwaitChange(absl::Time deadline, const IsGone& is_gone) {
-  const absl::Time until = is_gone ? std::min(deadline, absl::Now() + kAskEvery) : deadline;
-  return changed_.WaitUntil(mutex_, until) || absl::Now() < deadline;
+RendezvousStore::CallId RendezvousStore::Get(const std::string& key, const std::string& whom,
+                                             absl::Duration timeout, GetDone done) {
+  Ended ended;
+  MutexLock lock(mutex_);
+  const CallId id = ++last_call_;
+  const auto answer = [&](absl::StatusOr<std::string> value) {
+    ended.Add([done = std::move(done), value = std::move(value)] { done(value); });
+    return id;
+  };
+  for (const std::string& text : {key, whom}) {
+    if (const absl::Status valid = CheckKey(text); !valid.ok()) return answer(valid);
+  }
+  if (const absl::Status waiting = CheckWaiting(); !waiting.ok()) return answer(waiting);
+  if (const auto found = values_.find(key); found != values_.end()) return answer(found->second);
+  if (const absl::Status possible = CheckGet(whom); !possible.ok()) return answer(possible);
+  if (timeout <= absl::ZeroDuration()) return answer(TooLate(key, whom, timeout));
+  const absl::Time deadline = absl::Now() + timeout;
+  gets_[id] = {key, whom, timeout, deadline, std::move(done)};
+  ExpireAt(deadline);
+  return id;
 }
 
 std::vector<int> RendezvousStore::Missing(const Round& round) {
@@ -138,8 +145,24 @@ std::vector<int> RendezvousStore::Missing(const Round& round) {
   return missing;
 }
 
-void RendezvousStore::FailIfHopeless(const std::string& name, Round& round) {
-  if (round.complete || !round.failure.ok()) return;
+void RendezvousStore::EndCalls(Round& round, Ended& ended) {
+  absl::StatusOr<Values> result = round.failure;
+  if (round.failure.ok()) {
+    std::vector<std::string> values;
+    values.reserve(round.values.size());
+    for (auto& [rank, value] : round.values) values.push_back(std::move(value));
+    result = std::make_shared<const std::vector<std::string>>(std::move(values));
+  }
+  for (const CallId id : std::exchange(round.calls, {})) {
+    const auto call = exchanges_.find(id);
+    if (call == exchanges_.end()) continue;  // it was cancelled
+    ended.Add([done = std::move(call->second.second), result] { done(result); });
+    exchanges_.erase(call);
+  }
+}
+
+void RendezvousStore::FailIfHopeless(const std::string& name, Round& round, Ended& ended) {
+  if (!round.failure.ok()) return;
   round.failure =
       closed_.ok() ? roster_.Hopeless(Missing(round), absl::StrCat("at exchange '", name, "'")) : closed_;
   if (round.failure.ok() && absl::Now() >= round.deadline) {
@@ -149,33 +172,40 @@ void RendezvousStore::FailIfHopeless(const std::string& name, Round& round) {
   round.values.clear();
   const size_t kept = name.size() + round.failure.message().size();
   bytes_ = bytes_ - std::exchange(round.bytes, kept) + kept;
-  changed_.NotifyAll();
+  EndCalls(round, ended);
 }
 
-absl::StatusOr<std::shared_ptr<RendezvousStore::Round>> RendezvousStore::Enter(const Participant& process,
-                                                                               const std::string& name,
-                                                                               const std::string& value,
-                                                                               const std::vector<int>& ranks,
-                                                                               absl::Duration timeout) {
+absl::Status RendezvousStore::Enter(CallId id, const MemberId& member, const std::string& name,
+                                    const std::string& value, absl::Duration timeout,
+                                    const std::vector<int>& ranks, ExchangeDone& done, Ended& ended) {
+  PSRING_RETURN_IF_ERROR(CheckKey(name));
+  PSRING_RETURN_IF_ERROR(CheckWaiting());
+  const auto joined = members_.find(member);
+  if (joined == members_.end() || !roster_.HasRank(joined->second)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("exchange '", name, "' is only for ranks that have joined"));
+  }
+  const Participant& process = roster_.at(joined->second);
   if (ranks.size() > static_cast<size_t>(process.world_size)) {
     return absl::FailedPreconditionError(absl::StrCat("exchange '", name, "' has more ranks than the job"));
   }
   std::set<int> among(ranks.begin(), ranks.end());
-  for (int rank = 0; rank < process.world_size && ranks.empty(); ++rank) among.insert(rank);
+  for (int rank = 0; rank < process.world_size && ranks.empty(); ++rank) among.insert(among.end(), rank);
   if (!among.contains(process.rank) || *among.begin() < 0 || *among.rbegin() >= process.world_size) {
     return absl::FailedPreconditionError(
         absl::StrCat("rank ", process.rank, " is not part of exchange '", name, "'"));
   }
-  const size_t bytes = name.size() + value.size();
   const auto found = rounds_.find(name);
-  if (found != rounds_.end()) FailIfHopeless(name, *found->second);  // all of its ranks may have gone
-  const absl::Status space = MakeSpace(found == rounds_.end() ? 1 : 0, bytes);
-  PSRING_RETURN_IF_ERROR(found == rounds_.end() ? absl::OkStatus() : found->second->failure);
-  PSRING_RETURN_IF_ERROR(space);
-  // A copy: the map's entry goes when the round completes, or a next one takes its place.
-  std::shared_ptr<Round> round = found != rounds_.end() ? found->second : std::make_shared<Round>();
-  if (found == rounds_.end()) round->ranks = among;
-  if (round->ranks != among) {
+  const bool is_new = found == rounds_.end();
+  if (!is_new) {
+    FailIfHopeless(name, *found->second, ended);
+    PSRING_RETURN_IF_ERROR(found->second->failure);
+  }
+  const size_t bytes = name.size() + value.size();
+  PSRING_RETURN_IF_ERROR(CheckSpace(is_new ? 1 : 0, bytes));
+  const std::shared_ptr<Round> round = is_new ? std::make_shared<Round>() : found->second;
+  if (is_new) round->ranks = std::move(among);
+  if (!is_new && round->ranks != among) {
     return absl::FailedPreconditionError(
         absl::StrCat("exchange '", name, "' was started with other ranks than those of rank ", process.rank));
   }
@@ -186,42 +216,81 @@ absl::StatusOr<std::shared_ptr<RendezvousStore::Round>> RendezvousStore::Enter(c
   rounds_[name] = round;
   round->bytes += bytes;
   bytes_ += bytes;
+  round->calls.push_back(id);
+  exchanges_[id] = {round, std::move(done)};
   if (const absl::Time deadline = absl::Now() + timeout; deadline < round->deadline) {
     round->deadline = deadline;
     round->timeout = timeout;
   }
-  return round;
+  if (round->values.size() == round->ranks.size()) {
+    bytes_ -= round->bytes;
+    rounds_.erase(name);
+    EndCalls(*round, ended);
+  } else {
+    FailIfHopeless(name, *round, ended);
+    if (round->failure.ok()) ExpireAt(round->deadline);
+  }
+  return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::string>> RendezvousStore::Exchange(
-    const MemberId& member, const std::string& name, const std::string& value, absl::Duration timeout,
-    const std::vector<int>& ranks, const IsGone& is_gone) {
-  PSRING_RETURN_IF_ERROR(CheckKey(name));
+RendezvousStore::CallId RendezvousStore::Exchange(const MemberId& member, const std::string& name,
+                                                  const std::string& value, absl::Duration timeout,
+                                                  const std::vector<int>& ranks, ExchangeDone done) {
+  Ended ended;
   MutexLock lock(mutex_);
-  const WaitingCall call(*this);
-  PSRING_RETURN_IF_ERROR(call.Check());
-  const auto found = members_.find(member);
-  if (found == members_.end() || !roster_.HasRank(found->second)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("exchange '", name, "' is only for ranks that have joined"));
+  const CallId id = ++last_call_;
+  const absl::Status entered = Enter(id, member, name, value, timeout, ranks, done, ended);
+  if (!entered.ok()) ended.Add([done = std::move(done), entered] { done(entered); });
+  return id;
+}
+
+void RendezvousStore::Cancel(CallId call) {
+  const absl::Status gone = absl::CancelledError("the process has disconnected");
+  Ended ended;
+  MutexLock lock(mutex_);
+  if (const auto get = gets_.find(call); get != gets_.end()) {
+    ended.Add([done = std::move(get->second.done), gone] { done(gone); });
+    gets_.erase(get);
   }
-  const Participant process = roster_.at(found->second);  // a copy: members may join while we wait
-  PSRING_ASSIGN_OR_RETURN(const std::shared_ptr<Round> round, Enter(process, name, value, ranks, timeout));
-  if (round->values.size() == round->ranks.size()) {
-    round->complete = true;
-    bytes_ -= std::exchange(round->bytes, 0);
-    rounds_.erase(name);
-    changed_.NotifyAll();
+  if (const auto exchange = exchanges_.find(call); exchange != exchanges_.end()) {
+    ended.Add([done = std::move(exchange->second.second), gone] { done(gone); });
+    exchanges_.erase(exchange);
   }
-  for (; !round->complete; (void)AwaitChange(round->deadline, is_gone)) {
-    FailIfHopeless(name, *round);
-    PSRING_RETURN_IF_ERROR(round->failure);
-    if (is_gone && is_gone()) return Gone();
+}
+
+void RendezvousStore::EndHopeless(Ended& ended) {
+  const absl::Time now = absl::Now();
+  std::erase_if(gets_, [&](auto& waiting) {
+    WaitingGet& get = waiting.second;
+    absl::Status failure = CheckGet(get.whom);
+    if (failure.ok() && now >= get.deadline) failure = TooLate(get.key, get.whom, get.timeout);
+    if (failure.ok()) return false;
+    ended.Add([done = std::move(get.done), failure] { done(failure); });
+    return true;
+  });
+  for (auto& [name, round] : rounds_) FailIfHopeless(name, *round, ended);
+}
+
+void RendezvousStore::ExpireAt(absl::Time deadline) {
+  if (!expiry_.joinable()) expiry_ = std::thread([this] { Expire(); });
+  if (deadline >= next_expiry_) return;
+  next_expiry_ = deadline;
+  earlier_.NotifyAll();
+}
+
+void RendezvousStore::Expire() {
+  while (true) {
+    Ended ended;
+    MutexLock lock(mutex_);
+    while (!ends_ && absl::Now() < next_expiry_) (void)earlier_.WaitUntil(mutex_, next_expiry_);
+    if (ends_) return;
+    EndHopeless(ended);
+    next_expiry_ = absl::InfiniteFuture();
+    for (const auto& [id, get] : gets_) next_expiry_ = std::min(next_expiry_, get.deadline);
+    for (const auto& [name, round] : rounds_) {
+      if (round->failure.ok()) next_expiry_ = std::min(next_expiry_, round->deadline);
+    }
   }
-  std::vector<std::string> values;
-  values.reserve(round->values.size());
-  for (const auto& [rank, text] : round->values) values.push_back(text);
-  return values;
 }
 
 absl::Status RendezvousStore::Surplus() {
@@ -235,24 +304,27 @@ absl::Status RendezvousStore::CheckRanks(const std::string& where) {
 }
 
 void RendezvousStore::RankEnded(int rank, const std::string& why) {
+  Ended ended;
   MutexLock lock(mutex_);
   roster_.RankEnded(rank, why);
-  changed_.NotifyAll();
+  EndHopeless(ended);
+  departed_.NotifyAll();
 }
 
 bool RendezvousStore::WaitUntilEmpty(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   MutexLock lock(mutex_);
-  for (bool in_time = true;; in_time = changed_.WaitUntil(mutex_, deadline)) {
+  for (bool in_time = true;; in_time = departed_.WaitUntil(mutex_, deadline)) {
     if (!roster_.AnyoneHere()) return true;
     if (!in_time) return false;
   }
 }
 
 void RendezvousStore::Close(absl::Status why) {
+  Ended ended;
   MutexLock lock(mutex_);
   if (closed_.ok()) closed_ = std::move(why);
-  changed_.NotifyAll();
+  EndHopeless(ended);
 }
 
 }  // namespace psring

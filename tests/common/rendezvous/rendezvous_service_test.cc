@@ -57,7 +57,7 @@ TEST_F(RendezvousServiceTest, EndsTheCallOfAClientThatDisconnects) {
   } while (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_TRUE(Eventually([&] { return Get(0).error_code() == grpc::StatusCode::DEADLINE_EXCEEDED; }))
-      << "the call still holds its thread";
+      << "the call still counts as waiting";
 }
 
 TEST_F(RendezvousServiceTest, TimeoutsAreBounded) {

@@ -12,6 +12,7 @@
 
 #include "absl/time/clock.h"
 #include "common/rendezvous/rendezvous.h"
+#include "tests/common/rendezvous/store_calls.h"
 #include "tests/eventually.h"
 #include "tests/waiting_thread.h"
 
@@ -40,7 +41,7 @@ TEST(RendezvousStore, ExchangeReturnsAllValuesInRankOrder) {
     std::vector<MemberId> members;
     for (int rank = 0; rank < ranks; ++rank) members.push_back(JoinAs(store, rank, ranks));
     OnStoreRanks(ranks, [&](int rank) {
-      const auto values = store.Exchange(members[rank], "x", std::to_string(rank), kLong);
+      const auto values = Exchange(store, members[rank], "x", std::to_string(rank), kLong);
       ASSERT_TRUE(values.ok()) << values.status();
       ASSERT_EQ(values->size(), ranks);
       for (int other = 0; other < ranks; ++other) EXPECT_EQ((*values)[other], std::to_string(other));
@@ -55,7 +56,7 @@ TEST(RendezvousStore, NameCanBeUsedAgainWithoutMixingRounds) {
   for (int rank = 0; rank < kRanks; ++rank) members.push_back(JoinAs(store, rank, kRanks));
   OnStoreRanks(kRanks, [&](int rank) {
     for (int round = 0; round < 200; ++round) {
-      const auto values = store.Exchange(members[rank], "x", std::to_string(round), kLong);
+      const auto values = Exchange(store, members[rank], "x", std::to_string(round), kLong);
       ASSERT_TRUE(values.ok()) << values.status();
       for (const std::string& value : *values) ASSERT_EQ(value, std::to_string(round));
     }
@@ -69,7 +70,7 @@ TEST(RendezvousStore, DeadlineNamesTheMissingRanksAndThoseThatNeverJoined) {
   absl::Status first, second;
   OnStoreRanks(2, [&](int rank) {
     (rank == 0 ? first : second) =
-        store.Exchange(rank == 0 ? zero : one, "start", "", rank == 0 ? kShort : kLong).status();
+        Exchange(store, rank == 0 ? zero : one, "start", "", rank == 0 ? kShort : kLong).status();
   });
   EXPECT_EQ(first.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(first.message(), "waited 0.1 s for ranks 2 and 3 at exchange 'start'; rank 3 never joined");
@@ -79,8 +80,8 @@ TEST(RendezvousStore, DeadlineNamesTheMissingRanksAndThoseThatNeverJoined) {
 TEST(RendezvousStore, FailedExchangeStaysFailed) {
   RendezvousStore store;
   const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
-  EXPECT_FALSE(store.Exchange(zero, "x", "", absl::ZeroDuration()).ok());
-  const absl::Status late = store.Exchange(one, "x", "", kLong).status();
+  EXPECT_FALSE(Exchange(store, zero, "x", "", absl::ZeroDuration()).ok());
+  const absl::Status late = Exchange(store, one, "x", "", kLong).status();
   EXPECT_EQ(late.message(), "waited 0 s for rank 1 at exchange 'x'");
 }
 
@@ -89,8 +90,8 @@ TEST(RendezvousStore, LossOfARankEndsTheWaitsForIt) {
   const MemberId zero = JoinAs(store, 0, 3), one = JoinAs(store, 1, 3);
   const absl::Time begin = absl::Now();
   absl::Status exchange, get;
-  WaitingThread exchanges([&] { exchange = store.Exchange(zero, "x", "", kLong).status(); });
-  WaitingThread gets([&] { get = store.Get("key", "the server's address", kLong).status(); });
+  WaitingThread exchanges([&] { exchange = Exchange(store, zero, "x", "", kLong).status(); });
+  WaitingThread gets([&] { get = Get(store, "key", "the server's address", kLong).status(); });
   store.Lose(one);
   exchanges.Join();
   gets.Join();
@@ -102,9 +103,9 @@ TEST(RendezvousStore, LossOfARankEndsTheWaitsForIt) {
 TEST(RendezvousStore, LossOfARankThatHasGivenItsValueDoesNotEndTheExchange) {
   RendezvousStore store;
   const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
-  WaitingThread gone([&] { (void)store.Exchange(one, "x", "from 1", kLong); });
+  WaitingThread gone([&] { (void)Exchange(store, one, "x", "from 1", kLong); });
   store.Lose(one);
-  const auto values = store.Exchange(zero, "x", "from 0", kLong);
+  const auto values = Exchange(store, zero, "x", "from 0", kLong);
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_EQ(values->at(1), "from 1");
 }
@@ -114,9 +115,9 @@ TEST(RendezvousStore, LeavingEndsExchangesThatNeedTheRankButNoGet) {
   const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
   store.Leave(one);
   store.Lose(one);  // its connection ends, too
-  EXPECT_EQ(store.Exchange(zero, "x", "", kLong).status().message(),
+  EXPECT_EQ(Exchange(store, zero, "x", "", kLong).status().message(),
             "rank 1 (host:101) has left while others waited for it at exchange 'x'");
-  EXPECT_EQ(store.Get("key", "a value", kShort).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Get(store, "key", "a value", kShort).status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
 TEST(RendezvousStore, ATakenRankIsRejectedAndItsOwnerNamed) {
@@ -142,11 +143,11 @@ TEST(RendezvousStore, ADifferentWorldSizeIsRejected) {
 
 TEST(RendezvousStore, GetWaitsForTheValue) {
   RendezvousStore store;
-  WaitingThread gets([&] { EXPECT_EQ(*store.Get("key", "a value", kLong), "value"); });
+  WaitingThread gets([&] { EXPECT_EQ(*Get(store, "key", "a value", kLong), "value"); });
   EXPECT_TRUE(store.Set("other", "no").ok());
   EXPECT_TRUE(store.Set("key", "value").ok());
   gets.Join();
-  EXPECT_EQ(store.Get("none", "rank 0's address", kShort).status().message(),
+  EXPECT_EQ(Get(store, "none", "rank 0's address", kShort).status().message(),
             "waited 0.1 s for rank 0's address ('none')");
 }
 
@@ -154,9 +155,9 @@ TEST(RendezvousStore, CloseEndsAllWaits) {
   RendezvousStore store;
   const MemberId zero = JoinAs(store, 0, 2);
   WaitingThread exchanges(
-      [&] { EXPECT_EQ(store.Exchange(zero, "x", "", kLong).status().message(), "closed"); });
+      [&] { EXPECT_EQ(Exchange(store, zero, "x", "", kLong).status().message(), "closed"); });
   store.Close(absl::UnavailableError("closed"));
-  EXPECT_EQ(store.Get("key", "a value", kLong).status().message(), "closed");
+  EXPECT_EQ(Get(store, "key", "a value", kLong).status().message(), "closed");
 }
 
 TEST(RendezvousStore, IsEmptyOnceAllHaveLeftOrAreLost) {
@@ -174,8 +175,8 @@ TEST(RendezvousStore, MisuseIsAnError) {
   JoinAs(store, 0, 2);
   store.Leave("17");
   store.Lose("");
-  EXPECT_EQ(store.Exchange("17", "x", "", kLong).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(store.Exchange("", "x", "", kLong).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Exchange(store, "17", "x", "", kLong).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Exchange(store, "", "x", "", kLong).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(RendezvousStore, MembersHaveDifferentIdsOf128Bits) {
@@ -191,7 +192,7 @@ TEST(RendezvousStore, AHugeWorldSizeIsRejected) {
   EXPECT_EQ(store.Join({.rank = 0, .world_size = std::numeric_limits<int>::max(), .name = "a:1"}).status(),
             absl::InvalidArgumentError("the world size 2147483647 is above the limit of 65536 ranks"));
   const MemberId zero = JoinAs(store, 0, 2);
-  EXPECT_EQ(store.Exchange(zero, "x", "", kLong, {0, 1, 0, 1}).status(),
+  EXPECT_EQ(Exchange(store, zero, "x", "", kLong, {0, 1, 0, 1}).status(),
             absl::FailedPreconditionError("exchange 'x' has more ranks than the job"));
 }
 
@@ -202,31 +203,31 @@ TEST(RendezvousStore, KeysAndBytesAreBounded) {
   EXPECT_TRUE(store.Set("a", "1").ok()) << "replaces the value";
   EXPECT_TRUE(store.Set("b", "1234567890").ok());
   EXPECT_EQ(store.Set("a", "12345678901").code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(*store.Get("a", "a", kLong), "1");
+  EXPECT_EQ(*Get(store, "a", "a", kLong), "1");
   EXPECT_EQ(store.Set("c", ""),
             absl::ResourceExhaustedError("the rendezvous store already has 2 keys, its limit"));
-  EXPECT_EQ(store.Exchange(JoinAs(store, 0, 1), "x", "", kLong).status().code(),
+  EXPECT_EQ(Exchange(store, JoinAs(store, 0, 1), "x", "", kLong).status().code(),
             absl::StatusCode::kResourceExhausted);
 }
 
 TEST(RendezvousStore, ExchangesReleaseTheirBytes) {
   RendezvousStore store("rank", {.bytes = 20});
   const MemberId zero = JoinAs(store, 0, 1);
-  for (int i = 0; i < 10; ++i) EXPECT_TRUE(store.Exchange(zero, "x", "1234567890", kLong).ok());
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(Exchange(store, zero, "x", "1234567890", kLong).ok());
   RendezvousStore pair("rank", {.bytes = 2000});
   const MemberId waits = JoinAs(pair, 0, 2);
-  EXPECT_TRUE(absl::IsDeadlineExceeded(pair.Exchange(waits, "x", std::string(1500, 'x'), kShort).status()));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Exchange(pair, waits, "x", std::string(1500, 'x'), kShort).status()));
   EXPECT_TRUE(pair.Set("a", std::string(1500, 'x')).ok());
 }
 
 TEST(RendezvousStore, WaitingCallsAreBounded) {
   RendezvousStore store("rank", {.waiting = 1});
-  WaitingThread gets([&] { EXPECT_EQ(*store.Get("key", "a value", kLong), "value"); });
-  EXPECT_EQ(store.Get("other", "another value", kLong).status(),
+  WaitingThread gets([&] { EXPECT_EQ(*Get(store, "key", "a value", kLong), "value"); });
+  EXPECT_EQ(Get(store, "other", "another value", kLong).status(),
             absl::ResourceExhaustedError("the rendezvous store already has 1 waiting calls, its limit"));
   EXPECT_TRUE(store.Set("key", "value").ok());
   gets.Join();
-  EXPECT_TRUE(store.Get("key", "a value", kLong).ok());
+  EXPECT_TRUE(Get(store, "key", "a value", kLong).ok());
 }
 
 TEST(RendezvousStore, KeysAndNamesAreBounded) {
@@ -234,45 +235,40 @@ TEST(RendezvousStore, KeysAndNamesAreBounded) {
   const MemberId zero = JoinAs(store, 0, 1);
   const std::string longest(kMostKeyBytes, 'x'), too_long(kMostKeyBytes + 1, 'x');
   EXPECT_TRUE(store.Set(longest, "").ok());
-  EXPECT_TRUE(store.Get(longest, longest, kLong).ok());
-  EXPECT_TRUE(store.Exchange(zero, longest, "", kLong).ok());
+  EXPECT_TRUE(Get(store, longest, longest, kLong).ok());
+  EXPECT_TRUE(Exchange(store, zero, longest, "", kLong).ok());
   const absl::Status rejected = absl::InvalidArgumentError(
       "the rendezvous store does not accept a key or a name of 4097 bytes; the limit is 4096");
   EXPECT_EQ(store.Set(too_long, ""), rejected);
-  EXPECT_EQ(store.Get(too_long, "it", kLong).status(), rejected);
-  EXPECT_EQ(store.Get(longest, too_long, kLong).status(), rejected);
-  EXPECT_EQ(store.Exchange(zero, too_long, "", kLong).status(), rejected);
+  EXPECT_EQ(Get(store, too_long, "it", kLong).status(), rejected);
+  EXPECT_EQ(Get(store, longest, too_long, kLong).status(), rejected);
+  EXPECT_EQ(Exchange(store, zero, too_long, "", kLong).status(), rejected);
 }
 
 TEST(RendezvousStore, FailedExchangesCountWithTheirNamesAndErrors) {
   RendezvousStore store("rank", {.bytes = 1000});
   const MemberId waits = JoinAs(store, 0, 2);
   const auto fail = [&](int i) {
-    return store.Exchange(waits, std::string(100, static_cast<char>('a' + i)), std::string(500, 'x'),
-                          absl::ZeroDuration());
+    return Exchange(store, waits, std::string(100, static_cast<char>('a' + i)), std::string(500, 'x'),
+                    absl::ZeroDuration());
   };
   EXPECT_TRUE(absl::IsDeadlineExceeded(fail(0).status()));
   EXPECT_TRUE(absl::IsDeadlineExceeded(fail(1).status())) << "the first one's value is discarded";
   EXPECT_TRUE(absl::IsResourceExhausted(fail(2).status())) << "names and errors of two have over 400 bytes";
 }
 
-TEST(RendezvousStore, ACallEndsWhenItsProcessHasGone) {
+TEST(RendezvousStore, ACancelledCallEnds) {
   RendezvousStore store;
   const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
-  std::atomic<bool> gone = false;
-  absl::Status get, exchange;
-  WaitingThread gets([&] { get = store.Get("key", "it", kLong, [&] { return gone.load(); }).status(); });
-  WaitingThread exchanges([&] {
-    exchange = store.Exchange(one, "x", "from 1", kLong, {}, [&] { return gone.load(); }).status();
-  });
-  const absl::Time begin = absl::Now();
-  gone = true;
-  gets.Join();
-  exchanges.Join();
-  EXPECT_LT(absl::Now() - begin, kLong / 2);
-  EXPECT_TRUE(absl::IsCancelled(get)) << get;
-  EXPECT_TRUE(absl::IsCancelled(exchange)) << exchange;
-  const auto values = store.Exchange(zero, "x", "from 0", kLong);
+  std::vector<absl::Status> ends;
+  const auto get = store.Get("key", "it", kLong, [&](const auto& value) { ends.push_back(value.status()); });
+  const auto exchange = store.Exchange(one, "x", "from 1", kLong, {},
+                                       [&](const auto& values) { ends.push_back(values.status()); });
+  EXPECT_TRUE(ends.empty());
+  for (const auto call : {get, exchange, get, exchange}) store.Cancel(call);
+  ASSERT_EQ(ends.size(), 2u) << "each call ends once";
+  for (const absl::Status& end : ends) EXPECT_TRUE(absl::IsCancelled(end)) << end;
+  const auto values = Exchange(store, zero, "x", "from 0", kLong);
   ASSERT_TRUE(values.ok()) << "its value counts until its timeout: " << values.status();
   EXPECT_EQ(values->at(1), "from 1");
 }
@@ -280,13 +276,33 @@ TEST(RendezvousStore, ACallEndsWhenItsProcessHasGone) {
 TEST(RendezvousStore, TheValueOfAProcessThatHasGoneIsDiscardedAfterItsTimeout) {
   RendezvousStore store("rank", {.bytes = 1000});
   const MemberId one = JoinAs(store, 1, 2);
-  const auto gone = [] { return true; };
-  EXPECT_TRUE(absl::IsCancelled(
-      store.Exchange(one, "x", std::string(600, 'x'), absl::Seconds(2), {}, gone).status()));
+  store.Cancel(store.Exchange(one, "x", std::string(600, 'x'), absl::Seconds(2), {}, [](const auto&) {}));
   EXPECT_TRUE(absl::IsResourceExhausted(store.Set("key", std::string(600, 'x'))));
   EXPECT_TRUE(Eventually([&] { return store.Set("key", std::string(600, 'x')).ok(); }));
-  EXPECT_EQ(store.Exchange(JoinAs(store, 0, 2), "x", "", kLong).status().message(),
+  EXPECT_EQ(Exchange(store, JoinAs(store, 0, 2), "x", "", kLong).status().message(),
             "waited 2 s for rank 0 at exchange 'x'; rank 0 never joined");
+}
+
+TEST(RendezvousStore, AnEarlierDeadlineOfALaterCallIsKept) {
+  RendezvousStore store;
+  WaitingThread later([&] { EXPECT_EQ(*Get(store, "key", "a value", kLong), "value"); });
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Get(store, "none", "it", absl::Milliseconds(1)).status()));
+  EXPECT_TRUE(store.Set("key", "value").ok());
+  later.Join();
+}
+
+TEST(RendezvousStore, AllRanksOfAnExchangeShareItsValues) {
+  RendezvousStore store;
+  const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
+  std::vector<RendezvousStore::Values> received;
+  const auto done = [&](const absl::StatusOr<RendezvousStore::Values>& values) {
+    received.push_back(values.value_or(nullptr));
+  };
+  store.Exchange(zero, "x", "from 0", kLong, {}, done);
+  store.Exchange(one, "x", "from 1", kLong, {}, done);
+  ASSERT_EQ(received.size(), 2u);
+  EXPECT_EQ(received[0], received[1]);
+  EXPECT_EQ(*received[0], (std::vector<std::string>{"from 0", "from 1"}));
 }
 
 TEST(RendezvousStore, ControlCharactersOfAProcessesNameAreEscaped) {
