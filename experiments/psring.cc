@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
 #include "common/base/command_line.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/address_space.h"

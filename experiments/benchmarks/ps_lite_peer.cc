@@ -7,6 +7,7 @@
 #include <ps/ps.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <map>

@@ -1,11 +1,13 @@
 // Measures the memory bandwidth of element-wise ops relative to a copy on the same device:
 // op_bandwidth [DEVICE [MIB of a buffer]]. Counts the bytes that an op must read and write.
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/device/device.h"

@@ -1,5 +1,8 @@
 #include "experiments/predict/constants.h"
 
+#include <cmath>
+#include <cstring>
+
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"

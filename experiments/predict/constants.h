@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "experiments/simulator/prediction.h"
 
 namespace psring {

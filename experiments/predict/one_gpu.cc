@@ -1,6 +1,7 @@
 #include "experiments/predict/one_gpu.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

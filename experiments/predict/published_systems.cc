@@ -1,6 +1,7 @@
 #include "experiments/predict/published_systems.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"

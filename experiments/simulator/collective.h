@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "experiments/simulator/cluster.h"
 #include "ring_worker/schedules/schedule.h"

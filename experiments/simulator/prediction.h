@@ -5,7 +5,9 @@
 // bucket's update. Servers: simulator/servers.h.
 #pragma once
 
+#include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"

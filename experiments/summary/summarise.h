@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/measure/records.h"
 #include "experiments/plan/plan.h"
 #include "experiments/simulator/prediction.h"

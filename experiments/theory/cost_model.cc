@@ -1,6 +1,7 @@
 #include "experiments/theory/cost_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "common/base/check.h"

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/temporary_folder.h"

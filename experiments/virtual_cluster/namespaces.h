@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/base/file_descriptor.h"
 #include "experiments/processes/child_process.h"
 #include "experiments/processes/interrupt.h"

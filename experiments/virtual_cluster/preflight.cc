@@ -1,6 +1,7 @@
 #include "experiments/virtual_cluster/preflight.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 

@@ -1,5 +1,6 @@
 #include "ps_server/server/checkpoint.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>

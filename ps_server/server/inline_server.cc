@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "ps_server/server/parameter_server.h"
 #include "ps_server/server/server_metrics.h"

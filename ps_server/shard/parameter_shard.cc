@@ -1,6 +1,7 @@
 #include "ps_server/shard/parameter_shard.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "common/base/command_line.h"
 #include "common/device/device.h"
 #include "common/devices/make_device.h"

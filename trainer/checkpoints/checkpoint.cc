@@ -1,6 +1,7 @@
 #include "trainer/checkpoints/checkpoint.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <string>
 #include <thread>
 #include <vector>
 

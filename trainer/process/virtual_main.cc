@@ -1,6 +1,7 @@
 #include "trainer/process/virtual_main.h"
 
 #include <cstdio>
+#include <deque>
 #include <memory>
 #include <vector>
 

@@ -1,6 +1,8 @@
 #include "trainer/virtual/replay.h"
 
+#include <cstring>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
