@@ -404,9 +404,9 @@ TEST_F(PsringTest, ASlowedRunIsMarkedSimulatedAndItsTimesAreDivided) {
   ASSERT_TRUE(std::ofstream(root_ / "work/mine.csv")
               << "# batch: 8\n# device: mine\n# forward_ms: 5\n"
                  "name,bytes,ready_ms\nlast,1200000,1\nfirst,1000000,9\n");
-  const Outcome outcome =
-      RunOnLinks({"compare", "--workload", "./mine.csv", "--strategies", "ring", "--workers", "2",
-                  "--repeats", "1", "--steps", "4", "--link", "1gbit", "--scale", "10", "--out", "run", "--verbose"});
+  const Outcome outcome = RunOnLinks({"compare", "--workload", "./mine.csv", "--strategies", "ring",
+                                      "--workers", "2", "--repeats", "1", "--steps", "4", "--link", "1gbit",
+                                      "--scale", "10", "--out", "run", "--verbose"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(absl::StrContains(outcome.out, "1 Gbit/s links")) << outcome.out;
   EXPECT_TRUE(absl::StrContains(outcome.out, "at 1/10 of the speed")) << outcome.out;

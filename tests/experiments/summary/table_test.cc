@@ -95,9 +95,9 @@ TEST(Table, TheShortTableFitsInto80ColumnsAndSaysWhatIsDerived) {
   const std::string table = ShortTable(rows);
   std::istringstream lines(table);
   for (std::string line; std::getline(lines, line) && !line.empty();) EXPECT_LE(line.size(), 80) << line;
-  EXPECT_NE(table.find("measured   derived"), std::string::npos) << table;
-  EXPECT_NE(table.find("53%     2.2     3.8"), std::string::npos) << table;  // 6 busy, of it 2.2 exposed
-  EXPECT_NE(table.find("53%     2.2     0.0"), std::string::npos) << table;
+  EXPECT_NE(table.find("measured derived"), std::string::npos) << table;
+  EXPECT_NE(table.find("53%      2.2     3.8"), std::string::npos) << table;  // 6 busy, of it 2.2 exposed
+  EXPECT_NE(table.find("53%      2.2     0.0"), std::string::npos) << table;
   rows.front().configuration.training.clock = "virtual";
   EXPECT_NE(ShortTable(rows).find("simulated"), std::string::npos);
   EXPECT_EQ(table.find("simulated"), std::string::npos);
