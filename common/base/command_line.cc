@@ -314,7 +314,7 @@ void AddConfigFlag(CLI::App& app, const std::string& group) {
 }
 
 ParseOutcome Parse(CLI::App& app, const std::vector<std::string>& arguments) {
-  PrepareHelp(app, HelpColumns());
+  PrepareHelp(app, OutputColumns());
   Reader reader(app);
   absl::StatusOr<std::vector<std::string>> words = reader.Read(WithoutHelpCommand(app, arguments));
   if (!words.ok()) return Wrong(reader.program(), std::string(words.status().message()));

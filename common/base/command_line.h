@@ -35,8 +35,9 @@ std::string InHelpAll(const std::string& group);
 // Heading of the flags --debug.*, which only --help-all lists (as InHelpAll).
 inline constexpr char kDebugGroup[] = "Debugging psring itself";
 
-// The width of --help: $COLUMNS, else that of the terminal on stdout, else 100; at least 50 and at most 110.
-size_t HelpColumns();
+// The width of text for users: $COLUMNS, else that of the terminal on stdout, else 100; at least 50 and at
+// most 110.
+size_t OutputColumns();
 
 // Formats the --help of `app` and its commands in lines of at most `columns`, except for longer words, and
 // adds --help-all where --help omits flags. Parse calls it.

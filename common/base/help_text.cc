@@ -150,7 +150,7 @@ bool SetFormatter(CLI::App& app, const std::shared_ptr<HelpFormatter>& formatter
 
 std::string InHelpAll(const std::string& group) { return absl::StrCat(group, kInHelpAll); }
 
-size_t HelpColumns() {
+size_t OutputColumns() {
   const char* const variable = std::getenv("COLUMNS");
   int columns = 0;
   if (variable == nullptr || !absl::SimpleAtoi(variable, &columns) || columns <= 0) {

@@ -153,13 +153,13 @@ template <typename T>
 struct CrossEntropy {
   int classes;
   const T* logits;
-  const uint8_t* labels;
+  const int32_t* labels;
   T* dlogits;  // may be null, or logits
   double *losses, *rights;
   PSRING_HOST_DEVICE void operator()(size_t i) const {
     const size_t at = i * static_cast<size_t>(classes);
     bool right = false;
-    losses[i] = labels[i] >= classes
+    losses[i] = labels[i] < 0 || labels[i] >= classes
                     ? static_cast<double>(NAN)
                     : elementwise::SoftmaxCrossEntropy(classes, logits + at, labels[i],
                                                        dlogits == nullptr ? nullptr : dlogits + at, right);

@@ -71,7 +71,7 @@ class GpuLoss : public LossOps {
  public:
   explicit GpuLoss(GpuContext& context) : context_(context) {}
 
-  void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const uint8_t* labels, Span dlogits,
+  void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const int32_t* labels, Span dlogits,
                            double* loss_sum, int64_t* correct, Stream& stream) override {
     PSRING_CHECK(logits.count == size_t(batch) * classes);
     PSRING_CHECK(dlogits.data == nullptr || dlogits.count == logits.count);

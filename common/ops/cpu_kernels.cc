@@ -137,7 +137,7 @@ PSRING_MULTIVERSION void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, c
   PoolBackward(shape, dy.floats(), argmax, dx.floats());
 }
 
-void SoftmaxCrossEntropy(int batch, int classes, const float* logits, const uint8_t* labels, float* dlogits,
+void SoftmaxCrossEntropy(int batch, int classes, const float* logits, const int32_t* labels, float* dlogits,
                          double* loss_sum, int64_t* correct) {
   double loss = 0;
   int64_t right = 0;

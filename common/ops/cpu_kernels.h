@@ -30,7 +30,7 @@ void MaxPoolForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax
 void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx);
 
 // As Ops::SoftmaxCrossEntropy; dlogits may be null or equal to logits.
-void SoftmaxCrossEntropy(int batch, int classes, const float* logits, const uint8_t* labels, float* dlogits,
+void SoftmaxCrossEntropy(int batch, int classes, const float* logits, const int32_t* labels, float* dlogits,
                          double* loss_sum, int64_t* correct);
 
 }  // namespace psring::cpu

@@ -79,7 +79,7 @@ class LossOps {
   // correct predictions (highest logit, the first on a tie) to *correct. dlogits = softmax - onehot (the
   // gradient of the sum, not divided by the batch); may be the same memory as logits; skipped if dlogits.data
   // is null.
-  virtual void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const uint8_t* labels,
+  virtual void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const int32_t* labels,
                                    Span dlogits, double* loss_sum, int64_t* correct, Stream& stream) = 0;
 };
 

@@ -18,6 +18,7 @@ struct ExperimentFlags {
   std::string out;
   std::string resume;  // compare: the folder of the run to continue; empty: a new run
   bool dry_run = false;
+  bool verbose = false;  // print all columns and the findings
   bool predict = false;  // compare the rows with the simulator
   LinkOptions link;
   NodesOptions nodes;

@@ -29,6 +29,7 @@
 #include "experiments/summary/residuals.h"
 #include "experiments/summary/table.h"
 #include "experiments/summary/time_scale.h"
+#include "experiments/summary/verdict.h"
 #include "experiments/texts/plan.h"
 #include "experiments/texts/wrap.h"
 
@@ -243,6 +244,9 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     absl::StrAppend(&checkpoints, "/", absl::StripPrefix(run.records, "records/"));
   }
   const double expected_s = ExpectedLaunchSeconds(seeded, prepared_.probe, prepared_.machine.cores);
+  const double begin_s = seconds();
+  const double slowness = expected_so_far_s_ > 0 ? took_so_far_s_ / expected_so_far_s_ : 1;
+  display_.ExpectEndIn(slowness * ExpectedLeftSeconds());
   const auto launch = [&] {
     return Launch(seeded, folder, label, expected_s, prepared_.binaries, site_, interrupt_, display_);
   };
@@ -260,6 +264,8 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     // The load lasts, so repeating more launches would not help.
     if (launched.foreign_cpu_pct > kMostForeignCpuPct) repeats_left_ = 0;
   }
+  expected_so_far_s_ += expected_s;
+  took_so_far_s_ += seconds() - begin_s;
   PSRING_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(seeded, launched.records));
   figures.foreign_cpu_pct = launched.foreign_cpu_pct;
   if (site_.nodes != nullptr && site_.nodes->clocks_within() > absl::ZeroDuration()) {
@@ -348,6 +354,24 @@ double Experiment::seconds() const {
   return 1e-9 * static_cast<double>(MonotonicNanos() - prepared_.begin_ns);
 }
 
+double Experiment::ExpectedLeftSeconds() const {
+  const Plan& plan = manifest_.plan;
+  const auto expected_s = [&](const Configuration& configuration) {
+    return ExpectedLaunchSeconds(configuration, prepared_.probe, prepared_.machine.cores);
+  };
+  double left_s = 0;
+  for (const Configuration& configuration : plan.cost) {
+    left_s += (plan.rounds - rounds_done()) * expected_s(configuration);
+  }
+  for (const Done& done : round_) left_s -= expected_s(done.configuration);
+  for (int repeat = 0; repeat < plan.accuracy_repeats; ++repeat) {
+    for (const Configuration& configuration : plan.accuracy) {
+      if (!HasTraining(configuration, repeat)) left_s += expected_s(configuration);
+    }
+  }
+  return std::max(0.0, left_s);
+}
+
 double Experiment::left_s() const {
   const CompareOptions& options = flags_.options;
   if (manifest_.verb != "compare" || !options.time_budget_given) return HUGE_VAL;
@@ -387,17 +411,26 @@ absl::Status Experiment::Report(const std::string& ended) {
   }
   PSRING_RETURN_IF_ERROR(WriteRunReport(folder_.path(), language()));
 
-  std::string text = absl::StrCat("\n", Table(rows, language()), "\n");
-  for (const std::string& sentence : findings(language())) text += Wrap(sentence, "- ");
+  const std::string verdict = Verdict(rows, manifest_.wires, language());
+  std::string text = absl::StrCat("\n", verdict.empty() ? "" : Wrap(verdict, "") + "\n");
+  const std::vector<std::string> found = findings(language());
+  if (flags_.verbose) {
+    absl::StrAppend(&text, Table(rows, language()), "\n");
+    for (const std::string& sentence : found) text += Wrap(sentence, "- ");
+  } else {
+    absl::StrAppend(&text, ShortTable(rows, language()), "\n",
+                    Say(language(), kMoreFindings, found.size(), folder_.path(),
+                        language() == Language::kChinese ? "findings.zh.txt" : "findings.txt"),
+                    "\n");
+  }
   const std::string beside = absl::StrCat("summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json",
                                           flags_.predict && manifest_.wires ? ", residuals.csv" : "",
                                           flags_.tensorboard ? "; tensorboard --logdir " : "",
                                           flags_.tensorboard ? folder_.path() + "/tensorboard" : "");
-  absl::StrAppend(&text, "\n",
-                  Say(language(), kAllOfIt, HumanSeconds(manifest_.wall_s), folder_.path(), beside));
-  absl::StrAppend(&text, "\n",
-                  ended.empty() ? Say(language(), kRepeatLine, manifest_.verb, folder_.path())
-                                : Say(language(), kContinueLine, folder_.path()));
+  absl::StrAppend(&text, flags_.verbose ? "\n" : "",
+                  Say(language(), kAllOfIt, HumanSeconds(manifest_.wall_s), folder_.path(), beside), "\n");
+  absl::StrAppend(&text, ended.empty() ? Say(language(), kRepeatLine, manifest_.verb, folder_.path())
+                                       : Say(language(), kContinueLine, folder_.path()));
   display_.Say(text);
   return absl::OkStatus();
 }

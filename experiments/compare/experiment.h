@@ -104,6 +104,9 @@ class Experiment {
   absl::Status KeepScalars(const RunLabel& run, const Configuration& configuration,
                            const RunRecords& records) const;
 
+  // Of the launches that are planned and not done, before correction by the time that the others took.
+  double ExpectedLeftSeconds() const;
+
   // With --predict: adds predictions to `rows`, and writes residuals.csv.
   absl::Status Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows);
 
@@ -119,8 +122,9 @@ class Experiment {
   std::unique_ptr<HttpServer> live_server_;  // of live_
   Manifest manifest_;
   bool restoring_ = false;
-  std::vector<Done> round_;  // the launches of the unfinished round
-  int repeats_left_ = 0;     // launches that may be repeated because of other programs' load
+  std::vector<Done> round_;                           // the launches of the unfinished round
+  double expected_so_far_s_ = 0, took_so_far_s_ = 0;  // of the launches in this process
+  int repeats_left_ = 0;  // launches that may be repeated because of other programs' load
   std::vector<ConfigurationRuns> runs_;
 };
 

@@ -128,6 +128,10 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
                 "Also write loss, accuracy, samples/s, communication and staleness of every step as "
                 "TensorBoard event files, in tensorboard/ of the run's folder")
       ->group(InHelpAll(kResults));
+  verb.add_flag(
+          "--verbose", raw.flags.verbose,
+          "Print all columns of the table and the findings, which are otherwise only in the run's files")
+      ->group(kResults);
   AddLanguageFlag(verb, raw.language, "Language of the output, and initially of the page: en or zh")
       ->group(kResults);
   Add(verb, kResults, "--out", raw.flags.out, "DIR",
@@ -201,7 +205,8 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       {"--strategy", "--servers", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr", "--resume"});
   Add(*verb, kResults, "--resume", raw.resume, "RUN",
       "Continue a comparison that was interrupted, failed or ran out of time: in its folder, with its flags, "
-      "from its last finished round on. Only --time_budget, --live, --live_port, --dry_run and --lang can be "
+      "from its last finished round on. Only --time_budget, --live, --live_port, --dry_run, --verbose and "
+      "--lang can be "
       "added",
       CheckName);
   verb->get_option("--no_eval")->description("Skip the accuracy part");

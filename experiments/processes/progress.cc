@@ -6,14 +6,13 @@
 #include "absl/strings/str_format.h"
 #include "common/base/command_line.h"
 #include "common/io/json_object.h"
-#include "common/measure/trace.h"
 #include "experiments/texts/plan.h"
+#include "experiments/texts/wrap.h"
 
 namespace psring {
 namespace {
 
 constexpr int kBarWidth = 20;
-constexpr size_t kLineWidth = 100;
 constexpr int64_t kRedrawNs = 100'000'000;
 
 }  // namespace
@@ -104,8 +103,18 @@ void Display::Redraw(const std::string& line) {
   if (drawn_ && now - last_ns_ < kRedrawNs) return;
   last_ns_ = now;
   drawn_ = true;
-  std::fprintf(out_, "\r%s\033[K", Printable(line.substr(0, kLineWidth)).c_str());
+  const std::string left = TimeLeft(now);
+  const size_t columns = OutputColumns() - 1;
+  const std::string shown = Clipped(Printable(line), columns - std::min(columns, TextColumns(left)));
+  std::fprintf(out_, "\r%s%s\033[K", shown.c_str(), left.c_str());
   std::fflush(out_);
+}
+
+std::string Display::TimeLeft(int64_t now_ns) const {
+  const int64_t left_s = (end_ns_ - now_ns) / 1'000'000'000;
+  if (end_ns_ == 0 || left_s < 1) return "";
+  if (left_s < 100) return psring::Say(language_, kSecondsLeft, left_s);
+  return psring::Say(language_, kMinutesLeft, (left_s + 30) / 60);
 }
 
 void Display::Clear() {

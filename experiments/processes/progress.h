@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/measure/trace.h"
 #include "experiments/texts/phrase.h"
 
 namespace psring {
@@ -60,14 +61,20 @@ class Display {
   // On a terminal, replaces the line being redrawn, at most ten times a second because drawing takes
   // processor time from the experiment.
   void Redraw(const std::string& line);
+  // From now on, the redrawn line ends with the time that is left of `seconds`, unless there is no room for
+  // it.
+  void ExpectEndIn(double seconds) { end_ns_ = MonotonicNanos() + static_cast<int64_t>(1e9 * seconds); }
   // Erases the line being redrawn.
   void Clear();
 
  private:
+  std::string TimeLeft(int64_t now_ns) const;
+
   FILE* out_;
   bool terminal_;
   Language language_ = Language::kEnglish;
   bool drawn_ = false;
+  int64_t end_ns_ = 0;  // 0: not known
   int64_t last_ns_ = 0;
 };
 

@@ -11,6 +11,8 @@
 #include "experiments/report/kineto.h"
 #include "experiments/report/page.h"
 #include "experiments/report/run_data.h"
+#include "experiments/sharing/cite.h"
+#include "experiments/sharing/pack.h"
 #include "experiments/texts/language_flag.h"
 
 namespace psring {
@@ -38,6 +40,26 @@ absl::Status WriteKinetoTraces(const std::vector<std::string>& runs, const std::
   return absl::OkStatus();
 }
 
+absl::Status Cite(const std::vector<std::string>& runs, Display& display) {
+  for (const std::string& run : runs) {
+    PSRING_ASSIGN_OR_RETURN(const std::string text, CiteRun(run));
+    display.Say(text);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Pack(const RawReportFlags& raw, Display& display) {
+  if (raw.runs.size() != 1)
+    return absl::InvalidArgumentError("--pack takes one run; pack each one separately");
+  std::error_code error;
+  const fs::path run = fs::canonical(raw.runs.front(), error);
+  const std::string archive = raw.out.empty() ? FileName(run.filename().string()) + ".tar" : raw.out;
+  PSRING_RETURN_IF_ERROR(PackRun(raw.runs.front(), archive));
+  display.Say(absl::StrCat(archive, "; to verify: tar -xf ", archive, " && cd ", run.filename().string(),
+                           " && sha256sum -c SHA256SUMS"));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
@@ -53,6 +75,17 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
                    "PyTorch's profiler, for HolisticTraceAnalysis")
       ->option_text("DIR")
       ->excludes("--out");
+  verb->add_flag(
+          "--cite", raw.cite,
+          "Instead of the page, print BibTeX, a paragraph on methods, and the table as Markdown and LaTeX")
+      ->excludes("--out")
+      ->excludes("--kineto");
+  verb->add_flag(
+          "--pack", raw.pack,
+          "Instead of the page, write the run's files and their SHA-256 hashes to one archive: --out, or "
+          "NAME.tar in this folder")
+      ->excludes("--cite")
+      ->excludes("--kineto");
   return verb;
 }
 
@@ -60,6 +93,10 @@ int RunReport(const RawReportFlags& raw, Display& display) {
   if (!raw.kineto.empty()) {
     const absl::Status written = WriteKinetoTraces(raw.runs, raw.kineto, display);
     return written.ok() ? 0 : Fail("psring report", std::string(written.message()), 2);
+  }
+  if (raw.cite || raw.pack) {
+    const absl::Status done = raw.cite ? Cite(raw.runs, display) : Pack(raw, display);
+    return done.ok() ? 0 : Fail("psring report", std::string(done.message()), 2);
   }
   std::vector<RunData> runs;
   for (const std::string& folder : raw.runs) {

@@ -17,6 +17,7 @@ namespace psring {
 struct RawReportFlags {
   std::vector<std::string> runs;
   std::string out, language = "en", kineto;
+  bool cite = false, pack = false;
 };
 
 CLI::App* AddReport(CLI::App& app, RawReportFlags& raw);

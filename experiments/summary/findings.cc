@@ -12,6 +12,7 @@
 #include "common/base/delays.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/summary/residuals.h"
+#include "experiments/summary/row_queries.h"
 #include "experiments/summary/table.h"
 #include "experiments/summary/time_scale.h"
 #include "experiments/texts/findings.h"
@@ -22,25 +23,11 @@ namespace {
 constexpr double kMostRecording = 0.01;  // of a step
 constexpr double kSameBytes = 1e-3;      // relative; chunks have whole floats
 
-const SummaryRow* Find(const std::vector<SummaryRow>& rows, const std::string& strategy, int workers) {
-  for (const SummaryRow& row : rows) {
-    if (row.configuration.strategy.name == strategy && row.configuration.workers == workers) return &row;
-  }
-  return nullptr;
-}
-
 bool IsServer(const SummaryRow& row) { return row.configuration.strategy.uses_servers; }
 
 std::string TransportName(const std::string& transport, Language language) {
   if (transport == "tcp" || transport == "grpc") return "TCP";
   return transport == "shm" ? In(language, kSharedMemory) : transport;
-}
-
-// "ps-sync on 2 servers", for sentences that name the workers elsewhere.
-std::string NameOf(const SummaryRow& row, Language language) {
-  const int servers = row.configuration.servers();
-  const std::string& name = row.configuration.strategy.name;
-  return servers > 1 ? Say(language, kOnServers, name, servers) : name;
 }
 
 std::string Fixed(double value, int digits = 2) { return absl::StrFormat("%.*f", digits, value); }
@@ -67,45 +54,15 @@ std::string PairText(const PairedComparison& pair, bool shown, int rounds, Langu
   return Say(language, excludes_1 ? kPairUnclear : kPairEven, ratio, range);
 }
 
-// The largest share of computing in a step that counts as limited by the network.
-constexpr double kMostComputing = 0.5;
-
-// Whether a shaped link limits the step, so that oversubscribed cores do not matter.
-bool NetworkDecides(const SummaryRow* none, const SummaryRow& row) {
-  return none != nullptr && none->link.bits_per_s > 0 &&
-         none->mean.step_ms <= kMostComputing * row.mean.step_ms;
-}
-
-// Whether this holds for all strategies with `workers` workers.
-bool NetworkDecides(const std::vector<SummaryRow>& rows, int workers) {
-  const SummaryRow* none = Find(rows, "none", workers);
-  return std::all_of(rows.begin(), rows.end(), [&](const SummaryRow& row) {
-    return row.configuration.workers != workers || !row.measured_cost ||
-           !row.configuration.strategy.communicates() || NetworkDecides(none, row);
-  });
-}
-
-// Worker counts with meaningful times: several workers, with a core for each or limited by the network.
-std::vector<int> TimedCounts(const std::vector<SummaryRow>& rows) {
-  std::set<int> counts;
-  for (const SummaryRow& row : rows) {
-    if (row.measured_cost && row.configuration.workers > 1 &&
-        (!row.configuration.oversubscribed || NetworkDecides(rows, row.configuration.workers))) {
-      counts.insert(row.configuration.workers);
-    }
-  }
-  return {counts.begin(), counts.end()};
-}
-
 void AddCosts(const std::vector<SummaryRow>& rows, Sentences& findings) {
   for (int workers : TimedCounts(rows)) {
-    const SummaryRow* none = Find(rows, "none", workers);
+    const SummaryRow* none = FindRow(rows, "none", workers);
     if (none == nullptr) continue;
     std::vector<std::string> costs;
     for (const SummaryRow& row : rows) {
       if (row.configuration.workers != workers || !row.cost_against_none_ms) continue;
       costs.push_back(WithRange(
-          findings.Say(kCost, NameOf(row, findings.language()), SignedMs(*row.cost_against_none_ms)),
+          findings.Say(kCost, NameWithServers(row, findings.language()), SignedMs(*row.cost_against_none_ms)),
           row.cost_against_none_95, 1, findings.language()));
     }
     if (costs.empty()) continue;
@@ -125,7 +82,7 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
     if (row.measured_cost && row.configuration.workers > 1) counts.insert(row.configuration.workers);
   }
   for (const int workers : counts) {
-    const SummaryRow* none = Find(rows, "none", workers);
+    const SummaryRow* none = FindRow(rows, "none", workers);
     for (const SummaryRow& group : rows) {
       if (group.configuration.workers != workers || !group.configuration.strategy.uses_group) {
         continue;
@@ -153,7 +110,7 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
   for (size_t i = 0; i < pairs.size(); ++i) {
     const auto& [group, server] = pairs[i];
     texts.push_back(findings.Say(kPair, group->configuration.strategy.name,
-                                 NameOf(*server, findings.language()), group->configuration.workers,
+                                 NameWithServers(*server, findings.language()), group->configuration.workers,
                                  PairText(comparisons[i], shown[i], group->rounds, findings.language())));
   }
   const LinkReport& link = rows.front().link;

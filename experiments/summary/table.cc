@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "experiments/summary/row_queries.h"
 #include "experiments/texts/table.h"
 #include "experiments/texts/wrap.h"
 
@@ -102,9 +103,87 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
   };
 }
 
+std::vector<Column> ShortColumns() {
+  const auto hidden = [](Row row) { return std::max(0.0, row.mean.comm_busy_ms - row.mean.exposed_comm_ms); };
+  return {
+      {kHeadStrategy, "", [](Row row) { return NameWithServers(row, Language::kEnglish); }},
+      {kShortWorkers, "",
+       [](Row row) {
+         return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
+                             row.valid ? "" : "!");
+       }},
+      {kShortSamples, "m", [](Row row) { return WithThousands(row.mean.samples_per_s); }},
+      {kShortInterval, "d",
+       [](Row row) {
+         return row.samples_per_s_95 ? absl::StrCat(WithThousands(row.samples_per_s_95->low), "-",
+                                                    WithThousands(row.samples_per_s_95->high))
+                                     : "";
+       }},
+      {kShortEfficiency, "d",
+       [](Row row) { return row.efficiency ? absl::StrFormat("%.0f%%", 100 * *row.efficiency) : ""; }},
+      {kShortExposed, "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.exposed_comm_ms)); }},
+      {kShortHidden, "d", [hidden](Row row) { return Ms(IfCommunicates(row, hidden(row))); }},
+      {kShortAccuracy, "m", [](Row row) { return Number(row.test_accuracy, 4); }, /*learned=*/true},
+  };
+}
+
+bool TimesAreSimulated(const std::vector<SummaryRow>& rows) {
+  return !rows.empty() && rows.front().TimeBasis() == Basis::kSimulated;
+}
+
+// The columns that have any content.
+std::vector<TableColumn> Filled(const std::vector<Column>& columns, const std::vector<SummaryRow>& rows,
+                                Language language) {
+  std::vector<TableColumn> filled;
+  const bool simulated = TimesAreSimulated(rows);
+  for (const Column& column : columns) {
+    std::vector<std::string> cells;
+    for (const SummaryRow& row : rows) cells.push_back(column.text(row));
+    if (std::ranges::all_of(cells, &std::string::empty)) continue;
+    const bool timed = simulated && *column.mark == 'm' && !column.learned;
+    filled.push_back({In(language, column.heading.first), In(language, column.heading.second),
+                      timed ? "s" : column.mark, std::move(cells)});
+  }
+  return filled;
+}
+
+const char* MarkInWords(const std::string& mark, Language language) {
+  return mark == "m"   ? In(language, kMeasuredWord)
+         : mark == "d" ? In(language, kDerivedWord)
+         : mark == "s" ? In(language, kSimulatedWord)
+                       : "";
+}
+
 std::string WithoutTrailingSpace(std::string line) {
   line.erase(line.find_last_not_of(' ') + 1);
   return line + "\n";
+}
+
+// The headings, one line per row, and the legend.
+std::string Layout(const TableParts& parts, const std::vector<SummaryRow>& rows) {
+  std::string first, second, marks;
+  std::vector<std::string> lines(rows.size());
+  for (size_t c = 0; c < parts.columns.size(); ++c) {
+    const TableColumn& column = parts.columns[c];
+    const auto pad = c == 0 ? PadRight : PadLeft;
+    size_t width = std::max(TextColumns(column.first), TextColumns(column.second));
+    width = std::max(width, TextColumns(column.mark));
+    for (const std::string& text : column.cells) width = std::max(width, TextColumns(text));
+    const std::string gap = c == 0 ? "" : " ";
+    first += gap + pad(column.first, width);
+    second += gap + pad(column.second, width);
+    marks += gap + pad(column.mark, width);
+    for (size_t r = 0; r < rows.size(); ++r) lines[r] += gap + pad(column.cells[r], width);
+  }
+  std::string table =
+      WithoutTrailingSpace(first) + WithoutTrailingSpace(second) + WithoutTrailingSpace(marks);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    if (r > 0 && rows[r].configuration.workers != rows[r - 1].configuration.workers) table += "\n";
+    table += WithoutTrailingSpace(lines[r]);
+  }
+  table += "\n";
+  for (const std::string& sentence : parts.legend) table += Wrap(sentence, "");
+  return table;
 }
 
 }  // namespace
@@ -124,18 +203,7 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language) 
   TableParts parts;
   const bool simulated = !rows.empty() && rows.front().configuration.simulated();
   const bool scaled = !rows.empty() && rows.front().configuration.scaled();
-  for (const Column& column : Columns(rows)) {
-    std::vector<std::string> cells;
-    bool any = false;
-    for (const SummaryRow& row : rows) {
-      cells.push_back(column.text(row));
-      any = any || !cells.back().empty();
-    }
-    if (!any) continue;
-    const bool timed = (simulated || scaled) && *column.mark == 'm' && !column.learned;
-    parts.columns.push_back({In(language, column.heading.first), In(language, column.heading.second),
-                             timed ? "s" : column.mark, std::move(cells)});
-  }
+  parts.columns = Filled(Columns(rows), rows, language);
   const auto any_row = [&](auto is) { return std::ranges::any_of(rows, is); };
   const bool predicted = any_row([](Row row) { return row.prediction.has_value(); });
   const auto say = [&](const Phrase& phrase, auto... values) {
@@ -168,29 +236,19 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language) 
 }
 
 std::string Table(const std::vector<SummaryRow>& rows, Language language) {
-  const TableParts parts = PartsOfTable(rows, language);
-  std::string first, second, marks;
-  std::vector<std::string> lines(rows.size());
-  for (size_t c = 0; c < parts.columns.size(); ++c) {
-    const TableColumn& column = parts.columns[c];
-    const auto pad = c == 0 ? PadRight : PadLeft;
-    size_t width = std::max(TextColumns(column.first), TextColumns(column.second));
-    for (const std::string& text : column.cells) width = std::max(width, TextColumns(text));
-    const std::string gap = c == 0 ? "" : " ";
-    first += gap + pad(column.first, width);
-    second += gap + pad(column.second, width);
-    marks += gap + pad(column.mark, width);
-    for (size_t r = 0; r < rows.size(); ++r) lines[r] += gap + pad(column.cells[r], width);
+  return Layout(PartsOfTable(rows, language), rows);
+}
+
+std::string ShortTable(const std::vector<SummaryRow>& rows, Language language) {
+  TableParts parts{.columns = Filled(ShortColumns(), rows, language)};
+  for (TableColumn& column : parts.columns) column.mark = MarkInWords(column.mark, language);
+  const auto any_row = [&](auto is) { return std::ranges::any_of(rows, is); };
+  if (any_row(MovesGradients)) parts.legend.push_back(In(language, kShortColumns));
+  if (any_row([](Row row) { return row.configuration.oversubscribed; })) {
+    parts.legend.push_back(In(language, kOversubscribed));
   }
-  std::string table =
-      WithoutTrailingSpace(first) + WithoutTrailingSpace(second) + WithoutTrailingSpace(marks);
-  for (size_t r = 0; r < rows.size(); ++r) {
-    if (r > 0 && rows[r].configuration.workers != rows[r - 1].configuration.workers) table += "\n";
-    table += WithoutTrailingSpace(lines[r]);
-  }
-  table += "\n";
-  for (const std::string& sentence : parts.legend) table += Wrap(sentence, "");
-  return table;
+  if (any_row([](Row row) { return !row.valid; })) parts.legend.push_back(In(language, kNotValid));
+  return Layout(parts, rows);
 }
 
 }  // namespace psring

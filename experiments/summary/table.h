@@ -1,4 +1,4 @@
-// Formats the summary as a table of at most 120 columns. Pure.
+// Formats the summary as tables. Pure.
 #pragma once
 
 #include <string>
@@ -10,13 +10,17 @@
 namespace psring {
 
 // One line per row, grouped by number of workers. Below the headings, a line marks each column as m
-// (measured), d (derived) or s (simulated). A legend follows. Empty columns are omitted.
+// (measured), d (derived) or s (simulated). A legend follows. Empty columns are omitted. At most 120 columns.
 std::string Table(const std::vector<SummaryRow>& rows, Language language = Language::kEnglish);
 
-// The table's parts, for the page. One cell per row; the mark is "m", "d", "s" or empty.
+// The main columns, with the marks in words: samples/s and its interval, scaling efficiency, exposed and
+// hidden communication, test accuracy. 80 columns for strategies with short names.
+std::string ShortTable(const std::vector<SummaryRow>& rows, Language language = Language::kEnglish);
+
+// The parts of Table, for the page. One cell per row.
 struct TableColumn {
   std::string first, second;  // the heading's lines; "wor-" and "kers" are one word
-  std::string mark;
+  std::string mark;           // of PartsOfTable: "m", "d", "s" or empty
   std::vector<std::string> cells;
 };
 struct TableParts {

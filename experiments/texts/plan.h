@@ -105,6 +105,8 @@ inline constexpr Phrase kComputeMeasured = {
     "一步的计算需 $0 毫秒（刚刚测得）；给出 --compute_ms 可使时间可重复"};
 
 // While it runs, and at the end.
+inline constexpr Phrase kSecondsLeft = {", about $0 s left", "，约剩 $0 秒"};
+inline constexpr Phrase kMinutesLeft = {", about $0 min left", "，约剩 $0 分钟"};
 inline constexpr Phrase kRoundLabel = {"round $0/$1  ", "第 $0/$1 轮  "};
 inline constexpr Phrase kAccuracyLabel = {"accuracy  ", "准确率  "};
 inline constexpr Phrase kSeedLabel = {"seed $0  ", "种子 $0  "};
@@ -128,6 +130,8 @@ inline constexpr Phrase kRatesPicked = {
     "在 $0 个不参与训练的验证样本上选定学习率（全部试验见 rates.csv）：$1"};
 inline constexpr Phrase kAllOfIt = {"$0; results: $1/report.html, and in the same folder $2",
                                     "$0；全部结果：$1/report.html，同一目录下还有 $2"};
+inline constexpr Phrase kMoreFindings = {"$0 findings: $1/$2, or with --verbose here; more columns, too",
+                                         "$0 条发现：$1/$2，或用 --verbose 在此列出，并给出更多列"};
 inline constexpr Phrase kContinueLine = {"continue: psring compare --resume $0",
                                          "继续运行：psring compare --resume $0"};
 inline constexpr Phrase kResumed = {"resumed after $0 of $1 and $2 accuracy trainings",

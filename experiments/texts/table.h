@@ -33,6 +33,23 @@ inline constexpr Heading kHeadRate = {{"best", "最佳"}, {"lr", "学习率"}};
 inline constexpr Heading kHeadPerPush = {{"workers", "每次"}, {"/push", "推送"}};
 inline constexpr Heading kHeadTarget = {{"target", "达标"}, {"s", "秒"}};
 
+// The short table, without abbreviations.
+inline constexpr Heading kShortWorkers = {{"", ""}, {"workers", "worker 数"}};
+inline constexpr Heading kShortSamples = {{"samples", "每秒"}, {"per second", "样本数"}};
+inline constexpr Heading kShortInterval = {{"95%", "95%"}, {"interval", "区间"}};
+inline constexpr Heading kShortEfficiency = {{"scaling", "扩展"}, {"efficiency", "效率"}};
+inline constexpr Heading kShortExposed = {{"exposed,", "暴露通信"}, {"ms", "毫秒"}};
+inline constexpr Heading kShortHidden = {{"hidden,", "隐藏通信"}, {"ms", "毫秒"}};
+inline constexpr Heading kShortAccuracy = {{"test", "测试"}, {"accuracy", "准确率"}};
+inline constexpr Phrase kMeasuredWord = {"measured", "测量"};
+inline constexpr Phrase kDerivedWord = {"derived", "推导"};
+inline constexpr Phrase kSimulatedWord = {"simulated", "模拟"};
+inline constexpr Phrase kShortColumns = {
+    "Scaling efficiency: samples per second over those of a single worker, divided by the number of workers. "
+    "Exposed: communication of a step that computing does not hide; hidden: the rest.",
+    "扩展效率：每秒样本数与单个 worker 之比，再除以 worker 数。"
+    "暴露通信：一步中没有被计算掩盖的通信；其余为隐藏通信。"};
+
 inline constexpr Phrase kHeadNote = {"note", "备注"};
 
 inline constexpr Phrase kMarks = {

@@ -77,6 +77,17 @@ std::string PadLeft(const std::string& text, size_t columns) {
   return std::string(columns - std::min(columns, TextColumns(text)), ' ') + text;
 }
 
+std::string Clipped(const std::string& text, size_t columns) {
+  size_t at = 0;
+  for (size_t used = 0; at < text.size();) {
+    const Character character = CharacterAt(text, at);
+    used += character.wide ? 2 : 1;
+    if (used > columns) break;
+    at += character.bytes;
+  }
+  return text.substr(0, at);
+}
+
 std::string Wrap(const std::string& text, const std::string& prefix, size_t width) {
   std::string lines = prefix;
   const size_t indent = TextColumns(prefix);

@@ -1,7 +1,9 @@
-// Breaks text into lines. Pure.
+// Breaks text into lines. Pure, except for the default width.
 #pragma once
 
 #include <string>
+
+#include "common/base/command_line.h"
 
 namespace psring {
 
@@ -12,9 +14,12 @@ size_t TextColumns(const std::string& text);
 std::string PadRight(const std::string& text, size_t columns);  // text on the left
 std::string PadLeft(const std::string& text, size_t columns);   // text on the right
 
+// The longest beginning of `text` that takes at most `columns`.
+std::string Clipped(const std::string& text, size_t columns);
+
 // Breaks `text` at spaces and between Chinese characters into lines of at most `width` columns. The first
 // line begins with `prefix`, the others with as many spaces. Ends with a newline. A word longer than
 // `width` is not broken.
-std::string Wrap(const std::string& text, const std::string& prefix, size_t width = 110);
+std::string Wrap(const std::string& text, const std::string& prefix, size_t width = OutputColumns());
 
 }  // namespace psring

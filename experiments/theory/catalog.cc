@@ -10,6 +10,7 @@
 #include "common/base/command_line.h"
 #include "common/base/read_file.h"
 #include "common/io/json_object.h"
+#include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 namespace {
@@ -84,6 +85,11 @@ absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::str
     if (one.name == base) row = &one;
     names.push_back(one.name);
     others.push_back(one.also_called);
+  }
+  if (row == nullptr && FindSchedule(name) != nullptr) {
+    return absl::NotFoundError(absl::StrCat("'", name,
+                                            "' is a schedule that psring predict and psring explain "
+                                            "know, but no strategy trains with it; use ring"));
   }
   if (row == nullptr) return Unknown("strategy", name, names, MeantByOtherName(base, names, others));
   StrategyInfo strategy = *row;

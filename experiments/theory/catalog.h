@@ -49,8 +49,9 @@ struct Catalog {
 absl::StatusOr<Catalog> CatalogFromJson(const std::string& text);
 
 // NotFound suggests the strategy with that other name or the closest name, or lists all: "unknown strategy
-// 'rign'; did you mean 'ring'?" InvalidArgument: the number is missing, too small, too large, or not allowed.
-// The returned name and algorithm include the number.
+// 'rign'; did you mean 'ring'?" For a schedule without a strategy it names the verbs that know it.
+// InvalidArgument: the number is missing, too small, too large, or not allowed. The returned name and
+// algorithm include the number.
 absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::string& name);
 absl::StatusOr<ModelInfo> FindModel(const Catalog& catalog, const std::string& name);
 absl::Status RequireData(const Catalog& catalog, const std::string& name);

@@ -229,7 +229,7 @@ TEST_P(OpsTest, MaxPoolPassesEachGradientToItsMaximum) {
 
 TEST_P(OpsTest, CrossEntropyOfEqualLogitsIsTheLogarithmOfTheClasses) {
   const auto logits = Put(Floats(2 * 10, 3.0f)), gradient = Put(Floats(20));
-  const auto labels = Put<uint8_t>({0, 7});
+  const auto labels = Put<int32_t>({0, 7});
   const auto loss = Put<double>({1});
   const auto correct = Put<int64_t>({5});
   ops_->families().loss->SoftmaxCrossEntropy(2, 10, logits.span(), labels.data(), gradient.span(),
@@ -242,7 +242,7 @@ TEST_P(OpsTest, CrossEntropyOfEqualLogitsIsTheLogarithmOfTheClasses) {
 
 TEST_P(OpsTest, CrossEntropyOfLargeLogitsIsFiniteAndCanBeInPlace) {
   const auto logits = Put<float>({1000, 0, -1000});
-  const auto label = Put<uint8_t>({1});
+  const auto label = Put<int32_t>({1});
   const auto loss = Put<double>({0});
   const auto correct = Put<int64_t>({0});
   ops_->families().loss->SoftmaxCrossEntropy(1, 3, logits.span(), label.data(), logits.span(), loss.data(),
@@ -260,7 +260,7 @@ TEST_P(OpsTest, CrossEntropyOfLargeLogitsIsFiniteAndCanBeInPlace) {
 TEST_P(OpsTest, CrossEntropyAddsUpTheSamplesOfABatch) {
   for (const int batch : {1, 3, 63, 64, 65, 1000}) {
     const Floats values = Random(size_t(batch) * 7, batch);
-    std::vector<uint8_t> labels(batch);
+    std::vector<int32_t> labels(batch);
     for (int i = 0; i < batch; ++i) labels[i] = i % 7;
     double expected = 0;
     int64_t expected_right = 0;

@@ -211,7 +211,7 @@ TEST_P(ReducedPrecision, TheLossIsComputedInFloat32) {
   const Floats logits = Exact(4 * 10, 1);
   const auto run = [&](const Bench& on, double& loss, int64_t& correct) {
     const Tensor z = on.Put(logits, on.type()), dz = on.Put(Floats(40), on.type());
-    const OnDevice<uint8_t> labels(*on.device, *on.stream, {3, 0, 9, 3});
+    const OnDevice<int32_t> labels(*on.device, *on.stream, {3, 0, 9, 3});
     const OnDevice<double> loss_there(*on.device, *on.stream, {0});
     const OnDevice<int64_t> correct_there(*on.device, *on.stream, {0});
     on.ops->families().loss->SoftmaxCrossEntropy(4, 10, z.span(), labels.data(), dz.span(), loss_there.data(),

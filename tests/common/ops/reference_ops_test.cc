@@ -62,7 +62,7 @@ TEST_F(ReferenceTest, ConvolutionGradientsAreSlopes) {
 }
 
 TEST_F(ReferenceTest, CrossEntropyGradientIsItsSlope) {
-  const uint8_t labels[] = {2, 0, 4};
+  const int32_t labels[] = {2, 0, 4};
   Floats logits = Random(15, 1), gradient(15);
   const auto loss_of = [&](Floats& values, Span gradient) {
     double loss = 0;

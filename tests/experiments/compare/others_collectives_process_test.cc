@@ -50,7 +50,7 @@ class OthersCollectives : public OtherCollectivesTest, public testing::WithParam
 TEST_P(OthersCollectives, AreComparedWithOursOverTheSameTransport) {
   const Outcome outcome = Run({"compare", "--data", "synthetic", "--model", "mlp-small", "--strategies",
                                absl::StrCat("ring,", GetParam()), "--workers", "2", "--repeats", "1",
-                               "--steps", "4", "--no_eval", "--batch", "32"});
+                               "--steps", "4", "--no_eval", "--batch", "32", "--verbose"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(absl::StrContains(outcome.out, "All payload went over TCP.")) << outcome.out;
   const auto summary = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"));

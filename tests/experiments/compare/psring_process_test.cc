@@ -210,7 +210,8 @@ TEST_F(PsringTest, AComparisonWritesACompleteRunFolder) {
                                "--link",
                                "none"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "m measured, d derived")) << outcome.out;
+  EXPECT_TRUE(absl::StrContains(outcome.out, "findings: runs/")) << outcome.out;
+  EXPECT_FALSE(absl::StrContains(outcome.out, "All payload went over TCP.")) << "only with --verbose";
   const fs::path run = root_ / "work/runs/latest";
   for (const char* name : {"manifest.json", "summary.csv", "summary.json", "runs.csv", "curves.csv",
                            "steps.jsonl", "ddp.jsonl", "trace.json"}) {
@@ -334,7 +335,7 @@ TEST_F(PsringTest, TunedRatesAreTriedWithEveryStrategyAndNumberOfWorkers) {
                                "2,4",       "--clock",      "virtual",       "--compute_ms",
                                "6",         "--samples",    "1280",          "--global_batch",
                                "128",       "--tune",       "lr:0.01,1",     "--out",
-                               "run"});
+                               "run",       "--verbose"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   const std::string rates = Slurp(root_ / "work/run/rates.csv");
   EXPECT_EQ(std::count(rates.begin(), rates.end(), '\n'), 1 + 5 * 2) << rates;
@@ -403,9 +404,9 @@ TEST_F(PsringTest, ASlowedRunIsMarkedSimulatedAndItsTimesAreDivided) {
   ASSERT_TRUE(std::ofstream(root_ / "work/mine.csv")
               << "# batch: 8\n# device: mine\n# forward_ms: 5\n"
                  "name,bytes,ready_ms\nlast,1200000,1\nfirst,1000000,9\n");
-  const Outcome outcome =
-      RunOnLinks({"compare", "--workload", "./mine.csv", "--strategies", "ring", "--workers", "2",
-                  "--repeats", "1", "--steps", "4", "--link", "1gbit", "--scale", "10", "--out", "run"});
+  const Outcome outcome = RunOnLinks({"compare", "--workload", "./mine.csv", "--strategies", "ring",
+                                      "--workers", "2", "--repeats", "1", "--steps", "4", "--link", "1gbit",
+                                      "--scale", "10", "--out", "run", "--verbose"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(absl::StrContains(outcome.out, "1 Gbit/s links")) << outcome.out;
   EXPECT_TRUE(absl::StrContains(outcome.out, "at 1/10 of the speed")) << outcome.out;
@@ -450,7 +451,7 @@ TEST_F(PsringTest, PredictionsAreComparedWithMeasurementsAndResidualsAddUp) {
                  "name,bytes,ready_ms\nlast,1200000,1\nfirst,1000000,9\n");
   const Outcome outcome = RunOnLinks({"compare", "--predict", "--workload", "./mine.csv", "--strategies",
                                       "ring,ps-sync,ps-backup:1", "--workers", "2", "--repeats", "2",
-                                      "--steps", "3", "--link", "100mbit"});
+                                      "--steps", "3", "--link", "100mbit", "--verbose"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(absl::StrContains(outcome.out, "Compared with the simulator (3 cases)")) << outcome.out;
   EXPECT_TRUE(absl::StrContains(outcome.out, "Recording took at most")) << outcome.out;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/command_line.h"
 
 namespace psring {
 namespace {
@@ -73,6 +74,29 @@ TEST(Progress, RedrawsOneLineOnATerminal) {
 }
 
 TEST(Progress, PrintsPlainLinesElsewhere) { EXPECT_EQ(Shown(false), absl::StrCat("plain\n", kNotes)); }
+
+TEST(Progress, TheRedrawnLineSaysHowMuchTimeIsLeftAndFitsIntoTheTerminal) {
+  const auto drawn = [](double seconds, const std::string& line) {
+    FILE* file = tmpfile();
+    {
+      Display display(file, true);
+      display.ExpectEndIn(seconds);
+      display.Redraw(line);
+    }
+    std::string text(2000, '\0');
+    rewind(file);
+    text.resize(std::fread(text.data(), 1, text.size(), file));
+    std::fclose(file);
+    return text.substr(0, text.find("\033"));
+  };
+  EXPECT_EQ(drawn(300.5, "half"), "\rhalf, about 5 min left");
+  EXPECT_TRUE(drawn(60.5, "half") == "\rhalf, about 60 s left" ||
+              drawn(60.5, "half") == "\rhalf, about 59 s left");
+  EXPECT_EQ(drawn(0.5, "half"), "\rhalf");
+  const std::string long_line = drawn(300.5, std::string(500, 'x'));
+  EXPECT_EQ(long_line.size(), OutputColumns());  // with the carriage return
+  EXPECT_NE(long_line.find("xx, about 5 min left"), std::string::npos) << long_line;
+}
 
 }  // namespace
 }  // namespace psring

@@ -83,6 +83,26 @@ TEST(Table, FitsInto120Columns) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 120) << line;
 }
 
+TEST(Table, TheShortTableFitsInto80ColumnsAndSaysWhatIsDerived) {
+  std::vector<SummaryRow> rows;
+  for (const char* strategy : {"none", "ring", "ps-async"}) {
+    SummaryRow row = Row(strategy, 4, {14551, 14512, 14900});
+    row.efficiency = 0.53;
+    row.test_accuracy = 0.8611;
+    rows.push_back(row);
+  }
+  rows.back().mean.comm_busy_ms = 1;  // less than what is exposed
+  const std::string table = ShortTable(rows);
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line) && !line.empty();) EXPECT_LE(line.size(), 80) << line;
+  EXPECT_NE(table.find("measured derived"), std::string::npos) << table;
+  EXPECT_NE(table.find("53%      2.2     3.8"), std::string::npos) << table;  // 6 busy, of it 2.2 exposed
+  EXPECT_NE(table.find("53%      2.2     0.0"), std::string::npos) << table;
+  rows.front().configuration.training.clock = "virtual";
+  EXPECT_NE(ShortTable(rows).find("simulated"), std::string::npos);
+  EXPECT_EQ(table.find("simulated"), std::string::npos);
+}
+
 TEST(Table, MarksWhatIsMeasuredAndDerivedAndOversubscribed) {
   const std::string table = Table({Row("ring", 2, {1, 2}), Row("ring", 4, {1, 2})});
   EXPECT_NE(table.find("m measured, d derived"), std::string::npos);

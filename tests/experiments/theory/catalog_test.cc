@@ -19,6 +19,10 @@ TEST(CatalogTest, AnUnknownStrategySuggestsTheOneWithThatOtherNameOrTheNearest) 
   EXPECT_EQ(says("ps"), "unknown strategy 'ps'; did you mean 'ps-sync'?");
   EXPECT_EQ(says("rign"), "unknown strategy 'rign'; did you mean 'ring'?");
   EXPECT_EQ(says("gossip"), "unknown strategy 'gossip'; use one of dp, ring, ps-sync");
+  EXPECT_EQ(says("hierarchical"),
+            "'hierarchical' is a schedule that psring predict and psring explain know, but no strategy "
+            "trains with it; "
+            "use ring");
   EXPECT_TRUE(FindStrategy(*catalog, "ring").ok());
 }
 

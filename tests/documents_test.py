@@ -1,0 +1,142 @@
+"""Checks texts for users: documents_test.py ROOT PSRING TRAINER
+
+* Avoided words (metaphors, translated syntax) in Markdown files, in experiments/texts, in the texts of the report's page and
+  in the output of --help-all.
+* Lines: at most 120 in the top READMEs. About 60 in folder READMEs.
+* Links in Markdown files: the file or folder exists, and so does the heading after '#'.
+* Commands in code blocks of Markdown files ('./run VERB ...', 'psring VERB ...'): the verb exists, and --help-all of that
+  verb lists every flag. `explain` commands are executed. The others are not: their values are not checked, and nothing is
+  trained, measured or simulated.
+"""
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+ROOT, PSRING, TRAINER = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+
+AVOIDED = [r"doors?", r"houses?", r"rooms?", r"ears?", r"mends?", r"manners", r"farewell", r"last words", r"whoever", r"goes on",
+           r"is told to", r"nobody stopped", r"as long as there is", r"outlives?", r"neither by factor"]
+AVOIDED_PATTERN = re.compile(r"\b(" + "|".join(AVOIDED) + r")\b", re.IGNORECASE)
+MOST_LINES = {"README.md": 120, "README.zh.md": 120}
+MOST_LINES_OF_A_FOLDER = 65  # about 60
+RUN_VERBS = {"build", "bundle", "check", "help", "test"}  # of ./run itself
+
+errors = []
+
+
+def markdown_files():
+    skipped = {".git", "build", "runs"}
+    return [path for path in sorted(ROOT.rglob("*.md")) if not skipped & set(path.relative_to(ROOT).parts)]
+
+
+def help_of(program, *verb):
+    for flag in ("--help-all", "--help"):
+        done = subprocess.run([program, *verb, flag], capture_output=True, text=True, timeout=30)
+        if done.returncode == 0:
+            return done.stdout
+    return ""
+
+
+def check_words(name, text):
+    for number, line in enumerate(text.splitlines(), 1):
+        for word in AVOIDED_PATTERN.findall(line):
+            errors.append(f"{name}:{number}: avoided: '{word}': {line.strip()[:90]}")
+
+
+def check_lines(path, text):
+    name = str(path.relative_to(ROOT))
+    most = MOST_LINES.get(name, MOST_LINES_OF_A_FOLDER if path.name in ("README.md", "README.zh.md") else None)
+    lines = len(text.splitlines())
+    if most and lines > most:
+        errors.append(f"{name}: {lines} lines, but at most {most} fit")
+
+
+def anchors(text):
+    """GitHub's names of the headings."""
+    names = set()
+    for heading in re.findall(r"^#+ (.*)$", without_code(text), re.MULTILINE):
+        kept = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower())
+        names.add(kept.replace(" ", "-"))
+    return names
+
+
+def without_code(text):
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    return "\n".join("" if line.startswith("    ") and "](" not in line else line for line in text.splitlines())
+
+
+def check_links(path, text):
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", text)) + re.findall(r'src="([^"]+)"', text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, heading = target.partition("#")
+        place = (path.parent / file) if file else path
+        name = f"{path.relative_to(ROOT)}: link to {target}"
+        if not place.exists():
+            errors.append(f"{name}: no such file")
+        elif heading and heading not in anchors(place.read_text()):
+            errors.append(f"{name}: no such heading")
+
+
+def commands(text):
+    """The arguments after './run' or 'psring' of each line of code; a line that ends with a backslash continues."""
+    fences, lines, inside = [], re.sub(r"\\\n\s*", " ", text).splitlines(), False
+    for line in lines:
+        if line.startswith("```"):
+            inside = not inside
+        elif inside or line.startswith("    "):
+            match = re.match(r"\s*(?:sudo |\$ )?(?:\./run|psring) ([a-z].*)", line)
+            if match:
+                fences.append(match[1])
+    return fences
+
+
+def check_command(name, command, flags_of):
+    words = shlex.split(command, comments=True)
+    verb = words[0]
+    if verb in RUN_VERBS:
+        return
+    if verb not in flags_of:
+        errors.append(f"{name}: psring has no verb '{verb}': {command}")
+        return
+    for word in words[1:]:
+        flag = word.split("=")[0].replace("-", "_").replace("__", "--", 1) if word.startswith("--") else word
+        if re.match(r"--?[a-zA-Z]", flag) and flag not in flags_of[verb]:
+            errors.append(f"{name}: psring {verb} has no flag {word}: {command}")
+    if verb == "explain":
+        done = subprocess.run([PSRING, *words], capture_output=True, text=True, timeout=30)
+        if done.returncode != 0:
+            errors.append(f"{name}: {command}: {done.stderr.strip()}")
+
+
+def main():
+    overview = subprocess.run([PSRING, "--help"], capture_output=True, text=True, timeout=30, check=True).stdout
+    verbs = re.findall(r"^  ([a-z]+)  ", overview[overview.index("Subcommands:"):], re.MULTILINE)
+    help_texts = {verb: help_of(PSRING, verb) for verb in verbs}
+    flags_of = {verb: set(re.findall(r"--?[a-zA-Z][\w-]*", text)) for verb, text in help_texts.items()}
+    for flags in flags_of.values():
+        flags |= {flag.replace("-", "_").replace("__", "--", 1) for flag in flags if flag.startswith("--")}
+    count = 0
+    for path in markdown_files():
+        text, name = path.read_text(), str(path.relative_to(ROOT))
+        check_words(name, text)
+        check_lines(path, text)
+        check_links(path, text)
+        for command in commands(text):
+            count += 1
+            check_command(name, command, flags_of)
+    for folder, kind in (("experiments/texts", "*.h"), ("experiments/report/page", "texts*.js"), ("experiments/report/page", "*.html")):
+        for path in sorted((ROOT / folder).glob(kind)):
+            check_words(str(path.relative_to(ROOT)), path.read_text())
+    for verb, text in help_texts.items():
+        check_words(f"psring {verb} --help-all", text)
+    check_words("trainer --help-all", help_of(TRAINER))
+    for error in errors:
+        print(error)
+    print(f"{count} commands of {len(verbs)} verbs, {len(errors)} problems")
+    sys.exit(1 if errors or count < 50 or len(verbs) < 9 else 0)
+
+
+main()

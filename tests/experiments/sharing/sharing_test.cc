@@ -1,0 +1,146 @@
+// Citing and packing a run folder.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/version.h"
+#include "experiments/report/run_data.h"
+#include "experiments/sharing/cite.h"
+#include "experiments/sharing/pack.h"
+#include "experiments/summary/summarise.h"
+#include "tests/experiments/slurp.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr char kManifest[] = R"({"started_utc": "2026-11-24T10:00:00Z",
+  "versions": {"psring": "0.1.0", "revision": "abc_1"},
+  "machine": {"cpu": "A processor", "cores": 2, "memory_mb": 8000, "system": "Debian", "kernel": "6.1"},
+  "link": {"shaping": "netns", "mbps": 1000, "latency_ms": 0.5},
+  "cost": {"rounds_done": 3, "warmup_steps": 2, "steps": 12}})";
+
+std::string Summary(const std::string& more = "") {
+  return absl::StrFormat(
+      R"([{"figures": {"strategy": "ring", "workers": 4, "samples_per_s": 93.5, "samples_per_s_lo95": 93.4,
+  "samples_per_s_hi95": 93.7, "efficiency": 0.1, "exposed_comm_ms": 1200, "comm_busy_ms": 1237.5, "model": "mlp_small",
+  "parameters": 100, "batch_per_worker": 32, "lr": 0.05, "valid": true, "basis": "measured"%s}}])",
+      more);
+}
+
+TEST(Cite, PrintsBibTexMethodsAndTables) {
+  const auto text = CitationOf(kManifest, Summary());
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, HasSubstr("@software{psring,"));
+  EXPECT_THAT(*text, HasSubstr("version = {0.1.0}"));
+  EXPECT_THAT(*text, HasSubstr("revision abc\\_1"));
+  EXPECT_THAT(*text, HasSubstr("its own link of 1000 Mbit/s (netns), with 0.5 ms of latency"));
+  EXPECT_THAT(*text, HasSubstr("Each of 3 rounds launched every configuration once"));
+  EXPECT_THAT(*text, HasSubstr("Learning rates: 0.05; no others were tried."));
+  EXPECT_THAT(*text, HasSubstr("All rows are valid"));
+  EXPECT_THAT(*text, HasSubstr("| ring | 4 | 93.5 | 93.4 to 93.7 | 0.10 | 1200.0 | 37.5 |"));
+  EXPECT_THAT(*text, HasSubstr("ring & 4 & 93.5 & 93.4 to 93.7 & 0.10 & 1200.0 & 37.5 \\\\"));
+}
+
+TEST(Cite, SaysWhichRatesWereTriedAndWhatIsNotValid) {
+  const auto text = CitationOf(kManifest, Summary(R"(, "lr_tried": "0.1 0.2", "valid": false)"));
+  ASSERT_TRUE(text.ok());
+  EXPECT_THAT(*text, HasSubstr("Learning rates tried: 0.1 0.2."));
+  EXPECT_THAT(*text, HasSubstr("1 of 1 rows are not valid"));
+  EXPECT_THAT(*text, Not(HasSubstr("no others were tried")));
+}
+
+TEST(Cite, RejectsWhatIsNotARun) {
+  for (const char* summary : {"", "{}", "[]", "[3]", "[{}]", R"([{"figures": {"workers": 3}}])"}) {
+    EXPECT_FALSE(CitationOf(kManifest, summary).ok()) << summary;
+  }
+  EXPECT_FALSE(CitationOf("", Summary()).ok());
+  EXPECT_TRUE(CitationOf("{}", R"([{"figures": {"strategy": "ring"}}])").ok());
+}
+
+TEST(Cite, CitationFileHasTheVersionOfTheBuild) {
+  EXPECT_THAT(Slurp(absl::StrCat(PSRING_EXPERIMENTS, "/../CITATION.cff")),
+              HasSubstr(absl::StrCat("version: ", kVersion)));
+}
+
+// Run folders of earlier versions, one for each schema_version of the summary.
+TEST(RecordedRuns, OfEverySchemaVersionCanBeReadAndCited) {
+  const auto current = std::get<int64_t>(Cells(SummaryRow{}).front().value);
+  bool has_current = false;
+  for (const auto& entry :
+       fs::directory_iterator(absl::StrCat(PSRING_EXPERIMENTS, "/../tests/experiments/runs/recorded"))) {
+    SCOPED_TRACE(entry.path());
+    has_current = has_current || entry.path().filename() == absl::StrCat("summary-", current);
+    const auto data = ReadRunData(entry.path().string());
+    ASSERT_TRUE(data.ok()) << data.status();
+    EXPECT_THAT(data->json, HasSubstr("\"missing\":[]"));
+    EXPECT_EQ(data->workers, std::vector<int>{2});
+    const auto citation = CiteRun(entry.path().string());
+    ASSERT_TRUE(citation.ok()) << citation.status();
+    EXPECT_THAT(*citation, HasSubstr("| ps-async | 2 |"));
+  }
+  EXPECT_TRUE(has_current) << "add a small run folder of the new schema_version";
+}
+
+class Pack : public testing::Test {
+ protected:
+  Pack() : work_(testing::TempDir() + "pack_test"), run_(work_ / "run-1") {
+    fs::remove_all(work_);
+    fs::create_directories(run_ / "records" / std::string(80, 'd') / "checkpoints");
+    Write("manifest.json", "{}");
+    Write("summary.csv", std::string(1000, 'x'));
+    Write(absl::StrCat("records/", std::string(80, 'd'), "/steps.jsonl"), "");
+    Write(absl::StrCat("records/", std::string(80, 'd'), "/checkpoints/model"), "weights");
+    fs::create_symlink("/etc/passwd", run_ / "link");
+  }
+  ~Pack() override { fs::remove_all(work_); }
+
+  void Write(const std::string& name, const std::string& text) { std::ofstream(run_ / name) << text; }
+  int Shell(const std::string& command) {
+    return std::system(absl::StrCat("cd ", work_.string(), " && ", command, " >out 2>&1").c_str());
+  }
+
+  const fs::path work_, run_;
+};
+
+TEST_F(Pack, WritesAnArchiveWhoseHashesCanBeVerified) {
+  const std::string archive = (work_ / "a.tar").string();
+  ASSERT_TRUE(PackRun(run_.string(), archive).ok());
+  fs::create_directories(work_ / "there");
+  ASSERT_EQ(Shell("tar -xf a.tar -C there && cd there/run-1 && sha256sum -c SHA256SUMS"), 0)
+      << Slurp((work_ / "out").string());
+  EXPECT_EQ(Slurp((work_ / "there/run-1/summary.csv").string()), std::string(1000, 'x'));
+  EXPECT_TRUE(fs::exists(work_ / "there/run-1/records" / std::string(80, 'd') / "steps.jsonl"));
+  EXPECT_FALSE(fs::exists(work_ / "there/run-1/link"));
+  EXPECT_FALSE(fs::exists(work_ / "there/run-1/records" / std::string(80, 'd') / "checkpoints"));
+  std::ofstream(work_ / "there/run-1/summary.csv") << "y";
+  EXPECT_NE(Shell("cd there/run-1 && sha256sum -c SHA256SUMS"), 0);
+}
+
+TEST_F(Pack, EqualFoldersGiveEqualArchivesThatDoNotContainThemselves) {
+  const std::string archive = (run_ / "own.tar").string();
+  ASSERT_TRUE(PackRun(run_.string(), archive).ok());
+  const std::string first = Slurp(archive);
+  ASSERT_TRUE(PackRun(run_.string(), archive).ok());
+  EXPECT_EQ(first, Slurp(archive));
+  EXPECT_FALSE(fs::exists(archive + ".part"));
+}
+
+TEST_F(Pack, RejectsOtherFoldersAndPathsThatAreTooLong) {
+  EXPECT_THAT(PackRun(work_.string(), (work_ / "a.tar").string()).message(), HasSubstr("not a run's folder"));
+  Write(std::string(150, 'n'), "");
+  EXPECT_THAT(PackRun(run_.string(), (work_ / "a.tar").string()).message(), HasSubstr("too long"));
+  EXPECT_FALSE(fs::exists(work_ / "a.tar"));
+  EXPECT_FALSE(fs::exists(work_ / "a.tar.part"));
+}
+
+}  // namespace
+}  // namespace psring
