@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "common/io/csv.h"
 #include "experiments/summary/table.h"
+#include "experiments/summary/verdict.h"
 #include "experiments/texts/table.h"
 
 namespace psring {
@@ -142,7 +143,7 @@ std::string SummaryCsv(const std::vector<SummaryRow>& rows) {
   return header.substr(0, header.find('\n') + 1);
 }
 
-std::string TableJson(const std::vector<SummaryRow>& rows) {
+std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires) {
   Json json;
   for (const auto& [key, language] :
        {std::pair("en", Language::kEnglish), std::pair("zh", Language::kChinese)}) {
@@ -161,6 +162,8 @@ std::string TableJson(const std::vector<SummaryRow>& rows) {
       cells[row].push_back(language == Language::kEnglish ? rows[row].note : NoteOf(rows[row], language));
     }
     json[key] = {{"columns", columns}, {"rows", cells}, {"legend", parts.legend}};
+    const std::string verdict = Verdict(rows, wires, language);
+    if (!verdict.empty()) json[key]["verdict"] = verdict;
   }
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
