@@ -422,7 +422,7 @@ absl::Status Experiment::Report(const std::string& ended) {
   manifest_.wall_s = manifest_.earlier_s + seconds();
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.csv", SummaryCsv(rows)));
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.json", SummaryJson(rows)));
-  PSRING_RETURN_IF_ERROR(folder_.Write("table.json", TableJson(rows)));
+  PSRING_RETURN_IF_ERROR(folder_.Write("table.json", TableJson(rows, manifest_.wires)));
   PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
   PSRING_RETURN_IF_ERROR(WriteManifest(ended.empty()));
 

@@ -90,7 +90,8 @@ bool IsTable(const Json& json) {
                           std::ranges::all_of(std::array{"columns", "rows", "legend"}, [&](const char* part) {
                             return table.contains(part) && table[part].is_array();
                           });
-    return complete && std::ranges::all_of(table["rows"], is_row) &&
+    return complete && table.value("verdict", Json("")).is_string() &&
+           std::ranges::all_of(table["rows"], is_row) &&
            std::ranges::all_of(table["columns"], &Json::is_object);
   });
 }

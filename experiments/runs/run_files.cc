@@ -9,6 +9,7 @@
 #include "common/io/csv.h"
 #include "common/io/json_text.h"
 #include "experiments/summary/table.h"
+#include "experiments/summary/verdict.h"
 #include "experiments/texts/table.h"
 
 namespace psring {
@@ -143,7 +144,7 @@ std::string SummaryCsv(const std::vector<SummaryRow>& rows) {
   return header.substr(0, header.find('\n') + 1);
 }
 
-std::string TableJson(const std::vector<SummaryRow>& rows) {
+std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires) {
   Json json;
   for (const auto& [key, language] :
        {std::pair("en", Language::kEnglish), std::pair("zh", Language::kChinese)}) {
@@ -162,6 +163,8 @@ std::string TableJson(const std::vector<SummaryRow>& rows) {
       cells[row].push_back(language == Language::kEnglish ? rows[row].note : NoteOf(rows[row], language));
     }
     json[key] = {{"columns", columns}, {"rows", cells}, {"legend", parts.legend}};
+    const std::string verdict = Verdict(rows, wires, language);
+    if (!verdict.empty()) json[key]["verdict"] = verdict;
   }
   return JsonText(json, 2) + "\n";
 }

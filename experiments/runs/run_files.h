@@ -1,6 +1,7 @@
 // Formats the files of a run folder from rows and records. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,9 +31,9 @@ std::string SummaryCsv(const std::vector<SummaryRow>& rows);
 std::string SummaryJson(const std::vector<SummaryRow>& rows);
 
 // The printed table for the page, in both languages:
-// {en: {columns: [{heading, mark}], rows: [[cell]], legend: [sentence]}, zh: likewise}
-// The first column names the row, the last one is its note.
-std::string TableJson(const std::vector<SummaryRow>& rows);
+// {en: {columns: [{heading, mark}], rows: [[cell]], legend: [sentence], verdict: text}, zh: likewise}
+// The first column names the row, the last one is its note. verdict: Verdict, absent if empty.
+std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires = std::nullopt);
 
 std::string RunsCsvHeader();
 std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures);
