@@ -37,8 +37,10 @@ class CompareOnNodesTest : public LaunchTest {
   std::vector<std::string> Rows() const {
     std::vector<std::string> rows;
     const nlohmann::json summary = nlohmann::json::parse(Slurp(Folder("run/summary.json")));
-    for (const auto& row : summary.is_array() ? summary : summary["rows"]) {
-      rows.push_back(absl::StrCat(row["strategy"].get<std::string>(), "-", row["workers"].get<int>()));
+    for (const auto& row : summary["rows"]) {
+      const auto& figures = row["figures"];
+      rows.push_back(
+          absl::StrCat(figures["strategy"].get<std::string>(), "-", figures["workers"].get<int>()));
     }
     return rows;
   }
