@@ -37,7 +37,7 @@ class CompareOnNodesTest : public LaunchTest {
   std::vector<std::string> Rows() const {
     std::vector<std::string> rows;
     const nlohmann::json summary = nlohmann::json::parse(Slurp(Folder("run/summary.json")));
-    for (const auto& row : summary["rows"]) {
+    for (const auto& row : summary) {
       const auto& figures = row["figures"];
       rows.push_back(
           absl::StrCat(figures["strategy"].get<std::string>(), "-", figures["workers"].get<int>()));
