@@ -221,11 +221,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "added",
       CheckName);
   verb->get_option("--no_eval")->description("Skip the accuracy part");
-  // On several machines, workers communicate as in training; on one, they represent a network.
-  verb->parse_complete_callback([&raw, verb] {
-    const bool given = verb->get_option("--transport")->count() > 0;
-    if (raw.flags.nodes.several() && !given) raw.flags.options.training.transport = "auto";
-  });
+  raw.transport = verb->get_option("--transport");
   verb->get_option("--global_batch")->excludes("--batch");
   return verb;
 }

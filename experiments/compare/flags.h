@@ -11,7 +11,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace psring {
 
@@ -20,6 +21,7 @@ struct RawExperimentFlags {
   ExperimentFlags flags;
   std::string strategies, workers, servers, time_budget, lrs, tune, like, resume, language = "en";
   std::string link = "none", latency = "0";
+  const CLI::Option* transport = nullptr;                  // --transport; null: not parsed
   absl::StatusOr<NodeLauncher> launcher = NodeLauncher();  // of this process; used with --nnodes
 };
 

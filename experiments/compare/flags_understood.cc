@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -217,6 +218,9 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
     const NodeLayout layout = flags.nodes.layout();
     const std::vector<int> all = WorkersOnNodes(layout, flags.options.training.ranks_per_process);
     if (raw.workers.empty()) flags.options.workers = all;
+    // As in training; on one machine, TCP represents a network.
+    const bool given = raw.transport != nullptr && raw.transport->count() > 0;
+    if (!given) flags.options.training.transport = "auto";
   } else if (flags.nodes.per_node > 0) {
     return absl::InvalidArgumentError("--nproc_per_node is for several machines; give --nnodes or omit it");
   }

@@ -80,6 +80,7 @@ void CountOnAMachine(const ExperimentFlags& flags, Shaping shaping, Probe& probe
   probe.per_machine = shaping != Shaping::kNone ? each : 0;
   if (!flags.nodes.several()) return;
   const NodeLayout layout = flags.nodes.layout();
+  probe.on_machines = true;
   probe.per_machine = layout.per_node * each;
   if (layout.spread) probe.spread_over = layout.nodes - layout.server_nodes;
 }

@@ -338,6 +338,7 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   configuration.training.strategy = configuration.strategy.name;
   configuration.per_machine =
       probe.per_machine > 0 ? std::min(probe.per_machine, configuration.ranks()) : configuration.ranks();
+  configuration.on_machines = probe.on_machines;
   if (probe.spread_over > 0) {
     const int processes = configuration.processes(), over = std::min(probe.spread_over, processes);
     configuration.per_machine = (processes + over - 1) / over * configuration.training.ranks_per_process;

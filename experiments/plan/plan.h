@@ -58,6 +58,7 @@ struct Configuration {
   StrategyUpdate update;
   bool oversubscribed = false;
   int per_machine = 1;            // workers on a machine
+  bool on_machines = false;       // real ones (--nnodes)
   double target_accuracy = 0;     // 0: none
   std::vector<double> tried_lrs;  // its own was picked from these (rates.h); empty: it was not picked
 
@@ -86,6 +87,7 @@ struct Probe {
   double launch_s = 0;        // one launch without its steps
   std::optional<Wires> link;  // the requested links of a virtual cluster
   int per_machine = 0;        // most workers on a machine; 0: all of them
+  bool on_machines = false;   // the machines are real ones (--nnodes)
   int spread_over = 0;        // machines on which workers are spread equally; 0: each is filled in turn
 };
 

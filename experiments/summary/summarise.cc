@@ -172,10 +172,11 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     // The formulas assume one rank per link. With several, a ring still uses each link once, and with
     // --local_aggregation one of them uses it.
     const bool links = wires && wires->medium_bytes_per_s == 0;
-    const bool shared = links && runs.configuration.per_machine > 1;
+    const int per_link = runs.configuration.on_machines ? runs.configuration.per_machine
+                                                        : runs.configuration.training.ranks_per_process;
+    const bool shared = links && per_link > 1;
     const bool one_per_link = *scheme == Scheme::AllReduce("ring") || pattern.per_machine > 1;
-    const bool known =
-        !shared || (one_per_link && runs.configuration.ranks() > runs.configuration.per_machine);
+    const bool known = !shared || (one_per_link && runs.configuration.ranks() > per_link);
     // `wires` are measured over TCP.
     const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
     if (wires && known && !runs.configuration.simulated() && (over_tcp || row.sample.transport.empty()))

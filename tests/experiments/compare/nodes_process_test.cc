@@ -18,10 +18,11 @@ constexpr char kShort[] = "--model mlp-small --data synthetic --no_eval --batch 
 
 class CompareOnNodesTest : public LaunchTest {
  protected:
+  std::string Out() const { return absl::StrCat(" --out ", Folder("run")); }
   // The same flags on every node.
   std::string Flags(const std::string& more) const {
-    return absl::StrCat("compare --nnodes 2 --master_addr 127.0.0.1 --master_port ", port_, " ", kShort,
-                        " --out ", Folder("run"), " ", more);
+    return absl::StrCat("compare --nnodes 2 --master_addr 127.0.0.1 --master_port ", port_, " ", kShort, " ",
+                        more);
   }
   StartedOnes StartByHand(const std::string& flags) const {
     StartedOnes nodes;
@@ -36,8 +37,10 @@ class CompareOnNodesTest : public LaunchTest {
   std::vector<std::string> Rows() const {
     std::vector<std::string> rows;
     const nlohmann::json summary = nlohmann::json::parse(Slurp(Folder("run/summary.json")));
-    for (const auto& row : summary.is_array() ? summary : summary["rows"]) {
-      rows.push_back(absl::StrCat(row["strategy"].get<std::string>(), "-", row["workers"].get<int>()));
+    for (const auto& row : summary) {
+      const auto& figures = row["figures"];
+      rows.push_back(
+          absl::StrCat(figures["strategy"].get<std::string>(), "-", figures["workers"].get<int>()));
     }
     return rows;
   }
@@ -49,7 +52,8 @@ TEST_F(CompareOnNodesTest, ComparesStrategiesAndNumbersOfWorkersInOneRun) {
   StartedOnes nodes =
       StartByHand(Flags("--strategies ring,ps-sync --server_placement colocated --workers 2,4 "
                         "--nproc_per_node 2 --placement spread "
-                        "--repeats 1"));
+                        "--repeats 1") +
+                  Out());
   EXPECT_TRUE(WaitForAll(nodes));
   for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
   EXPECT_EQ(absl::StrJoin(Rows(), " "), "single-1 none-2 ring-2 ps-sync-2 none-4 ring-4 ps-sync-4");
@@ -66,7 +70,7 @@ TEST_F(CompareOnNodesTest, ComparesStrategiesAndNumbersOfWorkersInOneRun) {
 TEST_F(CompareOnNodesTest, KeepsFinishedRoundsWhenANodeIsLostAndResumes) {
   const std::string flags = Flags("--strategies ring --workers 2 --repeats 3");
   {
-    StartedOnes nodes = StartByHand(flags);
+    StartedOnes nodes = StartByHand(flags + Out());
     ASSERT_TRUE(WaitUntil(nodes, [&] { return absl::StrContains(nodes[0]->output(), "round 2/3"); }))
         << nodes[0]->Story() << nodes[1]->Story();
     nodes[1]->Signal(SIGKILL);
@@ -91,8 +95,9 @@ TEST_F(CompareOnNodesTest, NamesWhatDoesNotFitTheMachines) {
     EXPECT_FALSE(one[0]->Succeeded());
     return one[0]->errors();
   };
-  EXPECT_TRUE(absl::StrContains(says("--workers 3"), "ring x 3 on 2 machines of 1: use at most 2 --workers"))
-      << says("--workers 3");
+  EXPECT_TRUE(absl::StrContains(says("--strategies ring --workers 3"),
+                                "ring x 3 on 2 machines of 1: use at most 2 --workers"))
+      << says("--strategies ring --workers 3");
   EXPECT_TRUE(absl::StrContains(says("--link 1gbit"), "--nnodes needs real machines"));
   EXPECT_TRUE(absl::StrContains(says("--strategies ps-sync --servers 2 --server_placement dedicated"),
                                 "leaves none to train"));
@@ -105,7 +110,7 @@ TEST_F(CompareOnNodesTest, TakesTheNodesNumberFromMpirun) {
   launched.push_back(std::make_unique<Started>(
       Command(mpirun->prefix.front(),
               absl::StrCat(absl::StrJoin(mpirun->prefix.begin() + 1, mpirun->prefix.end(), " "), " ",
-                           PSRING_BINARY, " ", Flags("--strategies ring --workers 2 --repeats 1"))),
+                           PSRING_BINARY, " ", Flags("--strategies ring --workers 2 --repeats 1"), Out())),
       mpirun->environment));
   EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
   EXPECT_EQ(absl::StrJoin(Rows(), " "), "single-1 none-2 ring-2");
@@ -120,7 +125,7 @@ TEST_F(CompareOnNodesTest, TakesTheNodesNumberFromSrun) {
   StartedOnes launched;
   launched.push_back(std::make_unique<Started>(
       Command("/bin/sh", absl::StrCat(PSRING_SLURM_SCRIPT, " srun -n 2 --overcommit ", PSRING_BINARY, " ",
-                                      Flags("--strategies ring --workers 2 --repeats 1"))),
+                                      Flags("--strategies ring --workers 2 --repeats 1"), Out())),
       std::vector<std::string>()));
   EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
   EXPECT_EQ(absl::StrJoin(Rows(), " "), "single-1 none-2 ring-2");
