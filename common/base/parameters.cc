@@ -13,8 +13,10 @@ int ParameterLayout::Add(std::string name, std::vector<int> shape, ImageShape im
     PSRING_CHECK(extent >= 0);
     count *= static_cast<size_t>(extent);
   }
-  tensors_.push_back({std::move(name), std::move(shape), count_, count, image});
-  count_ += count;
+  const size_t space = (count + alignment_ - 1) / alignment_ * alignment_;
+  tensors_.push_back({std::move(name), std::move(shape), count_, count, space, image});
+  count_ += space;
+  parameters_ += count;
   return static_cast<int>(tensors_.size()) - 1;
 }
 
@@ -53,7 +55,7 @@ std::vector<Bucket> PlanBuckets(const ParameterLayout& layout, const std::vector
   size_t count = 0;
   for (size_t i = 0; i < ready.size(); ++i) {
     const Tensor& tensor = layout.tensors()[static_cast<size_t>(ready[i])];
-    if (tensor.count > 0) together.push_back({tensor.first, tensor.count, i});
+    if (tensor.count > 0) together.push_back({tensor.first, tensor.space, i});
     count += tensor.count;
     const double limit = (buckets.empty() ? sizes.first_mb : sizes.others_mb) * kElementsPerMb;
     if (static_cast<double>(count) < limit && i + 1 < ready.size()) continue;

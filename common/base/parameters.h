@@ -3,6 +3,10 @@
 // All weights of a model are in one flat buffer, in forward order; all gradients are in another of the same
 // shape. Backward mostly finishes the last layer first, so buckets are planned from the end: bucket 0 is the
 // tail of the buffer and the first to be ready. If the observed order differs, they are planned again.
+//
+// A tensor begins at a multiple of 64 bytes, which libraries' fastest kernels need. The elements between two
+// tensors are padding: always zero, in weights, gradients and optimizer state. They belong to the bucket of
+// the tensor before them, are sent with it, and are neither saved nor counted as parameters.
 #pragma once
 
 #include <cstddef>
@@ -23,20 +27,28 @@ struct Tensor {
   std::vector<int> shape;  // [outputs][inputs]; of a convolution [outputs][height][width][channels]
   size_t first = 0;        // offset in the flat buffer, in elements
   size_t count = 0;
+  size_t space = 0;       // until the next tensor: `count` and the padding after it
   ImageShape image = {};  // the inputs of each output; count() is 0 if they are not an image
 };
 
 class ParameterLayout {
  public:
+  static constexpr size_t kAlignment = 16;  // in elements
+
+  // `alignment` 1: without padding, as recorded gradients are sent.
+  explicit ParameterLayout(size_t alignment = kAlignment) : alignment_(alignment) {}
+
   // Appends a tensor; returns its index.
   int Add(std::string name, std::vector<int> shape, ImageShape image = {});
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  size_t count() const { return count_; }  // total elements
+  size_t count() const { return count_; }            // elements of the flat buffer, with padding
+  size_t parameters() const { return parameters_; }  // without padding
 
  private:
+  size_t alignment_;
   std::vector<Tensor> tensors_;
-  size_t count_ = 0;
+  size_t count_ = 0, parameters_ = 0;
 };
 
 // A contiguous slice of the flat buffers, in elements.
@@ -59,7 +71,7 @@ struct BucketSizes {
 
 // Buckets in the order in which backward finishes them. Whole tensors are added, last tensor first, until the
 // bucket has reached its size (PyTorch DDP's rule: a bucket may exceed it by one tensor). Covers every
-// element exactly once.
+// element exactly once, including padding.
 std::vector<Bucket> PlanBuckets(const ParameterLayout& layout, const BucketSizes& sizes);
 
 // The same for gradients that become ready in the order `ready` (indices of the layout's tensors, each once).

@@ -214,7 +214,7 @@ Workload Faster(Workload workload, double speedup) {
 }
 
 ParameterLayout LayoutOf(const Workload& workload) {
-  ParameterLayout layout;
+  ParameterLayout layout(/*alignment=*/1);
   for (auto tensor = workload.tensors.rbegin(); tensor != workload.tensors.rend(); ++tensor) {
     layout.Add(tensor->name, {static_cast<int>(tensor->bytes / 4)});
   }
@@ -230,7 +230,7 @@ ParameterLayout DeclaredLayoutOf(const Workload& workload, std::vector<int>& pla
     place.push_back(declared >= 0 ? declared : static_cast<int>(count - 1 - i));
     at[static_cast<size_t>(place.back())] = i;
   }
-  ParameterLayout layout;
+  ParameterLayout layout(/*alignment=*/1);
   for (const size_t i : at) {
     layout.Add(workload.tensors[i].name, {static_cast<int>(workload.tensors[i].bytes / 4)});
   }

@@ -1,6 +1,7 @@
 #include "experiments/summary/summarise.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -166,11 +167,13 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
   const std::optional<Scheme> scheme = SchemeOf(runs.configuration.strategy);
   if (scheme && *scheme != Scheme::kNone) {
     const CommPattern pattern = PatternOf(runs.configuration, *scheme);
-    row.predicted_payload_bytes =
-        PayloadBytesPerWorker(pattern, ExchangeBytes(runs.configuration, runs.sample.parameters));
     std::vector<double> bucket_bytes;
     for (int64_t elements : runs.sample.bucket_elements)
       bucket_bytes.push_back(ExchangeBytes(runs.configuration, elements));
+    // Buckets contain the padding between tensors, which is sent.
+    row.predicted_payload_bytes = PayloadBytesPerWorker(
+        pattern, bucket_bytes.empty() ? ExchangeBytes(runs.configuration, runs.sample.parameters)
+                                      : std::accumulate(bucket_bytes.begin(), bucket_bytes.end(), 0.0));
     // The formulas assume one rank per link. With several, a ring still uses each link once, and with
     // --local_aggregation one of them uses it.
     const bool links = wires && wires->medium_bytes_per_s == 0;

@@ -186,6 +186,13 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
   return outcomes;
 }
 
+uint64_t GradientBytes(const RankResult& result) {
+  uint64_t bytes = 0;
+  for (const int64_t elements : result.bucket_elements)
+    bytes += static_cast<uint64_t>(elements) * sizeof(float);
+  return bytes;
+}
+
 DataSplits SmallData() {
   return MakeSyntheticData({.height = 8, .width = 8, .train = 400, .test = 100}, /*seed=*/5);
 }

@@ -12,7 +12,7 @@
 #include "ps_server/client/ps_client.h"
 #include "ps_server/server/parameter_server.h"
 #include "ring_worker/groups/process_group.h"
-#include "trainer/data/data.h"
+#include "trainer/data/pictures.h"
 #include "trainer/step/train_loop.h"
 #include "trainer/strategies/strategies.h"
 
@@ -54,6 +54,9 @@ std::vector<RankOutcome> RunRanks(
 void OnThreads(int ranks, const std::function<void(int rank)>& body);
 
 // Small images, and options that train a small network on them for a few steps.
+// Of one gradient, with the padding between tensors.
+uint64_t GradientBytes(const RankResult& result);
+
 DataSplits SmallData();
 TrainingOptions SmallOptions(const std::string& strategy);
 

@@ -18,6 +18,7 @@
 #include "common/measure/collective_table.h"
 #include "common/measure/trace.h"
 #include "common/ops/step_products.h"
+#include "trainer/data/pictures.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
 #include "trainer/step/train_loop.h"
@@ -43,8 +44,9 @@ class Products {
                                                           Device& device) {
     auto made = std::make_unique<Products>();
     made->products_ = MakeStepProducts(/*threads=*/1);
-    PSRING_ASSIGN_OR_RETURN(made->model_, row.make(data, batch, device, made->products_->ops()));
-    PSRING_ASSIGN_OR_RETURN(made->memory_, BatchMemory::Create(data, batch, device));
+    PSRING_ASSIGN_OR_RETURN(made->model_, row.make(data.spec(), made->products_->ops()));
+    PSRING_ASSIGN_OR_RETURN(made->activations_, made->model_->NewActivations(batch, device));
+    PSRING_ASSIGN_OR_RETURN(made->memory_, BatchMemory::Create(data.spec(), batch, device));
     const std::vector<float> initial = made->model_->InitialWeights(/*seed=*/1);
     PSRING_ASSIGN_OR_RETURN(made->weights_, device.Allocate(initial.size() * sizeof(float)));
     PSRING_ASSIGN_OR_RETURN(made->gradient_, device.Allocate(initial.size() * sizeof(float)));
@@ -53,8 +55,10 @@ class Products {
     const std::unique_ptr<Stream> stream = device.NewStream(StreamKind::kCompute, "products");
     stream->Copy(made->weights_.data(), initial.data(), made->weights_.bytes());
     PSRING_ASSIGN_OR_RETURN(const Batch loaded, made->memory_.Load(data, indices, *stream));
-    made->model_->Forward(made->weights_.span(), loaded, made->memory_.score(), *stream);
-    made->model_->Backward(made->weights_.span(), loaded, made->gradient_.span(), *stream, [](ReadyRange) {});
+    PSRING_RETURN_IF_ERROR(made->model_->Forward(made->weights_.span(), loaded, made->activations_,
+                                                 made->memory_.score(), *stream));
+    PSRING_RETURN_IF_ERROR(made->model_->Backward(made->weights_.span(), loaded, made->activations_,
+                                                  made->gradient_.span(), *stream, [](ReadyRange) {}));
     PSRING_RETURN_IF_ERROR(stream->Synchronize());
     return made;
   }
@@ -64,6 +68,7 @@ class Products {
  private:
   std::unique_ptr<StepProducts> products_;  // the model borrows its ops
   std::unique_ptr<Model> model_;
+  Activations activations_;
   BatchMemory memory_;
   Buffer weights_, gradient_;
 };

@@ -16,7 +16,7 @@ namespace psring {
 struct TrainingPosition {
   std::string model, data, strategy;
   bool asynchronous = false;
-  int64_t data_count = 0;   // samples to train on
+  int64_t data_count = 0;   // samples to train on (tokens of a text, as below)
   int64_t drawn_batch = 0;  // samples that all workers draw for a step
   int workers = 1;
   uint64_t seed = 1;

@@ -39,9 +39,10 @@ void DistributedSampler::SeekTo(int64_t step) {
 int64_t DistributedSampler::SamplesOf(int first, int ranks, int64_t global_samples) const {
   const int64_t shares = int64_t{options_.world_size} * options_.micro_batches;
   const int64_t begin = int64_t{first} * options_.micro_batches, end = begin + ranks * options_.micro_batches;
+  const int64_t samples = global_samples / options_.predictions;
   // The shares below the remainder have one sample more.
-  const int64_t more = global_samples % shares;
-  return (end - begin) * (global_samples / shares) + std::clamp(more, begin, end) - begin;
+  const int64_t more = samples % shares;
+  return ((end - begin) * (samples / shares) + std::clamp(more, begin, end) - begin) * options_.predictions;
 }
 
 SampledStep DistributedSampler::Next() {
@@ -54,14 +55,14 @@ SampledStep DistributedSampler::Next() {
   const int64_t end = std::min(first + global_batch(), options_.count);
   ++step_in_epoch_;
 
-  SampledStep step{.epoch = epoch_, .global_samples = end - first};
+  SampledStep step{.epoch = epoch_, .global_samples = (end - first) * options_.predictions};
   const int64_t shares = int64_t{options_.world_size} * options_.micro_batches;
   for (int m = 0; m < options_.micro_batches; ++m) {
     std::vector<int64_t>& batch = step.batches.emplace_back();
     batch.reserve(options_.batch);
     const int64_t share = int64_t{options_.rank} * options_.micro_batches + m;
     for (int64_t i = first + share; i < end; i += shares) batch.push_back(order_[i]);
-    step.samples += static_cast<int64_t>(batch.size());
+    step.samples += static_cast<int64_t>(batch.size()) * options_.predictions;
   }
   return step;
 }

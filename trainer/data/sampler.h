@@ -12,6 +12,7 @@ struct SamplerOptions {
   int world_size = 1;
   int batch = 128;        // per micro-batch
   int micro_batches = 1;  // that a worker draws for a step
+  int predictions = 1;    // of a sample (SampleSpec::labels)
   uint64_t seed = 1;
   bool shuffle = true;
   // Drop the last, incomplete global batch of an epoch; else distribute it without padding.
@@ -23,6 +24,7 @@ struct SampledStep {
   int64_t epoch = 0;
   // Indices into the data, by micro-batch; in a short last step some or all may be empty.
   std::vector<std::vector<int64_t>> batches;
+  // Counted in predictions, as everything after the sampler counts: samples, or the tokens of a text.
   int64_t samples = 0;         // in these
   int64_t global_samples = 0;  // over all ranks, in this step
 };
@@ -39,7 +41,7 @@ class DistributedSampler {
   // As after `step` calls of Next.
   void SeekTo(int64_t step);
   int64_t steps_per_epoch() const;
-  // How many of a step's `global_samples` the ranks [first, first + ranks) draw together.
+  // How many of a step's `global_samples` (in predictions) the ranks [first, first + ranks) draw together.
   int64_t SamplesOf(int first, int ranks, int64_t global_samples) const;
 
  private:

@@ -3,31 +3,40 @@
 namespace psring {
 
 ConvLayer::ConvLayer(const std::string& name, const ConvShape& shape, ParameterLayout& layout)
-    : Layer(size_t{1} * shape.out_height() * shape.out_width() * shape.out_channels),
+    : ConvLayer(shape, WeightAndBias(
+                           name, {shape.out_channels, shape.kernel, shape.kernel, shape.in_channels}, layout,
+                           {.height = shape.kernel, .width = shape.kernel, .channels = shape.in_channels})) {}
+
+ConvLayer::ConvLayer(const ConvShape& shape, const WeightAndBias& parameters)
+    : Layer({.outputs = size_t{1} * shape.out_height() * shape.out_width() * shape.out_channels,
+             .parameters = parameters.range()}),
       shape_(shape),
-      parameters_(name, {shape.out_channels, shape.kernel, shape.kernel, shape.in_channels}, layout,
-                  {.height = shape.kernel, .width = shape.kernel, .channels = shape.in_channels}) {}
+      parameters_(parameters) {}
 
-void ConvLayer::Initialize(Random& random, std::vector<float>& weights) const {
-  parameters_.Initialize(random, weights);
-}
-
-void ConvLayer::Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, Stream& stream) {
+ConvShape ConvLayer::ShapeFor(int batch) const {
   ConvShape shape = shape_;
   shape.batch = batch;
-  ops.families().convolution->Forward(shape, x, Part(weights, parameters_.weight),
-                                      Part(weights, parameters_.bias), output(batch), stream);
+  return shape;
 }
 
-void ConvLayer::Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,
-                         Stream& stream) {
-  ConvShape shape = shape_;
-  shape.batch = batch;
-  ConvolutionOps& convolution = *ops.families().convolution;
-  const Span dy = output_gradient(batch);
-  convolution.BackwardInput(shape, Part(weights, parameters_.weight), output(batch), dy, dx,
-                            Part(gradient, parameters_.bias), stream);
-  convolution.BackwardWeight(shape, x, dy, Part(gradient, parameters_.weight), stream);
+absl::Status ConvLayer::Forward(const LayerPass& pass) const {
+  pass.ops.families().convolution->Forward(ShapeFor(pass.batch), pass.x[0],
+                                           Part(pass.weights, parameters_.weight),
+                                           Part(pass.weights, parameters_.bias), pass.y, pass.stream);
+  return absl::OkStatus();
+}
+
+absl::Status ConvLayer::BackwardInput(const LayerPass& pass) const {
+  pass.ops.families().convolution->BackwardInput(ShapeFor(pass.batch), Part(pass.weights, parameters_.weight),
+                                                 pass.y, pass.dy, pass.dx[0],
+                                                 Part(pass.gradient, parameters_.bias), pass.stream);
+  return absl::OkStatus();
+}
+
+absl::Status ConvLayer::BackwardWeight(const LayerPass& pass) const {
+  pass.ops.families().convolution->BackwardWeight(ShapeFor(pass.batch), pass.x[0], pass.dy,
+                                                  Part(pass.gradient, parameters_.weight), pass.stream);
+  return absl::OkStatus();
 }
 
 }  // namespace psring

@@ -12,13 +12,17 @@ class ConvLayer : public Layer {
   // `shape.batch` is ignored.
   ConvLayer(const std::string& name, const ConvShape& shape, ParameterLayout& layout);
 
-  ReadyRange parameters() const override { return parameters_.range(); }
-  void Initialize(Random& random, std::vector<float>& weights) const override;
-  void Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, Stream& stream) override;
-  void Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,
-                Stream& stream) override;
+  void Initialize(Random& random, std::vector<float>& weights) const override {
+    parameters_.Initialize(random, weights);
+  }
+  absl::Status Forward(const LayerPass& pass) const override;
+  absl::Status BackwardInput(const LayerPass& pass) const override;
+  absl::Status BackwardWeight(const LayerPass& pass) const override;
 
  private:
+  ConvLayer(const ConvShape& shape, const WeightAndBias& parameters);
+  ConvShape ShapeFor(int batch) const;
+
   const ConvShape shape_;
   const WeightAndBias parameters_;
 };

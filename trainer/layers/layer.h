@@ -1,8 +1,11 @@
-// A layer of a sequential network. It owns its outputs, reads its weights from one flat buffer and writes its
-// gradients into another.
+// A layer of a network. It has no state: weights, activations and gradients are passed in, so that several
+// micro-batches can be in flight.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,48 +16,71 @@
 
 namespace psring {
 
-class Layer {
- public:
-  virtual ~Layer() = default;
+constexpr size_t kMostInputs = 2;
 
-  // Before the first Forward: allocates outputs and their gradients for `max_batch` samples of `type`.
-  virtual absl::Status Allocate(int max_batch, DType type, Device& device) {
-    type_ = type;
-    PSRING_ASSIGN_OR_RETURN(y_, device.Allocate(max_batch * outputs_ * SizeOf(type)));
-    PSRING_ASSIGN_OR_RETURN(dy_, device.Allocate(max_batch * outputs_ * SizeOf(type)));
-    return absl::OkStatus();
-  }
-
-  // Elements per sample.
-  size_t outputs() const { return outputs_; }
-  // Of the last Forward.
-  Span output(int batch) const { return y_.span(type_).Slice(0, batch * outputs_); }
-  // Written by the next layer or the loss; Backward may change it.
-  Span output_gradient(int batch) const { return dy_.span(type_).Slice(0, batch * outputs_); }
-
-  // The elements of the flat buffers that belong to this layer; none by default.
-  virtual ReadyRange parameters() const { return {}; }
-
-  // Fills this layer's part of `weights`, on the host.
-  virtual void Initialize(Random& random, std::vector<float>& weights) const = 0;
-
-  // `x` is the layer's input, `weights` the entire flat buffer.
-  virtual void Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, Stream& stream) = 0;
-  // Computes from output_gradient this layer's part of `gradient` (the entire flat buffer) and, unless
-  // dx.data is null, the gradient of `x`.
-  virtual void Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,
-                        Stream& stream) = 0;
-
- protected:
-  explicit Layer(size_t outputs) : outputs_(outputs) {}
-
- private:
-  size_t outputs_;
-  DType type_ = DType::kFloat32;
-  Buffer y_, dy_;
+// How a layer computes the gradient of one of its inputs.
+enum class InputGradient : uint8_t {
+  kWritten,  // it writes dx
+  kAddable,  // it writes dx, or adds to it if the input has other readers
+  kPassed,   // dx is dy, unchanged: in the same memory, without work
 };
 
-// The position of a layer's weight and bias in the flat buffers.
+// What a layer needs. Sizes are per sample.
+struct LayerTraits {
+  size_t outputs;              // elements
+  size_t kept_bytes = 0;       // what Forward keeps for backward beside x and y
+  ReadyRange parameters = {};  // its part of the flat buffers; several layers may share one
+  std::vector<InputGradient> inputs = {InputGradient::kWritten};
+};
+
+// The memory of one call. Activations have the type of `ops`; spans contain exactly `batch` samples.
+struct LayerPass {
+  int batch;                             // samples, at least 1
+  ConstSpan weights;                     // of this layer
+  std::array<ConstSpan, kMostInputs> x;  // indices (int32) have 4 bytes each, whatever their span's type
+  Span y;
+  std::byte* kept;
+  // In backward:
+  Span dy;                                  // BackwardInput may change it, for BackwardWeight
+  std::array<Span, kMostInputs> dx;         // data null: not needed
+  std::array<bool, kMostInputs> adds = {};  // of a kAddable input: add to dx
+  Span gradient;                            // of this layer's weights
+  bool adds_gradient = false;               // a later layer that shares the weights has written `gradient`
+  Ops& ops;
+  Stream& stream;
+};
+
+// The calls enqueue on the stream and return; one thread at a time.
+class Layer {
+ public:
+  explicit Layer(LayerTraits traits) : traits_(std::move(traits)) {}
+  virtual ~Layer() = default;
+
+  const LayerTraits& traits() const { return traits_; }
+
+  // Fills this layer's part of `weights`, the entire flat buffer on the host.
+  virtual void Initialize(Random& random, std::vector<float>& weights) const = 0;
+
+  virtual absl::Status Forward(const LayerPass& pass) const = 0;
+  // Computes dx from dy, and the gradients of biases. Always called, before BackwardWeight.
+  virtual absl::Status BackwardInput(const LayerPass& pass) const = 0;
+  // Computes the rest of `gradient`.
+  virtual absl::Status BackwardWeight(const LayerPass& pass) const = 0;
+
+ protected:
+  // `tensor`'s part of a view of this layer's parameters.
+  ConstSpan Part(ConstSpan own, const Tensor& tensor) const {
+    return own.Slice(tensor.first - traits_.parameters.first, tensor.count);
+  }
+  Span Part(const Span& own, const Tensor& tensor) const {
+    return own.Slice(tensor.first - traits_.parameters.first, tensor.count);
+  }
+
+ private:
+  const LayerTraits traits_;
+};
+
+// Where a layer's weight and bias are in the flat buffers.
 struct WeightAndBias {
   Tensor weight, bias;
   size_t fan_in;  // products per output
@@ -62,11 +88,9 @@ struct WeightAndBias {
   // `image`: the shape of one output's inputs, if they are an image.
   WeightAndBias(const std::string& name, std::vector<int> weight_shape, ParameterLayout& layout,
                 ImageShape image = {});
-  ReadyRange range() const { return {weight.first, weight.count + bias.count}; }
+  ReadyRange range() const { return {weight.first, weight.space + bias.space}; }
+  // Uniform in +-1/sqrt(fan in), PyTorch's default.
   void Initialize(Random& random, std::vector<float>& weights) const;
 };
-
-inline ConstSpan Part(ConstSpan flat, const Tensor& tensor) { return flat.Slice(tensor.first, tensor.count); }
-inline Span Part(const Span& flat, const Tensor& tensor) { return flat.Slice(tensor.first, tensor.count); }
 
 }  // namespace psring

@@ -4,33 +4,41 @@ namespace psring {
 
 LinearLayer::LinearLayer(const std::string& name, int inputs, int outputs, bool relu, ParameterLayout& layout,
                          ImageShape image)
-    : Layer(outputs),
-      shape_{.batch = 1,
-             .inputs = inputs,
-             .outputs = outputs,
-             .activation = relu ? Activation::kRelu : Activation::kNone},
-      parameters_(name, {outputs, inputs}, layout, image) {}
+    : LinearLayer({.batch = 1,
+                   .inputs = inputs,
+                   .outputs = outputs,
+                   .activation = relu ? Activation::kRelu : Activation::kNone},
+                  WeightAndBias(name, {outputs, inputs}, layout, image)) {}
 
-void LinearLayer::Initialize(Random& random, std::vector<float>& weights) const {
-  parameters_.Initialize(random, weights);
-}
+LinearLayer::LinearLayer(const LinearShape& shape, const WeightAndBias& parameters)
+    : Layer({.outputs = static_cast<size_t>(shape.outputs), .parameters = parameters.range()}),
+      shape_(shape),
+      parameters_(parameters) {}
 
-void LinearLayer::Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, Stream& stream) {
+LinearShape LinearLayer::ShapeFor(int batch) const {
   LinearShape shape = shape_;
   shape.batch = batch;
-  ops.families().linear->Forward(shape, x, Part(weights, parameters_.weight), Part(weights, parameters_.bias),
-                                 /*residual=*/{}, output(batch), /*saved=*/{}, stream);
+  return shape;
 }
 
-void LinearLayer::Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,
-                           Stream& stream) {
-  LinearShape shape = shape_;
-  shape.batch = batch;
-  LinearOps& linear = *ops.families().linear;
-  const Span dy = output_gradient(batch);
-  linear.BackwardInput(shape, Part(weights, parameters_.weight), output(batch), dy, dx,
-                       Part(gradient, parameters_.bias), stream);
-  linear.BackwardWeight(shape, x, dy, Part(gradient, parameters_.weight), stream);
+absl::Status LinearLayer::Forward(const LayerPass& pass) const {
+  pass.ops.families().linear->Forward(ShapeFor(pass.batch), pass.x[0], Part(pass.weights, parameters_.weight),
+                                      Part(pass.weights, parameters_.bias), /*residual=*/{}, pass.y,
+                                      /*saved=*/{}, pass.stream);
+  return absl::OkStatus();
+}
+
+absl::Status LinearLayer::BackwardInput(const LayerPass& pass) const {
+  pass.ops.families().linear->BackwardInput(ShapeFor(pass.batch), Part(pass.weights, parameters_.weight),
+                                            pass.y, pass.dy, pass.dx[0],
+                                            Part(pass.gradient, parameters_.bias), pass.stream);
+  return absl::OkStatus();
+}
+
+absl::Status LinearLayer::BackwardWeight(const LayerPass& pass) const {
+  pass.ops.families().linear->BackwardWeight(ShapeFor(pass.batch), pass.x[0], pass.dy,
+                                             Part(pass.gradient, parameters_.weight), pass.stream);
+  return absl::OkStatus();
 }
 
 }  // namespace psring

@@ -12,13 +12,17 @@ class LinearLayer : public Layer {
   LinearLayer(const std::string& name, int inputs, int outputs, bool relu, ParameterLayout& layout,
               ImageShape image = {});
 
-  ReadyRange parameters() const override { return parameters_.range(); }
-  void Initialize(Random& random, std::vector<float>& weights) const override;
-  void Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, Stream& stream) override;
-  void Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,
-                Stream& stream) override;
+  void Initialize(Random& random, std::vector<float>& weights) const override {
+    parameters_.Initialize(random, weights);
+  }
+  absl::Status Forward(const LayerPass& pass) const override;
+  absl::Status BackwardInput(const LayerPass& pass) const override;
+  absl::Status BackwardWeight(const LayerPass& pass) const override;
 
  private:
+  LinearLayer(const LinearShape& shape, const WeightAndBias& parameters);
+  LinearShape ShapeFor(int batch) const;
+
   const LinearShape shape_;  // of one sample
   const WeightAndBias parameters_;
 };

@@ -1,29 +1,34 @@
 #include "trainer/layers/max_pool.h"
 
 namespace psring {
+namespace {
+
+size_t Pooled(const PoolShape& shape) {
+  return size_t{1} * (shape.height / 2) * (shape.width / 2) * shape.channels;
+}
+
+}  // namespace
 
 MaxPoolLayer::MaxPoolLayer(const PoolShape& shape)
-    : Layer(size_t{1} * (shape.height / 2) * (shape.width / 2) * shape.channels), shape_(shape) {}
+    : Layer({.outputs = Pooled(shape), .kept_bytes = Pooled(shape)}), shape_(shape) {}
 
-absl::Status MaxPoolLayer::Allocate(int max_batch, DType type, Device& device) {
-  PSRING_RETURN_IF_ERROR(Layer::Allocate(max_batch, type, device));
-  PSRING_ASSIGN_OR_RETURN(argmax_, device.Allocate(max_batch * outputs()));
+PoolShape MaxPoolLayer::ShapeFor(int batch) const {
+  PoolShape shape = shape_;
+  shape.batch = batch;
+  return shape;
+}
+
+absl::Status MaxPoolLayer::Forward(const LayerPass& pass) const {
+  pass.ops.families().pooling->MaxForward(ShapeFor(pass.batch), pass.x[0], pass.y,
+                                          reinterpret_cast<uint8_t*>(pass.kept), pass.stream);
   return absl::OkStatus();
 }
 
-void MaxPoolLayer::Forward(int batch, ConstSpan /*weights*/, ConstSpan x, Ops& ops, Stream& stream) {
-  PoolShape shape = shape_;
-  shape.batch = batch;
-  ops.families().pooling->MaxForward(shape, x, output(batch), static_cast<uint8_t*>(argmax_.data()), stream);
-}
-
-void MaxPoolLayer::Backward(int batch, ConstSpan /*weights*/, ConstSpan /*x*/, Span dx, Span /*gradient*/,
-                            Ops& ops, Stream& stream) {
-  if (dx.data == nullptr) return;
-  PoolShape shape = shape_;
-  shape.batch = batch;
-  ops.families().pooling->MaxBackward(shape, output_gradient(batch),
-                                      static_cast<const uint8_t*>(argmax_.data()), dx, stream);
+absl::Status MaxPoolLayer::BackwardInput(const LayerPass& pass) const {
+  if (pass.dx[0].data == nullptr) return absl::OkStatus();
+  pass.ops.families().pooling->MaxBackward(
+      ShapeFor(pass.batch), pass.dy, reinterpret_cast<const uint8_t*>(pass.kept), pass.dx[0], pass.stream);
+  return absl::OkStatus();
 }
 
 }  // namespace psring

@@ -4,21 +4,21 @@
 
 namespace psring {
 
-// The largest of each 2 x 2 window, per channel.
+// The largest of each 2 x 2 window, per channel. Keeps the index of each maximum.
 class MaxPoolLayer : public Layer {
  public:
   // `shape.batch` is ignored.
   explicit MaxPoolLayer(const PoolShape& shape);
 
-  absl::Status Allocate(int max_batch, DType type, Device& device) override;
   void Initialize(Random&, std::vector<float>&) const override {}
-  void Forward(int batch, ConstSpan weights, ConstSpan x, Ops& ops, Stream& stream) override;
-  void Backward(int batch, ConstSpan weights, ConstSpan x, Span dx, Span gradient, Ops& ops,
-                Stream& stream) override;
+  absl::Status Forward(const LayerPass& pass) const override;
+  absl::Status BackwardInput(const LayerPass& pass) const override;
+  absl::Status BackwardWeight(const LayerPass&) const override { return absl::OkStatus(); }
 
  private:
+  PoolShape ShapeFor(int batch) const;
+
   const PoolShape shape_;
-  Buffer argmax_;
 };
 
 }  // namespace psring

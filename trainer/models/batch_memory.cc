@@ -11,12 +11,19 @@ constexpr absl::Duration kStuck = absl::Minutes(10);
 
 }  // namespace
 
-absl::StatusOr<BatchMemory> BatchMemory::Create(const Dataset& data, int max_batch, Device& device) {
+absl::StatusOr<BatchMemory> BatchMemory::Create(const SampleSpec& samples, int max_batch, Device& device) {
   BatchMemory m;
-  PSRING_ASSIGN_OR_RETURN(m.inputs_, device.Allocate(max_batch * data.image_size() * sizeof(float)));
-  PSRING_ASSIGN_OR_RETURN(m.labels_, device.Allocate(max_batch * sizeof(int32_t)));
-  PSRING_ASSIGN_OR_RETURN(m.host_inputs_, AllocateHostSide(device, m.inputs_));
-  PSRING_ASSIGN_OR_RETURN(m.host_labels_, AllocateHostSide(device, m.labels_));
+  const auto add = [&](size_t elements) -> absl::Status {
+    Tensor& tensor = m.tensors_.emplace_back(Tensor{.sample_bytes = 4 * elements});
+    PSRING_ASSIGN_OR_RETURN(tensor.memory, device.Allocate(max_batch * tensor.sample_bytes));
+    PSRING_ASSIGN_OR_RETURN(tensor.host, AllocateHostSide(device, tensor.memory));
+    return absl::OkStatus();
+  };
+  for (const TensorSpec& input : samples.inputs) {
+    PSRING_RETURN_IF_ERROR(add(input.count()));
+    m.host_inputs_.push_back(m.tensors_.back().on_host());
+  }
+  PSRING_RETURN_IF_ERROR(add(static_cast<size_t>(samples.labels)));
   PSRING_ASSIGN_OR_RETURN(m.score_, DeviceValue<BatchScore>::Create(device));
   return m;
 }
@@ -24,17 +31,19 @@ absl::StatusOr<BatchMemory> BatchMemory::Create(const Dataset& data, int max_bat
 absl::StatusOr<Batch> BatchMemory::Load(const Dataset& data, const std::vector<int64_t>& indices,
                                         Stream& stream) {
   PSRING_RETURN_IF_ERROR(uploaded_.Wait(absl::Now() + kStuck));
-  const HostView inputs = HostView::Of(inputs_, host_inputs_).Slice(0, indices.size() * data.image_size());
-  int32_t* const labels = static_cast<int32_t*>(labels_.data());
-  int32_t* const host_labels =
-      host_labels_.data() != nullptr ? static_cast<int32_t*>(host_labels_.data()) : labels;
-  GatherBatch(data, indices, inputs.host.floats(), host_labels);
-  if (!inputs.is_one()) {
-    inputs.Upload(stream);
-    stream.Copy(labels, host_labels, indices.size() * sizeof(int32_t));
-    uploaded_ = stream.Record();
+  data.Gather(indices, host_inputs_, static_cast<int32_t*>(tensors_.back().on_host()));
+  Batch batch{.size = static_cast<int>(indices.size()),
+              .labels = static_cast<const int32_t*>(tensors_.back().memory.data())};
+  bool uploads = false;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const Tensor& tensor = tensors_[i];
+    if (i < host_inputs_.size()) batch.inputs[i] = tensor.memory.data();
+    if (tensor.host.data() == nullptr || indices.empty()) continue;
+    stream.Copy(tensor.memory.data(), tensor.host.data(), indices.size() * tensor.sample_bytes);
+    uploads = true;
   }
-  return Batch{.size = static_cast<int>(indices.size()), .inputs = inputs.device, .labels = labels};
+  if (uploads) uploaded_ = stream.Record();
+  return batch;
 }
 
 }  // namespace psring

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
 #include "common/device/host_view.h"
-#include "trainer/data/data.h"
+#include "trainer/data/dataset.h"
 #include "trainer/models/model.h"
 
 namespace psring {
@@ -15,8 +15,8 @@ namespace psring {
 // One thread and one stream at a time.
 class BatchMemory {
  public:
-  // For batches of up to `max_batch` images of `data`'s size.
-  static absl::StatusOr<BatchMemory> Create(const Dataset& data, int max_batch, Device& device);
+  // For batches of up to `max_batch` samples.
+  static absl::StatusOr<BatchMemory> Create(const SampleSpec& samples, int max_batch, Device& device);
 
   // Samples `indices`, on the device in stream order. Waits until the previous batch has left the host.
   absl::StatusOr<Batch> Load(const Dataset& data, const std::vector<int64_t>& indices, Stream& stream);
@@ -29,7 +29,15 @@ class BatchMemory {
   BatchScore downloaded_score() const { return score_.on_host(); }
 
  private:
-  Buffer inputs_, labels_, host_inputs_, host_labels_;
+  // A tensor of the batch, and its copy on the host if the host cannot write the device's memory.
+  struct Tensor {
+    size_t sample_bytes = 0;
+    Buffer memory = {}, host = {};
+    void* on_host() const { return host.data() != nullptr ? host.data() : memory.data(); }
+  };
+
+  std::vector<Tensor> tensors_;  // the inputs, then the labels
+  std::vector<void*> host_inputs_;
   Event uploaded_;
   DeviceValue<BatchScore> score_;
 };

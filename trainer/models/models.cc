@@ -5,44 +5,51 @@
 #include "trainer/layers/linear.h"
 #include "trainer/layers/max_pool.h"
 #include "trainer/models/model.h"
-#include "trainer/models/sequence.h"
+#include "trainer/models/network.h"
 
 namespace psring {
 namespace {
 
-using Layers = std::vector<std::unique_ptr<Layer>>;
+// The shape of the pictures that model `name` reads. InvalidArgument: the samples are not pictures.
+absl::StatusOr<ImageShape> PicturesOf(const SampleSpec& samples, const char* name) {
+  if (samples.inputs.size() != 1 || samples.inputs[0].kind != TensorKind::kPicture) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the model ", name, " reads pictures; choose other --data, or another --model"));
+  }
+  const std::vector<int>& shape = samples.inputs[0].shape;
+  return ImageShape{.height = shape[0], .width = shape[1], .channels = shape[2]};
+}
 
 // Fully connected layers of these widths, ReLU between them.
-absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const Dataset& data, const std::vector<int>& hidden,
-                                                      int max_batch, Device& device, Ops& ops) {
-  ParameterLayout layout;
-  Layers layers;
-  int inputs = static_cast<int>(data.image_size());
-  ImageShape image{.height = data.height, .width = data.width, .channels = data.channels};
-  for (const int outputs : hidden) {
-    layers.push_back(std::make_unique<LinearLayer>(absl::StrCat("fc", layers.size() + 1), inputs, outputs,
-                                                   /*relu=*/true, layout, image));
+absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const SampleSpec& samples,
+                                                      const std::vector<int>& hidden, Ops& ops) {
+  PSRING_ASSIGN_OR_RETURN(ImageShape image, PicturesOf(samples, "mlp"));
+  Network::Builder network(samples);
+  int inputs = static_cast<int>(image.count()), value = network.Input(0), number = 1;
+  const auto add = [&](int outputs, bool relu) {
+    value = network.Add(std::make_unique<LinearLayer>(absl::StrCat("fc", number++), inputs, outputs, relu,
+                                                      network.layout(), image),
+                        {value});
     inputs = outputs;
     image = {};
-  }
-  layers.push_back(std::make_unique<LinearLayer>(absl::StrCat("fc", layers.size() + 1), inputs, data.classes,
-                                                 /*relu=*/false, layout));
-  return Sequence::Create(std::move(layout), std::move(layers), data.image_size(), max_batch, device, ops);
+  };
+  for (const int outputs : hidden) add(outputs, /*relu=*/true);
+  add(samples.classes, /*relu=*/false);
+  return network.Build(ops);
 }
 
 ModelRow::Make Perceptron(const std::vector<int>& hidden) {
-  return [hidden](const Dataset& data, int max_batch, Device& device, Ops& ops) {
-    return MakePerceptron(data, hidden, max_batch, device, ops);
-  };
+  return [hidden](const SampleSpec& samples, Ops& ops) { return MakePerceptron(samples, hidden, ops); };
 }
 
 ModelRow::Make TwoHiddenLayers(int width) { return Perceptron({width, width}); }
 
 // The network of PyTorch's MNIST example, without dropout.
-absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const Dataset& data, int max_batch, Device& device, Ops& ops) {
-  const ConvShape conv1{.height = data.height,
-                        .width = data.width,
-                        .in_channels = data.channels,
+absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const SampleSpec& samples, Ops& ops) {
+  PSRING_ASSIGN_OR_RETURN(const ImageShape image, PicturesOf(samples, "cnn"));
+  const ConvShape conv1{.height = image.height,
+                        .width = image.width,
+                        .in_channels = image.channels,
                         .out_channels = 32,
                         .kernel = 3,
                         .activation = Activation::kRelu};
@@ -55,19 +62,19 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const Dataset& data, int max_batc
   const PoolShape pool{.height = conv2.out_height(), .width = conv2.out_width(), .channels = 64};
   if (pool.height < 2 || pool.width < 2 || pool.height % 2 != 0 || pool.width % 2 != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the cnn needs images of even size, 6x6 at least; these are ", data.height, "x", data.width));
+        "the cnn needs images of even size, 6x6 at least; these are ", image.height, "x", image.width));
   }
-  ParameterLayout layout;
-  Layers layers;
-  layers.push_back(std::make_unique<ConvLayer>("conv1", conv1, layout));
-  layers.push_back(std::make_unique<ConvLayer>("conv2", conv2, layout));
-  layers.push_back(std::make_unique<MaxPoolLayer>(pool));
-  const int features = static_cast<int>(layers.back()->outputs());
-  layers.push_back(std::make_unique<LinearLayer>(
-      "fc1", features, 128, /*relu=*/true, layout,
-      ImageShape{.height = pool.height / 2, .width = pool.width / 2, .channels = pool.channels}));
-  layers.push_back(std::make_unique<LinearLayer>("fc2", 128, data.classes, /*relu=*/false, layout));
-  return Sequence::Create(std::move(layout), std::move(layers), data.image_size(), max_batch, device, ops);
+  const ImageShape pooled{.height = pool.height / 2, .width = pool.width / 2, .channels = pool.channels};
+  Network::Builder network(samples);
+  ParameterLayout& layout = network.layout();
+  int value = network.Add(std::make_unique<ConvLayer>("conv1", conv1, layout), {network.Input(0)});
+  value = network.Add(std::make_unique<ConvLayer>("conv2", conv2, layout), {value});
+  value = network.Add(std::make_unique<MaxPoolLayer>(pool), {value});
+  value = network.Add(std::make_unique<LinearLayer>("fc1", static_cast<int>(pooled.count()), 128,
+                                                    /*relu=*/true, layout, pooled),
+                      {value});
+  network.Add(std::make_unique<LinearLayer>("fc2", 128, samples.classes, /*relu=*/false, layout), {value});
+  return network.Build(ops);
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/measure/trace.h"
+#include "trainer/data/data.h"
+#include "trainer/data/pictures.h"
 
 namespace psring {
 namespace {
@@ -32,24 +34,27 @@ class ReplayedModel : public Model {
 
   std::vector<float> InitialWeights(uint64_t) const override { return std::vector<float>(layout_.count()); }
 
-  void Forward(ConstSpan weights, const Batch& batch, BatchScore*, Stream& stream) override {
-    Outputs(weights, batch, stream);
+  absl::StatusOr<Activations> NewActivations(int max_batch, Device&) const override {
+    return Activations{.max_batch = max_batch};
   }
 
-  Span OutputGradient(int) override { return {}; }
+  absl::Status Forward(ConstSpan weights, const Batch& batch, Activations& activations, BatchScore*,
+                       Stream& stream) override {
+    return Outputs(weights, batch, activations, stream).status();
+  }
 
-  ConstSpan Outputs(ConstSpan, const Batch&, Stream& stream) override {
+  absl::StatusOr<Span> Outputs(ConstSpan, const Batch&, Activations&, Stream& stream) override {
     stream.Run([this] {
       // The kernel's default timer slack adds up to 50 us to every wait.
       prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
       SleepUntil(MonotonicNanos() + Nanos(workload_.forward_ms));
       return absl::OkStatus();
     });
-    return {};
+    return Span{};
   }
 
-  void Backward(ConstSpan, const Batch& batch, Span gradient, Stream& stream,
-                const GradientReady& ready) override {
+  absl::Status Backward(ConstSpan, const Batch& batch, Activations&, Span gradient, Stream& stream,
+                        const GradientReady& ready) override {
     const int64_t begin = MonotonicNanos();
     samples_ = static_cast<float>(batch.size);
     const std::vector<Tensor>& tensors = layout_.tensors();
@@ -66,6 +71,7 @@ class ReplayedModel : public Model {
       SleepUntil(begin + Nanos(workload_.backward_ms));
       return absl::OkStatus();
     });
+    return absl::OkStatus();
   }
 
  private:
@@ -98,20 +104,18 @@ absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options) {
                   .summary = "a recorded workload",
                   .default_lr = .01,
                   .default_async_lr = .01,
-                  .make = [workload = Faster(recorded, options.compute_speedup)](
-                              const Dataset&, int, Device&, Ops&) -> absl::StatusOr<std::unique_ptr<Model>> {
-                    return MakeReplayedModel(workload);
-                  }};
+                  .make = [workload = Faster(recorded, options.compute_speedup)](const SampleSpec&, Ops&)
+                      -> absl::StatusOr<std::unique_ptr<Model>> { return MakeReplayedModel(workload); }};
 }
 
 absl::StatusOr<DataSplits> DataOf(const TrainingOptions& options) {
   if (options.workload.empty()) return LoadData(options.data, options.data_dir, options.seed);
   DataSplits data{.name = "none"};
-  for (Dataset* part : {&data.train, &data.test}) {
-    *part = {.height = 1, .width = 1, .classes = 1};
-    part->images.assign(kSamples, 0);
-    part->labels.assign(kSamples, 0);
-  }
+  data.train = data.test = MakePictures({.height = 1,
+                                         .width = 1,
+                                         .classes = 1,
+                                         .pixels = std::vector<uint8_t>(kSamples),
+                                         .labels = std::vector<uint8_t>(kSamples)});
   return data;
 }
 

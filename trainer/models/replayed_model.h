@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "common/options/training_options.h"
 #include "common/workloads/workload.h"
-#include "trainer/data/data.h"
+#include "trainer/data/dataset.h"
 #include "trainer/models/model.h"
 
 namespace psring {

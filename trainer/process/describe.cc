@@ -6,7 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/devices/make_device.h"
-#include "common/io/hash.h"
+#include "trainer/data/data.h"
+#include "trainer/data/pictures.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/process/resume.h"
 #include "trainer/step/training_plan.h"
@@ -27,12 +28,10 @@ std::string NeedsText(Needs needs) {
 }
 
 int64_t CountParameters(const ModelRow& row) {
-  const Dataset shape{.height = 28, .width = 28};
-  const std::unique_ptr<Device> device = MakeCpuDevice();
   const std::unique_ptr<Ops> ops = MakeReferenceOps();
-  auto model = row.make(shape, /*max_batch=*/1, *device, *ops);
+  auto model = row.make(PictureSpec(28, 28), *ops);
   PSRING_CHECK(model.ok());
-  return static_cast<int64_t>((*model)->parameters().count());
+  return static_cast<int64_t>((*model)->parameters().parameters());
 }
 
 }  // namespace
@@ -74,10 +73,10 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   PSRING_ASSIGN_OR_RETURN(const ModelRow row, ModelOf(options));
   PSRING_ASSIGN_OR_RETURN(DataSplits data, DataOf(options));
   PSRING_RETURN_IF_ERROR(HoldOut(options.validation, options.score == "validation", data));
-  PSRING_ASSIGN_OR_RETURN(const StepPlan steps, PlanSteps(options, data.train.count(), world_size));
+  PSRING_ASSIGN_OR_RETURN(const StepPlan steps,
+                          PlanSteps(options, data.train.count(), world_size, data.train.spec().labels));
   const std::unique_ptr<Ops> ops = MakeReferenceOps();
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
-                          row.make(data.train, /*max_batch=*/1, *device, *ops));
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, row.make(data.train.spec(), *ops));
   PSRING_ASSIGN_OR_RETURN(const std::optional<CheckpointBytes> resume,
                           ReadResume(options, [](const std::string&) {}));
   if (resume.has_value()) {
@@ -89,8 +88,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   }
   Json updates = Json::array();
   for (const StrategyRow& strategy : Strategies()) {
-    PSRING_ASSIGN_OR_RETURN(const UpdatePlan plan,
-                            PlanUpdates(options, strategy, row, steps, data.train.count()));
+    PSRING_ASSIGN_OR_RETURN(const UpdatePlan plan, PlanUpdates(options, strategy, row, steps));
     const bool has_momentum = plan.optimizer.kind == OptimizerKind::kMomentum;
     updates.push_back({{"strategy", strategy.name},
                        {"optimizer", OptimizerName(plan.optimizer.kind)},
@@ -104,12 +102,10 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   for (const Bucket& bucket : PlanBuckets(model->parameters(), sizes)) {
     bucket_elements.push_back(static_cast<int64_t>(bucket.count));
   }
-  const auto hash = [](const std::vector<uint8_t>& bytes) { return HashBytes(bytes.data(), bytes.size()); };
-  return Json{{"samples", data.train.count()},
-              {"test_samples", data.test.count()},
-              {"data_hash", absl::StrCat(hash(data.train.images), hash(data.train.labels),
-                                         hash(data.test.images), hash(data.test.labels))},
-              {"parameters", model->parameters().count()},
+  return Json{{"samples", data.train.predictions()},
+              {"test_samples", data.test.predictions()},
+              {"data_hash", absl::StrCat(data.train.Hash(), data.test.Hash())},
+              {"parameters", model->parameters().parameters()},
               {"bucket_elements", bucket_elements},
               {"device", device->name()},
               {"updates", updates}}

@@ -11,6 +11,7 @@
 #include "common/measure/open_metrics.h"
 #include "common/rendezvous/begin_together.h"
 #include "common/rendezvous/job_failure.h"
+#include "trainer/data/data.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/process/device_choice.h"
 #include "trainer/process/interface_counter.h"

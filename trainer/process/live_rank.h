@@ -20,7 +20,7 @@
 #include "ring_worker/groups/process_group.h"
 #include "trainer/checkpoints/checkpoint.h"
 #include "trainer/checkpoints/worker_parts.h"
-#include "trainer/data/data.h"
+#include "trainer/data/dataset.h"
 #include "trainer/process/own_servers.h"
 #include "trainer/process/progress.h"
 #include "trainer/process/rank_threads.h"

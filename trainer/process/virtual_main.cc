@@ -12,6 +12,8 @@
 #include "common/measure/arrivals.h"
 #include "common/measure/records.h"
 #include "nlohmann/json.hpp"
+#include "trainer/data/data.h"
+#include "trainer/models/replayed_model.h"
 #include "trainer/process/progress.h"
 #include "trainer/process/record_writer.h"
 #include "trainer/virtual/replay.h"
@@ -21,7 +23,7 @@ namespace psring {
 namespace {
 
 absl::StatusOr<DataSplits> LoadSplits(const TrainingOptions& options) {
-  PSRING_ASSIGN_OR_RETURN(DataSplits data, LoadData(options.data, options.data_dir, options.seed));
+  PSRING_ASSIGN_OR_RETURN(DataSplits data, DataOf(options));
   PSRING_RETURN_IF_ERROR(HoldOut(options.validation, options.score == "validation", data));
   return data;
 }

@@ -12,9 +12,8 @@ absl::StatusOr<std::unique_ptr<DataParallel>> DataParallel::Create(
     const std::function<absl::StatusOr<Parts>()>& make) {
   PSRING_CHECK(options.replicas > 0);
   auto made = std::unique_ptr<DataParallel>(new DataParallel(options, ops));
-  const size_t output_bytes = size_t(options.max_batch) * options.classes * SizeOf(ops.activations());
-  PSRING_ASSIGN_OR_RETURN(made->outputs_, device.Allocate(output_bytes));
-  PSRING_ASSIGN_OR_RETURN(made->output_gradient_, device.Allocate(output_bytes));
+  size_t input_bytes = 0;  // of a sample
+  for (const TensorSpec& input : options.samples.inputs) input_bytes += 4 * input.count();
   for (int r = 0; r < options.replicas; ++r) {
     Replica& replica = made->replicas_.emplace_back();
     PSRING_ASSIGN_OR_RETURN(replica.parts, make());
@@ -22,15 +21,30 @@ absl::StatusOr<std::unique_ptr<DataParallel>> DataParallel::Create(
     const size_t bytes = replica.parts.model->parameters().count() * sizeof(float);
     PSRING_ASSIGN_OR_RETURN(replica.weights, device.Allocate(bytes));
     PSRING_ASSIGN_OR_RETURN(replica.gradient, device.Allocate(bytes));
-    PSRING_ASSIGN_OR_RETURN(
-        replica.inputs, device.Allocate(size_t(options.max_share) * options.sample_elements * sizeof(float)));
+    for (const TensorSpec& input : options.samples.inputs) {
+      PSRING_ASSIGN_OR_RETURN(replica.inputs.emplace_back(),
+                              device.Allocate(size_t(options.max_share) * 4 * input.count()));
+    }
     replica.lane = device.NewStream(StreamKind::kBackground, absl::StrCat("replica ", r));
   }
-  // The other replicas' inputs, and all outputs with their gradients.
+  // The other replicas' inputs, and all outputs, which their gradients overwrite.
   made->figures_.device0_extra_mb =
-      static_cast<double>(2 * output_bytes + size_t(options.max_batch - options.max_share) *
-                                                 options.sample_elements * sizeof(float)) /
+      static_cast<double>(size_t(options.max_batch) * made->OutputElements() * SizeOf(ops.activations()) +
+                          size_t(options.max_batch - options.max_share) * input_bytes) /
       (1 << 20);
+  return made;
+}
+
+absl::StatusOr<Activations> DataParallel::NewActivations(int max_batch, Device& device) const {
+  PSRING_CHECK(max_batch <= options_.max_batch);
+  Activations made{.max_batch = max_batch};
+  const size_t count = size_t(max_batch) * OutputElements();
+  PSRING_ASSIGN_OR_RETURN(made.memory, device.Allocate(count * SizeOf(ops_.activations())));
+  made.values.push_back(made.memory.span(ops_.activations()));
+  for (const Replica& replica : replicas_) {
+    PSRING_ASSIGN_OR_RETURN(made.replicas.emplace_back(),
+                            replica.parts.model->NewActivations(options_.max_share, device));
+  }
   return made;
 }
 
@@ -39,15 +53,22 @@ std::pair<int, int> DataParallel::ShareOf(int batch, size_t replica) const {
   return {r * each + std::min(r, more), each + (r < more ? 1 : 0)};
 }
 
-void DataParallel::OnAll(Stream& stream, const std::function<void(Replica&, Stream&)>& work) {
+absl::Status DataParallel::OnAll(Stream& stream, const std::function<absl::Status(Replica&, Stream&)>& work) {
   const Event begin = stream.Record();
   for (size_t r = 1; r < replicas_.size(); ++r) {
     Replica& replica = replicas_[r];
     replica.lane->WaitFor(begin);
-    work(replica, *replica.lane);
+    replica.status = work(replica, *replica.lane);
   }
-  work(replicas_[0], stream);
+  replicas_[0].status = work(replicas_[0], stream);
   for (size_t r = 1; r < replicas_.size(); ++r) stream.WaitFor(replicas_[r].lane->Record());
+  for (const Replica& replica : replicas_) PSRING_RETURN_IF_ERROR(replica.status);
+  return absl::OkStatus();
+}
+
+Span DataParallel::PlaceOf(const Activations& activations, int batch, size_t replica) const {
+  const auto [first, count] = ShareOf(batch, replica);
+  return activations.values[0].Slice(size_t(first) * OutputElements(), size_t(count) * OutputElements());
 }
 
 void DataParallel::Charge(double& ms, Stream& stream) {
@@ -59,8 +80,9 @@ void DataParallel::Charge(double& ms, Stream& stream) {
   });
 }
 
-ConstSpan DataParallel::Outputs(ConstSpan weights, const Batch& batch, Stream& stream) {
-  PSRING_CHECK(batch.size <= options_.max_batch);
+absl::StatusOr<Span> DataParallel::Outputs(ConstSpan weights, const Batch& batch, Activations& activations,
+                                           Stream& stream) {
+  PSRING_CHECK(batch.size <= activations.max_batch);
   stream.Run([this] {
     charged_ns_ = options_.clock();
     return absl::OkStatus();
@@ -68,15 +90,18 @@ ConstSpan DataParallel::Outputs(ConstSpan weights, const Batch& batch, Stream& s
   for (size_t r = 0; r < replicas_.size(); ++r) {
     Replica& replica = replicas_[r];
     const auto [first, count] = ShareOf(batch.size, r);
-    const size_t elements = size_t(count) * options_.sample_elements;
     replica.batch = {.size = count,
-                     .inputs = batch.inputs.Slice(size_t(first) * options_.sample_elements, elements),
-                     .labels = batch.labels + first};
-    if (r == 0) continue;
-    const Span own = replica.inputs.span().Slice(0, elements);
-    stream.Copy(own.data, replica.batch.inputs.data, own.bytes());
-    replica.batch.inputs = own;
-    figures_.inputs_bytes += own.bytes();
+                     .labels = batch.labels + static_cast<std::ptrdiff_t>(first) * options_.samples.labels};
+    for (size_t i = 0; i < options_.samples.inputs.size(); ++i) {
+      const size_t bytes = 4 * options_.samples.inputs[i].count();
+      const void* input = static_cast<const std::byte*>(batch.inputs[i]) + size_t(first) * bytes;
+      if (r > 0) {
+        stream.Copy(replica.inputs[i].data(), input, size_t(count) * bytes);
+        input = replica.inputs[i].data();
+        figures_.inputs_bytes += size_t(count) * bytes;
+      }
+      replica.batch.inputs[i] = input;
+    }
   }
   Charge(figures_.inputs_ms, stream);
   for (size_t r = 1; r < replicas_.size(); ++r) {
@@ -84,59 +109,55 @@ ConstSpan DataParallel::Outputs(ConstSpan weights, const Batch& batch, Stream& s
     figures_.weights_bytes += weights.bytes();
   }
   Charge(figures_.weights_ms, stream);
-  OnAll(stream, [&](Replica& replica, Stream& own) {
+  PSRING_RETURN_IF_ERROR(OnAll(stream, [&](Replica& replica, Stream& own) -> absl::Status {
     const ConstSpan read = replica.lane == nullptr ? weights : ConstSpan(replica.weights.span());
-    replica.outputs = replica.parts.model->Outputs(read, replica.batch, own);
-  });
+    PSRING_ASSIGN_OR_RETURN(
+        replica.outputs, replica.parts.model->Outputs(read, replica.batch, OwnOf(replica, activations), own));
+    return absl::OkStatus();
+  }));
   Charge(figures_.compute_ms, stream);
-  const Span gathered = outputs_.span(ops_.activations()).Slice(0, size_t(batch.size) * options_.classes);
   for (size_t r = 0; r < replicas_.size(); ++r) {
     const ConstSpan outputs = replicas_[r].outputs;
     if (outputs.count == 0)
       continue;  // an empty share of a short batch, or a recorded workload, which computes nothing
-    const Span place = gathered.Slice(size_t(ShareOf(batch.size, r).first) * options_.classes, outputs.count);
-    stream.Copy(place.data, outputs.data, outputs.bytes());
+    stream.Copy(PlaceOf(activations, batch.size, r).data, outputs.data, outputs.bytes());
     if (r > 0) figures_.outputs_bytes += outputs.bytes();
   }
   Charge(figures_.outputs_ms, stream);
-  return gathered;
+  return activations.values[0].Slice(0, size_t(batch.size) * OutputElements());
 }
 
-Span DataParallel::OutputGradient(int batch) {
-  return output_gradient_.span(ops_.activations()).Slice(0, size_t(batch) * options_.classes);
-}
-
-void DataParallel::Forward(ConstSpan weights, const Batch& batch, BatchScore* score, Stream& stream) {
-  const ConstSpan outputs = Outputs(weights, batch, stream);
+absl::Status DataParallel::Forward(ConstSpan weights, const Batch& batch, Activations& activations,
+                                   BatchScore* score, Stream& stream) {
+  PSRING_ASSIGN_OR_RETURN(const Span outputs, Outputs(weights, batch, activations, stream));
   if (replicas_[0].outputs.count > 0) {
-    ops_.families().loss->SoftmaxCrossEntropy(batch.size, options_.classes, outputs, batch.labels,
-                                              OutputGradient(batch.size), &score->loss_sum, &score->correct,
-                                              stream);
+    ops_.families().loss->SoftmaxCrossEntropy(batch.size * options_.samples.labels, options_.samples.classes,
+                                              outputs, batch.labels, outputs, &score->loss_sum,
+                                              &score->correct, stream);
   }
   Charge(figures_.loss_ms, stream);
+  return absl::OkStatus();
 }
 
-void DataParallel::Backward(ConstSpan weights, const Batch& batch, Span gradient, Stream& stream,
-                            const GradientReady& ready) {
+absl::Status DataParallel::Backward(ConstSpan weights, const Batch& batch, Activations& activations,
+                                    Span gradient, Stream& stream, const GradientReady& ready) {
   stream.Run([this] {
     charged_ns_ = options_.clock();
     return absl::OkStatus();
   });
-  const ConstSpan output_gradient = OutputGradient(batch.size);
   for (size_t r = 0; r < replicas_.size(); ++r) {
-    Replica& replica = replicas_[r];
-    if (replica.outputs.count == 0) continue;
-    const ConstSpan share =
-        output_gradient.Slice(size_t(ShareOf(batch.size, r).first) * options_.classes, replica.outputs.count);
-    stream.Copy(replica.parts.model->OutputGradient(replica.batch.size).data, share.data, share.bytes());
-    if (r > 0) figures_.output_gradients_bytes += share.bytes();
+    const Span own = replicas_[r].outputs;
+    if (own.count == 0) continue;
+    stream.Copy(own.data, PlaceOf(activations, batch.size, r).data, own.bytes());
+    if (r > 0) figures_.output_gradients_bytes += own.bytes();
   }
   Charge(figures_.output_gradients_ms, stream);
-  OnAll(stream, [&](Replica& replica, Stream& own) {
+  PSRING_RETURN_IF_ERROR(OnAll(stream, [&](Replica& replica, Stream& own) {
     const bool first = replica.lane == nullptr;
-    replica.parts.model->Backward(first ? weights : ConstSpan(replica.weights.span()), replica.batch,
-                                  first ? gradient : replica.gradient.span(), own, [](ReadyRange) {});
-  });
+    return replica.parts.model->Backward(first ? weights : ConstSpan(replica.weights.span()), replica.batch,
+                                         OwnOf(replica, activations),
+                                         first ? gradient : replica.gradient.span(), own, [](ReadyRange) {});
+  }));
   Charge(figures_.compute_ms, stream);
   for (size_t r = 1; r < replicas_.size(); ++r) {
     ops_.Add(gradient, replicas_[r].gradient.span(), stream);
@@ -144,6 +165,7 @@ void DataParallel::Backward(ConstSpan weights, const Batch& batch, Span gradient
   }
   Charge(figures_.gradients_ms, stream);
   ready({0, gradient.count});
+  return absl::OkStatus();
 }
 
 DataParallelFigures DataParallel::Take() {

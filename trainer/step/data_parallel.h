@@ -16,10 +16,9 @@ namespace psring {
 
 struct DataParallelOptions {
   int replicas = 1;
-  int max_batch = 1;       // of all replicas together
-  int max_share = 1;       // of one replica
-  size_t sample_elements;  // of the inputs
-  int classes = 1;
+  int max_batch = 1;  // of all replicas together
+  int max_share = 1;  // of one replica
+  SampleSpec samples;
   Clock clock = MonotonicNanos;
 };
 
@@ -47,11 +46,14 @@ class DataParallel : public Model {
   std::vector<float> InitialWeights(uint64_t seed) const override {
     return replicas_[0].parts.model->InitialWeights(seed);
   }
-  void Forward(ConstSpan weights, const Batch& batch, BatchScore* score, Stream& stream) override;
-  ConstSpan Outputs(ConstSpan weights, const Batch& batch, Stream& stream) override;
-  Span OutputGradient(int batch) override;
-  void Backward(ConstSpan weights, const Batch& batch, Span gradient, Stream& stream,
-                const GradientReady& ready) override;
+  // values[0] has all outputs, and their gradients.
+  absl::StatusOr<Activations> NewActivations(int max_batch, Device& device) const override;
+  absl::Status Forward(ConstSpan weights, const Batch& batch, Activations& activations, BatchScore* score,
+                       Stream& stream) override;
+  absl::StatusOr<Span> Outputs(ConstSpan weights, const Batch& batch, Activations& activations,
+                               Stream& stream) override;
+  absl::Status Backward(ConstSpan weights, const Batch& batch, Activations& activations, Span gradient,
+                        Stream& stream, const GradientReady& ready) override;
 
   // Bytes and times since the last call. After Synchronize.
   DataParallelFigures Take();
@@ -60,24 +62,33 @@ class DataParallel : public Model {
   struct Replica {
     Parts parts;
     std::unique_ptr<Stream> lane;  // null for replica 0, which uses the caller's
-    Buffer weights, gradient, inputs;
+    Buffer weights, gradient;
+    std::vector<Buffer> inputs;
     Batch batch;  // of the last Outputs
-    ConstSpan outputs;
+    Span outputs;
+    absl::Status status;  // of its last work
   };
 
   DataParallel(const DataParallelOptions& options, Ops& ops) : options_(options), ops_(ops) {}
 
+  // Per sample.
+  size_t OutputElements() const { return size_t{1} * options_.samples.labels * options_.samples.classes; }
+  Activations& OwnOf(const Replica& replica, Activations& activations) const {
+    return activations.replicas[static_cast<size_t>(&replica - replicas_.data())];
+  }
   // The first sample of `replica`'s share, and the number of samples.
   std::pair<int, int> ShareOf(int batch, size_t replica) const;
   // Runs `work(replica, stream)` for every replica on its thread; later work of `stream` follows all of it.
-  void OnAll(Stream& stream, const std::function<void(Replica& replica, Stream& stream)>& work);
+  absl::Status OnAll(Stream& stream,
+                     const std::function<absl::Status(Replica& replica, Stream& stream)>& work);
+  // The place of a replica's outputs among all.
+  Span PlaceOf(const Activations& activations, int batch, size_t replica) const;
   // Adds to `ms` the stream's time since the last call.
   void Charge(double& ms, Stream& stream);
 
   const DataParallelOptions options_;
   Ops& ops_;
   std::vector<Replica> replicas_;
-  Buffer outputs_, output_gradient_;  // gathered
   DataParallelFigures figures_;
   int64_t charged_ns_ = 0;
 };

@@ -22,12 +22,14 @@ absl::Status CheckSnapshots(int64_t eval_every, int64_t total_steps, size_t para
                                                    (total_steps + kept - 1) / kept, " or more"));
 }
 
+int EvaluationBatch(const SampleSpec& samples, int batch) { return samples.labels == 1 ? 128 : batch; }
+
 absl::StatusOr<BatchScore> Evaluate(Model& model, ConstSpan weights, const Dataset& data, int batch,
-                                    BatchMemory& memory, Stream& stream) {
+                                    Activations& activations, BatchMemory& memory, Stream& stream) {
   memory.ClearScore(stream);
   for (const std::vector<int64_t>& indices : EvaluationBatches(data.count(), batch, /*rank=*/0, 1)) {
     PSRING_ASSIGN_OR_RETURN(const Batch part, memory.Load(data, indices, stream));
-    model.Forward(weights, part, memory.score(), stream);
+    PSRING_RETURN_IF_ERROR(model.Forward(weights, part, activations, memory.score(), stream));
   }
   memory.DownloadScore(stream);
   PSRING_RETURN_IF_ERROR(stream.Synchronize());

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
 #include "common/measure/records.h"
-#include "trainer/data/data.h"
+#include "trainer/data/dataset.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
 
@@ -23,9 +23,12 @@ struct WeightsCopy {
 // more than 512 MiB. Call it before training.
 absl::Status CheckSnapshots(int64_t eval_every, int64_t total_steps, size_t parameters);
 
-// Loss and number of correct answers over `data`, each sample once. `memory`: for at least `batch` samples,
-// on the device of `stream`.
+// Samples in a batch of Evaluate, if a step has `batch`: 128 pictures, or as many texts as a step has.
+int EvaluationBatch(const SampleSpec& samples, int batch);
+
+// Loss and number of correct answers over `data`, each sample once. `activations` and `memory`: for at least
+// `batch` samples, on the device of `stream`.
 absl::StatusOr<BatchScore> Evaluate(Model& model, ConstSpan weights, const Dataset& data, int batch,
-                                    BatchMemory& memory, Stream& stream);
+                                    Activations& activations, BatchMemory& memory, Stream& stream);
 
 }  // namespace psring

@@ -60,13 +60,9 @@ absl::Status GradientPass::Compute(const Dataset& data, const std::vector<std::v
       PSRING_RETURN_IF_ERROR(ForwardAndBackward(i, batch, delay_step));
       continue;
     }
-    absl::Status status;
-    const auto enqueue = [&](const RecordedPass::Ready&) {
-      status = ForwardAndBackward(i, batch, delay_step);
-    };
+    const auto enqueue = [&](const RecordedPass::Ready&) { return ForwardAndBackward(i, batch, delay_step); };
     RecordedPass& pass = step_passes_[{i, info.global_samples}];
     PSRING_RETURN_IF_ERROR(pass.Run(parts_.compute, enqueue, {}));
-    PSRING_RETURN_IF_ERROR(status);
   }
   parts_.batches.DownloadScore(parts_.compute);
   PSRING_CHECK(info.is_repeated || pipeline_.all_ready());
@@ -89,11 +85,11 @@ absl::Status GradientPass::ForwardAndBackward(size_t batch_of_step, const Batch&
 
 absl::Status GradientPass::Forward(const Batch& batch) {
   const auto enqueue = [&](const RecordedPass::Ready&) {
-    parts_.model.Forward(parts_.weights, batch, parts_.batches.score(), parts_.compute);
+    return parts_.model.Forward(parts_.weights, batch, parts_.activations, parts_.batches.score(),
+                                parts_.compute);
   };
   if (records_passes() && batch.size > 0) return forward_passes_[batch.size].Run(parts_.compute, enqueue, {});
-  enqueue({});
-  return absl::OkStatus();
+  return enqueue({});
 }
 
 // Leaves the sum of the gradients of the step's batches so far. Order of additions: first the accumulated
@@ -118,13 +114,12 @@ absl::Status GradientPass::Backward(int batch_of_step, const Batch& batch) {
     parts_.delay.Resume();
   };
   const auto enqueue = [&](const RecordedPass::Ready& ready) {
-    parts_.model.Backward(parts_.weights, batch, to, parts_.compute, ready);
+    return parts_.model.Backward(parts_.weights, batch, parts_.activations, to, parts_.compute, ready);
   };
   if (records_passes() && batch.size > 0) {
     return backward_passes_[{batch_of_step, batch.size}].Run(parts_.compute, enqueue, on_ready);
   }
-  enqueue(on_ready);
-  return absl::OkStatus();
+  return enqueue(on_ready);
 }
 
 }  // namespace psring

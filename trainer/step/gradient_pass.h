@@ -13,7 +13,7 @@
 #include "common/base/parameters.h"
 #include "common/device/device.h"
 #include "common/options/training_options.h"
-#include "trainer/data/data.h"
+#include "trainer/data/dataset.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
 #include "trainer/step/compute_delay.h"
@@ -60,6 +60,7 @@ class GradientPass {
     Stream& compute;
     Ops& ops;
     Model& model;
+    Activations& activations;
     BatchMemory& batches;
     ComputeDelay& delay;
     const Strategy& strategy;

@@ -18,12 +18,13 @@ std::string Readable(size_t bytes) {
 }  // namespace
 
 absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const ModelRow& model,
-                                        const Dataset& data, int max_batch, const OptimizerConfig* optimizer,
-                                        Device& device, Ops& ops) {
+                                        const SampleSpec& samples, int max_batch,
+                                        const OptimizerConfig* optimizer, Device& device, Ops& ops) {
   MemoryNeed need;
   CountingDevice batch(device), state(device);
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> made, model.make(data, max_batch, batch, ops));
-  PSRING_RETURN_IF_ERROR(BatchMemory::Create(data, max_batch, batch).status());
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> made, model.make(samples, ops));
+  PSRING_RETURN_IF_ERROR(made->NewActivations(max_batch, batch).status());
+  PSRING_RETURN_IF_ERROR(BatchMemory::Create(samples, max_batch, batch).status());
   need.batch = batch.bytes();
   const size_t parameters = made->parameters().count();
   const size_t copies = 2 + (options.micro_batches > 1 ? 1 : 0) + (options.accumulate > 1 ? 1 : 0);

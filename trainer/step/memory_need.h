@@ -10,7 +10,7 @@
 #include "common/ops/ops.h"
 #include "common/ops/optimizer.h"
 #include "common/options/training_options.h"
-#include "trainer/data/data.h"
+#include "trainer/data/dataset.h"
 #include "trainer/models/model.h"
 
 namespace psring {
@@ -25,8 +25,8 @@ struct MemoryNeed {
 
 // For a rank that trains `model` on `device`. `optimizer`: null if its state is on a server.
 absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const ModelRow& model,
-                                        const Dataset& data, int max_batch, const OptimizerConfig* optimizer,
-                                        Device& device, Ops& ops);
+                                        const SampleSpec& samples, int max_batch,
+                                        const OptimizerConfig* optimizer, Device& device, Ops& ops);
 
 // ResourceExhausted lists what is needed and what is available. Pure.
 absl::Status CheckMemory(const MemoryNeed& need, const Device::Memory& memory, int max_batch,

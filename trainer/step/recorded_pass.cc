@@ -6,12 +6,10 @@
 
 namespace psring {
 
-absl::Status RecordedPass::Run(Stream& stream, const std::function<void(const Ready& cut)>& enqueue,
-                               const Ready& ready) {
+absl::Status RecordedPass::Run(Stream& stream, const Enqueue& enqueue, const Ready& ready) {
   switch (runs_++) {
     case 0:
-      enqueue(ready);
-      return absl::OkStatus();
+      return enqueue(ready);
     case 1:
       return Record(stream, enqueue, ready);
     default:
@@ -23,8 +21,7 @@ absl::Status RecordedPass::Run(Stream& stream, const std::function<void(const Re
   }
 }
 
-absl::Status RecordedPass::Record(Stream& stream, const std::function<void(const Ready& cut)>& enqueue,
-                                  const Ready& ready) {
+absl::Status RecordedPass::Record(Stream& stream, const Enqueue& enqueue, const Ready& ready) {
   absl::Status status = BeginRecording(stream);
   // Ends a piece and executes it.
   const auto end = [&](std::optional<ReadyRange> range) {
@@ -35,13 +32,13 @@ absl::Status RecordedPass::Record(Stream& stream, const std::function<void(const
     pieces_.push_back({*std::move(work), range});
     if (pieces_.back().work != nullptr) pieces_.back().work->Replay();
   };
-  enqueue([&](ReadyRange range) {
+  const absl::Status enqueued = enqueue([&](ReadyRange range) {
     end(range);
     ready(range);
     if (status.ok()) status = BeginRecording(stream);
   });
   end(std::nullopt);
-  return status;
+  return enqueued.ok() ? status : enqueued;
 }
 
 }  // namespace psring

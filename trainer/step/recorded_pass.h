@@ -21,13 +21,14 @@ namespace psring {
 class RecordedPass {
  public:
   using Ready = std::function<void(ReadyRange range)>;
+  using Enqueue = std::function<absl::Status(const Ready& cut)>;
 
   // Whether the next run repeats the recording, without calling `enqueue`.
   bool repeats() const { return runs_ > 1; }
 
   // `enqueue` puts the pass on `stream`, always the same compute stream of a GPU, and calls its argument
   // where a range is ready. For each such call `ready` is called, in stream order, outside recordings.
-  absl::Status Run(Stream& stream, const std::function<void(const Ready& cut)>& enqueue, const Ready& ready);
+  absl::Status Run(Stream& stream, const Enqueue& enqueue, const Ready& ready);
 
  private:
   struct Piece {
@@ -35,8 +36,7 @@ class RecordedPass {
     std::optional<ReadyRange> ready;     // after it; none after the last piece
   };
 
-  absl::Status Record(Stream& stream, const std::function<void(const Ready& cut)>& enqueue,
-                      const Ready& ready);
+  absl::Status Record(Stream& stream, const Enqueue& enqueue, const Ready& ready);
 
   int runs_ = 0;
   std::vector<Piece> pieces_;

@@ -18,7 +18,7 @@
 #include "ring_worker/groups/process_group.h"
 #include "trainer/checkpoints/checkpoint.h"
 #include "trainer/checkpoints/worker_parts.h"
-#include "trainer/data/data.h"
+#include "trainer/data/dataset.h"
 
 namespace psring {
 

@@ -34,8 +34,6 @@ class Training {
   absl::StatusOr<RankResult> Run(std::vector<float>* final_weights);
 
  private:
-  static constexpr int kEvaluationBatch = 128;
-
   Training(const TrainingOptions& options, Worker& worker) : options_(options), worker_(worker) {}
 
   // training_setup.cc
@@ -107,6 +105,8 @@ class Training {
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Model> model_;
+  Activations activations_;
+  int evaluation_batch_ = 0;
   DataParallel* replicas_ = nullptr;  // model_ of the strategy dp
   Buffer weights_, own_gradient_;
   Buffer host_weights_, host_gradient_;  // if the host cannot read the device's memory

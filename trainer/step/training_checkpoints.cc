@@ -59,7 +59,7 @@ TrainingPosition Training::PositionAt(int64_t next, int64_t updates) const {
           .data = options_.data,
           .strategy = options_.strategy,
           .asynchronous = clock_->each_push(),
-          .data_count = worker_.data.train.count(),
+          .data_count = worker_.data.train.predictions(),
           .drawn_batch = plan_.drawn_batch,
           .workers = worker_.world_size,
           .seed = options_.seed,

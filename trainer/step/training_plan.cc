@@ -36,17 +36,21 @@ int64_t StepPlan::SamplesIn(int64_t updates, int per_step) const {
   return before + (SamplesBefore(steps + 1) - before) * (updates % per_step) / per_step;
 }
 
-absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t data_count, int world_size) {
-  const int64_t worker_batch = WorkerBatch(options);
+absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t samples, int world_size,
+                                   int predictions) {
+  const int64_t data_count = samples * predictions;
+  const int64_t worker_batch = WorkerBatch(options) * predictions;
   StepPlan plan{.warmup_steps = options.warmup_steps,
-                .drawn_batch = worker_batch * world_size * options.micro_batches * options.replicas};
+                .drawn_batch = worker_batch * world_size * options.micro_batches * options.replicas,
+                .data_count = data_count,
+                .predictions = predictions};
   const bool drops_last = options.drop_last == "true";
   if (drops_last && plan.drawn_batch > data_count) {
-    const int64_t shares = plan.drawn_batch / options.batch;
+    const int64_t shares = plan.drawn_batch / predictions / options.batch;
     return absl::InvalidArgumentError(
         absl::StrCat("--batch ", options.batch,
                      shares > 1 ? absl::StrCat(" times ", shares, " workers or micro-batches") : "",
-                     " is larger than the data (", data_count, " samples)"));
+                     " is larger than the data (", samples, " samples)"));
   }
   // Budgets count the samples in updates; the gradients of spare workers are normally dropped.
   plan.global_batch = plan.drawn_batch - worker_batch * SpareWorkers(options.strategy);
@@ -75,7 +79,7 @@ std::string RoundingNote(const TrainingOptions& options, const StepPlan& steps) 
 }
 
 absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const StrategyRow& strategy,
-                                       const ModelRow& model, const StepPlan& steps, int64_t data_count) {
+                                       const ModelRow& model, const StepPlan& steps) {
   UpdatePlan plan;
   PSRING_ASSIGN_OR_RETURN(plan.optimizer.kind, ParseOptimizer(options.optimizer));
   if (plan.optimizer.kind == OptimizerKind::kMomentum) {
@@ -99,10 +103,11 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
   plan.schedule.decay = options.schedule == "linear" ? LrDecay::kLinear : LrDecay::kConstant;
   // Linear scaling counts the samples in one update.
   if (options.linear_scaling) {
-    plan.schedule.scale = strategy.synchronous ? static_cast<double>(steps.global_batch) / options.batch
+    const double batch = static_cast<double>(options.batch) * steps.predictions;
+    plan.schedule.scale = strategy.synchronous ? static_cast<double>(steps.global_batch) / batch
                                                : static_cast<double>(options.accumulate);
   }
-  plan.schedule.warmup_samples = std::llround(options.warmup_epochs * data_count);
+  plan.schedule.warmup_samples = std::llround(options.warmup_epochs * static_cast<double>(steps.data_count));
   plan.schedule.total_samples = steps.total_samples;
   return plan;
 }

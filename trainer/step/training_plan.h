@@ -13,7 +13,7 @@
 
 namespace psring {
 
-// How many steps each worker makes.
+// How many steps each worker makes. Samples of a text are its tokens.
 struct StepPlan {
   int64_t warmup_steps = 0;
   int64_t steps = 0;          // measured ones
@@ -23,6 +23,8 @@ struct StepPlan {
       0;  // samples that all workers draw for a step; more than global_batch with spare ones
   int64_t steps_per_epoch = 0;
   int64_t epoch_samples = 0;  // in the updates of one epoch, whose last batch may be short
+  int64_t data_count = 0;     // samples in the data
+  int predictions = 1;        // tokens of a text of which --batch gives the number; else 1
   int64_t total_steps() const { return warmup_steps + steps; }
   // In the updates of all steps before `step`.
   int64_t SamplesBefore(int64_t step) const;
@@ -34,7 +36,9 @@ struct StepPlan {
 // The budget is the first given of --steps, --samples and --epochs; default one epoch. Samples and epochs are
 // rounded to the nearest whole step, at least one. InvalidArgument: short batches are dropped and the global
 // batch is larger than the data.
-absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t data_count, int world_size);
+// Of `samples` samples with `predictions` each (SampleSpec::labels).
+absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t samples, int world_size,
+                                   int predictions = 1);
 
 struct UpdatePlan {
   OptimizerConfig optimizer;
@@ -44,7 +48,7 @@ struct UpdatePlan {
 // Default of --lr: with momentum the model's rate; for plain SGD and asynchronous modes (default momentum 0)
 // the model's asynchronous rate times 1 - momentum; for Adam .001.
 absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const StrategyRow& strategy,
-                                       const ModelRow& model, const StepPlan& steps, int64_t data_count);
+                                       const ModelRow& model, const StepPlan& steps);
 
 // InvalidArgument: `device` does not support --precision or --cuda_graph.
 absl::Status CheckDevice(const TrainingOptions& options, const Device& device);

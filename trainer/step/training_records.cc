@@ -127,10 +127,10 @@ absl::Status Training::ScoreCurve() {
   for (WeightsCopy& snapshot : snapshots_) {
     const Span weights = gradient_.device;  // not needed for gradients any more
     compute_->Copy(weights.data, snapshot.weights.data(), weights.bytes());
-    PSRING_ASSIGN_OR_RETURN(const BatchScore score,
-                            Evaluate(*model_, weights, test, kEvaluationBatch, *batches_, *compute_));
-    snapshot.point.test_loss = score.loss_sum / test.count();
-    snapshot.point.test_accuracy = static_cast<double>(score.correct) / test.count();
+    PSRING_ASSIGN_OR_RETURN(const BatchScore score, Evaluate(*model_, weights, test, evaluation_batch_,
+                                                             activations_, *batches_, *compute_));
+    snapshot.point.test_loss = score.loss_sum / test.predictions();
+    snapshot.point.test_accuracy = static_cast<double>(score.correct) / test.predictions();
     result_.curve.push_back(snapshot.point);
     worker_.on_evaluation(snapshot.point);
   }
@@ -158,7 +158,7 @@ absl::Status Training::Describe() {
     result_.payload = worker_.client->status().payload;
     result_.placement = options_.server_placement;
   }
-  result_.parameters = static_cast<int64_t>(weights_.span().count);
+  result_.parameters = static_cast<int64_t>(model_->parameters().parameters());
   result_.global_batch = plan_.global_batch;
   result_.steps = plan_.steps;
   ddp_.Describe(result_.ddp);

@@ -20,7 +20,8 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_RETURN_IF_ERROR(t.Plan());
   PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options));
   PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
-  const int max_batch = std::max(options.batch * options.replicas, kEvaluationBatch);
+  t.evaluation_batch_ = EvaluationBatch(data.spec(), options.batch);
+  const int max_batch = std::max(options.batch * options.replicas, t.evaluation_batch_);
   t.compute_ = worker.device.NewStream(StreamKind::kCompute, "compute");
   PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(worker.device, options.threads, precision));
   if (precision == Precision::kBFloat16 && worker.device.host_reads_memory() && worker.rank == 0 &&
@@ -47,6 +48,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                                                                            .compute = *t.compute_,
                                                                            .ops = *t.ops_,
                                                                            .model = *t.model_,
+                                                                           .activations = t.activations_,
                                                                            .batches = *t.batches_,
                                                                            .delay = *t.delay_,
                                                                            .strategy = t.strategy_,
@@ -59,6 +61,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                      .world_size = worker.world_size,
                      .batch = options.batch,
                      .micro_batches = options.micro_batches * options.replicas * options.accumulate,
+                     .predictions = data.spec().labels,
                      .seed = options.seed,
                      .drop_last = options.drop_last == "true"});
   t.clock_.emplace(t.plan_, worker.world_size, CountingOf(*t.strategy_row_));
@@ -68,13 +71,13 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
 
 // Everything that can be rejected before memory is allocated.
 absl::Status Training::Plan() {
-  const int64_t samples = worker_.data.train.count();
+  const Dataset& data = worker_.data.train;
   PSRING_ASSIGN_OR_RETURN(strategy_row_, FindStrategy(options_.strategy));
   PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options_));
   PSRING_RETURN_IF_ERROR(CheckStrategy(options_, *strategy_row_, worker_.world_size));
   PSRING_RETURN_IF_ERROR(CheckDevice(options_, worker_.device));
-  PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, samples, worker_.world_size));
-  PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, *strategy_row_, model_row, plan_, samples));
+  PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, data.count(), worker_.world_size, data.spec().labels));
+  PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, *strategy_row_, model_row, plan_));
   checkpoints_ = PlanCheckpoints(options_, *strategy_row_);
   server_shares_ = worker_.client != nullptr && options_.transport != "tcp";
   if (worker_.rank > 0) return absl::OkStatus();
@@ -88,16 +91,17 @@ absl::Status Training::CheckMemoryOf(const ModelRow& row, int max_batch) {
   if (!memory.has_value()) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(
       const MemoryNeed need,
-      MemoryNeedOf(options_, row, worker_.data.train, max_batch,
+      MemoryNeedOf(options_, row, worker_.data.train.spec(), max_batch,
                    strategy_row_->needs.servers ? nullptr : &updates_.optimizer, worker_.device, *ops_));
   return CheckMemory(need, *memory, max_batch, worker_.device.name());
 }
 
 absl::Status Training::MakeModel(const ModelRow& row, int max_batch) {
-  const Dataset& data = worker_.data.train;
+  const SampleSpec& samples = worker_.data.train.spec();
   Device& device = worker_.device;
   if (!strategy_row_->replicates) {
-    PSRING_ASSIGN_OR_RETURN(model_, row.make(data, max_batch, device, *ops_));
+    PSRING_ASSIGN_OR_RETURN(model_, row.make(samples, *ops_));
+    PSRING_ASSIGN_OR_RETURN(activations_, model_->NewActivations(max_batch, device));
     return absl::OkStatus();
   }
   if (device.name() != "cpu") {
@@ -108,8 +112,7 @@ absl::Status Training::MakeModel(const ModelRow& row, int max_batch) {
   const DataParallelOptions options{.replicas = options_.replicas,
                                     .max_batch = max_batch,
                                     .max_share = max_share,
-                                    .sample_elements = static_cast<size_t>(data.image_size()),
-                                    .classes = data.classes,
+                                    .samples = samples,
                                     .clock = [this] { return worker_.trace.Now(); }};
   PSRING_ASSIGN_OR_RETURN(
       std::unique_ptr<DataParallel> made,
@@ -117,9 +120,10 @@ absl::Status Training::MakeModel(const ModelRow& row, int max_batch) {
         DataParallel::Parts parts;
         PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options_.precision));
         PSRING_ASSIGN_OR_RETURN(parts.ops, MakeOps(device, options_.threads, precision));
-        PSRING_ASSIGN_OR_RETURN(parts.model, row.make(data, max_share, device, *parts.ops));
+        PSRING_ASSIGN_OR_RETURN(parts.model, row.make(samples, *parts.ops));
         return parts;
       }));
+  PSRING_ASSIGN_OR_RETURN(activations_, made->NewActivations(max_batch, device));
   replicas_ = made.get();
   model_ = std::move(made);
   return absl::OkStatus();
@@ -136,7 +140,7 @@ absl::Status Training::Allocate(int max_batch) {
         absl::StrCat("gradients go through pinned host memory: ", worker_.group->info().through_host));
   }
   PSRING_ASSIGN_OR_RETURN(host_weights_, AllocateHostSide(device, weights_));
-  PSRING_ASSIGN_OR_RETURN(batches_, BatchMemory::Create(worker_.data.train, max_batch, device));
+  PSRING_ASSIGN_OR_RETURN(batches_, BatchMemory::Create(worker_.data.train.spec(), max_batch, device));
   return absl::OkStatus();
 }
 
@@ -147,10 +151,10 @@ absl::Status Training::PlanBucketsByTrial() {
   compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
   PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(worker_.data.train, {0}, *compute_));
   batches_->ClearScore(*compute_);
-  model_->Forward(weights_.span(), batch, batches_->score(), *compute_);
+  PSRING_RETURN_IF_ERROR(model_->Forward(weights_.span(), batch, activations_, batches_->score(), *compute_));
   std::vector<ReadyRange> order;
-  model_->Backward(weights_.span(), batch, gradient_.device, *compute_,
-                   [&](ReadyRange range) { order.push_back(range); });
+  PSRING_RETURN_IF_ERROR(model_->Backward(weights_.span(), batch, activations_, gradient_.device, *compute_,
+                                          [&](ReadyRange range) { order.push_back(range); }));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const ParameterLayout& layout = model_->parameters();
   buckets_ = PlanBuckets(layout, TensorsInOrder(layout, order), BucketSizesAsked());

@@ -14,7 +14,6 @@
 namespace psring {
 namespace {
 
-constexpr int kEvaluationBatch = 128;
 constexpr double kShareOfMemory = 0.8;  // the rest is for the data and other processes
 
 }  // namespace
@@ -44,23 +43,24 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
         "--wire ", options.wire,
         ": logical workers push float32; rounding errors of a 16-bit wire cannot be reproduced"));
   }
-  PSRING_ASSIGN_OR_RETURN(w.plan_, PlanSteps(options, data.train.count(), workers));
-  PSRING_ASSIGN_OR_RETURN(w.updates_,
-                          PlanUpdates(options, *w.strategy_, model_row, w.plan_, data.train.count()));
+  PSRING_ASSIGN_OR_RETURN(w.plan_, PlanSteps(options, data.train.count(), workers, data.train.spec().labels));
+  PSRING_ASSIGN_OR_RETURN(w.updates_, PlanUpdates(options, *w.strategy_, model_row, w.plan_));
   w.warnings_ = PlanWarnings(*w.strategy_, w.updates_);
   if (std::string rounded = RoundingNote(options, w.plan_); !rounded.empty())
     w.warnings_.push_back(std::move(rounded));
   PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
-  const int max_batch = std::max(options.batch, kEvaluationBatch);
+  w.evaluation_batch_ = EvaluationBatch(data.train.spec(), options.batch);
+  const int max_batch = std::max(options.batch, w.evaluation_batch_);
   w.compute_ = device.NewStream(StreamKind::kCompute, "compute");
   PSRING_ASSIGN_OR_RETURN(w.ops_, MakeOps(device, options.threads, precision));
-  PSRING_ASSIGN_OR_RETURN(w.model_, model_row.make(data.train, max_batch, device, *w.ops_));
-  const uint64_t bytes = w.parameters() * sizeof(float);
+  PSRING_ASSIGN_OR_RETURN(w.model_, model_row.make(data.train.spec(), *w.ops_));
+  PSRING_ASSIGN_OR_RETURN(w.activations_, w.model_->NewActivations(max_batch, device));
+  const uint64_t bytes = w.elements() * sizeof(float);
   const std::optional<Device::Memory> memory = device.memory();
   PSRING_RETURN_IF_ERROR(CheckCopiesFit(
       workers, bytes * static_cast<uint64_t>(1 + copies_each) + static_cast<uint64_t>(data.train.count()) * 8,
       memory.has_value() ? memory->free : UINT64_MAX));
-  PSRING_ASSIGN_OR_RETURN(w.batches_, BatchMemory::Create(data.train, max_batch, device));
+  PSRING_ASSIGN_OR_RETURN(w.batches_, BatchMemory::Create(data.train.spec(), max_batch, device));
   w.buckets_ = PlanBuckets(w.model_->parameters(),
                            {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb});
   w.next_step_.resize(static_cast<size_t>(workers));
@@ -72,6 +72,7 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
                                             .world_size = workers,
                                             .batch = options.batch,
                                             .micro_batches = options.accumulate,
+                                            .predictions = data.train.spec().labels,
                                             .seed = options.seed,
                                             .drop_last = options.drop_last == "true"});
   }
@@ -91,9 +92,9 @@ absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSp
   bool first = true;
   for (const std::vector<int64_t>& indices : drawn.batches) {
     PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(data_.train, indices, *compute_));
-    model_->Forward(weights, batch, batches_->score(), *compute_);
+    PSRING_RETURN_IF_ERROR(model_->Forward(weights, batch, activations_, batches_->score(), *compute_));
     const Span to = first ? gradients_[w].span() : micro_gradient_.span();
-    model_->Backward(weights, batch, to, *compute_, [](ReadyRange) {});
+    PSRING_RETURN_IF_ERROR(model_->Backward(weights, batch, activations_, to, *compute_, [](ReadyRange) {}));
     if (!first) ops_->Add(gradients_[w].span(), to, *compute_);
     first = false;
   }
@@ -108,10 +109,10 @@ absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSp
 }
 
 absl::StatusOr<CurvePoint> LogicalWorkers::Score(ConstSpan weights, CurvePoint point) {
-  PSRING_ASSIGN_OR_RETURN(const BatchScore score,
-                          Evaluate(*model_, weights, data_.test, kEvaluationBatch, *batches_, *compute_));
-  point.test_loss = score.loss_sum / static_cast<double>(data_.test.count());
-  point.test_accuracy = static_cast<double>(score.correct) / static_cast<double>(data_.test.count());
+  PSRING_ASSIGN_OR_RETURN(const BatchScore score, Evaluate(*model_, weights, data_.test, evaluation_batch_,
+                                                           activations_, *batches_, *compute_));
+  point.test_loss = score.loss_sum / static_cast<double>(data_.test.predictions());
+  point.test_accuracy = static_cast<double>(score.correct) / static_cast<double>(data_.test.predictions());
   return point;
 }
 
@@ -121,7 +122,7 @@ ServerJob LogicalWorkers::JobOf(const std::string& consistency, int workers) con
           .deterministic = options_.deterministic,
           .clip_norm = options_.clip_norm,
           .staleness_lr = options_.staleness_lr == "inverse",
-          .parameters = static_cast<int64_t>(parameters()),
+          .parameters = static_cast<int64_t>(elements()),
           .buckets = buckets_,
           .optimizer = updates_.optimizer,
           .schedule = updates_.schedule};

@@ -15,7 +15,7 @@
 #include "common/ops/ops.h"
 #include "common/options/training_options.h"
 #include "ps_server/protocol/server_job.h"
-#include "trainer/data/data.h"
+#include "trainer/data/dataset.h"
 #include "trainer/data/sampler.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
@@ -48,7 +48,9 @@ class LogicalWorkers {
   const StrategyRow& strategy() const { return *strategy_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  size_t parameters() const { return model_->parameters().count(); }
+  // Of the flat buffers.
+  size_t elements() const { return model_->parameters().count(); }
+  size_t parameters() const { return model_->parameters().parameters(); }
   std::string ops_name() const { return ops_->name(); }
   // The job of a server with `workers` workers.
   ServerJob JobOf(const std::string& consistency, int workers) const;
@@ -66,6 +68,8 @@ class LogicalWorkers {
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Stream> compute_;
   std::unique_ptr<Model> model_;
+  Activations activations_;
+  int evaluation_batch_ = 0;
   std::optional<BatchMemory> batches_;
   Buffer micro_gradient_;                     // for accumulation
   std::vector<Buffer> gradients_;             // by worker

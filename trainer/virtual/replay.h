@@ -10,7 +10,7 @@
 #include "common/device/device.h"
 #include "common/measure/arrivals.h"
 #include "common/options/training_options.h"
-#include "trainer/data/data.h"
+#include "trainer/data/dataset.h"
 
 namespace psring {
 

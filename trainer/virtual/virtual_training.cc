@@ -61,7 +61,7 @@ class VirtualTraining : public LogicalCluster {
   int NumberAt(int worker) const { return topology_ == Topology::kAlone ? 0 : worker; }
   Answer AnswerFor(const InlineServer::Answer& answer, int worker) const;
   absl::Status Evaluate(const Answer& answer, int64_t version);
-  uint64_t GradientBytes() const { return logical_->parameters() * sizeof(float); }
+  uint64_t GradientBytes() const { return logical_->elements() * sizeof(float); }
   RankResult Describe(int worker) const;
 
   const TrainingOptions& options_;

@@ -12,7 +12,7 @@
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
 #include "common/options/training_options.h"
-#include "trainer/data/data.h"
+#include "trainer/data/dataset.h"
 
 namespace psring {
 

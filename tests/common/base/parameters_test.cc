@@ -17,7 +17,7 @@ double Mb(size_t elements) { return static_cast<double>(elements) * 4 / (1 << 20
 // First and count of each bucket.
 std::vector<std::pair<size_t, size_t>> Plan(const std::vector<int>& tensors, size_t first_elements,
                                             size_t others_elements) {
-  ParameterLayout layout;
+  ParameterLayout layout(/*alignment=*/1);
   for (const int count : tensors) layout.Add("t", {count});
   std::vector<std::pair<size_t, size_t>> ranges;
   for (const Bucket& bucket : PlanBuckets(layout, {Mb(first_elements), Mb(others_elements)})) {
@@ -29,17 +29,42 @@ std::vector<std::pair<size_t, size_t>> Plan(const std::vector<int>& tensors, siz
 
 using Ranges = std::vector<std::pair<size_t, size_t>>;
 
-TEST(ParameterLayoutTest, TensorsAreContiguous) {
+TEST(ParameterLayoutTest, TensorsBeginAtMultiplesOf64Bytes) {
   ParameterLayout layout;
   EXPECT_EQ(layout.Add("fc.weight", {3, 5}), 0);
-  EXPECT_EQ(layout.Add("fc.bias", {3}), 1);
-  EXPECT_EQ(layout.Add("scale", {}), 2);
-  EXPECT_EQ(layout.count(), 19);
-  EXPECT_EQ(layout.tensors()[1].name, "fc.bias");
+  EXPECT_EQ(layout.Add("fc.bias", {16}), 1);
+  EXPECT_EQ(layout.Add("none", {0}), 2);
+  EXPECT_EQ(layout.Add("scale", {}), 3);
+  const std::vector<Tensor>& tensors = layout.tensors();
+  EXPECT_EQ(tensors[1].name, "fc.bias");
+  EXPECT_EQ(tensors[1].first, 16);
+  EXPECT_EQ(tensors[1].count, 16);
+  EXPECT_EQ(tensors[1].space, 16);
+  EXPECT_EQ(tensors[2].space, 0);
+  EXPECT_EQ(tensors[3].first, 32);
+  EXPECT_EQ(tensors[3].count, 1);
+  EXPECT_EQ(tensors[3].space, 16);
+  EXPECT_EQ(layout.count(), 48);
+  EXPECT_EQ(layout.parameters(), 15 + 16 + 1);
+}
+
+TEST(ParameterLayoutTest, WithoutAlignmentTensorsAreContiguous) {
+  ParameterLayout layout(/*alignment=*/1);
+  layout.Add("fc.weight", {3, 5});
+  layout.Add("fc.bias", {3});
   EXPECT_EQ(layout.tensors()[1].first, 15);
-  EXPECT_EQ(layout.tensors()[1].count, 3);
-  EXPECT_EQ(layout.tensors()[2].first, 18);
-  EXPECT_EQ(layout.tensors()[2].count, 1);
+  EXPECT_EQ(layout.count(), 18);
+  EXPECT_EQ(layout.parameters(), 18);
+}
+
+TEST(PlanBucketsTest, ABucketContainsThePaddingOfItsTensors) {
+  ParameterLayout layout;
+  for (const int count : {20, 5, 3}) layout.Add("t", {count});
+  const std::vector<Bucket> buckets = PlanBuckets(layout, {Mb(8), Mb(100)});
+  ASSERT_EQ(buckets.size(), 2);
+  EXPECT_EQ(buckets[0].first, 32);
+  EXPECT_EQ(buckets[0].count, 32);
+  EXPECT_EQ(buckets[1].count, 32);
 }
 
 TEST(PlanBucketsTest, BucketsStartWithTheLastTensorAndKeepTensorsWhole) {
@@ -98,7 +123,7 @@ TEST(PlanBucketsTest, BucketsCoverEveryElementOnceFromTheEnd) {
 // First and count of each bucket of tensors that are ready in the order `ready`.
 Ranges PlanReady(const std::vector<int>& tensors, const std::vector<int>& ready, size_t first_elements,
                  size_t others_elements) {
-  ParameterLayout layout;
+  ParameterLayout layout(/*alignment=*/1);
   for (const int count : tensors) layout.Add("t", {count});
   Ranges ranges;
   for (const Bucket& bucket : PlanBuckets(layout, ready, {Mb(first_elements), Mb(others_elements)})) {
@@ -143,7 +168,7 @@ TEST(PlanBucketsByReadiness, EveryOrderCoversEveryElementOnce) {
 }
 
 TEST(TensorsInOrder, FollowsTheRangesWithTheLastTensorOfEachFirst) {
-  ParameterLayout layout;
+  ParameterLayout layout(/*alignment=*/1);
   for (const int count : {4, 3, 0, 2, 5}) layout.Add("t", {count});
   EXPECT_EQ(TensorsInOrder(layout, {{0, 14}}), (std::vector<int>{4, 3, 2, 1, 0}));
   EXPECT_EQ(TensorsInOrder(layout, {{0, 4}, {7, 7}, {4, 3}}), (std::vector<int>{0, 4, 3, 2, 1}));

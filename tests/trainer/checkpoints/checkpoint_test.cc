@@ -19,7 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A convolution of 2 filters over 3 channels, and a linear layer after an image of 2 x 2 with 2 channels.
+// A convolution of 2 filters over 3 channels, and a linear layer after an image of 2 x 2 with 2 channels. Has
+// padding after each tensor.
 ParameterLayout SmallLayout() {
   ParameterLayout layout;
   layout.Add("conv1.weight", {2, 2, 1, 3}, {.height = 2, .width = 1, .channels = 3});
@@ -27,6 +28,17 @@ ParameterLayout SmallLayout() {
   layout.Add("fc1.weight", {1, 8}, {.height = 2, .width = 2, .channels = 2});
   layout.Add("fc1.bias", {1});
   return layout;
+}
+
+// Distinct values for all parameters, and 0 for the padding.
+std::vector<float> SmallValues(float scale = 1) {
+  const ParameterLayout layout = SmallLayout();
+  std::vector<float> flat(layout.count());
+  for (const Tensor& tensor : layout.tensors()) {
+    for (size_t i = tensor.first; i < tensor.first + tensor.count; ++i)
+      flat[i] = scale * static_cast<float>(i + 1);
+  }
+  return flat;
 }
 
 TrainingCheckpoint SmallCheckpoint(OptimizerKind kind = OptimizerKind::kAdam) {
@@ -50,10 +62,9 @@ TrainingCheckpoint SmallCheckpoint(OptimizerKind kind = OptimizerKind::kAdam) {
   p.epoch_samples = 288;
   p.ready_order = {"fc1.bias", "fc1.weight", "conv1.bias", "conv1.weight"};
   p.worker_steps = {39, 41};
-  const size_t count = SmallLayout().count();
-  for (size_t i = 0; i < count; ++i) checkpoint.weights.push_back(static_cast<float>(i));
+  checkpoint.weights = SmallValues();
   for (size_t slot = 0; slot < OptimizerSlots(kind).size(); ++slot) {
-    checkpoint.slots.emplace_back(count, static_cast<float>(slot) + .25f);
+    checkpoint.slots.push_back(SmallValues(static_cast<float>(slot) + .25f));
   }
   return checkpoint;
 }
@@ -100,11 +111,11 @@ TEST(Checkpoint, TensorsHavePyTorchsShapesAndOrder) {
   ASSERT_EQ(model->size(), 4);
   EXPECT_EQ((*model)[0].name, "conv1.weight");
   EXPECT_EQ((*model)[0].shape, (std::vector<int64_t>{2, 3, 2, 1}));
-  // psring's order was [out][height][width][in] = 0 1 2 | 3 4 5 for the first filter.
-  EXPECT_EQ((*model)[0].values, (std::vector<float>{0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11}));
+  // psring's order was [out][height][width][in] = 1 2 3 | 4 5 6 for the first filter.
+  EXPECT_EQ((*model)[0].values, (std::vector<float>{1, 4, 2, 5, 3, 6, 7, 10, 8, 11, 9, 12}));
   EXPECT_EQ((*model)[2].name, "fc1.weight");
   EXPECT_EQ((*model)[2].shape, (std::vector<int64_t>{1, 8}));
-  EXPECT_EQ((*model)[2].values, (std::vector<float>{14, 16, 18, 20, 15, 17, 19, 21}));
+  EXPECT_EQ((*model)[2].values, (std::vector<float>{33, 35, 37, 39, 34, 36, 38, 40}));
   const auto optimizer = DecodeSafetensors(FileOf(files, kOptimizerFile));
   ASSERT_TRUE(optimizer.ok());
   ASSERT_EQ(optimizer->size(), 8);
@@ -113,8 +124,7 @@ TEST(Checkpoint, TensorsHavePyTorchsShapesAndOrder) {
 }
 
 TEST(Checkpoint, ResidualsAreDecodedAsEncoded) {
-  std::vector<float> residual(SmallLayout().count());
-  for (size_t i = 0; i < residual.size(); ++i) residual[i] = static_cast<float>(i) / 64;
+  const std::vector<float> residual = SmallValues(1.0f / 64);
   TrainingCheckpoint was = SmallCheckpoint();
   was.worker_files = {{WorkerFile(1), EncodeResidual({residual.data(), residual.size()}, SmallLayout())}};
   const CheckpointFiles files = EncodeCheckpoint(was, SmallLayout());

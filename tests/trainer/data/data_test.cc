@@ -10,9 +10,23 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "trainer/data/pictures.h"
 
 namespace psring {
 namespace {
+
+// A batch of pictures.
+struct Gathered {
+  std::vector<float> inputs;
+  std::vector<int32_t> labels;
+};
+Gathered Gather(const Dataset& data, const std::vector<int64_t>& indices) {
+  Gathered gathered{.inputs = std::vector<float>(indices.size() * data.spec().inputs[0].count()),
+                    .labels = std::vector<int32_t>(indices.size())};
+  void* const inputs[] = {gathered.inputs.data()};
+  data.Gather(indices, inputs, gathered.labels.data());
+  return gathered;
+}
 
 namespace fs = std::filesystem;
 
@@ -75,12 +89,12 @@ TEST_F(DataFiles, AreReadPlainAndCompressed) {
     ASSERT_TRUE(data.ok()) << data.status();
     EXPECT_EQ(data->train.count(), 3);
     EXPECT_EQ(data->test.count(), 2);
-    EXPECT_EQ(data->train.height, 4);
-    EXPECT_EQ(data->train.width, 5);
-    EXPECT_EQ(data->train.images.size(), 60);
-    EXPECT_EQ(data->train.images[59], 59);
-    EXPECT_EQ(data->train.labels, (std::vector<uint8_t>{0, 9, 5}));
-    EXPECT_NEAR(data->train.mean, name == "mnist" ? .1307 : .2860, 1e-6);
+    EXPECT_EQ(data->train.spec().inputs[0].shape, (std::vector<int>{4, 5, 1}));
+    EXPECT_EQ(data->train.spec().classes, 10);
+    const Gathered all = Gather(data->train, {0, 1, 2});
+    EXPECT_EQ(all.labels, (std::vector<int32_t>{0, 9, 5}));
+    const float mean = name == "mnist" ? .1307f : .2860f, deviation = name == "mnist" ? .3081f : .3530f;
+    EXPECT_FLOAT_EQ(all.inputs[59], (59 / 255.0f - mean) / deviation);
   }
 }
 
@@ -192,10 +206,10 @@ TEST(Data, SyntheticImagesAreTheSameForTheSameSeed) {
   const SyntheticShape shape{.height = 6, .width = 5, .train = 500, .test = 20};
   const DataSplits a = MakeSyntheticData(shape, 1), b = MakeSyntheticData(shape, 1),
                    c = MakeSyntheticData(shape, 2);
-  EXPECT_EQ(a.train.images, b.train.images);
-  EXPECT_EQ(a.test.labels, b.test.labels);
-  EXPECT_NE(a.train.images, c.train.images);
-  EXPECT_EQ(a.train.images.size(), 500 * 30);
+  EXPECT_EQ(a.train.Hash(), b.train.Hash());
+  EXPECT_EQ(a.test.Hash(), b.test.Hash());
+  EXPECT_NE(a.train.Hash(), c.train.Hash());
+  EXPECT_EQ(a.train.count(), 500);
   EXPECT_EQ(a.test.count(), 20);
 }
 
@@ -203,9 +217,7 @@ TEST(Data, NormalisedSyntheticPixelsHaveMean0AndDeviation1) {
   const Dataset data = MakeSyntheticData({.train = 200, .test = 1}, 1).train;
   std::vector<int64_t> all(data.count());
   for (int64_t i = 0; i < data.count(); ++i) all[i] = i;
-  std::vector<float> inputs(data.images.size());
-  std::vector<int32_t> labels(data.count());
-  GatherBatch(data, all, inputs.data(), labels.data());
+  const std::vector<float> inputs = Gather(data, all).inputs;
   double sum = 0, squares = 0;
   for (const float x : inputs) {
     sum += x;
@@ -213,25 +225,32 @@ TEST(Data, NormalisedSyntheticPixelsHaveMean0AndDeviation1) {
   }
   EXPECT_NEAR(sum / inputs.size(), 0, .05);
   EXPECT_NEAR(squares / inputs.size(), 1, .05);
-  EXPECT_EQ(labels, data.labels);
 }
 
-TEST(Data, GatherBatchNormalizesTheRequestedImages) {
-  const Dataset data{.height = 1,
-                     .width = 2,
-                     .images = {0, 255, 51, 102, 7, 8},
-                     .labels = {4, 5, 6},
-                     .mean = .5f,
-                     .deviation = .25f};
-  float inputs[4];
-  uint8_t labels[2];
-  GatherBatch(data, {1, 0}, inputs, labels);
+TEST(Data, ABatchHasTheRequestedImagesNormalized) {
+  const Dataset data = MakePictures({.height = 1,
+                                     .width = 2,
+                                     .pixels = {0, 255, 51, 102, 7, 8},
+                                     .labels = {4, 5, 6},
+                                     .mean = .5f,
+                                     .deviation = .25f});
+  const auto [inputs, labels] = Gather(data, {1, 0});
   EXPECT_FLOAT_EQ(inputs[0], (51 / 255.f - .5f) / .25f);
   EXPECT_FLOAT_EQ(inputs[1], (102 / 255.f - .5f) / .25f);
   EXPECT_FLOAT_EQ(inputs[2], -2);
   EXPECT_FLOAT_EQ(inputs[3], 2);
   EXPECT_EQ(labels[0], 5);
   EXPECT_EQ(labels[1], 4);
+}
+
+TEST(Data, APartHasTheChosenSamples) {
+  const Dataset data =
+      MakePictures({.height = 1, .width = 1, .pixels = {10, 20, 30, 40}, .labels = {1, 2, 3, 4}});
+  const Dataset part = data.Part({3, 1, 0}), of_part = part.Part({2, 0});
+  EXPECT_EQ(part.count(), 3);
+  EXPECT_EQ(Gather(part, {1, 0}).labels, (std::vector<int32_t>{2, 4}));
+  EXPECT_EQ(Gather(of_part, {0, 1}).labels, (std::vector<int32_t>{1, 4}));
+  EXPECT_NE(part.Hash(), data.Hash());
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "CLI/CLI.hpp"
-#include "trainer/data/data.h"
+#include "trainer/data/pictures.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/step/evaluation.h"
 
@@ -20,29 +20,34 @@ struct Fixture {
   std::unique_ptr<Stream> stream = device->NewStream(StreamKind::kCompute, "compute");
   Dataset data;
   std::unique_ptr<Model> model;
+  Activations activations;
   std::vector<float> weights, gradient, inputs;
   std::vector<int32_t> labels;
 
   explicit Fixture(const std::string& name, int max_batch = 4)
       : data(MakeSyntheticData({.height = 10, .width = 10, .train = 11, .test = 1}, 1).train),
-        model(*(*FindModel(name))->make(data, max_batch, *device, *ops)),
+        model(*(*FindModel(name))->make(data.spec(), *ops)),
+        activations(*model->NewActivations(max_batch, *device)),
         weights(model->InitialWeights(1)),
         gradient(weights.size()),
-        inputs(max_batch * data.image_size()),
+        inputs(max_batch * data.spec().inputs[0].count()),
         labels(max_batch) {}
 
   ConstSpan weight_span() const { return {weights.data(), weights.size()}; }
   Batch Gather(const std::vector<int64_t>& indices) {
-    GatherBatch(data, indices, inputs.data(), labels.data());
-    return {.size = static_cast<int>(indices.size()),
-            .inputs = {inputs.data(), indices.size() * data.image_size()},
-            .labels = labels.data()};
+    void* const to[] = {inputs.data()};
+    data.Gather(indices, to, labels.data());
+    return {.size = static_cast<int>(indices.size()), .inputs = {inputs.data()}, .labels = labels.data()};
   }
   double Loss(const Batch& batch) {
     BatchScore score;
-    model->Forward(weight_span(), batch, &score, *stream);
+    EXPECT_TRUE(model->Forward(weight_span(), batch, activations, &score, *stream).ok());
     EXPECT_TRUE(stream->Synchronize().ok());
     return score.loss_sum;
+  }
+  void Backward(const Batch& batch, const Model::GradientReady& ready) {
+    const Span to{gradient.data(), gradient.size()};
+    EXPECT_TRUE(model->Backward(weight_span(), batch, activations, to, *stream, ready).ok());
   }
 };
 
@@ -52,8 +57,7 @@ TEST_P(EveryModel, BackwardIsTheDerivativeOfForward) {
   Fixture f(GetParam());
   const Batch batch = f.Gather({0, 1, 2});
   f.Loss(batch);
-  f.model->Backward(f.weight_span(), batch, {f.gradient.data(), f.gradient.size()}, *f.stream,
-                    [](ReadyRange) {});
+  f.Backward(batch, [](ReadyRange) {});
   // The steepest element of each tensor, moved a little to both sides.
   for (const Tensor& tensor : f.model->parameters().tensors()) {
     size_t steepest = tensor.first;
@@ -79,14 +83,15 @@ TEST_P(EveryModel, ReportsAllLayersLastFirst) {
   const float kUntouched = 12345;
   std::fill(f.gradient.begin(), f.gradient.end(), kUntouched);
   size_t rest = f.gradient.size();  // elements below are still to come
-  f.model->Backward(f.weight_span(), batch, {f.gradient.data(), f.gradient.size()}, *f.stream,
-                    [&](ReadyRange range) {
-                      ASSERT_EQ(range.first + range.count, rest);
-                      rest = range.first;
-                      for (size_t i = range.first; i < f.gradient.size(); ++i) {
-                        ASSERT_NE(f.gradient[i], kUntouched) << "reported as complete: element " << i;
-                      }
-                    });
+  f.Backward(batch, [&](ReadyRange range) {
+    ASSERT_EQ(range.first + range.count, rest);
+    rest = range.first;
+    for (const Tensor& tensor : f.model->parameters().tensors()) {
+      for (size_t i = tensor.first; tensor.first >= rest && i < tensor.first + tensor.count; ++i) {
+        ASSERT_NE(f.gradient[i], kUntouched) << "reported as complete: element " << i;
+      }
+    }
+  });
   EXPECT_EQ(rest, 0);
 }
 
@@ -96,8 +101,7 @@ TEST_P(EveryModel, AnEmptyBatchHasNoGradient) {
   EXPECT_EQ(f.Loss(batch), 0);
   std::fill(f.gradient.begin(), f.gradient.end(), 1.0f);
   bool done = false;
-  f.model->Backward(f.weight_span(), batch, {f.gradient.data(), f.gradient.size()}, *f.stream,
-                    [&](ReadyRange range) { done = range.first == 0 && range.count == f.gradient.size(); });
+  f.Backward(batch, [&](ReadyRange range) { done = range.first == 0 && range.count == f.gradient.size(); });
   EXPECT_TRUE(done);
   EXPECT_EQ(std::set<float>(f.gradient.begin(), f.gradient.end()), std::set<float>{0});
 }
@@ -120,8 +124,8 @@ TEST_P(EveryModel, InitialWeightsDependOnTheSeed) {
 TEST_P(EveryModel, EvaluationCountsEachSampleOnce) {
   Fixture f(GetParam());
   // 11 samples in batches of 4: the last is short.
-  BatchMemory memory = BatchMemory::Create(f.data, 4, *f.device).value();
-  const auto score = Evaluate(*f.model, f.weight_span(), f.data, 4, memory, *f.stream);
+  BatchMemory memory = BatchMemory::Create(f.data.spec(), 4, *f.device).value();
+  const auto score = Evaluate(*f.model, f.weight_span(), f.data, 4, f.activations, memory, *f.stream);
   ASSERT_TRUE(score.ok()) << score.status();
   double loss = 0;
   for (int64_t i = 0; i < 11; ++i) loss += f.Loss(f.Gather({i}));
@@ -141,11 +145,9 @@ INSTANTIATE_TEST_SUITE_P(Models, EveryModel, testing::ValuesIn(ModelNames()), []
 });
 
 TEST(Models, HaveTheirKnownSizes) {
-  const auto device = MakeCpuDevice();
   const auto ops = MakeReferenceOps();
-  const Dataset shape{.height = 28, .width = 28};
   const auto parameters = [&](const char* name) {
-    return (*(*FindModel(name))->make(shape, 1, *device, *ops))->parameters().count();
+    return (*(*FindModel(name))->make(PictureSpec(28, 28), *ops))->parameters().parameters();
   };
   EXPECT_EQ(parameters("mlp"), 1'863'690);
   EXPECT_EQ(parameters("mlp-small"), 266'610);
@@ -153,14 +155,12 @@ TEST(Models, HaveTheirKnownSizes) {
 }
 
 TEST(Models, HaveTheRequestedWidth) {
-  const auto device = MakeCpuDevice();
   const auto ops = MakeReferenceOps();
-  const Dataset shape{.height = 28, .width = 28};
   TrainingOptions options;
   options.width = 40;
   for (const char* name : {"mlp", "mlp-small"}) {
     options.model = name;
-    EXPECT_EQ((*ModelOf(options)->make(shape, 1, *device, *ops))->parameters().count(),
+    EXPECT_EQ((*ModelOf(options)->make(PictureSpec(28, 28), *ops))->parameters().parameters(),
               784 * 40 + 40 + 40 * 40 + 40 + 40 * 10 + 10);
   }
   options.model = "cnn";
@@ -169,10 +169,8 @@ TEST(Models, HaveTheRequestedWidth) {
 }
 
 TEST(Models, RejectImagesThatDoNotFit) {
-  const auto device = MakeCpuDevice();
   const auto ops = MakeReferenceOps();
-  const Dataset odd{.height = 27, .width = 28};
-  EXPECT_EQ((*FindModel("cnn"))->make(odd, 1, *device, *ops).status().message(),
+  EXPECT_EQ((*FindModel("cnn"))->make(PictureSpec(27, 28), *ops).status().message(),
             "the cnn needs images of even size, 6x6 at least; these are 27x28");
 }
 

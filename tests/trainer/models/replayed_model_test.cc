@@ -32,17 +32,19 @@ TEST(Replay, GradientsAreReadyAtTheRecordedTimes) {
   BatchScore score;
 
   const int64_t begin = MonotonicNanos();
-  model->Forward(of_weights, batch, &score, *stream);
+  Activations activations;
+  ASSERT_TRUE(model->Forward(of_weights, batch, activations, &score, *stream).ok());
   EXPECT_GE(MsSince(begin), 20);
   EXPECT_EQ(score.loss_sum, 0);
 
   const int64_t backward = MonotonicNanos();
   std::vector<size_t> firsts;
   std::vector<double> ready_ms;
-  model->Backward(of_weights, batch, span, *stream, [&](ReadyRange range) {
+  const auto on_ready = [&](ReadyRange range) {
     firsts.push_back(range.first);
     ready_ms.push_back(MsSince(backward));
-  });
+  };
+  ASSERT_TRUE(model->Backward(of_weights, batch, activations, span, *stream, on_ready).ok());
   EXPECT_GE(MsSince(backward), 60);
   EXPECT_EQ(firsts, (std::vector<size_t>{120, 100, 0}));
   const std::vector<double> recorded = {10, 30, 40};
@@ -63,13 +65,14 @@ TEST(Replay, AFasterDeviceHasItsGradientsEarlier) {
   const auto ops = MakeReferenceOps();
   const auto data = DataOf(options);
   ASSERT_TRUE(data.ok());
-  const auto model = row->make(data->train, 32, *device, *ops);
+  const auto model = row->make(data->train.spec(), *ops);
   ASSERT_TRUE(model.ok());
   EXPECT_NEAR(static_cast<double>((*model)->parameters().count()), 25.6e6, 0.1e6);
   const auto stream = device->NewStream(StreamKind::kCompute, "compute");
   BatchScore score;
   const int64_t begin = MonotonicNanos();
-  (*model)->Forward({}, {.size = 32}, &score, *stream);
+  Activations activations;
+  ASSERT_TRUE((*model)->Forward({}, {.size = 32}, activations, &score, *stream).ok());
   EXPECT_GE(MsSince(begin), 63.3 / 4);
   EXPECT_LT(MsSince(begin), 63.3);
 }

@@ -86,7 +86,7 @@ TEST_P(Replicas, MoveEachKindOfTrafficExactlyOncePerStep) {
   const RankOutcome outcome = Train(options, data);
   const DataParallelFigures& figures = outcome.result->data_parallel;
   const double others = GetParam() - 1;
-  const double gradient = 4.0 * static_cast<double>(outcome.result->parameters);
+  const double gradient = static_cast<double>(GradientBytes(*outcome.result));
   EXPECT_EQ(figures.replicas, GetParam());
   EXPECT_NEAR(figures.inputs_bytes, others * 8 * 64 * 4, 1e-6) << "8 images of 8x8";
   EXPECT_NEAR(figures.weights_bytes, others * gradient, 1e-6 * gradient);

@@ -4,18 +4,20 @@
 
 #include "absl/strings/match.h"
 #include "tests/trainer/cluster.h"
+#include "trainer/data/pictures.h"
 #include "trainer/models/replayed_model.h"
 
 namespace psring {
 namespace {
 
-constexpr size_t kParameters = 266'610;  // of mlp-small
+// Of mlp-small: 266,610 parameters, and tensors that begin at multiples of 16 elements.
+constexpr size_t kElements = 784 * 300 + 304 + 300 * 100 + 112 + 1008 + 16;
 
 class MemoryNeeded : public testing::Test {
  protected:
   MemoryNeed Of(const TrainingOptions& options, const OptimizerConfig* optimizer) {
-    const Dataset data{.height = 28, .width = 28};
-    return MemoryNeedOf(options, ModelOf(options).value(), data, options.batch, optimizer, *device_, *ops_)
+    return MemoryNeedOf(options, ModelOf(options).value(), PictureSpec(28, 28), options.batch, optimizer,
+                        *device_, *ops_)
         .value();
   }
   static TrainingOptions SmallMlp(int batch) {
@@ -32,12 +34,14 @@ class MemoryNeeded : public testing::Test {
 TEST_F(MemoryNeeded, IncludesWeightsGradientsStateAndABatch) {
   const OptimizerConfig momentum{.kind = OptimizerKind::kMomentum}, adam{.kind = OptimizerKind::kAdam};
   const MemoryNeed need = Of(SmallMlp(10), &momentum);
-  EXPECT_EQ(need.parameters, 2 * 4 * kParameters);
-  EXPECT_EQ(need.optimizer, 4 * kParameters);
-  // Each layer's outputs and their gradients, images, labels, the score.
-  EXPECT_EQ(need.batch, 10 * (2 * 4 * (300 + 100 + 10) + 4 * 784 + 1) + sizeof(BatchScore));
+  EXPECT_EQ(need.parameters, 2 * 4 * kElements);
+  EXPECT_EQ(need.optimizer, 4 * kElements);
+  // Each layer's outputs, at multiples of 64 bytes; gradients of the hidden layers' outputs (the last
+  // output's is in its place); images, labels, the score.
+  const size_t outputs = 12'032 + 4'032 + 448, gradients = 12'032 + 4'032;
+  EXPECT_EQ(need.batch, outputs + gradients + 10 * (4 * 784 + 4) + sizeof(BatchScore));
   EXPECT_EQ(need.total(), need.parameters + need.optimizer + need.batch);
-  EXPECT_EQ(Of(SmallMlp(10), &adam).optimizer, 2 * 4 * kParameters);
+  EXPECT_EQ(Of(SmallMlp(10), &adam).optimizer, 2 * 4 * kElements);
   EXPECT_EQ(Of(SmallMlp(10), nullptr).optimizer, 0) << "a server has it";
 }
 
@@ -46,9 +50,9 @@ TEST_F(MemoryNeeded, GrowsWithBatchWidthAndAddedGradients) {
   EXPECT_GT(Of(options, nullptr).batch, 19 * Of(SmallMlp(1), nullptr).batch);
   options.micro_batches = 2;
   options.accumulate = 2;
-  EXPECT_EQ(Of(options, nullptr).parameters, 4 * 4 * kParameters);
+  EXPECT_EQ(Of(options, nullptr).parameters, 4 * 4 * kElements);
   options.width = 1000;
-  EXPECT_GT(Of(options, nullptr).parameters, 4 * 4 * 4 * kParameters);
+  EXPECT_GT(Of(options, nullptr).parameters, 4 * 4 * 4 * kElements);
 }
 
 TEST(CheckMemory, NamesWhatIsNeededAndAvailable) {

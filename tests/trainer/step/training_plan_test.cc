@@ -13,7 +13,7 @@ StepPlan Steps(const TrainingOptions& options, int world_size = 1) {
 
 UpdatePlan Updates(const TrainingOptions& options, int world_size = 1) {
   const auto plan = PlanUpdates(options, **FindStrategy(options.strategy), **FindModel(options.model),
-                                Steps(options, world_size), 60000);
+                                Steps(options, world_size));
   EXPECT_TRUE(plan.ok()) << plan.status();
   return plan.value_or(UpdatePlan());
 }

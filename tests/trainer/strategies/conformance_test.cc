@@ -275,13 +275,13 @@ TEST_P(Conformance, SendsExactlyTheTheoreticalBytes) {
     // In total, one gradient in each direction for every rank except one.
     double sent = 0;
     for (const RankOutcome& outcome : outcomes) sent += double(outcome.steps.front().payload_tx_bytes);
-    const double gradient = double(outcomes[0].result->parameters) * sizeof(float);
+    const double gradient = double(GradientBytes(*outcomes[0].result));
     EXPECT_NEAR(sent, 2 * (workers() - 1) * gradient, 2 * 4 * 3 * workers());
     return;
   }
   for (int rank = 0; rank < workers(); ++rank) {
     const RankResult& result = *outcomes[rank].result;
-    const uint64_t gradient = result.parameters * sizeof(float);
+    const uint64_t gradient = GradientBytes(result);
     uint64_t sent = 0, received = 0;
     if (row().needs.servers) {
       sent = received = gradient;

@@ -103,7 +103,7 @@ TEST(LocalAggregation, AMachinePushesAndPullsOneGradient) {
       sent += rank.steps[5].payload_tx_bytes;
       received += rank.steps[5].payload_rx_bytes;
     }
-    const uint64_t gradient = 4 * static_cast<uint64_t>(outcomes[0].result->parameters);
+    const uint64_t gradient = GradientBytes(*outcomes[0].result);
     // Within a machine: an all-reduce of the gradient and a broadcast of the weights.
     const uint64_t of_machine = gradient + 3 * static_cast<uint64_t>(layout.each - 1) * gradient;
     EXPECT_EQ(sent, layout.machines * of_machine);

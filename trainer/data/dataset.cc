@@ -1,0 +1,60 @@
+#include "trainer/data/dataset.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/io/hash.h"
+
+namespace psring {
+
+size_t TensorSpec::count() const {
+  size_t count = 1;
+  for (const int extent : shape) count *= static_cast<size_t>(extent);
+  return count;
+}
+
+int64_t Dataset::count() const {
+  if (source_ == nullptr) return 0;
+  return chosen_ != nullptr ? static_cast<int64_t>(chosen_->size()) : source_->count();
+}
+
+void Dataset::Gather(const std::vector<int64_t>& indices, absl::Span<void* const> inputs,
+                     int32_t* labels) const {
+  PSRING_CHECK(inputs.size() == spec_.inputs.size());
+  std::array<void*, kMostSampleInputs> to = {};
+  std::copy(inputs.begin(), inputs.end(), to.begin());
+  for (const int64_t index : indices) {
+    PSRING_CHECK(index >= 0 && index < count());
+    source_->Read(chosen_ != nullptr ? (*chosen_)[static_cast<size_t>(index)] : index,
+                  absl::MakeConstSpan(to.data(), inputs.size()), labels);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      to[i] = static_cast<std::byte*>(to[i]) + 4 * spec_.inputs[i].count();
+    }
+    labels += spec_.labels;
+  }
+}
+
+Dataset Dataset::Part(const std::vector<int64_t>& indices) const {
+  std::vector<int64_t> chosen;
+  chosen.reserve(indices.size());
+  for (const int64_t index : indices) {
+    PSRING_CHECK(index >= 0 && index < count());
+    chosen.push_back(chosen_ != nullptr ? (*chosen_)[static_cast<size_t>(index)] : index);
+  }
+  Dataset part = *this;
+  part.chosen_ = std::make_shared<const std::vector<int64_t>>(std::move(chosen));
+  return part;
+}
+
+std::string Dataset::Hash() const {
+  if (source_ == nullptr) return "";
+  const std::string all = source_->Hash();
+  return chosen_ == nullptr
+             ? all
+             : absl::StrCat(all, HashBytes(chosen_->data(), chosen_->size() * sizeof(int64_t)));
+}
+
+}  // namespace psring

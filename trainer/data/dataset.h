@@ -1,0 +1,76 @@
+// Samples: what a batch contains, and where it comes from.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace psring {
+
+enum class TensorKind : uint8_t {
+  kPicture,  // float32 [height][width][channels]
+  kTokens,   // int32, at least 0 and below `range`
+};
+
+// One input of a sample. Elements have 4 bytes.
+struct TensorSpec {
+  std::string name;
+  TensorKind kind;
+  std::vector<int> shape;
+  int range = 0;  // of tokens
+
+  size_t count() const;
+};
+
+constexpr size_t kMostSampleInputs = 4;
+
+// What a sample consists of.
+struct SampleSpec {
+  std::vector<TensorSpec> inputs;  // at most kMostSampleInputs
+  int labels = 1;                  // predictions per sample: 1, or one for each token of a text
+  int classes = 0;                 // labels are at least 0 and below it
+};
+
+// A fixed list of samples. Thread-safe.
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+  virtual int64_t count() const = 0;
+  // Writes sample `index`: inputs[i] receives the input i of the spec, `labels` its labels.
+  virtual void Read(int64_t index, absl::Span<void* const> inputs, int32_t* labels) const = 0;
+  // Of all samples' content.
+  virtual std::string Hash() const = 0;
+};
+
+// Some or all samples of a source. Copies share the source.
+class Dataset {
+ public:
+  Dataset() = default;
+  Dataset(SampleSpec spec, std::shared_ptr<const SampleSource> source)
+      : spec_(std::move(spec)), source_(std::move(source)) {}
+
+  const SampleSpec& spec() const { return spec_; }
+  int64_t count() const;
+  // What budgets, throughput, loss and accuracy count: samples, or tokens of a text.
+  int64_t predictions() const { return count() * spec_.labels; }
+  // Samples `indices`, one after the other in each tensor.
+  void Gather(const std::vector<int64_t>& indices, absl::Span<void* const> inputs, int32_t* labels) const;
+  // Only the samples `indices`.
+  Dataset Part(const std::vector<int64_t>& indices) const;
+  std::string Hash() const;
+
+ private:
+  SampleSpec spec_;
+  std::shared_ptr<const SampleSource> source_;          // null: no samples
+  std::shared_ptr<const std::vector<int64_t>> chosen_;  // null: all
+};
+
+struct DataSplits {
+  std::string name;
+  Dataset train, test;
+};
+
+}  // namespace psring

@@ -1,0 +1,81 @@
+#include "trainer/models/gradient_plan.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+
+namespace psring {
+namespace {
+
+class Pieces {
+ public:
+  // The smallest free piece that is large enough; else the largest free one, which grows; else a new one.
+  int Take(size_t elements) {
+    int best = -1;
+    for (int i = 0; i < static_cast<int>(sizes_.size()); ++i) {
+      if (users_[i] > 0) continue;
+      if (best < 0) {
+        best = i;
+        continue;
+      }
+      const bool fits = sizes_[i] >= elements, best_fits = sizes_[best] >= elements;
+      if (fits ? !best_fits || sizes_[i] < sizes_[best] : !best_fits && sizes_[i] > sizes_[best]) best = i;
+    }
+    if (best < 0) {
+      best = static_cast<int>(sizes_.size());
+      sizes_.push_back(0);
+      users_.push_back(0);
+    }
+    sizes_[best] = std::max(sizes_[best], elements);
+    users_[best] = 1;
+    return best;
+  }
+  void Share(int piece) {
+    if (piece >= 0) ++users_[piece];
+  }
+  void Release(int piece) {
+    if (piece >= 0) --users_[piece];
+  }
+  const std::vector<size_t>& sizes() const { return sizes_; }
+
+ private:
+  std::vector<size_t> sizes_;
+  std::vector<int> users_;  // values
+};
+
+}  // namespace
+
+GradientPlan PlanGradients(int inputs, absl::Span<const LayerPlace> layers) {
+  GradientPlan plan;
+  plan.piece_of.assign(static_cast<size_t>(inputs) + layers.size(), GradientPlan::kNone);
+  plan.adds.assign(layers.size(), {});
+  std::vector<size_t> elements(plan.piece_of.size());  // of values
+  for (const LayerPlace& layer : layers) elements[layer.output] = layer.traits->outputs;
+  plan.piece_of[layers.back().output] = GradientPlan::kInPlace;
+  Pieces pieces;
+  for (size_t l = layers.size(); l-- > 0;) {
+    const LayerPlace& layer = layers[l];
+    const int dy = plan.piece_of[layer.output];
+    PSRING_CHECK(dy != GradientPlan::kNone);  // every output is read by a later layer
+    for (size_t i = 0; i < layer.inputs.size(); ++i) {
+      const int value = layer.inputs[i];
+      if (value < inputs) continue;
+      int& piece = plan.piece_of[value];
+      const InputGradient how = layer.traits->inputs[i];
+      if (piece != GradientPlan::kNone) {
+        PSRING_CHECK(how == InputGradient::kAddable);
+        plan.adds[l][i] = true;
+      } else if (how == InputGradient::kPassed) {
+        piece = dy;
+        pieces.Share(dy);
+      } else {
+        piece = pieces.Take(elements[value]);
+      }
+    }
+    pieces.Release(dy);
+  }
+  plan.pieces = pieces.sizes();
+  return plan;
+}
+
+}  // namespace psring
