@@ -67,7 +67,7 @@ void AddLinear(const std::string& name, const LinearShape& s, LinearOps& ops, Ar
                    [=, &ops, &stream] { ops.BackwardWeight(s, x, dy, dweight, stream); }});
 }
 
-absl::Status Run(const Sizes& sizes) {
+absl::Status TimeOps(const Sizes& sizes) {
   const std::unique_ptr<Device> device = MakeCpuDevice();
   const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
   const std::unique_ptr<Stream> stream = device->NewStream(StreamKind::kCompute, "times");
@@ -162,6 +162,6 @@ int main(int argc, char** argv) {
         "65536",
         2);
   }
-  const absl::Status status = psring::Run(sizes);
+  const absl::Status status = psring::TimeOps(sizes);
   return status.ok() ? 0 : psring::Fail("op_times", std::string(status.message()));
 }

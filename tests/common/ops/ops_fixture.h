@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "common/cuda/cuda_device.h"
 #include "common/devices/make_ops.h"
 #include "common/ops/ops.h"
@@ -179,8 +180,14 @@ void ExpectLikeTheReference(Ops& ops, Device& device, Stream& stream, const Run&
   const auto cpu = MakeCpuDevice();
   const auto cpu_stream = cpu->NewStream(StreamKind::kCompute, "reference");
   const auto reference = MakeReferenceOps();
-  const bool rounds = ops.activations() != DType::kFloat32;
+  // What an op rounds: its results in bfloat16, or the factors of its products in tf32.
+  const bool is_half = ops.activations() != DType::kFloat32, is_tf32 = absl::StrContains(ops.name(), "tf32");
   ExpectAllNear(run(ops, Memory{device, stream, ops.activations()}),
+                run(*reference, Memory{*cpu, *cpu_stream}),
+                is_half   ? 1.0f / 128
+                : is_tf32 ? 1e-3f
+                          : 2e-5f);
+}),
                 run(*reference, Memory{*cpu, *cpu_stream}), rounds ? 1.0f / 128 : 2e-5f);
 }
 
