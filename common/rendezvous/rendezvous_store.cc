@@ -101,12 +101,14 @@ absl::Status RendezvousStore::Set(const std::string& key, const std::string& val
     bytes_ += found->second.size();
     PSRING_RETURN_IF_ERROR(space);
   }
-  std::erase_if(gets_, [&](auto& waiting) {
-    WaitingGet& get = waiting.second;
-    if (get.key != key) return false;
-    ended.Add([done = std::move(get.done), value] { done(value); });
-    return true;
-  });
+  for (auto waiting = gets_.begin(); waiting != gets_.end();) {
+    if (waiting->second.key != key) {
+      ++waiting;
+      continue;
+    }
+    ended.Add([done = std::move(waiting->second.done), value] { done(value); });
+    waiting = gets_.erase(waiting);
+  }
   return absl::OkStatus();
 }
 
@@ -260,14 +262,17 @@ void RendezvousStore::Cancel(CallId call) {
 
 void RendezvousStore::EndHopeless(Ended& ended) {
   const absl::Time now = absl::Now();
-  std::erase_if(gets_, [&](auto& waiting) {
-    WaitingGet& get = waiting.second;
+  for (auto waiting = gets_.begin(); waiting != gets_.end();) {
+    WaitingGet& get = waiting->second;
     absl::Status failure = CheckGet(get.whom);
     if (failure.ok() && now >= get.deadline) failure = TooLate(get.key, get.whom, get.timeout);
-    if (failure.ok()) return false;
+    if (failure.ok()) {
+      ++waiting;
+      continue;
+    }
     ended.Add([done = std::move(get.done), failure] { done(failure); });
-    return true;
-  });
+    waiting = gets_.erase(waiting);
+  }
   for (auto& [name, round] : rounds_) FailIfHopeless(name, *round, ended);
 }
 

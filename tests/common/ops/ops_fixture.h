@@ -187,8 +187,6 @@ void ExpectLikeTheReference(Ops& ops, Device& device, Stream& stream, const Run&
                 is_half   ? 1.0f / 128
                 : is_tf32 ? 1e-3f
                           : 2e-5f);
-}),
-                run(*reference, Memory{*cpu, *cpu_stream}), rounds ? 1.0f / 128 : 2e-5f);
 }
 
 // An implementation that lacks the family is skipped, visibly.

@@ -162,12 +162,13 @@ class FollowerTest : public LaunchTest {
 
   NodeOrder ValidOrder() const {
     return {
-        .what = "ring x 2", .deadline_s = 100, .training = TrainingArguments(own_.training), .store_port = 1};
+        .what = "ring x 2", .deadline_s = 100, .training = TrainingArguments(own_.training), .workers = 2, .store_port = 1};
   }
 
   static NodeSetup Own() {
-    NodeSetup own{
-        .binaries = {.trainer = PSRING_TRAINER, .ps_server = PSRING_TRAINER}, .nodes = 2, .per_node = 1};
+    NodeSetup own{.binaries = {.trainer = PSRING_TRAINER, .ps_server = PSRING_TRAINER},
+                  .strategies = {"ring"},
+                  .layout = {.nodes = 2}};
     own.training.strategy = "ring";
     return own;
   }
