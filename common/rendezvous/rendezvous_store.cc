@@ -148,13 +148,13 @@ std::vector<int> RendezvousStore::Missing(const Round& round) {
 }
 
 void RendezvousStore::EndCalls(Round& round, Ended& ended) {
-  absl::StatusOr<Values> result = round.failure;
-  if (round.failure.ok()) {
+  const auto result = [&]() -> absl::StatusOr<Values> {
+    if (!round.failure.ok()) return round.failure;
     std::vector<std::string> values;
     values.reserve(round.values.size());
     for (auto& [rank, value] : round.values) values.push_back(std::move(value));
-    result = std::make_shared<const std::vector<std::string>>(std::move(values));
-  }
+    return std::make_shared<const std::vector<std::string>>(std::move(values));
+  }();
   for (const CallId id : std::exchange(round.calls, {})) {
     const auto call = exchanges_.find(id);
     if (call == exchanges_.end()) continue;  // it was cancelled

@@ -214,7 +214,7 @@ absl::Status Experiment::MeasureNodes() {
     return interrupt_.Check();
   }
   display_.Redraw("measuring the network between the machines");
-  PSRING_ASSIGN_OR_RETURN(manifest_.network, site_.nodes->MeasureNetwork(ProbeScope::kRing, interrupt_));
+  PSRING_ASSIGN_OR_RETURN(manifest_.network, site_.nodes->MeasureNetwork(interrupt_));
   const NetworkReport& network = *manifest_.network;
   std::vector<double> latencies, rates;
   for (int node = 0; node < network.nodes; ++node) {

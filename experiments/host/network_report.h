@@ -19,10 +19,9 @@ struct ProbePhase {
   std::vector<ProbeFlow> flows;
 };
 
-// What a probe measures: only neighbours in a ring, or all pairs and also N to 1.
-enum class ProbeScope { kRing, kAllPairs };
-// Pure. In phases of single pairs, every node takes part in one flow at most.
-std::vector<ProbePhase> ProbePhases(int nodes, ProbeScope scope);
+// Each node and the next one, in a ring; then all of them at once. Pure. In phases of single pairs, every
+// node takes part in one flow at most.
+std::vector<ProbePhase> ProbePhases(int nodes);
 
 // Figures of the network between N nodes; *measured*. A row of a matrix is the sending node; its diagonal,
 // and what was not measured, is 0.
@@ -31,12 +30,11 @@ struct NetworkReport {
   std::vector<double> latency_s;    // N x N, symmetric: half a round trip of 4 bytes
   std::vector<double> bytes_per_s;  // N x N: one pair at a time
   std::vector<double> ring;         // bytes/s from i to i + 1, all at once
-  std::vector<double> into;         // bytes/s that reach i, sent by all others at once; empty: not measured
 
   double latency(int from, int to) const { return latency_s[static_cast<size_t>(from * nodes + to)]; }
   double rate(int from, int to) const { return bytes_per_s[static_cast<size_t>(from * nodes + to)]; }
 };
 // `results`: of each phase of ProbePhases, one figure per flow. Pure.
-NetworkReport ReportOf(int nodes, ProbeScope scope, const std::vector<std::vector<double>>& results);
+NetworkReport ReportOf(int nodes, const std::vector<std::vector<double>>& results);
 
 }  // namespace psring

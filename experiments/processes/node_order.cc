@@ -90,7 +90,6 @@ std::string ToJson(const NodeOrder& order) {
   return JsonText(Json{{"over", order.over},
                        {"failure", order.failure.substr(0, kMostFailureBytes)},
                        {"probes", order.probes},
-                       {"all_pairs", order.all_pairs},
                        {"what", order.what},
                        {"deadline_s", order.deadline_s},
                        {"training", order.training},
@@ -110,7 +109,6 @@ absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {
     return order;
   }
   PSRING_ASSIGN_OR_RETURN(order.probes, json.Bool("probes"));
-  PSRING_ASSIGN_OR_RETURN(order.all_pairs, json.Bool("all_pairs"));
   if (order.probes) return order;
   PSRING_ASSIGN_OR_RETURN(order.what, json.Text("what", kMostNameBytes));
   if (std::any_of(order.what.begin(), order.what.end(), absl::ascii_iscntrl)) {

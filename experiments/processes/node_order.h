@@ -19,11 +19,10 @@
 namespace psring {
 
 struct NodeOrder {
-  bool over = false;       // the run is over; only `failure` is set
-  std::string failure;     // with `over`: why the run failed; empty: it succeeded
-  bool probes = false;     // only measure the network (network_probe.h); then only `all_pairs` is set
-  bool all_pairs = false;  // ProbeScope::kAllPairs
-  std::string what;        // "ring x 4"
+  bool over = false;    // the run is over; only `failure` is set
+  std::string failure;  // with `over`: why the run failed; empty: it succeeded
+  bool probes = false;  // only measure the network (network_probe.h); no other field is set
+  std::string what;     // "ring x 4"
   double deadline_s = 0;
   std::vector<std::string> training;  // flags as TrainingArguments writes them
   int workers = 1;                    // ranks

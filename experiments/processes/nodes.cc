@@ -339,8 +339,7 @@ absl::Status Nodes::FollowAll(const NodeSetup& own, const Interrupt& interrupt, 
     }
     if (order.probes) {
       display.Say(absl::StrCat("node ", options_.node, ":    measuring the network"));
-      const ProbeScope scope = order.all_pairs ? ProbeScope::kAllPairs : ProbeScope::kRing;
-      PSRING_RETURN_IF_ERROR(Probe(scope, interrupt).status());
+      PSRING_RETURN_IF_ERROR(Probe(interrupt).status());
       continue;
     }
     const absl::Status status = FollowOne(order, job, own, folder.path(), interrupt, display);

@@ -86,7 +86,7 @@ class Nodes {
   absl::Duration clocks_within() const { return clocks_within_; }
 
   // Node 0: measures the network together with the other nodes.
-  absl::StatusOr<NetworkReport> MeasureNetwork(ProbeScope scope, const Interrupt& interrupt);
+  absl::StatusOr<NetworkReport> MeasureNetwork(const Interrupt& interrupt);
 
   // A process of another node died, and the job continues without it: its first rank and how it died.
   using OnDeath = std::function<void(int rank, const std::string& what)>;
@@ -108,7 +108,7 @@ class Nodes {
  private:
   Nodes() = default;
   // This node's part of measuring the network.
-  absl::StatusOr<NetworkReport> Probe(ProbeScope scope, const Interrupt& interrupt);
+  absl::StatusOr<NetworkReport> Probe(const Interrupt& interrupt);
   // The offset to node 0's clock.
   absl::StatusOr<ClockOffset> MeasureClock();
   // Calls `on_death` for the deaths that other nodes have reported for this launch since the last call.

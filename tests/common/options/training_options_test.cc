@@ -332,14 +332,16 @@ TEST(TrainingFlags, ErrorsNameTheFlag) {
       {"--seed=-1", "--seed: -1 is too small; the least is 0"},
       {"--seed=18446744073709551616",
        "--seed: 18446744073709551616 is too large; the most is 18446744073709551615"},
-      {"--optimizer=sdg", "--optimizer: 'sdg' is not one of sgd, momentum, adam; did you mean sgd?"},
-      {"--schedule=liner", "--schedule: 'liner' is not one of constant, linear; did you mean linear?"},
+      {"--optimizer=sdg", "--optimizer: 'sdg' is not one of sgd, momentum, adam, adamw; did you mean sgd?"},
+      {"--schedule=liner",
+       "--schedule: 'liner' is not one of constant, linear, cosine; did you mean linear?"},
       {"--ps_schedule=seriel",
        "--ps_schedule: 'seriel' is not one of serial, pipelined; did you mean serial?"},
       {"--server_placement=rank1",
        "--server_placement: 'rank1' is not one of rank0, dedicated, colocated; did you mean rank0?"},
       {"--data=fashion_mnist",
-       "--data: 'fashion_mnist' is not one of fashion-mnist, mnist, synthetic; did you mean fashion-mnist?"},
+       "--data: 'fashion_mnist' is not one of fashion-mnist, mnist, synthetic, text, tokens; did you mean "
+       "fashion-mnist?"},
       {"--device=gpu", "--device: 'gpu' is not one of auto, cpu, cuda, cuda:I; did you mean cpu?"},
       {"--device=cuda:x", "--device: 'cuda:x' is not a GPU: 'x' is not a number"},
       {"--strategy=", "--strategy: it is empty"},
@@ -362,7 +364,7 @@ TEST(ValidateTrainingOptions, ChecksFieldsAsTheirFlagsDo) {
   EXPECT_EQ(ValidationError([](auto& o) { o.lr = std::numeric_limits<double>::quiet_NaN(); }),
             "--lr: 'nan' is not a number");
   EXPECT_EQ(ValidationError([](auto& o) { o.optimizer = "adm"; }),
-            "--optimizer: 'adm' is not one of sgd, momentum, adam; did you mean adam?");
+            "--optimizer: 'adm' is not one of sgd, momentum, adam, adamw; did you mean adam?");
 }
 
 TEST(ValidateTrainingOptions, AcceptsOneLength) {

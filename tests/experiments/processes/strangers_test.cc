@@ -161,8 +161,11 @@ class FollowerTest : public LaunchTest {
   }
 
   NodeOrder ValidOrder() const {
-    return {
-        .what = "ring x 2", .deadline_s = 100, .training = TrainingArguments(own_.training), .workers = 2, .store_port = 1};
+    return {.what = "ring x 2",
+            .deadline_s = 100,
+            .training = TrainingArguments(own_.training),
+            .workers = 2,
+            .store_port = 1};
   }
 
   static NodeSetup Own() {
