@@ -124,6 +124,7 @@ class FollowerTest : public LaunchTest {
   Followed After(const std::string& order, bool silent = false) {
     const NodesOptions options{.nodes = 2,
                                .per_node = 1,
+                               .node = 0,
                                .master_addr = "127.0.0.1",
                                .master_port = FreePort(),
                                .network = {.bind = "127.0.0.1"},
@@ -211,6 +212,7 @@ TEST_F(FollowerTest, IgnoresInvalidOrders) {
 
 TEST_F(FollowerTest, Node0RejectsANodeWithAHugeName) {
   const NodesOptions options{.nodes = 2,
+                             .node = 0,
                              .master_addr = "127.0.0.1",
                              .master_port = FreePort(),
                              .network = {.bind = "127.0.0.1"},

@@ -34,7 +34,7 @@ TEST_F(LocalAggregationProcess, TheServerSeesTwoWorkersAndTheWeightsAreTheRefere
 
   const auto served = ServerResultFromJson(ReadFile((dir_ / "result-server0.json").string()).value_or(""));
   ASSERT_TRUE(served.ok()) << served.status();
-  const uint64_t gradients = 6 * (kRanks / kEach) * 4 * static_cast<uint64_t>(result.parameters);
+  const uint64_t gradients = 6 * (kRanks / kEach) * 4 * static_cast<uint64_t>(SentElements(result));
   EXPECT_EQ(served->payload_rx_bytes, gradients);
   EXPECT_EQ(served->payload_tx_bytes, gradients);
 

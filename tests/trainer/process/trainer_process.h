@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -125,6 +126,11 @@ class TrainerProcess : public testing::Test {
     const auto result = RankResultFromJson(text.value_or(""));
     EXPECT_TRUE(result.ok()) << result.status();
     return result.value_or(RankResult());
+  }
+
+  // Elements of the gradient that are sent, the padding between tensors included.
+  static int64_t SentElements(const RankResult& result) {
+    return std::accumulate(result.bucket_elements.begin(), result.bucket_elements.end(), int64_t{0});
   }
 
   const fs::path dir_;

@@ -41,7 +41,7 @@ TEST_F(TrainerProcess, ARingOfTwoOverTcpHasEqualReplicasAndWritesRecords) {
       ASSERT_TRUE(record.ok()) << record.status();
       EXPECT_EQ(record->step, count);
       // 2(N-1)/N of the gradient with N = 2 is one gradient.
-      EXPECT_NEAR(record->payload_tx_bytes, result0.parameters * 4, 16);
+      EXPECT_NEAR(record->payload_tx_bytes, SentElements(result0) * 4, 16);
     }
     EXPECT_EQ(count, 6);
     EXPECT_TRUE(fs::exists(dir_ / "records" / absl::StrCat("trace-rank", rank, ".json")));
@@ -120,7 +120,7 @@ TEST_F(TrainerProcess, SeveralServersEqualTheReference) {
       EXPECT_EQ(served->server, server);
       received += served->payload_rx_bytes;
     }
-    EXPECT_EQ(received, 6 * 2 * 4 * static_cast<uint64_t>(Result(0).parameters));
+    EXPECT_EQ(received, 6 * 2 * 4 * static_cast<uint64_t>(SentElements(Result(0))));
   }
 }
 
@@ -145,8 +145,8 @@ TEST_F(TrainerProcess, BackupWorkersOnSeveralServersAndGradientsIn16BitsRunAsPro
       const auto record = StepRecordFromJson(line);
       ASSERT_TRUE(record.ok()) << record.status();
       if (record->dropped) continue;
-      EXPECT_EQ(record->payload_tx_bytes, Result(0).parameters * (half ? 2 : 4));
-      EXPECT_EQ(record->payload_rx_bytes, Result(0).parameters * 4);
+      EXPECT_EQ(record->payload_tx_bytes, SentElements(Result(0)) * (half ? 2 : 4));
+      EXPECT_EQ(record->payload_rx_bytes, SentElements(Result(0)) * 4);
     }
   }
 }
