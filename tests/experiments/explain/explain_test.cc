@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "experiments/report/playback.h"
 #include "experiments/texts/wrap.h"
@@ -113,7 +114,8 @@ TEST(ExplainTest, ChineseLinesFitAPageToo) {
 
 TEST(ExplainTest, AStrategysStepFollowsFromItsCatalogEntry) {
   const auto step = [](const std::string& name, int workers = 4) {
-    return ExplainStep(*FindStrategy(TestCatalog(), name), workers, Language::kEnglish).value();
+    std::string text = ExplainStep(*FindStrategy(TestCatalog(), name), workers, Language::kEnglish).value();
+    return absl::StrReplaceAll(text, {{"\n     ", " "}});  // lines of a list that were wrapped
   };
   EXPECT_THAT(step("ps-sync"),
               AllOf(HasSubstr("One step with 4 workers:"), HasSubstr("of all 4 workers, then updates"),
