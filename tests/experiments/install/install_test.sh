@@ -57,7 +57,7 @@ complete_words psring help pre >"$work/out"
 expect predict "$work/out"
 complete_words psring compare -- >"$work/compare"
 # Every flag of the help is offered.
-for flag in $("$prefix/bin/psring" compare --help-all | grep -oE '^  --[a-z_-]+'); do
+for flag in $("$prefix/bin/psring" compare --help-all | grep -oE '^  --[a-z_.-]+'); do
   grep -qxF -- "$flag" "$work/compare" || fail "$flag is not completed"
 done
 echo "all passed"

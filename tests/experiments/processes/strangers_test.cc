@@ -240,7 +240,7 @@ TEST_F(FollowerTest, Node0RejectsANodeWithAHugeName) {
 }
 
 TEST_F(FollowerTest, WaitsForAValidOrderUntilTheTimeout) {
-  const Followed followed = After(R"({"over": false})", /*silent=*/true);
+  const Followed followed = After(R"({"over": false, "probes": false})", /*silent=*/true);
   EXPECT_TRUE(absl::IsDeadlineExceeded(followed.status)) << followed.status;
   EXPECT_TRUE(absl::StrContains(followed.status.message(), "what: missing")) << followed.status;
 }
