@@ -121,8 +121,7 @@ void VisitFlags(Options& o, Visitor& visit) {
          "true: skip an epoch's last step if the samples do not fill it; false: use the remaining samples, "
          "each counted once; some workers may have fewer or none"},
         o.drop_last, OneOf({"true", "false"}));
-  visit({"--optimizer", "NAME", "sgd, momentum, adam or adamw; else the model's: gpt adamw, others momentum",
-         Help::kBrief},
+  visit({"--optimizer", "NAME", "sgd, momentum, adam or adamw; else the model's: gpt adamw, others momentum"},
         o.optimizer, OneOf({"sgd", "momentum", "adam", "adamw"}));
   visit({"--lr", "X", "Learning rate of one update; else the model's", Help::kBrief}, o.lr, positive);
   visit({"--momentum", "X", "Momentum; else the strategy's: 0.9, asynchronous 0"}, o.momentum,
@@ -142,7 +141,7 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.clip_norm, not_negative);
   visit({"--bucket_mb", "X", "MiB of gradient that are sent together"}, o.bucket_mb,
         RealNumber({.low = 0, .high = 1 << 20, .high_allowed = true}));
-  visit({"--seed", "N", "Seed of weights and sample order", Help::kBrief}, o.seed,
+  visit({"--seed", "N", "Seed of weights and sample order"}, o.seed,
         WholeNumber(0, std::numeric_limits<uint64_t>::max()));
 
   visit.group = "Evaluation and checks";
@@ -210,8 +209,7 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.straggler, StragglersText());
   visit({"--jitter_ms", "TIME",
          "A random sleep before each step, drawn from seed, worker and step: exp:MEAN, "
-         "lognormal:MEDIAN:SIGMA, a number, or none",
-         Help::kBrief},
+         "lognormal:MEDIAN:SIGMA, a number, or none"},
         o.jitter_ms, TimeDistributionText());
   visit({"--timeout", "S", "Seconds to wait for others before giving up"}, o.timeout_s,
         RealNumber({.low = 0, .high = 1e6, .high_allowed = true}));

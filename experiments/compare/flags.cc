@@ -55,11 +55,11 @@ void AddNodeFlags(CLI::App& verb, NodesOptions& nodes) {
   Add(verb, kMachines, "--nproc_per_node", nodes.per_node, "N",
       "Processes on each machine, instead of --workers; workers are this times --ranks_per_process",
       WholeNumber(1, kMostWorkers));
-  Add(verb, kMachines, "--node_rank", nodes.node, "I",
+  Add(verb, InHelpAll(kMachines), "--node_rank", nodes.node, "I",
       "Index of this machine; machine 0 coordinates and prints the result [the number that srun, mpirun or a "
       "Kubernetes Indexed Job gave this process, else 0]",
       WholeNumber(0, kMostWorkers - 1));
-  Add(verb, kMachines, "--master_addr", nodes.master_addr, "HOST",
+  Add(verb, InHelpAll(kMachines), "--master_addr", nodes.master_addr, "HOST",
       "Node 0's name or address [MASTER_ADDR, else under srun the first host of the step]", CheckName);
   Add(verb, InHelpAll(kMachines), "--master_port", nodes.master_port, "PORT",
       "Port on which node 0 listens for the others [MASTER_PORT, else under srun one derived from the job, "
@@ -76,7 +76,7 @@ void AddNodeFlags(CLI::App& verb, NodesOptions& nodes) {
 
 // The flags of both verbs.
 void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
-  Add(verb, "Evaluation and checks", "--target_accuracy", raw.flags.options.target_accuracy, "X",
+  Add(verb, InHelpAll("Evaluation and checks"), "--target_accuracy", raw.flags.options.target_accuracy, "X",
       "Also print the time to the first evaluation with this test accuracy; without --eval_every there are "
       "20 evaluations",
       RealNumber({.low = 0, .high = 1}));
@@ -104,7 +104,7 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
       "250mbit, 100mbit, 50mbit and 25mbit that this machine can carry",
       CheckLink)
       ->capture_default_str();
-  Add(verb, kNetwork, "--latency", raw.latency, "TIME",
+  Add(verb, InHelpAll(kNetwork), "--latency", raw.latency, "TIME",
       "Added to every message of the virtual cluster, one way: 0.5ms", CheckLatency)
       ->capture_default_str();
   Add(verb, InHelpAll(kNetwork), "--shaping", raw.flags.link.shaping, "HOW",
@@ -175,7 +175,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   AddNodeFlags(*verb, raw.flags.nodes);
   verb->get_option("--nproc_per_node")
       ->description("Most processes on each machine; --workers counts those of all machines [1]");
-  Add(*verb, kMachines, "--placement", raw.flags.nodes.placement, "HOW",
+  Add(*verb, InHelpAll(kMachines), "--placement", raw.flags.nodes.placement, "HOW",
       "Machines of fewer workers than --nnodes times --nproc_per_node: compact fills one after another, "
       "spread uses all equally",
       OneOf({"compact", "spread"}))
@@ -201,13 +201,13 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
           "A limit for the whole run, from preparation to results: the plan is shortened to fit or rejected, "
           "and no round starts that could not end in time. Without it, whatever is not given is chosen to "
           "fit into 3m");
-  Add(*verb, kHowOften, "--steps", raw.flags.options.training.steps, "N",
+  Add(*verb, InHelpAll(kHowOften), "--steps", raw.flags.options.training.steps, "N",
       "Measured steps of a launch in the cost part; else chosen to fit --time_budget",
       WholeNumber(1, 1'000'000'000));
-  Add(*verb, kHowOften, "--samples", raw.flags.options.training.samples, "N",
+  Add(*verb, InHelpAll(kHowOften), "--samples", raw.flags.options.training.samples, "N",
       "Samples of each training in the accuracy part, over all workers; else chosen to fit --time_budget",
       WholeNumber(1, INT64_MAX));
-  Add(*verb, kHowOften, "--epochs", raw.flags.options.training.epochs, "X",
+  Add(*verb, InHelpAll(kHowOften), "--epochs", raw.flags.options.training.epochs, "X",
       "As --samples, in passes over the data", RealNumber({}));
   Add(*verb, InHelpAll(kHowOften), "--warmup_steps", raw.flags.options.training.warmup_steps, "N",
       "Steps before the measured ones in the cost part [3]", WholeNumber(0, 1'000'000));
@@ -240,7 +240,6 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   verb->get_option("--time_budget")
       ->description("Refuse to start a training that would take longer")
       ->group(InHelpAll(kHowOften));
-  verb->get_option("--target_accuracy")->group(InHelpAll("Evaluation and checks"));
   AddTrainingFlags(*verb, raw.flags.options.training, {"--strategy"});
   verb->get_option("--resume")->group("Checkpoints and failure");
   verb->get_option("--global_batch")->excludes("--batch");
