@@ -90,7 +90,9 @@ void ReferenceNormalization::LayerNormBackward(const LayerNormShape& s, ConstSpa
     for (int row = 0; row < s.rows; ++row) {
       const size_t at = size_t(row) * s.width;
       const auto [mean, inverse] = StatisticsOf(x.floats() + at, s.width, s.epsilon);
-      const auto normal = [&](int c) { return (x.floats()[at + c] - mean) * inverse; };
+      const auto normal = [&, mean = mean, inverse = inverse](int c) {
+        return (x.floats()[at + c] - mean) * inverse;
+      };
       const auto g = [&](int c) { return double{dy.floats()[at + c]} * weight.floats()[c]; };
       double g_mean = 0, gn_mean = 0;
       for (int c = 0; c < s.width; ++c) {

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Counts how often `psring compare` names a winner: where there is one, and where there is none.
+
+    ./run build && experiments/benchmarks/winners.py [--runs 20] [--time_budget 30s] [--out FILE]
+
+With two workers, ring and direct are the same schedule: the same messages between the same ranks. A comparison of the two must
+name no winner; at most one in twenty would by chance if the intervals are right (95%). Ring and ps-sync with four workers
+differ by a factor of two in theory, so that comparison must name the ring. The two kinds of comparison take turns.
+"""
+import pathlib
+import sys
+import tempfile
+
+import runs
+
+CASES = {"ring and direct, 2 workers": ("ring,direct", 2, ""), "ring and ps-sync, 4 workers": ("ring,ps-sync", 4, "ring")}
+
+
+def winner(strategies, workers, time_budget):
+    """Returns the strategy that the verdict recommends, "" if none, and whether all rows are valid."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "run"
+        runs.run([runs.PSRING, "compare", "--strategies", strategies, "--workers", workers, "--link", "1gbit", "--no_eval",
+                  "--time_budget", time_budget, "--out", out])
+        verdict = runs.read_json(out, "table.json")["en"]["verdict"]
+        valid = all(row["valid"] == "true" for row in runs.summary_rows(out))
+    return verdict.split(":")[0].removeprefix("Use ") if verdict.startswith("Use ") else "", valid
+
+
+def main():
+    parser = runs.flags(__doc__)
+    parser.add_argument("--runs", type=int, default=20, help="of the equal strategies; half as many of the others")
+    parser.add_argument("--time_budget", default="30s", help="of one comparison")
+    parser.add_argument("--only_equal", action="store_true", help="only compare the equal strategies")
+    parser.add_argument("--out", type=pathlib.Path, help="also write the table to this file")
+    args = parser.parse_args()
+    if args.runs < 2:
+        parser.error("--runs must be at least 2")
+    found = {name: [] for name in CASES}
+    for run in range(args.runs):
+        for name, (strategies, workers, expected) in CASES.items():
+            if expected and (run % 2 or args.only_equal):
+                continue
+            found[name].append(winner(strategies, workers, args.time_budget))
+            print(f"{name}, run {len(found[name])}: {found[name][-1][0] or 'no winner'}", file=sys.stderr)
+    rows = []
+    for name, results in found.items():
+        if not results:
+            continue
+        named = [strategy for strategy, _ in results if strategy]
+        rows.append([name, len(results), ", ".join(f"{s}: {named.count(s)}" for s in sorted(set(named))) or "none",
+                     sum(valid for _, valid in results)])
+    lines = ["# Winners that comparisons name", "",
+             f"{runs.measured_on()}; `compare --link 1gbit --no_eval --time_budget {args.time_budget}`. All *measured*. Written by "
+             "experiments/benchmarks/winners.py.", "",
+             *runs.table("strategies | comparisons | winners named | of them with only valid rows", rows)]
+    print("\n".join(lines))
+    if args.out:
+        args.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
