@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts how often `psring compare` names a winner: where there is one, and where there is none.
 
-    ./run build && experiments/benchmarks/winners.py [--runs 20] [--time_budget 30s] [--out FILE]
+    ./run build && experiments/benchmarks/winners.py [--equal 20] [--different 10] [--time_budget 25s] [--out FILE]
 
 With two workers, ring and direct are the same schedule: the same messages between the same ranks. A comparison of the two must
 name no winner; at most one in twenty would by chance if the intervals are right (95%). Ring and ps-sync with four workers
@@ -29,20 +29,17 @@ def winner(strategies, workers, time_budget):
 
 def main():
     parser = runs.flags(__doc__)
-    parser.add_argument("--runs", type=int, default=20, help="of the equal strategies; half as many of the others")
-    parser.add_argument("--time_budget", default="30s", help="of one comparison")
-    parser.add_argument("--only_equal", action="store_true", help="only compare the equal strategies")
+    parser.add_argument("--equal", type=int, default=20, help="comparisons of the equal strategies")
+    parser.add_argument("--different", type=int, default=10, help="comparisons of ring and ps-sync")
+    parser.add_argument("--time_budget", default="25s", help="of one comparison")
     parser.add_argument("--out", type=pathlib.Path, help="also write the table to this file")
     args = parser.parse_args()
-    if args.runs < 2:
-        parser.error("--runs must be at least 2")
     found = {name: [] for name in CASES}
-    for run in range(args.runs):
+    for run in range(max(args.equal, args.different)):
         for name, (strategies, workers, expected) in CASES.items():
-            if expected and (run % 2 or args.only_equal):
-                continue
-            found[name].append(winner(strategies, workers, args.time_budget))
-            print(f"{name}, run {len(found[name])}: {found[name][-1][0] or 'no winner'}", file=sys.stderr)
+            if run < (args.different if expected else args.equal):
+                found[name].append(winner(strategies, workers, args.time_budget))
+                print(f"{name}, run {run + 1}: {found[name][-1][0] or 'no winner'}", file=sys.stderr)
     rows = []
     for name, results in found.items():
         if not results:
