@@ -112,7 +112,8 @@ def main():
     args = parser.parse_args()
     if args.rounds < 1:
         parser.error("--rounds must be at least 1")
-    times, others = measure_handshakes(args)
+    load = os.getloadavg()[0]
+    times, _ = measure_handshakes(args)
     cost = sorted(b - a for a, b in zip(times["connection"], times["authenticated"]))[len(times["connection"]) // 2]
     few, many = 20, 200
     rows = []
@@ -128,7 +129,7 @@ def main():
         f"TCP connections that a training with {args.workers} workers opens, *measured*. Handshakes take place when a connection is "
         "opened. The last column, *derived*, is the time of all of them, one after another; some take place at the same time.", "",
         *runs.table(f"strategy | {few} steps | {many} steps | handshakes, ms", rows), "",
-        f"* {others}"], args.out)
+        f"Load average before it: {load:.1f}."], args.out)
 
 
 if __name__ == "__main__":
