@@ -26,12 +26,13 @@ std::string ForScriptElement(const std::string& json) {
                                     {"\xe2\x80\xa9", "\\u2029"}});
 }
 
-std::string ReportPage(const std::vector<RunData>& runs, Language language) {
+std::string ReportPage(const std::vector<RunData>& runs, Language language, const Pool& pool) {
   const std::string data = absl::StrCat(
       "{\"language\":", language == Language::kChinese ? "\"zh\"" : "\"en\"", ",\"runs\":[",
       absl::StrJoin(runs, ",", [](std::string* out, const RunData& run) { out->append(run.json); }),
       "],\"schedules\":", SchedulesJson(StepperRanks(runs)), ",\"theory\":", TheoryJson(),
-      ",\"waiting\":", StalenessJson(), ",\"glossary\":", GlossaryJson(), "}");
+      ",\"waiting\":", StalenessJson(), ",\"glossary\":", GlossaryJson(),
+      ",\"pool\":", pool.machines.size() > 1 ? PoolJson(pool) : "null", "}");
   // StrReplaceAll makes one pass: placeholders in inserted text are not expanded.
   return absl::StrReplaceAll(kPageHtml, {{"{{css}}", kPageCss},
                                          {"{{data}}", ForScriptElement(data)},

@@ -4,13 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "experiments/pool/pool.h"
 #include "experiments/report/run_data.h"
 #include "experiments/texts/phrase.h"
 
 namespace psring {
 
-// `language`: the language that the page shows first. Pure and deterministic.
-std::string ReportPage(const std::vector<RunData>& runs, Language language);
+// `language`: the language that the page shows first. `pool`: PoolRuns of `runs`, shown if it has several
+// machines. Pure and deterministic.
+std::string ReportPage(const std::vector<RunData>& runs, Language language, const Pool& pool = {});
 
 // `json` with <, >, & and JavaScript's two line separators as \u escapes, so that it cannot end a script
 // element or start a comment. Values do not change.

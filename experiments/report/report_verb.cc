@@ -1,19 +1,24 @@
 #include "experiments/report/report_verb.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/io/files.h"
+#include "experiments/pool/pool.h"
 #include "experiments/report/kineto.h"
 #include "experiments/report/page.h"
 #include "experiments/report/run_data.h"
 #include "experiments/sharing/cite.h"
 #include "experiments/sharing/pack.h"
 #include "experiments/texts/language_flag.h"
+#include "experiments/texts/pool.h"
 
 namespace psring {
 namespace {
@@ -60,12 +65,57 @@ absl::Status Pack(const RawReportFlags& raw, Display& display) {
   return absl::OkStatus();
 }
 
+bool IsPage(const std::string& input) {
+  std::error_code error;
+  return !fs::is_directory(input, error) && (fs::exists(input, error) || input.ends_with(".html"));
+}
+
+// The runs of a folder (one) or of a page.
+absl::StatusOr<std::vector<RunData>> RunsOf(const std::string& input) {
+  if (IsPage(input)) return ReadRunsOfPage(input);
+  PSRING_ASSIGN_OR_RETURN(RunData run, ReadRunData(input));
+  return std::vector<RunData>{std::move(run)};
+}
+
+// Where the page of all runs is written. InvalidArgument: there is one of the pages that were read.
+absl::StatusOr<std::string> OutputOf(const RawReportFlags& raw) {
+  const bool of_one = raw.runs.size() == 1 && !IsPage(raw.runs.front());
+  const std::string path = !raw.out.empty() ? raw.out
+                           : of_one         ? absl::StrCat(raw.runs.front(), "/report.html")
+                                            : "report.html";
+  for (const std::string& input : raw.runs) {
+    std::error_code error;
+    if (fs::equivalent(input, path, error)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the result would overwrite ", input, "; name another file with --out"));
+    }
+  }
+  return path;
+}
+
+// Several runs of one plan are pooled; the spread over their machines is printed.
+Pool PoolOf(const std::vector<RunData>& runs, Language language, Display& display) {
+  std::vector<PoolInput> inputs;
+  for (const RunData& run : runs) inputs.push_back({run.name, run.json});
+  Pool pool = PoolRuns(inputs);
+  for (const LeftOut& run : pool.left_out) {
+    Fail("psring report",
+         Say(language, kPoolLeftOut, run.name, language == Language::kChinese ? run.chinese : run.english));
+  }
+  if (pool.machines.size() > 1) display.Say(PoolTable(pool, language));
+  return pool;
+}
+
 }  // namespace
 
 CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
   CLI::App* verb = app.add_subcommand(
-      "report", "Create report.html from run folders; several runs are compared and pooled on one page");
-  verb->add_option("run", raw.runs, "Run folders")->required()->expected(1, 1000);
+      "report",
+      "Create report.html from run folders or from the pages of runs. Several runs share one page, and those "
+      "of one plan are pooled: what each machine measured, and the spread over machines");
+  verb->add_option("run", raw.runs, "Run folders, or pages (report.html) of runs")
+      ->required()
+      ->expected(1, 1000);
   verb->add_option("--out", raw.out,
                    "Output file; default RUN/report.html, or ./report.html for several runs")
       ->option_text("FILE");
@@ -98,23 +148,26 @@ int RunReport(const RawReportFlags& raw, Display& display) {
     const absl::Status done = raw.cite ? Cite(raw.runs, display) : Pack(raw, display);
     return done.ok() ? 0 : Fail("psring report", std::string(done.message()), 2);
   }
+  const absl::StatusOr<std::string> path = OutputOf(raw);
+  if (!path.ok()) return Fail("psring report", std::string(path.status().message()), 2);
   std::vector<RunData> runs;
-  for (const std::string& folder : raw.runs) {
-    const absl::StatusOr<RunData> data = ReadRunData(folder);
+  bool all_read = true;
+  for (const std::string& input : raw.runs) {
+    absl::StatusOr<std::vector<RunData>> data = RunsOf(input);
     if (data.ok()) {
-      runs.push_back(*data);
+      std::ranges::move(*data, std::back_inserter(runs));
     } else {
+      all_read = false;
       Fail("psring report", std::string(data.status().message()));
     }
   }
   if (runs.empty()) return 2;
-  const std::string path = !raw.out.empty()       ? raw.out
-                           : raw.runs.size() == 1 ? absl::StrCat(raw.runs.front(), "/report.html")
-                                                  : "report.html";
-  const absl::Status written = WriteFile(path, ReportPage(runs, LanguageOf(raw.language)));
+  const Language language = LanguageOf(raw.language);
+  const Pool pool = runs.size() > 1 ? PoolOf(runs, language, display) : Pool();
+  const absl::Status written = WriteFile(*path, ReportPage(runs, language, pool));
   if (!written.ok()) return Fail("psring report", std::string(written.message()), 2);
-  display.Say(path);
-  return runs.size() == raw.runs.size() ? 0 : 2;
+  display.Say(*path);
+  return all_read ? 0 : 2;
 }
 
 absl::Status WriteRunReport(const std::string& folder, Language language) {

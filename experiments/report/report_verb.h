@@ -1,4 +1,4 @@
-// psring report: writes the page of one or more existing runs.
+// psring report: writes the page of one or more existing runs, from their folders or their pages.
 #pragma once
 
 #include <string>
@@ -22,7 +22,8 @@ struct RawReportFlags {
 
 CLI::App* AddReport(CLI::App& app, RawReportFlags& raw);
 
-// Returns the exit code. Folders that are not runs are reported on stderr and skipped.
+// Returns the exit code. Inputs that are not runs are reported on stderr and skipped; runs that cannot be
+// pooled are reported and shown without being pooled.
 int RunReport(const RawReportFlags& raw, Display& display);
 
 // Writes FOLDER/report.html at the end of a run. `language`: the language that the page shows first.

@@ -67,35 +67,6 @@ bool Exists(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-// The valid worker counts in the rows.
-std::vector<int> WorkersOf(const Json& summary) {
-  std::vector<int> workers;
-  if (!summary.is_array()) return workers;
-  for (const Json& row : summary) {
-    if (!row.is_object() || !row.contains("figures")) continue;
-    const double count = NumberAt(row["figures"], "workers", 0);
-    if (count >= 1 && count < 1e6) workers.push_back(static_cast<int>(count));
-  }
-  return workers;
-}
-
-// True if `json` has the structure of TableJson.
-bool IsTable(const Json& json) {
-  const auto is_row = [](const Json& row) {
-    return row.is_array() && row.size() >= 2 && std::ranges::all_of(row, &Json::is_string);
-  };
-  return std::ranges::all_of(std::array{"en", "zh"}, [&](const char* language) {
-    const Json table = json.is_object() ? json.value(language, Json()) : Json();
-    const bool complete = table.is_object() &&
-                          std::ranges::all_of(std::array{"columns", "rows", "legend"}, [&](const char* part) {
-                            return table.contains(part) && table[part].is_array();
-                          });
-    return complete && table.value("verdict", Json("")).is_string() &&
-           std::ranges::all_of(table["rows"], is_row) &&
-           std::ranges::all_of(table["columns"], &Json::is_object);
-  });
-}
-
 Json SentencesOf(const std::string& text) {
   Json list = Json::array();
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty()))
@@ -131,6 +102,33 @@ Json ReadArrivals(const fs::path& folder) {
 }
 
 }  // namespace
+
+std::vector<int> WorkersOf(const UntrustedJson& summary) {
+  std::vector<int> workers;
+  if (!summary.is_array()) return workers;
+  for (const Json& row : summary) {
+    if (!row.is_object() || !row.contains("figures")) continue;
+    const double count = NumberAt(row["figures"], "workers", 0);
+    if (count >= 1 && count < 1e6) workers.push_back(static_cast<int>(count));
+  }
+  return workers;
+}
+
+bool IsTable(const UntrustedJson& json) {
+  const auto is_row = [](const Json& row) {
+    return row.is_array() && row.size() >= 2 && std::ranges::all_of(row, &Json::is_string);
+  };
+  return std::ranges::all_of(std::array{"en", "zh"}, [&](const char* language) {
+    const Json table = json.is_object() ? json.value(language, Json()) : Json();
+    const bool complete = table.is_object() &&
+                          std::ranges::all_of(std::array{"columns", "rows", "legend"}, [&](const char* part) {
+                            return table.contains(part) && table[part].is_array();
+                          });
+    return complete && table.value("verdict", Json("")).is_string() &&
+           std::ranges::all_of(table["rows"], is_row) &&
+           std::ranges::all_of(table["columns"], &Json::is_object);
+  });
+}
 
 absl::StatusOr<RunData> ReadRunData(const std::string& text) {
   fs::path folder(text);
@@ -194,7 +192,7 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text) {
   if (!trace.empty() && json["trace"]["launches"].empty()) reader.Miss("trace.json", "contains no steps");
   json["arrivals"] = ReadArrivals(folder);
   json["missing"] = reader.missing();
-  return RunData{.json = DumpUntrusted(json), .workers = WorkersOf(json["summary"])};
+  return RunData{.name = text, .json = DumpUntrusted(json), .workers = WorkersOf(json["summary"])};
 }
 
 }  // namespace psring

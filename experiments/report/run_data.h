@@ -2,6 +2,7 @@
 // missing, too large or malformed are listed under "missing" and left out.
 //
 //   folder, run_id   as text
+//   source           the page that the run comes from; absent if it was read from a folder
 //   missing          [{file, why}]
 //   manifest, summary          as in the folder, or null
 //   table            TableJson (runs/run_files.h), or null
@@ -11,19 +12,36 @@
 //   steps, trace, arrivals     DigestSteps, DigestTrace, [DigestArrivals]; see digests.h
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/read_file.h"
+#include "experiments/runs/untrusted_json.h"
 
 namespace psring {
 
 struct RunData {
+  std::string name;  // the folder, or the page without .html
   std::string json;
   std::vector<int> workers;  // of the summary's rows
 };
 
 // NotFound: `folder` is not the folder of a run.
 absl::StatusOr<RunData> ReadRunData(const std::string& folder);
+
+// Of the text of a report.html, which is untrusted, in the page's order; `name`: its path. Values are those
+// that the page was made from. Parts of a run with another structure are left out, as if its folder lacked
+// them. InvalidArgument: `html` is not a page of psring, or contains no run.
+absl::StatusOr<std::vector<RunData>> RunsOfPage(const std::string& name, const std::string& html);
+// Of a file of at most kMostPageBytes.
+inline constexpr uint64_t kMostPageBytes = kMostTextBytes;
+absl::StatusOr<std::vector<RunData>> ReadRunsOfPage(const std::string& path);
+
+// Whether `json` has the structure of TableJson.
+bool IsTable(const UntrustedJson& json);
+// The valid worker counts in the rows of a summary.
+std::vector<int> WorkersOf(const UntrustedJson& summary);
 
 }  // namespace psring

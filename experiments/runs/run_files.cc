@@ -166,6 +166,7 @@ std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<W
     const std::string verdict = Verdict(rows, wires, language);
     if (!verdict.empty()) json[key]["verdict"] = verdict;
   }
+  json["recommended"] = Recommended(rows);
   return JsonText(json, 2) + "\n";
 }
 

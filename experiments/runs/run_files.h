@@ -31,8 +31,10 @@ std::string SummaryCsv(const std::vector<SummaryRow>& rows);
 std::string SummaryJson(const std::vector<SummaryRow>& rows);
 
 // The printed table for the page, in both languages:
-// {en: {columns: [{heading, mark}], rows: [[cell]], legend: [sentence], verdict: text}, zh: likewise}
-// The first column names the row, the last one is its note. verdict: Verdict, absent if empty.
+// {en: {columns: [{heading, mark}], rows: [[cell]], legend: [sentence], verdict: text}, zh: likewise,
+//  recommended: [strategy]}
+// The first column names the row, the last one is its note. verdict: Verdict, absent if empty. recommended:
+// Recommended.
 std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires = std::nullopt);
 
 std::string RunsCsvHeader();

@@ -107,43 +107,79 @@ std::vector<const SummaryRow*> Candidates(const std::vector<SummaryRow>& rows, i
   return candidates;
 }
 
-// The sentence that recommends the fastest of `candidates`, or says why it does not.
-std::string Choice(const std::vector<const SummaryRow*>& candidates, Language language) {
+struct Ranking {
+  std::vector<const SummaryRow*> level;  // the fastest, and those not shown to be slower
+  const SummaryRow* next = nullptr;      // the fastest of those that are slower, or null
+  PairedComparison pair;                 // with `next`
+};
+
+// `candidates`: fastest first, at least one.
+Ranking Rank(const std::vector<const SummaryRow*>& candidates) {
   const SummaryRow& best = *candidates.front();
   std::vector<PairedComparison> comparisons;
   for (size_t i = 1; i < candidates.size(); ++i) {
     comparisons.push_back(ComparePairs(best.round_samples_per_s, candidates[i]->round_samples_per_s));
   }
   const std::vector<bool> shown = ShowDifference(comparisons);
-  std::vector<std::string> level = {NameWithServers(best, language)}, names = level;
-  size_t next = 0;  // the fastest of the strategies that are slower than `best`
+  Ranking ranking{.level = {&best}};
   for (size_t i = 1; i < candidates.size(); ++i) {
-    names.push_back(NameWithServers(*candidates[i], language));
     if (!shown[i - 1]) {
-      level.push_back(names.back());
-    } else if (next == 0) {
-      next = i;
+      ranking.level.push_back(candidates[i]);
+    } else if (ranking.next == nullptr) {
+      ranking.next = candidates[i];
+      ranking.pair = comparisons[i - 1];
     }
   }
+  return ranking;
+}
+
+std::vector<std::string> NamesOf(const std::vector<const SummaryRow*>& rows, Language language) {
+  std::vector<std::string> names;
+  for (const SummaryRow* row : rows) names.push_back(NameWithServers(*row, language));
+  return names;
+}
+
+// The sentence that recommends the fastest of `candidates`, or says why it does not.
+std::string Choice(const std::vector<const SummaryRow*>& candidates, Language language) {
+  const SummaryRow& best = *candidates.front();
+  const auto [level_rows, next, pair] = Rank(candidates);
+  const std::vector<std::string> level = NamesOf(level_rows, language);
   const std::string link = DescribeLink(best.link, language);
   const std::string network = link.substr(0, link.find(" ("));  // without the kind of shaping
   const int workers = best.configuration.workers;
-  if (next == 0) {
+  if (next == nullptr) {
     const bool one_round = best.round_samples_per_s.size() < 2;
-    return Say(language, kVerdictNone, Joined(language, names), workers, network,
+    return Say(language, kVerdictNone, Joined(language, NamesOf(candidates, language)), workers, network,
                one_round ? std::string(In(language, kOneRoundOnly))
                          : Say(language, kTooUncertain, RoundsText(best.rounds, language)));
   }
-  const PairedComparison& pair = comparisons[next - 1];
   std::string factor = absl::StrFormat("%.2f", pair.ratio);
   if (pair.interval) {
     factor = Say(language, kBetween, factor, absl::StrFormat("%.2f", pair.interval->low),
                  absl::StrFormat("%.2f", pair.interval->high));
   }
-  std::string text = Say(language, kVerdictUse, Joined(language, level, kVerdictOr), factor, names[next],
-                         workers, network, Reason(best, *candidates[next], language));
+  std::string text = Say(language, kVerdictUse, Joined(language, level, kVerdictOr), factor,
+                         NameWithServers(*next, language), workers, network, Reason(best, *next, language));
   if (level.size() > 1) text += Say(language, kVerdictLevel, Joined(language, level, kAnd));
   return text;
+}
+
+// The worker counts at which several strategies compute the same updates.
+std::vector<int> CountsWithChoice(const std::vector<SummaryRow>& rows) {
+  std::vector<int> counts;
+  for (const SummaryRow& row : rows) {
+    const int workers = row.configuration.workers;
+    if (workers > 1 && Candidates(rows, workers).size() > 1) counts.push_back(workers);
+  }
+  return counts;
+}
+
+// Those of the largest of `counts` with meaningful times; empty: there is none.
+std::vector<const SummaryRow*> TimedCandidates(const std::vector<SummaryRow>& rows, std::vector<int> counts) {
+  const std::vector<int> timed = TimedCounts(rows);
+  std::erase_if(counts, [&](int workers) { return std::ranges::find(timed, workers) == timed.end(); });
+  if (counts.empty()) return {};
+  return Candidates(rows, std::ranges::max(counts));
 }
 
 }  // namespace
@@ -189,18 +225,19 @@ std::optional<double> LeastUsefulRate(const SummaryRow& row, const SummaryRow& s
   return enough;
 }
 
+std::vector<std::string> Recommended(const std::vector<SummaryRow>& rows) {
+  const std::vector<const SummaryRow*> candidates = TimedCandidates(rows, CountsWithChoice(rows));
+  if (candidates.empty()) return {};
+  const Ranking ranking = Rank(candidates);
+  return ranking.next == nullptr ? std::vector<std::string>() : NamesOf(ranking.level, Language::kEnglish);
+}
+
 std::string Verdict(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
                     Language language) {
-  std::vector<int> counts;
-  for (const SummaryRow& row : rows) {
-    const int workers = row.configuration.workers;
-    if (workers > 1 && Candidates(rows, workers).size() > 1) counts.push_back(workers);
-  }
+  const std::vector<int> counts = CountsWithChoice(rows);
   if (counts.empty()) return "";
-  const std::vector<int> timed = TimedCounts(rows);
-  std::erase_if(counts, [&](int workers) { return std::ranges::find(timed, workers) == timed.end(); });
-  if (counts.empty()) return In(language, kVerdictCrowded);
-  const std::vector<const SummaryRow*> candidates = Candidates(rows, std::ranges::max(counts));
+  const std::vector<const SummaryRow*> candidates = TimedCandidates(rows, counts);
+  if (candidates.empty()) return In(language, kVerdictCrowded);
   const SummaryRow& best = *candidates.front();
   std::vector<std::string> sentences = {Choice(candidates, language),
                                         AgainstSingle(rows, best, wires, language),

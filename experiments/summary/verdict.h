@@ -17,6 +17,9 @@ namespace psring {
 std::string Verdict(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
                     Language language);
 
+// The strategies that Verdict recommends, in English with their servers; empty: it recommends none.
+std::vector<std::string> Recommended(const std::vector<SummaryRow>& rows);
+
 // The lowest rate of all links, in bits/s, at which the workers of `row` process as many samples/s as
 // `single`, by the cost model (*derived*): the exchange of the actual buckets may expose the time by which a
 // step of as many samples takes longer with one worker than a step without communication (`none`, or the

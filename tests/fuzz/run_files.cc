@@ -1,6 +1,10 @@
-// The files of a run that the report shows.
+// The files of a run that the report shows, and pages that it reads back.
+#include <vector>
+
+#include "experiments/pool/pool.h"
 #include "experiments/report/digests.h"
 #include "experiments/report/kineto.h"
+#include "experiments/report/run_data.h"
 #include "tests/fuzz/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -10,5 +14,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)psring::DigestArrivals("ps-async x 2", text);
   (void)psring::ThinCsv(text, 100);
   (void)psring::KinetoTraces(text);
+  // A page with this data, pooled with itself.
+  const std::string page = "<script type=\"application/json\" id=\"data\">" + text + "</script>";
+  if (const auto runs = psring::RunsOfPage("page.html", page); runs.ok()) {
+    std::vector<psring::PoolInput> inputs;
+    for (const psring::RunData& run : *runs) inputs.push_back({run.name, run.json});
+    const psring::Pool pool = psring::PoolRuns(inputs);
+    (void)psring::PoolTable(pool, psring::Language::kChinese);
+    (void)psring::PoolJson(pool);
+  }
   return 0;
 }

@@ -75,15 +75,21 @@ function drawCharts(parent, run) {
   drawBench(parent, run);
 }
 
+const nameOfRun = (run) => (run.source ? run.source.replace(/(\/report)?\.html$/, '') : run.run_id);
+
 function draw(focus) {
   document.documentElement.lang = language === 'zh' ? 'zh-CN' : 'en';
   for (const element of document.querySelectorAll('[data-t]')) element.textContent = t(element.dataset.t);
   document.getElementById('language').textContent = t('other_language');
   const run = DATA.runs[chosenRun], verb = (run.manifest && run.manifest.verb) || (run.predicted ? 'predict' : '');
   allSimulated = rowsOf(run).length > 0 && rowsOf(run).every((row) => row.basis === 'simulated');
-  const title = `psring ${verb} · ${DATA.runs.map((r) => r.run_id).join(', ')}`;
+  const title = `psring ${verb} · ${DATA.pool ? t('machines_lead', DATA.pool.machines.length) : DATA.runs.map((r) => r.run_id).join(', ')}`;
   document.getElementById('title').textContent = title;
   document.title = title;
+  if (DATA.pool) {
+    part('machines', (parent) => drawMachines(parent, DATA.pool));
+    document.getElementById('machines-run').textContent = t('machines_run', nameOfRun(run));
+  }
   part('answer', (parent) => { drawMissing(parent, DATA.runs); drawAnswer(parent, run); });
   drawn.clear();
   if (focus) {
@@ -97,7 +103,8 @@ function draw(focus) {
 (function begin() {
   language = DATA.language;
   const select = document.getElementById('run');
-  DATA.runs.forEach((run, i) => select.append(make('option', {value: i}, run.run_id)));
+  DATA.runs.forEach((run, i) => select.append(make('option', {value: i}, nameOfRun(run))));
+  document.getElementById('machines').hidden = !DATA.pool;
   document.getElementById('run-choice').hidden = DATA.runs.length < 2;
   select.addEventListener('change', () => { chosenRun = +select.value; resetWish(DATA.runs[chosenRun]); draw('run'); });
   document.getElementById('language').addEventListener('click',

@@ -1,6 +1,7 @@
 // The report's page without a browser: its data, and that no file of a run folder can inject markup.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -104,6 +105,73 @@ TEST_F(ReportPageTest, TheSameFolderGivesTheSameBytes) {
       "{\"strategy\":\"b\",\"workers\":2,\"rank\":0,\"loss\":1}\n{\"strategy\":\"a\",\"workers\":2,\"rank\":"
       "0}\n");
   EXPECT_EQ(Page(), Page());
+}
+
+TEST_F(ReportPageTest, RunsAreReadBackFromAPageExactly) {
+  Put("manifest.json", R"({"verb":"compare","notes":["</script> & \u2028"],"machine":{"cores":2}})");
+  Put("summary.json", R"([{"figures":{"strategy":"ring","workers":2,"samples_per_s":221542.14680686535}}])");
+  Put("findings.txt", "one <b>\ntwo\n");
+  Put("steps.jsonl", "{\"strategy\":\"ring\",\"workers\":2,\"rank\":0,\"loss\":1}\n");
+  Put("table.json", TableJson({SummaryRow{.configuration = {.strategy = {.name = "ring"}, .workers = 2}}}));
+  const RunData folder = Read();
+  const auto runs = RunsOfPage("anna/report.html", ReportPage({folder, folder}, Language::kChinese));
+  ASSERT_TRUE(runs.ok()) << runs.status();
+  ASSERT_EQ(runs->size(), 2u);
+  for (const RunData& run : *runs) {
+    Json json = Json::parse(run.json);
+    EXPECT_EQ(json["source"], "anna/report.html");
+    EXPECT_EQ(run.name, "anna/report");
+    EXPECT_EQ(run.workers, std::vector<int>{2});
+    json.erase("source");
+    EXPECT_EQ(json, Json::parse(folder.json));
+  }
+  // A page of pages keeps the names of the first pages.
+  const auto again = RunsOfPage("pool.html", ReportPage(*runs, Language::kEnglish));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ((*again)[1].json, (*runs)[1].json);
+}
+
+TEST_F(ReportPageTest, RejectsPagesThatAreNotPsrings) {
+  const std::string begin = "<script type=\"application/json\" id=\"data\">", end = "</script>";
+  const auto why = [](const std::string& html) {
+    const auto runs = RunsOfPage("x.html", html);
+    return runs.ok() ? "" : std::string(runs.status().message());
+  };
+  EXPECT_EQ(why("<html></html>"), "x.html is not a page of psring report: it contains no run's data");
+  EXPECT_EQ(why(begin + "{\"runs\":[{}]}"), "x.html is not a page of psring report: it is truncated");
+  for (const char* data : {"", "[]", "{}", "{\"runs\":7}", "{\"runs\":[7]}", "{\"runs\":[{}"}) {
+    EXPECT_EQ(why(begin + data + end), "x.html is not a page of psring report: its data is malformed")
+        << data;
+  }
+  EXPECT_EQ(why(begin + "{\"runs\":[]}" + end),
+            "x.html is not a page of psring report: it contains no run's data");
+}
+
+TEST_F(ReportPageTest, PartsOfAPageWithAnotherStructureAreLeftOut) {
+  const auto runs = RunsOfPage(
+      "x.html",
+      R"(<script type="application/json" id="data">{"runs":[{"run_id":7,"manifest":[],"summary":{},"table":{"en":1},
+      "findings":"x","findings_zh":[1,"a"],"steps":{"loss":[3]},"trace":7,"arrivals":[[]],"missing":{},"more":1}]}</script>)");
+  ASSERT_TRUE(runs.ok()) << runs.status();
+  const Json run = Json::parse(runs->front().json);
+  for (const char* part : {"manifest", "summary", "table"}) EXPECT_TRUE(run[part].is_null()) << part;
+  EXPECT_EQ(run["run_id"], "");
+  EXPECT_EQ(run["findings"].size(), 0u);
+  EXPECT_EQ(run["findings_zh"], Json({"a"}));
+  EXPECT_EQ(run["steps"], Json::parse(DigestSteps("")));
+  EXPECT_EQ(run["trace"], Json::parse(DigestTrace("")));
+  EXPECT_EQ(run["arrivals"].size() + run["missing"].size(), 0u);
+  EXPECT_FALSE(run.contains("more"));
+}
+
+TEST_F(ReportPageTest, ReadsPagesOnlyFromRegularFilesOfLimitedSize) {
+  const fs::path pipe = folder_ / "pipe.html", large = folder_ / "large.html";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(ReadRunsOfPage(pipe).status().message(), HasSubstr("pipe.html"));
+  Put("large.html", "");
+  fs::resize_file(large, kMostPageBytes + 1);
+  EXPECT_THAT(ReadRunsOfPage(large).status().message(), HasSubstr("large.html"));
+  EXPECT_THAT(ReadRunsOfPage(folder_ / "none.html").status().message(), HasSubstr("none.html"));
 }
 
 TEST_F(ReportPageTest, RejectsFoldersThatAreNotRuns) {

@@ -130,6 +130,16 @@ TEST(Verdict, ReportsAFasterAsynchronousStrategyAsAnotherKindOfTraining) {
   EXPECT_THAT(English(rows), HasSubstr("ps-async processes 2.00 times the samples of ring, but with other"));
 }
 
+TEST(Verdict, RecommendedAreTheStrategiesThatItNames) {
+  EXPECT_EQ(Recommended(RowsOfFour(1000, 2500)), std::vector<std::string>{"ring"});
+  EXPECT_EQ(Recommended(RowsOfFour(2500, 1000)), std::vector<std::string>{"ps-sync"});
+  std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
+  rows.push_back(Row("star", 4, 1001));
+  EXPECT_EQ(Recommended(rows), (std::vector<std::string>{"ring", "star"}));
+  EXPECT_TRUE(Recommended(RowsOfFour(1000, 1000)).empty()) << "no difference is shown";
+  EXPECT_TRUE(Recommended({Row("ring", 4, 1000)}).empty()) << "nothing to choose from";
+}
+
 TEST(Verdict, IsEmptyWithNothingToChooseFrom) {
   EXPECT_EQ(English({}), "");
   EXPECT_EQ(English({Row("single", 1, 100), Row("ring", 4, 1000), Row("ps-async", 4, 900)}), "");

@@ -1,0 +1,139 @@
+// A pool as JSON for the page and as a table for the terminal.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "experiments/pool/pool.h"
+#include "experiments/runs/untrusted_json.h"
+#include "experiments/summary/table.h"
+#include "experiments/texts/findings.h"
+#include "experiments/texts/pool.h"
+#include "experiments/texts/wrap.h"
+
+namespace psring {
+namespace {
+
+using Json = UntrustedJson;
+
+Json OrNull(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
+Json SpreadJson(const std::optional<MachineSpread>& spread) {
+  if (!spread) return nullptr;
+  return {{"least", spread->least},
+          {"median", spread->median},
+          {"most", spread->most},
+          {"machines", spread->machines}};
+}
+
+// "2.10 (1.90 to 2.31)"; empty without a spread.
+std::string SpreadText(const std::optional<MachineSpread>& spread, bool thousands, Language language) {
+  if (!spread) return "";
+  const auto text = [&](double value) {
+    return thousands ? WithThousands(value) : absl::StrFormat("%.2f", value);
+  };
+  return Say(language, kBetween, text(spread->median), text(spread->least), text(spread->most));
+}
+
+}  // namespace
+
+std::vector<std::string> WinnerSentences(const Pool& pool, Language language) {
+  std::map<std::string, int> times;
+  int none = 0, unknown = 0;
+  for (const PoolMachine& machine : pool.machines) {
+    if (!machine.recommended) {
+      ++unknown;
+    } else if (machine.recommended->empty()) {
+      ++none;
+    } else {
+      ++times[absl::StrJoin(*machine.recommended, ", ")];
+    }
+  }
+  std::vector<std::pair<std::string, int>> ordered(times.begin(), times.end());
+  std::ranges::stable_sort(ordered, [](const auto& a, const auto& b) { return a.second > b.second; });
+  Sentences sentences(language);
+  for (const auto& winner : ordered) {
+    sentences.Add(kPoolRecommends, winner.first, winner.second, pool.machines.size());
+  }
+  if (none > 0) sentences.Add(kPoolShowsNone, none, pool.machines.size());
+  if (unknown > 0) sentences.Add(kPoolUnknown, unknown, pool.machines.size());
+  return sentences.list();
+}
+
+std::string PoolJson(const Pool& pool) {
+  if (pool.machines.empty() && pool.left_out.empty()) return "null";
+  Json machines = Json::array(), rows = Json::array(), left_out = Json::array(), winners = Json::array();
+  for (const PoolMachine& machine : pool.machines) {
+    machines.push_back({{"name", machine.name},
+                        {"run_id", machine.run_id},
+                        {"processor", machine.processor},
+                        {"cores", machine.cores},
+                        {"recommended", machine.recommended ? Json(*machine.recommended) : Json()}});
+  }
+  for (const PoolRow& row : pool.rows) {
+    Json each = Json::array();
+    for (const MachineFigures& figures : row.machines) {
+      each.push_back({{"samples_per_s", OrNull(figures.samples_per_s)},
+                      {"samples_per_s_lo95", OrNull(figures.low)},
+                      {"samples_per_s_hi95", OrNull(figures.high)},
+                      {"efficiency", OrNull(figures.efficiency)},
+                      {"ratio", OrNull(figures.ratio)},
+                      {"valid", figures.valid}});
+    }
+    rows.push_back({{"strategy", row.strategy},
+                    {"workers", row.workers},
+                    {"servers", row.servers},
+                    {"base", row.base},
+                    {"machines", each},
+                    {"samples_per_s", SpreadJson(row.samples_per_s)},
+                    {"efficiency", SpreadJson(row.efficiency)},
+                    {"ratio", SpreadJson(row.ratio)}});
+  }
+  for (const LeftOut& run : pool.left_out) {
+    left_out.push_back({{"name", run.name}, {"why", {run.english, run.chinese}}});
+  }
+  const std::vector<std::string> english = WinnerSentences(pool, Language::kEnglish);
+  const std::vector<std::string> chinese = WinnerSentences(pool, Language::kChinese);
+  for (size_t i = 0; i < english.size(); ++i) winners.push_back({english[i], chinese[i]});
+  return DumpUntrusted(
+      {{"machines", machines}, {"rows", rows}, {"left_out", left_out}, {"winners", winners}});
+}
+
+std::string PoolTable(const Pool& pool, Language language) {
+  std::vector<std::vector<std::string>> lines = {{In(language, kPoolStrategy), In(language, kPoolWorkers),
+                                                  In(language, kPoolSamples), In(language, kPoolEfficiency),
+                                                  In(language, kPoolRatio)}};
+  std::vector<std::string> fewer;
+  for (const PoolRow& row : pool.rows) {
+    const std::string ratio = SpreadText(row.ratio, false, language);
+    lines.push_back({Clipped(row.strategy, 24), absl::StrCat(row.workers),
+                     SpreadText(row.samples_per_s, true, language),
+                     SpreadText(row.efficiency, false, language),
+                     ratio.empty() ? "" : Say(language, kPoolTimes, ratio, row.base)});
+    const int counted = row.samples_per_s ? row.samples_per_s->machines : 0;
+    if (counted == static_cast<int>(pool.machines.size())) continue;
+    fewer.push_back(absl::StrCat(row.strategy, " x ", row.workers, ": ",
+                                 Say(language, kPoolFewer, counted, pool.machines.size())));
+  }
+  std::vector<size_t> widths(lines.front().size());
+  for (const auto& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], TextColumns(line[i]));
+  }
+  std::string text = absl::StrCat(Say(language, kPoolTitle, pool.machines.size()), "\n\n");
+  for (const auto& line : lines) {
+    std::string padded;
+    for (size_t i = 0; i < line.size(); ++i) {
+      absl::StrAppend(&padded, i == 0 ? "" : "  ",
+                      i == 1 ? PadLeft(line[i], widths[i]) : PadRight(line[i], widths[i]));
+    }
+    absl::StrAppend(&text, padded.substr(0, padded.find_last_not_of(' ') + 1), "\n");
+  }
+  for (const std::string& line : fewer) absl::StrAppend(&text, Wrap(line, ""));
+  const std::vector<std::string> winners = WinnerSentences(pool, language);
+  if (!winners.empty()) absl::StrAppend(&text, "\n", absl::StrJoin(winners, "\n"), "\n");
+  return text;
+}
+
+}  // namespace psring
