@@ -91,6 +91,7 @@ function draw(focus) {
     document.getElementById('machines-run').textContent = t('machines_run', nameOfRun(run));
   }
   part('answer', (parent) => { drawMissing(parent, DATA.runs); drawAnswer(parent, run); });
+  showScore(run);
   drawn.clear();
   if (focus) {
     drawOpen();

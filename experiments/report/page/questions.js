@@ -1,58 +1,140 @@
-// A guess at the start of each part: the reader enters a number, then sees the run's value.
+// Exercises: the reader enters a number or chooses, and is told whether it is right, and why. Answers are the run's figures or
+// psring's cost models, never constants. Those that need no run are on every page.
 
-// {id: {unit, value, text, why}}, only questions for which the run has data.
+// The lesson refers to these numbers (experiments/lecture).
+const EXERCISES = {server_bytes: '1.1', server_time: '1.2', ring_rounds: '2.1', ring_bytes: '2.2', ring_limit: '2.3', busbw: '2.4',
+    exposed: '3.1', hidden: '3.2', efficiency: '3.3', staleness: '4.1', speedup: '4.2', ratio: '5.1', small: '5.2'};
+
+// The network of the exercise `small`, which needs no run: 8 workers, 4 kB, 1 ms, 1 Gbit/s.
+const SMALL = {workers: 8, bytes: 4e3, latency: 1e-3, bandwidth: 1.25e8};
+
+const sameAnswer = (a, b) => Math.abs(a / b - 1) < 0.03;
+
+// {id: {id, unit, value, text, why, slips, choices, exact}}, only exercises for which the run has data. slips: [{value, text}],
+// wrong answers with an explanation. choices: [{value, text}], of which `value` is one. exact: no tolerance.
 function questionsOf(run) {
-  const rows = rowsOf(run).filter((row) => row.workers > 1), list = {};
+  const rows = rowsOf(run).filter((row) => row.workers > 1), list = {}, theory = DATA.theory;
   const most = (keep) => rows.filter(keep).sort((a, b) => b.workers - a.workers)[0];
-  const ask = (id, unit, value, texts, reasons) => {
-    if (isNumber(value)) list[id] = {id, unit, value, text: t(`ask_${id}`, ...texts), why: t(`why_${id}`, ...reasons)};
+  const ask = (id, unit, value, texts, reasons, {slips = {}, choices, exact} = {}) => {
+    if (!isNumber(value) && !choices) return;
+    list[id] = {id, unit, value, choices, exact, text: t(`ask_${id}`, ...texts), why: t(`why_${id}`, ...reasons),
+        slips: Object.entries(slips).filter(([, wrong]) => isNumber(wrong) && Math.abs(wrong / value - 1) > (exact ? 0 : 0.1))
+            .filter(([, wrong], i, all) => all.findIndex(([, other]) => sameAnswer(wrong, other)) === i)
+            .map(([key, wrong]) => ({value: wrong, text: t(`slip_${key}`)}))};
   };
-  const ring = most((row) => row.algorithm === 'ring' && row.payload_tx_bytes_per_worker > 0 && row.parameters > 0);
-  if (ring) {
-    ask('ring_bytes', 'MB', ring.payload_tx_bytes_per_worker / 1e6, [megabytes(ring.parameters * 4), ring.workers],
-        [ring.workers, megabytes(ring.predicted_payload_bytes_per_worker)]);
-  }
+
   const server = most((row) => row.plain === 'ps-sync' && row.server_payload_bytes > 0 && !summedServers(row) && row.parameters > 0);
   if (server) {
-    const bytes = server.parameters * 4;
+    const bytes = server.parameters * 4, load = server.workers * bytes / (server.servers || 1);
     ask('server_bytes', 'MB', server.server_payload_bytes / 1e6, [megabytes(bytes), server.workers, server.servers],
-        [server.workers, server.servers, megabytes(2 * server.workers * bytes / (server.servers || 1))]);
+        [server.workers, server.servers, megabytes(2 * load)], {slips: {one_direction: load / 1e6, one_worker: 2 * bytes / 1e6}});
+    const through = serverGradients(server), rate = linkRate(run, server);
+    if (through && rate) ask('server_time', 'ms', 1e3 * through * bytes / rate, [megabytes(bytes), megabytes(rate), server.workers, placedText(server)],
+        [brief(through), brief(moving(server)), t(server.basis === 'simulated' ? 'simulated_word' : 'measured')],
+        {slips: {one_gradient: 1e3 * bytes / rate, one_way: server.ps_schedule === 'serial' ? 500 * through * bytes / rate : null}});
   }
-  const duel = duelsOf(run).concat(duelsOf(run, 'simulated')).sort((a, b) => b.workers - a.workers)[0];
-  if (duel) ask('ratio', '×', duel.server / duel.ring, [duel.workers, placedText(duel)],
-      [brief(duel.server), brief(duel.ring), isNumber(duel.theory) ? t('why_ratio_theory', brief(duel.theory)) : '', duel.basis ===
-      'simulated' ? t('simulated_word') : t('measured')]);
-  const stale = most((row) => row.plain === 'ps-async' && isNumber(row.staleness_mean));
-  if (stale) ask('staleness', t('updates_word'), stale.staleness_mean, [stale.workers], [stale.workers - 1]);
-  const waits = most((row) => communicates(row) && row.step_ms > 0 && row.exposed_comm_ms > 0 &&
-      ['ring', 'ps-sync'].includes(row.plain));
-  if (waits) ask('exposed', '%', 100 * waits.exposed_comm_ms / waits.step_ms, [waits.strategy, waits.workers],
-      [brief(waits.exposed_comm_ms), brief(waits.step_ms), reasonOf(waits)]);
-  const pair = asynchronousPair(run);
-  if (pair) ask('speedup', '×', pair.row.samples_per_s / pair.waiting.samples_per_s, [pair.row.workers],
-      [withThousands(pair.row.samples_per_s), withThousands(pair.waiting.samples_per_s), leadReason(pair)]);
+  const ring = most((row) => row.algorithm === 'ring' && row.payload_tx_bytes_per_worker > 0 && row.parameters > 0);
+  const workers = ring ? ring.workers : 4, rounds = DATA.schedules.schedules.find((s) => s.algorithm === 'ring' && s.ranks === workers);
+  if (rounds) ask('ring_rounds', t('rounds_word'), rounds.rounds.length, [workers], [workers], {exact: true, slips: {one_phase: workers - 1, n_rounds: workers}});
+  if (ring) {
+    const gradient = ring.parameters * 4e-6, share = (workers - 1) / workers;
+    ask('ring_bytes', 'MB', ring.payload_tx_bytes_per_worker / 1e6, [megabytes(ring.parameters * 4), ring.workers],
+        [ring.workers, megabytes(ring.predicted_payload_bytes_per_worker)], {slips: {one_phase: share * gradient, twice: 2 * gradient, whole: gradient}});
+  }
+  const limit = theory.schemes.ring[theory.workers.length - 1][1], multiples = [1, 2, theory.workers.length];
+  const nearest = multiples.slice().sort((a, b) => Math.abs(a - limit) - Math.abs(b - limit))[0];
+  ask('ring_limit', '', String(nearest), [theory.workers.length], [theory.workers.length, limit.toFixed(2)],
+      {choices: multiples.map((n) => ({value: String(n), text: n === 1 ? 'M' : `${n} M`}))});
   const bench = benchRows(run).filter((row) => row.collective === 'all_reduce' && /ring/.test(row.algorithm || '') &&
       isNumber(numberOf(row.out_of_place_busbw_gb_s)) && numberOf(row.out_of_place_algbw_gb_s) > 0)
       .sort((a, b) => b.size - a.size)[0];
   if (bench) ask('busbw', '×', numberOf(bench.out_of_place_busbw_gb_s) / numberOf(bench.out_of_place_algbw_gb_s), [bench.workers],
       [bench.workers, brief(numberOf(bench.out_of_place_algbw_gb_s)), brief(numberOf(bench.out_of_place_busbw_gb_s))]);
+
+  const waits = most((row) => communicates(row) && row.step_ms > 0 && row.exposed_comm_ms > 0 && ['ring', 'ps-sync'].includes(row.plain));
+  if (waits) ask('exposed', '%', 100 * waits.exposed_comm_ms / waits.step_ms, [waits.strategy, waits.workers],
+      [brief(waits.exposed_comm_ms), brief(waits.step_ms), reasonOf(waits)]);
+  const hides = most((row) => row.algorithm === 'ring' && communicates(row) && communicationOf(row).hidden > 0.02 * communicationOf(row).all);
+  if (hides) {
+    const {all, hidden, exposed, waiting} = communicationOf(hides);
+    ask('hidden', 'ms', hidden, [hides.workers, brief(all), brief(exposed + waiting)], [brief(hides.step_ms + hidden), brief(hides.step_ms)], {slips: {the_exposed: exposed + waiting}});
+  }
+  const single = rowsOf(run).find((row) => row.plain === 'single' && row.samples_per_s > 0);
+  const scaled = single && most((row) => row.algorithm === 'ring' && row.samples_per_s > 0 && isNumber(row.efficiency) && row.basis === single.basis);
+  if (scaled) ask('efficiency', '%', 100 * scaled.efficiency, [scaled.workers, brief(scaled.samples_per_s), brief(single.samples_per_s)],
+      [scaled.workers, brief(scaled.samples_per_s / single.samples_per_s)], {slips: {speedup: 100 * scaled.workers * scaled.efficiency}});
+
+  const stale = most((row) => row.plain === 'ps-async' && isNumber(row.staleness_mean));
+  if (stale) ask('staleness', t('updates_word'), stale.staleness_mean, [stale.workers], [stale.workers - 1], {slips: {own_update: stale.workers}});
+  const pair = asynchronousPair(run);
+  if (pair) ask('speedup', '×', pair.row.samples_per_s / pair.waiting.samples_per_s, [pair.row.workers],
+      [withThousands(pair.row.samples_per_s), withThousands(pair.waiting.samples_per_s), leadReason(pair)]);
+
+  const duel = duelsOf(run).concat(duelsOf(run, 'simulated')).sort((a, b) => b.workers - a.workers)[0];
+  if (duel) ask('ratio', '×', duel.server / duel.ring, [duel.workers, placedText(duel)],
+      [brief(duel.server), brief(duel.ring), isNumber(duel.theory) ? t('why_ratio_theory', brief(duel.theory)) : '', duel.basis ===
+      'simulated' ? t('simulated_word') : t('measured')]);
+  const cost = ([messages, link]) => messages * SMALL.latency + link * SMALL.bytes / SMALL.bandwidth;
+  const times = {ring: cost(theory.schemes.ring[SMALL.workers - 1]), 'ps-sync': cost(theory.server.dedicated.serial[theory.servers.indexOf(1)][SMALL.workers - 1])};
+  ask('small', '', times.ring < times['ps-sync'] ? 'ring' : 'ps-sync', [SMALL.workers, bytesText(SMALL.bytes), secondsText(SMALL.latency), bytesText(SMALL.bandwidth)],
+      [secondsText(times.ring), theory.schemes.ring[SMALL.workers - 1][0], secondsText(times['ps-sync'])],
+      {choices: [{value: 'ring', text: 'ring'}, {value: 'ps-sync', text: t('small_server')}]});
   return list;
 }
 
-// Draws the questions that the run can answer.
+// The traffic of the busiest link in one exchange of the row's servers, in gradients; undefined without a model.
+function serverGradients({placement, ps_schedule, servers, workers}) {
+  const ways = DATA.theory.server[placement || 'rank0'], by = ways && ways[ps_schedule === 'serial' ? 'serial' : 'pipelined'][DATA.theory.servers.indexOf(servers)];
+  return by && by[workers - 1] && by[workers - 1][1];
+}
+
+// Bytes per second of a link, one direction: as measured before the run, else as given; null without links.
+function linkRate(run, row) {
+  const {wires} = (run.manifest || {}).link || {};
+  if (wires && wires.mb_per_s > 0) return wires.mb_per_s * 1e6;
+  return row.link_mbps > 0 ? row.link_mbps * 1e6 / 8 : null;
+}
+
+const given = new Map();  // run and exercise -> the reader's answer
+
+// {state: right, near or wrong, slip}; state is empty without an answer.
+function judge({value, choices, exact, slips}, text) {
+  if (text === '') return {state: ''};
+  if (choices) return {state: text === value ? 'right' : 'wrong'};
+  const number = numberOf(text), off = number === null ? Infinity : Math.abs(number - value) / Math.abs(value || 1);
+  if (off <= (exact ? 0 : 0.1)) return {state: 'right'};
+  const slip = slips.find((wrong) => sameAnswer(number, wrong.value));
+  return {state: !exact && !slip && off <= 0.35 ? 'near' : 'wrong', slip};
+}
+
+function showScore(run) {
+  const known = Object.values(questionsOf(run)), states = known.map((question) => judge(question, given.get(`${run.run_id} ${question.id}`) || '').state);
+  document.getElementById('score').textContent = t('score', states.filter((state) => state === 'right').length, states.filter(Boolean).length, known.length);
+}
+
+// Draws the exercises that the run can answer.
 function askQuestions(parent, run, ...ids) {
   const known = questionsOf(run);
   for (const question of ids.map((id) => known[id]).filter(Boolean)) {
-    const input = make('input', {type: 'number', step: 'any', id: `answer-${question.id}`, 'aria-label': question.text}),
-        said = make('p', {class: 'note', id: `said-${question.id}`, 'aria-live': 'polite'});
+    const {id, unit, value, choices} = question, key = `${run.run_id} ${id}`, attributes = {id: `answer-${id}`, 'aria-label': question.text};
+    const input = choices ? make('select', attributes, make('option', {value: ''}, ''), ...choices.map((c) => make('option', {value: c.value}, c.text)))
+        : make('input', {type: 'number', step: 'any', ...attributes});
+    const said = make('p', {class: 'note', id: `said-${id}`, 'aria-live': 'polite'});
     const reveal = () => {
-      const given = numberOf(input.value), off = Math.abs(given - question.value) / Math.abs(question.value || 1);
-      const verdict = given === null ? '' : t(off <= 0.1 ? 'ask_right' : off <= 0.35 ? 'ask_near' : 'ask_wrong');
-      said.replaceChildren(make('strong', {}, `${verdict} ${t('ask_answer', brief(question.value), question.unit)} `), question.why);
+      const {state, slip} = judge(question, given.get(key)), answer = choices ? choices.find((c) => c.value === value).text : brief(value);
+      said.replaceChildren(make('strong', {}, `${state ? t(`ask_${state}`) : ''} ${slip ? slip.text : ''} ${t('ask_answer', answer, unit)} `.replace(/ +/g, ' ').trimStart()), question.why);
     };
-    const row = make('form', {class: 'controls'}, input, ` ${question.unit} `,
-        make('button', {type: 'submit', id: `reveal-${question.id}`}, t('ask_reveal')));
-    row.addEventListener('submit', (event) => { event.preventDefault(); reveal(); });
-    parent.append(make('div', {class: 'question'}, make('p', {}, make('strong', {}, `${t('guess_first')} `), question.text), row, said));
+    const row = make('form', {class: 'controls'}, input, ` ${unit} `, make('button', {type: 'submit', id: `reveal-${id}`}, t('ask_reveal')));
+    row.addEventListener('submit', (event) => {
+      event.preventDefault();
+      given.set(key, input.value);
+      reveal();
+      showScore(run);
+    });
+    if (given.has(key)) {
+      input.value = given.get(key);
+      reveal();
+    }
+    parent.append(make('div', {class: 'question'}, make('p', {}, make('strong', {}, `${t('exercise', EXERCISES[id])} `), question.text), row, said));
   }
 }

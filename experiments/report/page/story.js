@@ -19,7 +19,7 @@ const summedServers = (row) => row.basis === 'simulated' && row.servers > 1 && r
 
 // One server, several servers.
 function drawServers(parent, run) {
-  askQuestions(parent, run, 'server_bytes');
+  askQuestions(parent, run, 'server_bytes', 'server_time');
   paragraphs(parent, 'servers_one', 'servers_many', 'servers_colocated');
   const rows = rowsOf(run).filter((row) => row.plain === 'ps-sync' && row.workers > 1 && row.server_payload_bytes > 0 && !summedServers(row));
   for (const row of rows.slice(-2)) parent.append(here('here_server', [[row, 'server_payload_bytes'], [row, 'payload_tx_bytes_per_worker']],
@@ -65,7 +65,7 @@ function drawLinks(parent, run) {
 
 // The ring: reduce-scatter, then all-gather.
 function drawRing(parent, run) {
-  askQuestions(parent, run, 'ring_bytes', 'busbw');
+  askQuestions(parent, run, 'ring_rounds', 'ring_bytes', 'ring_limit', 'busbw');
   paragraphs(parent, 'ring_scatter', 'ring_gather', 'ring_sum');
   drawStepper(parent, run, 'ring', ['star', 'ring']);
   paragraphs(parent, 'ring_constant');
@@ -97,7 +97,7 @@ function reasonOf(row) {
 }
 
 function drawOverlap(parent, run) {
-  askQuestions(parent, run, 'exposed');
+  askQuestions(parent, run, 'exposed', 'hidden', 'efficiency');
   paragraphs(parent, 'overlap_buckets', 'overlap_sum');
   const rows = rowsOf(run).filter((row) => communicates(row) && communicationOf(row).all > 0);
   if (rows.length) {

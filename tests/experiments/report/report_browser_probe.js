@@ -66,11 +66,17 @@ function guessACurve() {
   return result;
 }
 
+// Answers every exercise wrongly in all known ways, then rightly.
 function askEverything() {
-  return Object.values(questionsOf(DATA.runs[chosenRun])).map((question) => {
-    send(element(`answer-${question.id}`), 'input', String(question.value));
-    element(`reveal-${question.id}`).click();
-    return {id: question.id, value: question.value, said: textOf(`said-${question.id}`)};
+  return Object.values(questionsOf(DATA.runs[chosenRun])).map(({id, value, choices, slips}) => {
+    const answer = (given) => {
+      send(element(`answer-${id}`), 'input', String(given));
+      element(`reveal-${id}`).click();
+      return textOf(`said-${id}`);
+    };
+    const wrong = answer(choices ? choices.find((choice) => choice.value !== value).value : 3 * value + 1);
+    return {id, value, wrong, slips: slips.map((slip) => ({text: slip.text, said: answer(slip.value)})), said: answer(value), score: textOf('score'),
+      text: element(`answer-${id}`).getAttribute('aria-label')};
   });
 }
 

@@ -1,0 +1,116 @@
+// The lesson's run (experiments/lecture/lecture.toml, shortened) and the exercises of its page.
+#include <cmath>
+#include <map>
+
+#include "absl/strings/str_format.h"
+#include "experiments/theory/cost_model.h"
+#include "tests/experiments/report/browser.h"
+
+namespace psring {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class ExercisesBrowserTest : public BrowserTest {
+ protected:
+  // The figures of a row in summary.json; null: there is none.
+  Json Figures(const std::string& run, const std::string& strategy, int workers) const {
+    for (const Json& row : Json::parse(Slurp(root_ / run / "summary.json"))) {
+      const Json& figures = row["figures"];
+      if (figures["strategy"] == strategy && figures["workers"] == workers) return figures;
+    }
+    return nullptr;
+  }
+};
+
+// The answers by exercise, after all have been judged.
+std::map<std::string, Json> AnswersOf(const Json& seen) {
+  EXPECT_THAT(seen["errors"], IsEmpty());
+  std::map<std::string, Json> answers;
+  for (const Json& question : seen["questions"]) {
+    EXPECT_THAT(question["wrong"].get<std::string>(), HasSubstr("Not quite.")) << question;
+    EXPECT_THAT(question["said"].get<std::string>(), HasSubstr("Right.")) << question;
+    answers[question["id"]] = question["value"];
+  }
+  return answers;
+}
+
+// Those whose answers do not depend on the run.
+void ExpectTheoryAnswers(const std::map<std::string, Json>& answers) {
+  EXPECT_EQ(answers.at("ring_limit"), "2");
+  const Wires wires{.latency_s = 1e-3, .bytes_per_s = 1.25e8};
+  const double ring = ExchangeSeconds({.scheme = Scheme::AllReduce("ring"), .workers = 8}, 4e3, wires);
+  const double server = ExchangeSeconds(
+      {.scheme = Scheme::kServerSync, .workers = 8, .place = ServerPlace::kDedicated, .pipelined = false},
+      4e3, wires);
+  EXPECT_EQ(answers.at("small"), ring < server ? "ring" : "ps-sync");
+}
+
+TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
+  const std::string run =
+      absl::StrCat("compare --config ", PSRING_LECTURE,
+                   "/lecture.toml --link 100mbit --workers 2 --steps 1 --repeats 1 --out class");
+  // A busy machine may not carry the rate at the moment.
+  for (int tries = 0; tries < 3 && Psring(run) != 0;) ++tries;
+  ASSERT_TRUE(std::filesystem::exists(root_ / "class/report.html")) << Slurp(root_ / "psring.err");
+  const Json seen = Visit(root_ / "class/report.html");
+  const std::map<std::string, Json> answers = AnswersOf(seen);
+  ExpectTheoryAnswers(answers);
+  const Json ring = Figures("class", "ring", 2), server = Figures("class", "ps-sync", 2),
+             async = Figures("class", "ps-async", 2), single = Figures("class", "single", 1);
+  const auto number = [](const Json& row, const char* column) { return row[column].get<double>(); };
+  const auto answer = [&](const char* id) { return answers.at(id).get<double>(); };
+
+  const double bytes = 4 * number(ring, "parameters");
+  EXPECT_EQ(server["placement"], "dedicated");
+  EXPECT_EQ(server["ps_schedule"], "serial");
+  EXPECT_NEAR(answer("ring_bytes"), number(ring, "payload_tx_bytes_per_worker") / 1e6, 1e-9);
+  EXPECT_NEAR(answer("ring_bytes"), 2.0 * 1 / 2 * bytes / 1e6, 0.01 * answer("ring_bytes"));
+  EXPECT_NEAR(answer("server_bytes"), number(server, "server_payload_bytes") / 1e6, 1e-9);
+  EXPECT_NEAR(answer("server_bytes"), 2.0 * 2 * bytes / 1e6, 0.01 * answer("server_bytes"));
+  EXPECT_EQ(answer("ring_rounds"), 2 * (2 - 1));
+  const Json wires = Json::parse(Slurp(root_ / "class/manifest.json"))["link"]["wires"];
+  const double through =
+      TermsOf(
+          {.scheme = Scheme::kServerSync, .workers = 2, .place = ServerPlace::kDedicated, .pipelined = false},
+          bytes)
+          .link_bytes;
+  EXPECT_NEAR(answer("server_time"), 1e3 * through / (1e6 * wires["mb_per_s"].get<double>()),
+              1e-6 * answer("server_time"));
+  const double per_worker = number(ring, "samples_per_s") / number(single, "samples_per_s") / 2;
+  EXPECT_NEAR(answer("efficiency"), 100 * per_worker, 1 * per_worker);
+  EXPECT_NEAR(answer("staleness"), number(async, "staleness_mean"), 1e-9);
+  EXPECT_NEAR(answer("speedup"), number(async, "samples_per_s") / number(server, "samples_per_s"), 1e-9);
+  const auto moved = [&](const Json& row) {
+    return number(row, "comm_busy_ms") - (row["wait_ms"].is_null() ? 0 : number(row, "wait_ms"));
+  };
+  EXPECT_NEAR(answer("ratio"), moved(server) / moved(ring), 1e-9);
+  if (answers.contains("hidden")) {
+    EXPECT_NEAR(answer("hidden"),
+                std::max(number(ring, "comm_busy_ms"), number(ring, "exposed_comm_ms")) -
+                    number(ring, "exposed_comm_ms"),
+                1e-9);
+  }
+  EXPECT_TRUE(answers.contains("exposed"));
+}
+
+// A page without a run on this machine: the lecturer's, from a prediction.
+TEST_F(ExercisesBrowserTest, NeedOnlyTheLecturersPage) {
+  ASSERT_EQ(Psring("predict --workload resnet50 --strategies ring,ps-sync --workers 4,8 --link 1gbit "
+                   "--server_placement dedicated --ps_schedule serial --out lecturer"),
+            0)
+      << Slurp(root_ / "psring.err");
+  const Json seen = Visit(root_ / "lecturer/report.html");
+  const std::map<std::string, Json> answers = AnswersOf(seen);
+  ExpectTheoryAnswers(answers);
+  EXPECT_EQ(answers.at("ring_rounds"), 2 * (8 - 1));
+  // N²/(N-1)
+  EXPECT_NEAR(answers.at("ratio").get<double>(), 64.0 / 7, 0.02 * 64 / 7);
+  for (const char* id : {"server_bytes", "server_time", "ring_bytes"})
+    EXPECT_TRUE(answers.contains(id)) << id;
+}
+
+}  // namespace
+}  // namespace psring
