@@ -1,0 +1,65 @@
+// The run of a class (experiments/lecture/lecture.toml, shortened), and pages given to `psring report`.
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/experiments/psring_in_a_folder.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+using PoolProcessTest = PsringInAFolder;
+
+TEST_F(PoolProcessTest, TheClassRunsOnePlanAndItsPagesArePooled) {
+  const Outcome run =
+      RunOnLinks({"compare", "--config", absl::StrCat(PSRING_LECTURE, "/lecture.toml"), "--workers", "2",
+                  "--strategies", "ring,ps-sync", "--steps", "1", "--repeats", "2", "--out", "anna"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const fs::path work = root_ / "work";
+  const Json summary = Json::parse(Slurp(work / "anna/summary.json"));
+  ASSERT_EQ(summary.size(), 4u);  // single, none, ring, ps-sync
+  for (const Json& row : summary) {
+    EXPECT_EQ(row["figures"]["link_mbps"], 200);
+    EXPECT_EQ(row["figures"]["shaping"], "userspace") << "as in containers, which cannot create namespaces";
+  }
+  // The same page twice is one machine, and a page of another start is another one.
+  fs::copy_file(work / "anna/report.html", work / "copy.html");
+  std::string page = Slurp(work / "anna/report.html");
+  const std::string started = Json::parse(Slurp(work / "anna/manifest.json"))["started_utc"];
+  page.replace(page.find(started), started.size(), "2026-01-01T00:00:00Z");
+  std::ofstream(work / "bo.html") << page;
+  const Outcome pool = Run({"report", "anna", "copy.html", "bo.html", "--out", "class.html"});
+  EXPECT_EQ(pool.exit_code, 0);
+  EXPECT_EQ(pool.err, "psring report: not pooled: copy: it is the same run as anna\n");
+  EXPECT_THAT(pool.out, HasSubstr("2 machines ran the same plan."));
+  EXPECT_THAT(pool.out, HasSubstr("class.html"));
+  EXPECT_GT(fs::file_size(work / "class.html"), fs::file_size(work / "bo.html"));
+  // A page of the pool can be pooled again.
+  const Outcome again = Run({"report", "class.html", "--out", "again.html", "--lang", "zh"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("2 台机器运行了同一计划"));
+}
+
+TEST_F(PoolProcessTest, RejectsOtherFilesInOneLineAndKeepsItsInputs) {
+  std::ofstream(root_ / "work/report.html") << "<html></html>";
+  const Outcome overwriting = Run({"report", "report.html"});
+  EXPECT_EQ(overwriting.exit_code, 2);
+  EXPECT_EQ(overwriting.err,
+            "psring report: the result would overwrite report.html; name another file with --out\n");
+  const Outcome other = Run({"report", "report.html", "missing.html", "--out", "x.html"});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err,
+              testing::StartsWith(
+                  "psring report: report.html is not a page of psring report: it contains no run's data\n"
+                  "psring report: "));
+  EXPECT_THAT(other.err, HasSubstr("missing.html"));
+  EXPECT_FALSE(fs::exists(root_ / "work/x.html"));
+}
+
+}  // namespace
+}  // namespace psring
