@@ -7,17 +7,33 @@
 
 namespace psring {
 
-int ParameterLayout::Add(std::string name, std::vector<int> shape, ImageShape image) {
+namespace {
+
+size_t ElementsOf(const std::vector<int>& shape) {
   size_t count = 1;
   for (const int extent : shape) {
     PSRING_CHECK(extent >= 0);
     count *= static_cast<size_t>(extent);
   }
+  return count;
+}
+
+}  // namespace
+
+int ParameterLayout::Add(std::string name, std::vector<int> shape, ImageShape image) {
+  const size_t count = ElementsOf(shape);
   const size_t space = (count + alignment_ - 1) / alignment_ * alignment_;
   tensors_.push_back({std::move(name), std::move(shape), count_, count, space, image});
   count_ += space;
   parameters_ += count;
   return static_cast<int>(tensors_.size()) - 1;
+}
+
+int ParameterLayout::AddBuffer(std::string name, std::vector<int> shape, float initial) {
+  const size_t first = initial_buffers_.size(), count = ElementsOf(shape);
+  initial_buffers_.resize(first + count, initial);
+  buffers_.push_back({std::move(name), std::move(shape), first, count, count});
+  return static_cast<int>(buffers_.size()) - 1;
 }
 
 namespace {

@@ -7,6 +7,9 @@
 // A tensor begins at a multiple of 64 bytes, which libraries' fastest kernels need. The elements between two
 // tensors are padding: always zero, in weights, gradients and optimizer state. They belong to the bucket of
 // the tensor before them, are sent with it, and are neither saved nor counted as parameters.
+//
+// Buffers are state that is not trained, such as the running statistics of batch normalization. They are in
+// one more flat buffer, without padding, and belong to no bucket.
 #pragma once
 
 #include <cstddef>
@@ -41,13 +44,20 @@ class ParameterLayout {
   // Appends a tensor; returns its index.
   int Add(std::string name, std::vector<int> shape, ImageShape image = {});
 
+  // Appends a tensor to the buffers; returns its index among them.
+  int AddBuffer(std::string name, std::vector<int> shape, float initial);
+
   const std::vector<Tensor>& tensors() const { return tensors_; }
   size_t count() const { return count_; }            // elements of the flat buffer, with padding
   size_t parameters() const { return parameters_; }  // without padding
 
+  const std::vector<Tensor>& buffers() const { return buffers_; }
+  const std::vector<float>& initial_buffers() const { return initial_buffers_; }
+
  private:
   size_t alignment_;
-  std::vector<Tensor> tensors_;
+  std::vector<Tensor> tensors_, buffers_;
+  std::vector<float> initial_buffers_;
   size_t count_ = 0, parameters_ = 0;
 };
 

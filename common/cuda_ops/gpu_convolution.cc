@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/cuda_ops/gpu_layers.h"
 #include "common/ops/ops_common.h"
 
@@ -48,7 +49,8 @@ void GpuConvolution::Forward(const ConvShape& s, ConstSpan x, ConstSpan weight, 
 }
 
 void GpuConvolution::BackwardInput(const ConvShape& s, ConstSpan weight, ConstSpan saved, Span dy, Span dx,
-                                   Span dbias, Stream& stream) {
+                                   bool add, Span dbias, Stream& stream) {
+  PSRING_CHECK(!add);  // only residual networks add, which need batch normalization
   CheckBackwardInput(s, weight, saved, dy, dx, dbias);
   context_.CheckTypes({saved, dy, dx});
   PSRING_CHECK(s.activation != Activation::kGelu);

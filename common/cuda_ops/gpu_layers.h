@@ -29,8 +29,8 @@ class GpuConvolution : public ConvolutionOps {
 
   void Forward(const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                Stream& stream) override;
-  void BackwardInput(const ConvShape& s, ConstSpan weight, ConstSpan saved, Span dy, Span dx, Span dbias,
-                     Stream& stream) override;
+  void BackwardInput(const ConvShape& s, ConstSpan weight, ConstSpan saved, Span dy, Span dx, bool add,
+                     Span dbias, Stream& stream) override;
   void BackwardWeight(const ConvShape& s, ConstSpan x, ConstSpan dy, Span dweight, Stream& stream) override;
 
  private:

@@ -52,6 +52,9 @@ std::optional<uint64_t> Elements(const std::vector<int64_t>& shape, uint64_t mos
   return count;
 }
 
+// PyTorch's BatchNorm counts its batches in an integer, which nothing here reads.
+bool IsBatchCounter(const std::string& name) { return name.ends_with("num_batches_tracked"); }
+
 struct Place {
   uint64_t begin = 0, end = 0;
   std::string name;
@@ -67,7 +70,8 @@ absl::StatusOr<Place> ReadPlace(const std::string& name, const Json& json, uint6
     return bad("has no dtype, shape and data_offsets");
   }
   const std::string& type = json["dtype"].get_ref<const std::string&>();
-  if (type != "F32") {
+  const bool is_counter = type == "I64" && IsBatchCounter(name);
+  if (type != "F32" && !is_counter) {
     return absl::UnimplementedError(
         absl::StrCat("its tensor ", Quoted(name), " is of type ", Quoted(type), "; psring reads F32"));
   }
@@ -81,7 +85,7 @@ absl::StatusOr<Place> ReadPlace(const std::string& name, const Json& json, uint6
               .shape = *shape};
   if (place.begin > place.end || place.end > data_bytes) return bad("is outside the file");
   const std::optional<uint64_t> count = Elements(place.shape, data_bytes);
-  if (!count.has_value() || place.end - place.begin != *count * sizeof(float)) {
+  if (!count.has_value() || place.end - place.begin != *count * (is_counter ? 8 : 4)) {
     return bad("does not have as many values as its shape");
   }
   return place;
@@ -143,6 +147,7 @@ absl::StatusOr<std::vector<NamedTensor>> DecodeSafetensors(std::string_view byte
 
   std::vector<NamedTensor> tensors;
   for (Place& place : places) {
+    if (IsBatchCounter(place.name)) continue;
     NamedTensor& tensor =
         tensors.emplace_back(NamedTensor{.name = std::move(place.name), .shape = std::move(place.shape)});
     tensor.values.resize((place.end - place.begin) / sizeof(float));

@@ -25,7 +25,7 @@ std::string EncodeSafetensors(const std::vector<NamedTensor>& tensors,
 
 // Accepts any bytes: DataLoss says in one line what is wrong (truncated, not JSON, an offset outside of the
 // file, a shape that does not fit, overlapping tensors), Unimplemented names a tensor of another type.
-// Ordered by offset.
+// Ordered by offset. Tensors named "...num_batches_tracked" are left out.
 absl::StatusOr<std::vector<NamedTensor>> DecodeSafetensors(std::string_view bytes);
 
 }  // namespace psring

@@ -50,13 +50,14 @@ struct ConvShape {
 
 // x [batch][height][width][in_channels], weight [out_channels][kernel][kernel][in_channels], bias
 // [out_channels], y [batch][out_height][out_width][out_channels]. Otherwise as LinearOps.
+// `add`: BackwardInput adds to dx, where another reader of x has left its gradient; not on GPUs.
 class ConvolutionOps {
  public:
   virtual ~ConvolutionOps() = default;
   virtual void Forward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                        Stream& stream) = 0;
   virtual void BackwardInput(const ConvShape& shape, ConstSpan weight, ConstSpan saved, Span dy, Span dx,
-                             Span dbias, Stream& stream) = 0;
+                             bool add, Span dbias, Stream& stream) = 0;
   virtual void BackwardWeight(const ConvShape& shape, ConstSpan x, ConstSpan dy, Span dweight,
                               Stream& stream) = 0;
 };

@@ -3,6 +3,7 @@
 
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/onednn_layers.h"
+#include "common/reduce/reduce.h"
 
 namespace psring::onednn {
 namespace {
@@ -119,7 +120,8 @@ ConvBackwardInput::ConvBackwardInput(const ConvShape& shape, Workplace& workplac
       workplace_(workplace),
       group_bias_(shape.out_channels) {}
 
-void ConvBackwardInput::Run(const float* weight, const void* saved, void* dy, void* dx, float* dbias) {
+void ConvBackwardInput::Run(const float* weight, const void* saved, void* dy, void* dx, float* dbias,
+                            bool add) {
   if (dx != nullptr) {
     if (!data_.has_value()) data_.emplace(group_shape_, workplace_);
     data_->filter.FromPlain(weight);
@@ -127,6 +129,9 @@ void ConvBackwardInput::Run(const float* weight, const void* saved, void* dy, vo
   const DType type = workplace_.activations();
   const size_t x_step = InputElements(shape_) * group_shape_.batch;
   const size_t y_step = OutputElements(shape_) * group_shape_.batch;
+  if (dx != nullptr && add && !data_->summand.has_value()) {
+    data_->summand.emplace(data_->desc.diff_src_desc(), workplace_.engine());
+  }
   const bool relu = shape_.activation == Activation::kRelu;
   for (int group = 0; group < shape_.batch / group_shape_.batch; ++group) {
     void* const group_dy = PartOf(dy, group * y_step, type);
@@ -136,9 +141,14 @@ void ConvBackwardInput::Run(const float* weight, const void* saved, void* dy, vo
       if (group > 0) cpu::Add(group_bias_.size(), dbias, group_bias_.data());
     }
     if (dx != nullptr) {
-      data_->convolve.Run({{DNNL_ARG_DIFF_DST, group_dy},
-                           {DNNL_ARG_WEIGHTS, data_->filter.data()},
-                           {DNNL_ARG_DIFF_SRC, PartOf(dx, group * x_step, type)}});
+      void* const group_dx = PartOf(dx, group * x_step, type);
+      void* const to = add ? data_->summand->get_data_handle() : group_dx;
+      data_->convolve.Run(
+          {{DNNL_ARG_DIFF_DST, group_dy}, {DNNL_ARG_WEIGHTS, data_->filter.data()}, {DNNL_ARG_DIFF_SRC, to}});
+      if (add) {
+        const void* const summands[] = {group_dx, to};
+        cpu::Reduce(ReduceOp::kSum, type, x_step, group_dx, summands, 2);
+      }
     }
   }
 }

@@ -114,7 +114,8 @@ class ConvForward {
 class ConvBackwardInput {
  public:
   ConvBackwardInput(const ConvShape& shape, Workplace& workplace);
-  void Run(const float* weight, const void* saved, void* dy, void* dx, float* dbias);
+  // `add`: to dx.
+  void Run(const float* weight, const void* saved, void* dy, void* dx, float* dbias, bool add);
 
  private:
   struct Data {
@@ -122,6 +123,7 @@ class ConvBackwardInput {
     dnnl::convolution_backward_data::primitive_desc desc;
     Kernel convolve;
     OrderedWeights filter;
+    std::optional<dnnl::memory> summand;  // the gradient of a group, if it is added to dx
   };
 
   const ConvShape shape_;

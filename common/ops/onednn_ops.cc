@@ -54,19 +54,10 @@ class Layers {
   std::map<Shape, std::unique_ptr<Layer>> layers_;
 };
 
-// The backward passes of `Family`: linear layers or convolutions.
+// What the backward passes of `Family`, linear layers or convolutions, share.
 template <typename Family, typename Shape, typename InputLayer, typename WeightLayer>
 class OneDnnBackward : public Family {
  public:
-  void BackwardInput(const Shape& shape, ConstSpan weight, ConstSpan saved, Span dy, Span dx, Span dbias,
-                     Stream& stream) override {
-    CheckBackwardInput(shape, weight, saved, dy, dx, dbias);
-    CheckTypes(type_, {saved, dy, dx});
-    input_.Enqueue(shape, stream, [=](InputLayer& layer) {
-      layer.Run(weight.floats(), saved.data, dy.data, dx.data, dbias.floats());
-    });
-  }
-
   void BackwardWeight(const Shape& shape, ConstSpan x, ConstSpan dy, Span dweight, Stream& stream) override {
     CheckBackwardWeight(shape, x, dy, dweight);
     CheckTypes(type_, {x, dy});
@@ -77,6 +68,17 @@ class OneDnnBackward : public Family {
   explicit OneDnnBackward(onednn::Workplace& workplace)
       : type_(workplace.activations()), input_(workplace), weight_(workplace) {}
   DType type() const { return type_; }
+
+  // `more`: further arguments of the layer's Run.
+  template <typename... More>
+  void EnqueueInput(const Shape& shape, ConstSpan weight, ConstSpan saved, Span dy, Span dx, Span dbias,
+                    Stream& stream, More... more) {
+    CheckBackwardInput(shape, weight, saved, dy, dx, dbias);
+    CheckTypes(type_, {saved, dy, dx});
+    input_.Enqueue(shape, stream, [=](InputLayer& layer) {
+      layer.Run(weight.floats(), saved.data, dy.data, dx.data, dbias.floats(), more...);
+    });
+  }
 
  private:
   const DType type_;
@@ -99,6 +101,11 @@ class OneDnnLinear : public OneDnnBackward<LinearOps, LinearShape, onednn::Linea
     });
   }
 
+  void BackwardInput(const LinearShape& shape, ConstSpan weight, ConstSpan saved, Span dy, Span dx,
+                     Span dbias, Stream& stream) override {
+    EnqueueInput(shape, weight, saved, dy, dx, dbias, stream);
+  }
+
  private:
   Layers<onednn::LinearForwardShape, onednn::LinearForward> forward_;
 };
@@ -115,6 +122,11 @@ class OneDnnConvolution : public OneDnnBackward<ConvolutionOps, ConvShape, onedn
     forward_.Enqueue({shape, bias.data != nullptr}, stream, [=](onednn::ConvForward& layer) {
       layer.Run(x.data, weight.floats(), bias.floats(), y.data);
     });
+  }
+
+  void BackwardInput(const ConvShape& shape, ConstSpan weight, ConstSpan saved, Span dy, Span dx, bool add,
+                     Span dbias, Stream& stream) override {
+    EnqueueInput(shape, weight, saved, dy, dx, dbias, stream, add);
   }
 
  private:

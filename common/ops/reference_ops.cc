@@ -73,8 +73,8 @@ class ReferenceConvolution : public ConvolutionOps {
     });
   }
 
-  void BackwardInput(const ConvShape& s, ConstSpan weight, ConstSpan saved, Span dy, Span dx, Span dbias,
-                     Stream& stream) override {
+  void BackwardInput(const ConvShape& s, ConstSpan weight, ConstSpan saved, Span dy, Span dx, bool add,
+                     Span dbias, Stream& stream) override {
     CheckBackwardInput(s, weight, saved, dy, dx, dbias);
     RunOnCpu(stream, [=] {
       float* const d = dy.floats();
@@ -85,6 +85,7 @@ class ReferenceConvolution : public ConvolutionOps {
       for (size_t i = 0; i < dy.count; ++i) dbias_sum[i % s.out_channels] += d[i];
       if (dbias.data != nullptr) StoreRounded(dbias_sum, dbias.floats());
       if (dx.data == nullptr) return;
+      if (add) std::copy_n(dx.floats(), dx.count, dx_sum.begin());
       ForEachTap(s, [&](size_t y_at, size_t x_at, size_t weight_at) {
         for (int c = 0; c < s.in_channels; ++c) {
           dx_sum[x_at + c] += double{d[y_at]} * weight.floats()[weight_at + c];
@@ -133,7 +134,7 @@ class ReferenceLinear : public LinearOps {
         }
       });
     }
-    convolution_.BackwardInput(AsConvolution(s), weight, saved, dy, dx, dbias, stream);
+    convolution_.BackwardInput(AsConvolution(s), weight, saved, dy, dx, /*add=*/false, dbias, stream);
   }
   void BackwardWeight(const LinearShape& s, ConstSpan x, ConstSpan dy, Span dweight,
                       Stream& stream) override {

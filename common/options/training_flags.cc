@@ -55,12 +55,15 @@ void VisitFlags(Options& o, Visitor& visit) {
          "How the replicas are synchronized: ring, ps-sync, ps-async, ... (an unknown name lists all)",
          Help::kBrief},
         o.strategy, CheckGiven);
-  visit({"--model", "NAME", "The network: mlp, mlp-small or cnn; gpt-nano, gpt-mini or gpt2 for texts",
+  visit({"--model", "NAME",
+         "The network: mlp, mlp-small, cnn, resnet18 or resnet50; gpt-nano, gpt-mini or gpt2 for texts",
          Help::kBrief},
         o.model, CheckGiven);
-  visit({"--width", "N",
-         "Neurons in each hidden layer of mlp and mlp-small, width of gpt; else the model's own"},
-        o.width, WholeNumber(1, 1 << 16));
+  visit(
+      {"--width", "N",
+       "Neurons in each hidden layer of mlp and mlp-small, channels of a resnet's first stage, width of gpt; "
+       "else the model's own"},
+      o.width, WholeNumber(1, 1 << 16));
   visit({"--layers", "N", "Transformer blocks of gpt; else the model's own"}, o.layers, WholeNumber(1, 1024));
   visit({"--heads", "N", "Attention heads of gpt, a divisor of the width; else the model's own"}, o.heads,
         WholeNumber(1, 1024));
@@ -156,6 +159,14 @@ void VisitFlags(Options& o, Visitor& visit) {
       o.align_steps, true);
 
   visit.group = "Communication";
+  visit.Switch({"--sync_batch_norm", "",
+                "Resnets: normalize by the statistics of all workers' batches, which every layer exchanges; "
+                "only all-reduce strategies (native or gloo)"},
+               o.sync_batch_norm, true);
+  visit({"--broadcast_buffers", "BOOL",
+         "All-reduce strategies: rank 0 sends its buffers (running statistics of resnets) before every "
+         "forward pass, as PyTorch's DDP does"},
+        o.broadcast_buffers, OneOf({"true", "false"}));
   visit({"--backend", "NAME", "Library of the collectives: native, gloo, mpi or nccl; else the strategy's"},
         o.backend, OneOf({"native", "gloo", "mpi", "nccl"}));
   visit({"--transport", "NAME",

@@ -83,6 +83,8 @@ absl::Status CheckClock(const TrainingOptions& o) {
        {o.ps_schedule == "serial",
         "--ps_schedule serial with --clock virtual: a gradient is always sent whole; omit it"},
        {!o.tls.empty(), "--tls with --clock virtual: nothing is sent; omit it"},
+       {o.sync_batch_norm,
+        "--sync_batch_norm with --clock virtual, which computes one worker after the other; omit it"},
        {o.local_aggregation,
         "--local_aggregation with --clock virtual, which simulates one worker on each machine; omit it"},
        {o.micro_batches > 1,

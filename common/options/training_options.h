@@ -57,6 +57,8 @@ struct TrainingOptions {
   bool linear_scaling = false;
   double clip_norm = 0;  // 0: no clipping
   double bucket_mb = 25;
+  bool sync_batch_norm = false;
+  std::string broadcast_buffers = "true";
   uint64_t seed = 1;
   int64_t eval_every = 0;  // steps; 0: only at the end
   bool evaluate = true;

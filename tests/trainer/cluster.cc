@@ -158,6 +158,10 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
     connections = Connect(**strategy, workers, absl::Seconds(options.timeout_s), ServersOf(options, workers),
                           arrivals, gpu);
   }
+  if (options.sync_batch_norm && !connections.groups.empty()) {
+    connections.statistics =
+        Connect(**strategy, workers, absl::Seconds(options.timeout_s)).groups;  // in host memory
+  }
   ThreadBarrier barrier(workers);
   std::vector<RankOutcome> outcomes(workers);
   OnThreads(workers, [&](int rank) {
@@ -173,6 +177,7 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
                   .data = data,
                   .trace = trace,
                   .group = connections.group(rank),
+                  .statistics = connections.statistics.empty() ? nullptr : connections.statistics[rank].get(),
                   .registered = &registered[rank],
                   .client = connections.client(rank)};
     worker.barrier = [&barrier] { return barrier.Wait(); };

@@ -23,6 +23,7 @@ struct Connections {
   std::unique_ptr<Device> device;
   std::vector<std::unique_ptr<ParameterServer>> servers;  // before the clients, which use them
   std::vector<std::unique_ptr<ProcessGroup>> groups;
+  std::vector<std::unique_ptr<ProcessGroup>> statistics;  // --sync_batch_norm
   std::vector<std::unique_ptr<PsClient>> clients;
 
   ProcessGroup* group(int rank) const { return groups.empty() ? nullptr : groups[rank].get(); }

@@ -55,9 +55,9 @@ class Products {
     const std::unique_ptr<Stream> stream = device.NewStream(StreamKind::kCompute, "products");
     stream->Copy(made->weights_.data(), initial.data(), made->weights_.bytes());
     PSRING_ASSIGN_OR_RETURN(const Batch loaded, made->memory_.Load(data, indices, *stream));
-    PSRING_RETURN_IF_ERROR(made->model_->Forward(made->weights_.span(), loaded, made->activations_,
+    PSRING_RETURN_IF_ERROR(made->model_->Forward({made->weights_.span()}, loaded, made->activations_,
                                                  made->memory_.score(), *stream));
-    PSRING_RETURN_IF_ERROR(made->model_->Backward(made->weights_.span(), loaded, made->activations_,
+    PSRING_RETURN_IF_ERROR(made->model_->Backward({made->weights_.span()}, loaded, made->activations_,
                                                   made->gradient_.span(), *stream, [](ReadyRange) {}));
     PSRING_RETURN_IF_ERROR(stream->Synchronize());
     return made;

@@ -53,11 +53,12 @@ NamedTensor ToPyTorch(const std::string& name, const Tensor& tensor, const std::
 
 std::string ShapeText(const std::vector<int64_t>& shape) { return Json(shape).dump(); }
 
-// Reads every tensor of the layout, named with `prefix`, and removes it from `unused`.
-absl::Status FromPyTorch(const std::string& prefix, const ParameterLayout& layout,
+// Reads `tensors`, named with `prefix`, into a flat buffer of `count` elements, and removes them from
+// `unused`.
+absl::Status FromPyTorch(const std::string& prefix, const std::vector<Tensor>& tensors, size_t count,
                          std::map<std::string, const NamedTensor*>& unused, std::vector<float>& flat) {
-  flat.resize(layout.count());
-  for (const Tensor& tensor : layout.tensors()) {
+  flat.resize(count);
+  for (const Tensor& tensor : tensors) {
     const auto found = unused.find(prefix + tensor.name);
     if (found == unused.end()) {
       return absl::InvalidArgumentError(
@@ -109,12 +110,16 @@ CheckpointFiles EncodeCheckpoint(const TrainingCheckpoint& checkpoint, const Par
   const TrainingPosition& position = checkpoint.position;
   const std::vector<std::string>& slots = OptimizerSlots(position.optimizer.kind);
   PSRING_CHECK(checkpoint.weights.size() == layout.count() && checkpoint.slots.size() == slots.size());
+  PSRING_CHECK(checkpoint.buffers.size() == layout.initial_buffers().size());
   std::vector<NamedTensor> model, optimizer;
   for (const Tensor& tensor : layout.tensors()) {
     model.push_back(ToPyTorch(tensor.name, tensor, checkpoint.weights));
     for (size_t i = 0; i < slots.size(); ++i) {
       optimizer.push_back(ToPyTorch(absl::StrCat(slots[i], ".", tensor.name), tensor, checkpoint.slots[i]));
     }
+  }
+  for (const Tensor& buffer : layout.buffers()) {
+    model.push_back(ToPyTorch(buffer.name, buffer, checkpoint.buffers));
   }
   const std::map<std::string, std::string> metadata = {
       {"format", "pt"}, {"model", position.model}, {"step", absl::StrCat(position.step)}};
@@ -187,7 +192,7 @@ absl::Status DecodeResidual(const CheckpointBytes& bytes, const ParameterLayout&
     PSRING_ASSIGN_OR_RETURN(const std::vector<NamedTensor> tensors, DecodeSafetensors(bytes.residual));
     std::map<std::string, const NamedTensor*> unused;
     for (const NamedTensor& tensor : tensors) unused[tensor.name] = &tensor;
-    return FromPyTorch("residual.", layout, unused, residual);
+    return FromPyTorch("residual.", layout.tensors(), layout.count(), unused, residual);
   }();
   return decoded.ok() ? decoded : At(bytes.path, decoded);
 }
@@ -200,7 +205,9 @@ absl::StatusOr<TrainingCheckpoint> DecodeCheckpoint(const CheckpointBytes& bytes
     PSRING_ASSIGN_OR_RETURN(const std::vector<NamedTensor> model, DecodeSafetensors(bytes.model));
     std::map<std::string, const NamedTensor*> unused;
     for (const NamedTensor& tensor : model) unused[tensor.name] = &tensor;
-    PSRING_RETURN_IF_ERROR(FromPyTorch("", layout, unused, checkpoint.weights));
+    PSRING_RETURN_IF_ERROR(FromPyTorch("", layout.tensors(), layout.count(), unused, checkpoint.weights));
+    PSRING_RETURN_IF_ERROR(
+        FromPyTorch("", layout.buffers(), layout.initial_buffers().size(), unused, checkpoint.buffers));
     if (!unused.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("it is of another model: it has a ", AsciiJsonText(Json(unused.begin()->first))));
@@ -209,8 +216,8 @@ absl::StatusOr<TrainingCheckpoint> DecodeCheckpoint(const CheckpointBytes& bytes
     PSRING_ASSIGN_OR_RETURN(const std::vector<NamedTensor> state, DecodeSafetensors(bytes.optimizer));
     for (const NamedTensor& tensor : state) unused[tensor.name] = &tensor;
     for (const std::string& slot : OptimizerSlots(checkpoint.position.optimizer.kind)) {
-      PSRING_RETURN_IF_ERROR(
-          FromPyTorch(absl::StrCat(slot, "."), layout, unused, checkpoint.slots.emplace_back()));
+      PSRING_RETURN_IF_ERROR(FromPyTorch(absl::StrCat(slot, "."), layout.tensors(), layout.count(), unused,
+                                         checkpoint.slots.emplace_back()));
     }
     return absl::OkStatus();
   }();

@@ -4,7 +4,7 @@
 // model.safetensors and optimizer.safetensors name tensors by their layers, with PyTorch's shapes and order
 // (filters [out][in][height][width], inputs that form an image [channels][height][width]), independent of
 // devices and strategy. training.json is the position of training. With gradients in 16 bits
-// worker<R>.safetensors contains worker R's residual (ErrorFeedback).
+// worker<R>.safetensors contains worker R's residual (ErrorFeedback). Buffers are with the weights.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ struct TrainingCheckpoint {
   TrainingPosition position;
   std::vector<float> weights;             // in the order of the model's layout
   std::vector<std::vector<float>> slots;  // in the order of OptimizerSlots
+  std::vector<float> buffers = {};        // ParameterLayout::buffers, of rank 0
   CheckpointFiles worker_files = {};      // from EncodeResidual, named by WorkerFile
 };
 

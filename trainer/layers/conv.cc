@@ -2,34 +2,46 @@
 
 namespace psring {
 
-ConvLayer::ConvLayer(const std::string& name, const ConvShape& shape, ParameterLayout& layout)
-    : ConvLayer(shape, WeightAndBias::In(
-                           layout, name, {shape.out_channels, shape.kernel, shape.kernel, shape.in_channels},
-                           {.height = shape.kernel, .width = shape.kernel, .channels = shape.in_channels})) {}
+ConvLayer::ConvLayer(const std::string& name, const ConvConfig& config, ParameterLayout& layout)
+    : ConvLayer(config, WeightAndBias::In(layout, name,
+                                          {config.shape.out_channels, config.shape.kernel,
+                                           config.shape.kernel, config.shape.in_channels},
+                                          {.height = config.shape.kernel,
+                                           .width = config.shape.kernel,
+                                           .channels = config.shape.in_channels},
+                                          config.bias)) {}
 
-ConvLayer::ConvLayer(const ConvShape& shape, const WeightAndBias& parameters)
-    : Layer({.outputs = size_t{1} * shape.out_height() * shape.out_width() * shape.out_channels,
-             .parameters = parameters.range()}),
-      shape_(shape),
+ConvLayer::ConvLayer(const ConvConfig& config, const WeightAndBias& parameters)
+    : Layer({.outputs =
+                 size_t{1} * config.shape.out_height() * config.shape.out_width() * config.shape.out_channels,
+             .parameters = parameters.range(),
+             .inputs = {InputGradient::kAddable}}),
+      config_(config),
       parameters_(parameters) {}
 
 ConvShape ConvLayer::ShapeFor(int batch) const {
-  ConvShape shape = shape_;
+  ConvShape shape = config_.shape;
   shape.batch = batch;
   return shape;
 }
 
+void ConvLayer::Initialize(Random& random, std::vector<float>& weights) const {
+  if (config_.deviation == 0) return InitializeUniform(parameters_, random, weights);
+  InitializeNormal(parameters_.weight, config_.deviation, random, weights);
+}
+
 absl::Status ConvLayer::Forward(const LayerPass& pass) const {
+  const ConstSpan bias = has_bias() ? Part(pass.weights, parameters_.bias) : ConstSpan();
   pass.ops.families().convolution->Forward(ShapeFor(pass.batch), pass.x[0],
-                                           Part(pass.weights, parameters_.weight),
-                                           Part(pass.weights, parameters_.bias), pass.y, pass.stream);
+                                           Part(pass.weights, parameters_.weight), bias, pass.y, pass.stream);
   return absl::OkStatus();
 }
 
 absl::Status ConvLayer::BackwardInput(const LayerPass& pass) const {
+  const Span dbias = has_bias() ? Part(pass.gradient, parameters_.bias) : Span{};
   pass.ops.families().convolution->BackwardInput(ShapeFor(pass.batch), Part(pass.weights, parameters_.weight),
-                                                 pass.y, pass.dy, pass.dx[0],
-                                                 Part(pass.gradient, parameters_.bias), pass.stream);
+                                                 pass.y, pass.dy, pass.dx[0], pass.adds[0], dbias,
+                                                 pass.stream);
   return absl::OkStatus();
 }
 

@@ -7,11 +7,11 @@
 namespace psring {
 
 WeightAndBias WeightAndBias::In(ParameterLayout& layout, const std::string& name,
-                                std::vector<int> weight_shape, ImageShape image) {
+                                std::vector<int> weight_shape, ImageShape image, bool has_bias) {
   const int outputs = weight_shape.front();
   WeightAndBias parameters;
   parameters.weight = layout.tensors()[layout.Add(name + ".weight", std::move(weight_shape), image)];
-  parameters.bias = layout.tensors()[layout.Add(name + ".bias", {outputs})];
+  if (has_bias) parameters.bias = layout.tensors()[layout.Add(name + ".bias", {outputs})];
   return parameters;
 }
 

@@ -1,5 +1,5 @@
-// A layer of a network. It has no state: weights, activations and gradients are passed in, so that several
-// micro-batches can be in flight.
+// A layer of a network. It has no state: weights, buffers, activations and gradients are passed in, so that
+// several micro-batches can be in flight.
 #pragma once
 
 #include <array>
@@ -16,6 +16,8 @@
 
 namespace psring {
 
+class SharedStatistics;
+
 constexpr size_t kMostInputs = 2;
 
 // How a layer computes the gradient of one of its inputs.
@@ -29,14 +31,26 @@ enum class InputGradient : uint8_t {
 struct LayerTraits {
   size_t outputs;              // elements
   size_t kept_bytes = 0;       // what Forward keeps for backward beside x and y
+  size_t kept_once = 0;        // bytes that it keeps of the batch as a whole, before those of the samples
   ReadyRange parameters = {};  // its part of the flat buffers; several layers may share one
+  ReadyRange buffers = {};     // its part of ParameterLayout::buffers
   std::vector<InputGradient> inputs = {InputGradient::kWritten};
+};
+
+// How forward treats a batch.
+enum class PassMode : uint8_t {
+  kTraining,    // normalizes by the batch's statistics
+  kEvaluation,  // normalizes by running statistics; no backward follows
 };
 
 // The memory of one call. Activations have the type of `ops`; spans contain exactly `batch` samples.
 struct LayerPass {
-  int batch;                             // samples, at least 1
-  ConstSpan weights;                     // of this layer
+  int batch;          // samples, at least 1
+  PassMode mode;      // of forward
+  ConstSpan weights;  // of this layer
+  // Of this layer. Training updates them, unless data is null; evaluation reads them.
+  Span buffers;
+  SharedStatistics* statistics;          // null: each rank normalizes its own batch
   std::array<ConstSpan, kMostInputs> x;  // indices (int32) have 4 bytes each, whatever their span's type
   Span y;
   std::byte* kept;
@@ -87,7 +101,7 @@ struct WeightAndBias {
 
   // Adds both to `layout`. `image`: the shape of one output's inputs, if they are an image.
   static WeightAndBias In(ParameterLayout& layout, const std::string& name, std::vector<int> weight_shape,
-                          ImageShape image = {});
+                          ImageShape image = {}, bool has_bias = true);
   ReadyRange range() const { return {weight.first, weight.space + bias.space}; }
 };
 

@@ -15,6 +15,7 @@
 #include "common/ops/ops.h"
 #include "common/ops/optimizer.h"
 #include "trainer/data/dataset.h"
+#include "trainer/layers/layer.h"
 
 namespace psring {
 
@@ -28,6 +29,15 @@ struct Batch {
 struct BatchScore {
   double loss_sum = 0;  // over all predictions
   int64_t correct = 0;
+};
+
+// What a pass uses beside its batch and its activations.
+struct ModelState {
+  ConstSpan weights;
+  // ParameterLayout::buffers. Training updates them, unless data is null; evaluation reads them.
+  Span buffers = {};
+  PassMode mode = PassMode::kTraining;
+  SharedStatistics* statistics = nullptr;  // null: each rank normalizes its own batch
 };
 
 // The memory of one micro-batch in flight, for up to `max_batch` samples: activations, their gradients, and
@@ -54,22 +64,23 @@ class Model {
 
   // Forward and loss. Adds to *score, on the device, in stream order. Leaves in `activations` what Backward
   // needs.
-  virtual absl::Status Forward(ConstSpan weights, const Batch& batch, Activations& activations,
+  virtual absl::Status Forward(const ModelState& state, const Batch& batch, Activations& activations,
                                BatchScore* score, Stream& stream) = 0;
 
   // Forward without the loss: [batch][labels][classes], of the Ops' activation type. Empty for an empty batch
   // or a model that computes nothing.
-  virtual absl::StatusOr<Span> Outputs(ConstSpan weights, const Batch& batch, Activations& activations,
+  virtual absl::StatusOr<Span> Outputs(const ModelState& state, const Batch& batch, Activations& activations,
                                        Stream& stream) = 0;
 
   // Called when, in stream order, these elements of the gradient are complete and no later work of this step
   // reads their weights.
   using GradientReady = std::function<void(ReadyRange range)>;
 
-  // Gradients (sums over the batch's predictions) of the last Forward with `activations` into `gradient`.
+  // Gradients (sums over the batch's predictions) of the last Forward with `activations`, in training mode,
+  // into `gradient`.
   // The gradient of the outputs is in the place of the outputs: written by Forward, or by the caller of
   // Outputs. `ready` gets every element once, in ranges of whole tensors, in the same order in every step.
-  virtual absl::Status Backward(ConstSpan weights, const Batch& batch, Activations& activations,
+  virtual absl::Status Backward(const ModelState& state, const Batch& batch, Activations& activations,
                                 Span gradient, Stream& stream, const GradientReady& ready) = 0;
 };
 

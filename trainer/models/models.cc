@@ -7,6 +7,7 @@
 #include "trainer/models/gpt.h"
 #include "trainer/models/model.h"
 #include "trainer/models/network.h"
+#include "trainer/models/resnet.h"
 
 namespace psring {
 namespace {
@@ -59,6 +60,17 @@ ModelRow GptRow(const char* name, const char* summary, const ModelSize& size, do
           .optimizer = "adamw"};
 }
 
+ModelRow ResNetRow(const char* name, const char* summary, ModelRow::Make (*sized)(const ModelSize&)) {
+  const ModelSize size{.width = 64};
+  return {.name = name,
+          .summary = summary,
+          .default_lr = .05,
+          .default_async_lr = .05,
+          .make = sized(size),
+          .size = size,
+          .sized = sized};
+}
+
 // The network of PyTorch's MNIST example, without dropout.
 absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const SampleSpec& samples, Ops& ops) {
   PSRING_ASSIGN_OR_RETURN(const ImageShape image, PicturesOf(samples, "cnn"));
@@ -82,8 +94,9 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const SampleSpec& samples, Ops& o
   const ImageShape pooled{.height = pool.height / 2, .width = pool.width / 2, .channels = pool.channels};
   Network::Builder network(samples);
   ParameterLayout& layout = network.layout();
-  int value = network.Add(std::make_unique<ConvLayer>("conv1", conv1, layout), {network.Input(0)});
-  value = network.Add(std::make_unique<ConvLayer>("conv2", conv2, layout), {value});
+  int value =
+      network.Add(std::make_unique<ConvLayer>("conv1", ConvConfig{conv1}, layout), {network.Input(0)});
+  value = network.Add(std::make_unique<ConvLayer>("conv2", ConvConfig{conv2}, layout), {value});
   value = network.Add(std::make_unique<MaxPoolLayer>(pool), {value});
   const LinearConfig fc1{.inputs = static_cast<int>(pooled.count()),
                          .outputs = 128,
@@ -118,6 +131,9 @@ const std::vector<ModelRow>& Models() {
        .default_lr = .1,
        .default_async_lr = .1,
        .make = MakeCnn},
+      ResNetRow("resnet18", "18 layers with residual connections and BatchNorm, 3x3 stem as for CIFAR",
+                ResNet18),
+      ResNetRow("resnet50", "50 layers in bottlenecks with BatchNorm, 3x3 stem as for CIFAR", ResNet50),
       GptRow("gpt-nano", "GPT-2 with 4 layers, 4 heads, width 128, context 64",
              {.layers = 4, .width = 128, .heads = 4, .context = 64}, 1e-3),
       GptRow("gpt-mini", "GPT-2 with 6 layers, 6 heads, width 384, context 256",

@@ -76,7 +76,8 @@ absl::StatusOr<Activations> Network::NewActivations(int max_batch, Device& devic
     value_at[v] = stored ? place(batch * ElementsOf(static_cast<int>(v)) * SizeOf(type)) : SIZE_MAX;
   }
   for (const size_t elements : plan_.pieces) piece_at.push_back(place(batch * elements * SizeOf(type)));
-  for (const LayerPlace& layer : parts_.places_) kept_at.push_back(place(batch * layer.traits->kept_bytes));
+  for (const LayerPlace& layer : parts_.places_)
+    kept_at.push_back(place(layer.traits->kept_once + batch * layer.traits->kept_bytes));
 
   PSRING_ASSIGN_OR_RETURN(made.memory, device.Allocate(bytes));
   auto* const memory = static_cast<std::byte*>(made.memory.data());
@@ -95,22 +96,29 @@ absl::StatusOr<Activations> Network::NewActivations(int max_batch, Device& devic
   return made;
 }
 
-LayerPass Network::PassOf(size_t l, ConstSpan weights, const Batch& batch, Activations& activations,
+LayerPass Network::PassOf(size_t l, const ModelState& state, const Batch& batch, Activations& activations,
                           Stream& stream) const {
   const LayerPlace& layer = parts_.places_[l];
   const size_t size = static_cast<size_t>(batch.size), inputs = parts_.samples_.inputs.size();
   const auto first = [&](const Span& all, int value) {
     return all.data == nullptr ? Span{} : all.Slice(0, size * ElementsOf(value));
   };
-  LayerPass pass{.batch = batch.size,
-                 .weights = weights.Slice(layer.traits->parameters.first, layer.traits->parameters.count),
-                 .y = first(activations.values[static_cast<size_t>(layer.output)], layer.output),
-                 .kept = activations.kept[l],
-                 .dy = first(activations.gradients[static_cast<size_t>(layer.output)], layer.output),
-                 .adds = plan_.adds[l],
-                 .adds_gradient = adds_[l],
-                 .ops = ops_,
-                 .stream = stream};
+  const auto own = [](const auto& all, const ReadyRange& range) {
+    return all.Slice(range.first, range.count);
+  };
+  LayerPass pass{
+      .batch = batch.size,
+      .mode = state.mode,
+      .weights = own(state.weights, layer.traits->parameters),
+      .buffers = state.buffers.data == nullptr ? Span{} : own(state.buffers, layer.traits->buffers),
+      .statistics = state.statistics,
+      .y = first(activations.values[static_cast<size_t>(layer.output)], layer.output),
+      .kept = activations.kept[l],
+      .dy = first(activations.gradients[static_cast<size_t>(layer.output)], layer.output),
+      .adds = plan_.adds[l],
+      .adds_gradient = adds_[l],
+      .ops = ops_,
+      .stream = stream};
   for (size_t i = 0; i < layer.inputs.size(); ++i) {
     const int value = layer.inputs[i];
     const size_t v = static_cast<size_t>(value);
@@ -121,7 +129,7 @@ LayerPass Network::PassOf(size_t l, ConstSpan weights, const Batch& batch, Activ
   return pass;
 }
 
-absl::StatusOr<Span> Network::Outputs(ConstSpan weights, const Batch& batch, Activations& activations,
+absl::StatusOr<Span> Network::Outputs(const ModelState& state, const Batch& batch, Activations& activations,
                                       Stream& stream) {
   PSRING_CHECK(batch.size <= activations.max_batch);
   if (batch.size == 0) return Span{};  // a rank's share of a short last batch may be empty
@@ -132,16 +140,16 @@ absl::StatusOr<Span> Network::Outputs(ConstSpan weights, const Batch& batch, Act
   }
   Span y;
   for (size_t l = 0; l < parts_.layers_.size(); ++l) {
-    const LayerPass pass = PassOf(l, weights, batch, activations, stream);
+    const LayerPass pass = PassOf(l, state, batch, activations, stream);
     PSRING_RETURN_IF_ERROR(parts_.layers_[l]->Forward(pass));
     y = pass.y;
   }
   return y;
 }
 
-absl::Status Network::Forward(ConstSpan weights, const Batch& batch, Activations& activations,
+absl::Status Network::Forward(const ModelState& state, const Batch& batch, Activations& activations,
                               BatchScore* score, Stream& stream) {
-  PSRING_ASSIGN_OR_RETURN(const Span outputs, Outputs(weights, batch, activations, stream));
+  PSRING_ASSIGN_OR_RETURN(const Span outputs, Outputs(state, batch, activations, stream));
   if (batch.size == 0) return absl::OkStatus();
   ops_.families().loss->SoftmaxCrossEntropy(batch.size * parts_.samples_.labels, parts_.samples_.classes,
                                             outputs, batch.labels, outputs, &score->loss_sum, &score->correct,
@@ -149,8 +157,8 @@ absl::Status Network::Forward(ConstSpan weights, const Batch& batch, Activations
   return absl::OkStatus();
 }
 
-absl::Status Network::Backward(ConstSpan weights, const Batch& batch, Activations& activations, Span gradient,
-                               Stream& stream, const GradientReady& ready) {
+absl::Status Network::Backward(const ModelState& state, const Batch& batch, Activations& activations,
+                               Span gradient, Stream& stream, const GradientReady& ready) {
   if (batch.size == 0) {
     stream.Zero(gradient.data, gradient.bytes());
     ready({0, gradient.count});
@@ -158,7 +166,7 @@ absl::Status Network::Backward(ConstSpan weights, const Batch& batch, Activation
   }
   for (size_t l = parts_.layers_.size(); l-- > 0;) {
     const ReadyRange own = parts_.places_[l].traits->parameters;
-    LayerPass pass = PassOf(l, weights, batch, activations, stream);
+    LayerPass pass = PassOf(l, state, batch, activations, stream);
     pass.gradient = gradient.Slice(own.first, own.count);
     PSRING_RETURN_IF_ERROR(parts_.layers_[l]->BackwardInput(pass));
     PSRING_RETURN_IF_ERROR(parts_.layers_[l]->BackwardWeight(pass));

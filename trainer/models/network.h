@@ -39,18 +39,18 @@ class Network : public Model {
   const ParameterLayout& parameters() const override { return parts_.layout_; }
   std::vector<float> InitialWeights(uint64_t seed) const override;
   absl::StatusOr<Activations> NewActivations(int max_batch, Device& device) const override;
-  absl::Status Forward(ConstSpan weights, const Batch& batch, Activations& activations, BatchScore* score,
-                       Stream& stream) override;
-  absl::StatusOr<Span> Outputs(ConstSpan weights, const Batch& batch, Activations& activations,
+  absl::Status Forward(const ModelState& state, const Batch& batch, Activations& activations,
+                       BatchScore* score, Stream& stream) override;
+  absl::StatusOr<Span> Outputs(const ModelState& state, const Batch& batch, Activations& activations,
                                Stream& stream) override;
-  absl::Status Backward(ConstSpan weights, const Batch& batch, Activations& activations, Span gradient,
+  absl::Status Backward(const ModelState& state, const Batch& batch, Activations& activations, Span gradient,
                         Stream& stream, const GradientReady& ready) override;
 
  private:
   Network(Builder parts, Ops& ops);
 
   // The memory of layer `l` in forward; `values` of the activations include converted inputs.
-  LayerPass PassOf(size_t l, ConstSpan weights, const Batch& batch, Activations& activations,
+  LayerPass PassOf(size_t l, const ModelState& state, const Batch& batch, Activations& activations,
                    Stream& stream) const;
   size_t ElementsOf(int value) const;
 

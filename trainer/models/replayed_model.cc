@@ -39,12 +39,12 @@ class ReplayedModel : public Model {
     return Activations{.max_batch = max_batch};
   }
 
-  absl::Status Forward(ConstSpan weights, const Batch& batch, Activations& activations, BatchScore*,
+  absl::Status Forward(const ModelState& state, const Batch& batch, Activations& activations, BatchScore*,
                        Stream& stream) override {
-    return Outputs(weights, batch, activations, stream).status();
+    return Outputs(state, batch, activations, stream).status();
   }
 
-  absl::StatusOr<Span> Outputs(ConstSpan, const Batch&, Activations&, Stream& stream) override {
+  absl::StatusOr<Span> Outputs(const ModelState&, const Batch&, Activations&, Stream& stream) override {
     stream.Run([this] {
       // The kernel's default timer slack adds up to 50 us to every wait.
       prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
@@ -54,7 +54,7 @@ class ReplayedModel : public Model {
     return Span{};
   }
 
-  absl::Status Backward(ConstSpan, const Batch& batch, Activations&, Span gradient, Stream& stream,
+  absl::Status Backward(const ModelState&, const Batch& batch, Activations&, Span gradient, Stream& stream,
                         const GradientReady& ready) override {
     const int64_t begin = MonotonicNanos();
     samples_ = static_cast<float>(batch.size);

@@ -80,6 +80,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
                           PlanSteps(options, data.train.count(), world_size, data.train.spec().labels));
   const std::unique_ptr<Ops> ops = MakeReferenceOps();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, row.make(data.train.spec(), *ops));
+  PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options, model->parameters()));
   PSRING_ASSIGN_OR_RETURN(const std::optional<CheckpointBytes> resume,
                           ReadResume(options, [](const std::string&) {}));
   if (resume.has_value()) {
@@ -92,13 +93,15 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   Json updates = Json::array();
   for (const StrategyRow& strategy : Strategies()) {
     PSRING_ASSIGN_OR_RETURN(const UpdatePlan plan, PlanUpdates(options, strategy, row, steps));
+    absl::Status refused = CheckGroup(strategy, options);
+    if (refused.ok()) refused = CheckSyncBatchNorm(options, strategy);
     const bool has_momentum = plan.optimizer.kind == OptimizerKind::kMomentum;
     updates.push_back({{"strategy", strategy.name},
                        {"optimizer", OptimizerName(plan.optimizer.kind)},
                        {"lr", plan.schedule.base},
                        {"momentum", has_momentum ? plan.optimizer.momentum : 0},
                        {"warnings", PlanWarnings(strategy, plan)},
-                       {"refused", std::string(CheckGroup(strategy, options).message())}});
+                       {"refused", std::string(refused.message())}});
   }
   std::vector<int64_t> bucket_elements;
   const BucketSizes sizes{.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb};

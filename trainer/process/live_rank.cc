@@ -143,6 +143,9 @@ absl::Status LiveRank::Connect() {
         group_, ConnectGroup(flags_, *strategy_, *device_, *rendezvous_, address_, process_.shaper));
     const std::string note = BackendNote(*strategy_, flags_.training, device_->gpu());
     if (join_.rank == 0 && !note.empty()) Note(note);
+    if (flags_.training.sync_batch_norm) {
+      PSRING_ASSIGN_OR_RETURN(statistics_, group_->Split(/*color=*/0, /*key=*/join_.rank));
+    }
   }
   if (flags_.training.local_aggregation) {
     PSRING_RETURN_IF_ERROR(ConnectMachine());
@@ -172,6 +175,7 @@ void LiveRank::AbortOnSignal() {
       join_.rank,
       [this](absl::Status why) {
         if (group_ != nullptr) group_->Abort(why);
+        if (statistics_ != nullptr) statistics_->Abort(why);
         if (client_ != nullptr) client_->Abort(why);
       },
       // Rank 0 finishes its step and writes a checkpoint; the others wait for it.
@@ -276,6 +280,7 @@ absl::Status LiveRank::TrainAndRecord(Kept kept) {
                 .data = **data,
                 .trace = trace_,
                 .group = group_.get(),
+                .statistics = statistics_.get(),
                 .registered = &registered_,
                 .client = client_.get(),
                 .resume = resume.has_value() ? &*resume : nullptr,

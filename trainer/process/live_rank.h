@@ -114,6 +114,7 @@ class LiveRank {
   std::vector<Buffer> registered_;       // with the group; must outlive it
   std::unique_ptr<Rendezvous> machine_;  // --local_aggregation: the ranks of this machine
   std::unique_ptr<ProcessGroup> group_;
+  std::unique_ptr<ProcessGroup> statistics_;  // --sync_batch_norm: a part of group_, with the same ranks
   std::unique_ptr<PsClient> client_;
   std::atomic<bool> stepping_ = false;
   Trace trace_;

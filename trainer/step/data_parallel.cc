@@ -80,8 +80,16 @@ void DataParallel::Charge(double& ms, Stream& stream) {
   });
 }
 
-absl::StatusOr<Span> DataParallel::Outputs(ConstSpan weights, const Batch& batch, Activations& activations,
-                                           Stream& stream) {
+ModelState DataParallel::StateOf(const Replica& replica, const ModelState& all) {
+  if (replica.lane == nullptr) return all;
+  ModelState own = all;
+  own.weights = replica.weights.span();
+  if (all.mode == PassMode::kTraining) own.buffers = {};
+  return own;
+}
+
+absl::StatusOr<Span> DataParallel::Outputs(const ModelState& state, const Batch& batch,
+                                           Activations& activations, Stream& stream) {
   PSRING_CHECK(batch.size <= activations.max_batch);
   stream.Run([this] {
     charged_ns_ = options_.clock();
@@ -105,14 +113,14 @@ absl::StatusOr<Span> DataParallel::Outputs(ConstSpan weights, const Batch& batch
   }
   Charge(figures_.inputs_ms, stream);
   for (size_t r = 1; r < replicas_.size(); ++r) {
-    stream.Copy(replicas_[r].weights.data(), weights.data, weights.bytes());
-    figures_.weights_bytes += weights.bytes();
+    stream.Copy(replicas_[r].weights.data(), state.weights.data, state.weights.bytes());
+    figures_.weights_bytes += state.weights.bytes();
   }
   Charge(figures_.weights_ms, stream);
   PSRING_RETURN_IF_ERROR(OnAll(stream, [&](Replica& replica, Stream& own) -> absl::Status {
-    const ConstSpan read = replica.lane == nullptr ? weights : ConstSpan(replica.weights.span());
-    PSRING_ASSIGN_OR_RETURN(
-        replica.outputs, replica.parts.model->Outputs(read, replica.batch, OwnOf(replica, activations), own));
+    PSRING_ASSIGN_OR_RETURN(replica.outputs,
+                            replica.parts.model->Outputs(StateOf(replica, state), replica.batch,
+                                                         OwnOf(replica, activations), own));
     return absl::OkStatus();
   }));
   Charge(figures_.compute_ms, stream);
@@ -127,9 +135,9 @@ absl::StatusOr<Span> DataParallel::Outputs(ConstSpan weights, const Batch& batch
   return activations.values[0].Slice(0, size_t(batch.size) * OutputElements());
 }
 
-absl::Status DataParallel::Forward(ConstSpan weights, const Batch& batch, Activations& activations,
+absl::Status DataParallel::Forward(const ModelState& state, const Batch& batch, Activations& activations,
                                    BatchScore* score, Stream& stream) {
-  PSRING_ASSIGN_OR_RETURN(const Span outputs, Outputs(weights, batch, activations, stream));
+  PSRING_ASSIGN_OR_RETURN(const Span outputs, Outputs(state, batch, activations, stream));
   if (replicas_[0].outputs.count > 0) {
     ops_.families().loss->SoftmaxCrossEntropy(batch.size * options_.samples.labels, options_.samples.classes,
                                               outputs, batch.labels, outputs, &score->loss_sum,
@@ -139,7 +147,7 @@ absl::Status DataParallel::Forward(ConstSpan weights, const Batch& batch, Activa
   return absl::OkStatus();
 }
 
-absl::Status DataParallel::Backward(ConstSpan weights, const Batch& batch, Activations& activations,
+absl::Status DataParallel::Backward(const ModelState& state, const Batch& batch, Activations& activations,
                                     Span gradient, Stream& stream, const GradientReady& ready) {
   stream.Run([this] {
     charged_ns_ = options_.clock();
@@ -153,10 +161,9 @@ absl::Status DataParallel::Backward(ConstSpan weights, const Batch& batch, Activ
   }
   Charge(figures_.output_gradients_ms, stream);
   PSRING_RETURN_IF_ERROR(OnAll(stream, [&](Replica& replica, Stream& own) {
-    const bool first = replica.lane == nullptr;
-    return replica.parts.model->Backward(first ? weights : ConstSpan(replica.weights.span()), replica.batch,
-                                         OwnOf(replica, activations),
-                                         first ? gradient : replica.gradient.span(), own, [](ReadyRange) {});
+    return replica.parts.model->Backward(StateOf(replica, state), replica.batch, OwnOf(replica, activations),
+                                         replica.lane == nullptr ? gradient : replica.gradient.span(), own,
+                                         [](ReadyRange) {});
   }));
   Charge(figures_.compute_ms, stream);
   for (size_t r = 1; r < replicas_.size(); ++r) {

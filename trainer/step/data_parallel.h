@@ -27,6 +27,8 @@ struct DataParallelOptions {
 // computes on all, and adds the replicas' gradients on device 0, in order. Replica 0 is on device 0: its data
 // is not moved.
 //
+// In training only replica 0 updates buffers, as in PyTorch.
+//
 // Share r of N of a batch of n has n / N samples, and one more if r < n % N; shares are consecutive.
 class DataParallel : public Model {
  public:
@@ -48,11 +50,11 @@ class DataParallel : public Model {
   }
   // values[0] has all outputs, and their gradients.
   absl::StatusOr<Activations> NewActivations(int max_batch, Device& device) const override;
-  absl::Status Forward(ConstSpan weights, const Batch& batch, Activations& activations, BatchScore* score,
-                       Stream& stream) override;
-  absl::StatusOr<Span> Outputs(ConstSpan weights, const Batch& batch, Activations& activations,
+  absl::Status Forward(const ModelState& state, const Batch& batch, Activations& activations,
+                       BatchScore* score, Stream& stream) override;
+  absl::StatusOr<Span> Outputs(const ModelState& state, const Batch& batch, Activations& activations,
                                Stream& stream) override;
-  absl::Status Backward(ConstSpan weights, const Batch& batch, Activations& activations, Span gradient,
+  absl::Status Backward(const ModelState& state, const Batch& batch, Activations& activations, Span gradient,
                         Stream& stream, const GradientReady& ready) override;
 
   // Bytes and times since the last call. After Synchronize.
@@ -81,6 +83,8 @@ class DataParallel : public Model {
   // Runs `work(replica, stream)` for every replica on its thread; later work of `stream` follows all of it.
   absl::Status OnAll(Stream& stream,
                      const std::function<absl::Status(Replica& replica, Stream& stream)>& work);
+  // `all`, with the replica's weights and buffers.
+  static ModelState StateOf(const Replica& replica, const ModelState& all);
   // The place of a replica's outputs among all.
   Span PlaceOf(const Activations& activations, int batch, size_t replica) const;
   // Adds to `ms` the stream's time since the last call.

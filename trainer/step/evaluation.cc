@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/device/counting_device.h"
 #include "trainer/data/sampler.h"
 
 namespace psring {
@@ -22,14 +23,25 @@ absl::Status CheckSnapshots(int64_t eval_every, int64_t total_steps, size_t para
                                                    (total_steps + kept - 1) / kept, " or more"));
 }
 
-int EvaluationBatch(const SampleSpec& samples, int batch) { return samples.labels == 1 ? 128 : batch; }
+absl::StatusOr<int> EvaluationBatch(const ModelRow& row, const SampleSpec& samples, int batch, Device& device,
+                                    Ops& ops) {
+  constexpr int kSamples = 128;
+  constexpr size_t kMaxBytes = size_t{128} << 20;
+  if (samples.labels > 1) return batch;
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, row.make(samples, ops));
+  CountingDevice activations(device);
+  PSRING_RETURN_IF_ERROR(model->NewActivations(kSamples, activations).status());
+  return activations.bytes() <= kMaxBytes ? kSamples : batch;
+}
 
-absl::StatusOr<BatchScore> Evaluate(Model& model, ConstSpan weights, const Dataset& data, int batch,
-                                    Activations& activations, BatchMemory& memory, Stream& stream) {
+absl::StatusOr<BatchScore> Evaluate(Model& model, ConstSpan weights, Span buffers, const Dataset& data,
+                                    int batch, Activations& activations, BatchMemory& memory,
+                                    Stream& stream) {
+  const ModelState state{.weights = weights, .buffers = buffers, .mode = PassMode::kEvaluation};
   memory.ClearScore(stream);
   for (const std::vector<int64_t>& indices : EvaluationBatches(data.count(), batch, /*rank=*/0, 1)) {
     PSRING_ASSIGN_OR_RETURN(const Batch part, memory.Load(data, indices, stream));
-    PSRING_RETURN_IF_ERROR(model.Forward(weights, part, activations, memory.score(), stream));
+    PSRING_RETURN_IF_ERROR(model.Forward(state, part, activations, memory.score(), stream));
   }
   memory.DownloadScore(stream);
   PSRING_RETURN_IF_ERROR(stream.Synchronize());

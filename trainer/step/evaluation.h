@@ -13,22 +13,24 @@
 
 namespace psring {
 
-// Weights at one point of training. test_loss and test_accuracy of `point` are set later.
+// Weights and buffers at one point of training. test_loss and test_accuracy of `point` are set later.
 struct WeightsCopy {
   CurvePoint point;
-  std::vector<float> weights;
+  std::vector<float> weights, buffers;
 };
 
 // ResourceExhausted, with a possible --eval_every: `total_steps` steps would need more than 64 snapshots, or
 // more than 512 MiB. Call it before training.
 absl::Status CheckSnapshots(int64_t eval_every, int64_t total_steps, size_t parameters);
 
-// Samples in a batch of Evaluate, if a step has `batch`: 128 pictures, or as many texts as a step has.
-int EvaluationBatch(const SampleSpec& samples, int batch);
+// Samples in a batch of Evaluate, if a step has `batch`: 128 pictures, if their activations fit into 128 MiB;
+// otherwise as many as a step has.
+absl::StatusOr<int> EvaluationBatch(const ModelRow& row, const SampleSpec& samples, int batch, Device& device,
+                                    Ops& ops);
 
-// Loss and number of correct answers over `data`, each sample once. `activations` and `memory`: for at least
-// `batch` samples, on the device of `stream`.
-absl::StatusOr<BatchScore> Evaluate(Model& model, ConstSpan weights, const Dataset& data, int batch,
-                                    Activations& activations, BatchMemory& memory, Stream& stream);
+// Loss and number of correct answers over `data`, each sample once, in evaluation mode. `activations` and
+// `memory`: for at least `batch` samples, on the device of `stream`.
+absl::StatusOr<BatchScore> Evaluate(Model& model, ConstSpan weights, Span buffers, const Dataset& data,
+                                    int batch, Activations& activations, BatchMemory& memory, Stream& stream);
 
 }  // namespace psring

@@ -73,7 +73,7 @@ absl::Status GradientPass::ForwardAndBackward(size_t batch_of_step, const Batch&
   Stamps& stamps = stamps_[batch_of_step];
   parts_.compute.Stamp(stamps.forward_ns);
   if (batch_of_step == 0) parts_.delay.Begin(delay_step);
-  PSRING_RETURN_IF_ERROR(Forward(batch));
+  PSRING_RETURN_IF_ERROR(Forward(batch_of_step, batch));
   parts_.delay.Prolong();
   parts_.compute.Stamp(stamps.backward_ns);
   PSRING_RETURN_IF_ERROR(Backward(static_cast<int>(batch_of_step), batch));
@@ -83,9 +83,16 @@ absl::Status GradientPass::ForwardAndBackward(size_t batch_of_step, const Batch&
   return absl::OkStatus();
 }
 
-absl::Status GradientPass::Forward(const Batch& batch) {
+ModelState GradientPass::StateOf(size_t batch_of_step) const {
+  const bool first_worker = batch_of_step < static_cast<size_t>(options_.accumulate);
+  return {.weights = parts_.weights,
+          .buffers = first_worker ? parts_.buffers : Span{},
+          .statistics = parts_.statistics};
+}
+
+absl::Status GradientPass::Forward(size_t batch_of_step, const Batch& batch) {
   const auto enqueue = [&](const RecordedPass::Ready&) {
-    return parts_.model.Forward(parts_.weights, batch, parts_.activations, parts_.batches.score(),
+    return parts_.model.Forward(StateOf(batch_of_step), batch, parts_.activations, parts_.batches.score(),
                                 parts_.compute);
   };
   if (records_passes() && batch.size > 0) return forward_passes_[batch.size].Run(parts_.compute, enqueue, {});
@@ -114,7 +121,8 @@ absl::Status GradientPass::Backward(int batch_of_step, const Batch& batch) {
     parts_.delay.Resume();
   };
   const auto enqueue = [&](const RecordedPass::Ready& ready) {
-    return parts_.model.Backward(parts_.weights, batch, parts_.activations, to, parts_.compute, ready);
+    return parts_.model.Backward(StateOf(static_cast<size_t>(batch_of_step)), batch, parts_.activations, to,
+                                 parts_.compute, ready);
   };
   if (records_passes() && batch.size > 0) {
     return backward_passes_[{batch_of_step, batch.size}].Run(parts_.compute, enqueue, on_ready);

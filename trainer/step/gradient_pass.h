@@ -67,6 +67,8 @@ class GradientPass {
     const std::vector<Bucket>& buckets;  // may change between two steps
     Span weights;
     Span gradient;
+    Span buffers;
+    SharedStatistics* statistics;  // null: each rank normalizes its own batch
   };
   static absl::StatusOr<std::unique_ptr<GradientPass>> Create(const TrainingOptions& options,
                                                               const Parts& parts);
@@ -93,7 +95,9 @@ class GradientPass {
       : options_(options), parts_(parts), pipeline_(parts.buckets, parts.compute, *parts.strategy.sync) {}
 
   absl::Status ForwardAndBackward(size_t batch_of_step, const Batch& batch, int64_t delay_step);
-  absl::Status Forward(const Batch& batch);
+  absl::Status Forward(size_t batch_of_step, const Batch& batch);
+  // Micro-batches stand for workers, of which the first is rank 0: only its buffers are updated.
+  ModelState StateOf(size_t batch_of_step) const;
   absl::Status Backward(int batch_of_step, const Batch& batch);
   bool records_steps() const { return parts_.strategy.recording != nullptr; }
   bool records_passes() const { return options_.cuda_graph && !records_steps(); }

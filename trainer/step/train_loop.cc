@@ -27,6 +27,7 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   PSRING_ASSIGN_OR_RETURN(const int64_t first, Start());
   if (absl::Status trained = Steps(first); !trained.ok()) {
     strategy_.sync->Abort(trained);  // otherwise the peers would wait for their deadline
+    if (worker_.statistics != nullptr) worker_.statistics->Abort(trained);
     LeavePartForTheEnd();
     return trained;
   }
@@ -53,12 +54,14 @@ absl::StatusOr<int64_t> Training::Start() {
   std::vector<ConstSpan> slots;
   for (const std::vector<float>& slot : loaded_.slots) slots.emplace_back(slot.data(), slot.size());
   compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
+  PSRING_RETURN_IF_ERROR(LoadBuffers(loaded_.buffers));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const HostView weights = HostView::Of(weights_, host_weights_);
   const Buffer& seen = weights.is_one() ? weights_ : host_weights_;
   PSRING_ASSIGN_OR_RETURN(const int64_t first,
                           strategy_.sync->Start({.weights = weights,
                                                  .gradient = gradient_,
+                                                 .buffers = BuffersToBroadcast(),
                                                  .weights_fd = seen.shared_fd(),
                                                  .gradient_fd = gradient_fd_,
                                                  .weights_on_gpu = OnGpu(weights_),
@@ -110,6 +113,7 @@ absl::StatusOr<bool> Training::AwaitStage() {
     if (back.has_value()) {
       clock_->GoBackTo(*back);
       sampler_->SeekTo(*back + sample_shift_);
+      PSRING_RETURN_IF_ERROR(RestoreBuffers(*back));
       RemoveRecordsFrom(*back);
       return true;
     }
@@ -120,7 +124,9 @@ absl::StatusOr<bool> Training::AwaitStage() {
 
 // Draws samples, computes their gradient, synchronizes and updates.
 absl::StatusOr<StepRecord> Training::Step(int64_t step) {
+  PSRING_RETURN_IF_ERROR(KeepBuffers(step));
   const int64_t begin_ns = worker_.trace.Now();
+  const Traffic statistics_before = StatisticsTraffic();
   SampledStep drawn = sampler_->Next();
   StepInfo info{.step = step,
                 .samples = drawn.samples,
@@ -141,8 +147,10 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
 
   const int64_t end_ns = worker_.trace.Now();
+  report.traffic = report.traffic + (StatisticsTraffic() - statistics_before);
   clock_->Finish(report);
   if (clock_->next() != step + 1) sampler_->SeekTo(clock_->next() + sample_shift_);
+  if (clock_->next() <= step) PSRING_RETURN_IF_ERROR(RestoreBuffers(clock_->next()));
   return RecordOf(info, std::move(report), begin_ns, end_ns);
 }
 

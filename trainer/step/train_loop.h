@@ -30,6 +30,8 @@ struct Worker {
   const DataSplits& data;
   Trace& trace;
   ProcessGroup* group = nullptr;
+  // With --sync_batch_norm: a second group of the same ranks, which layers use while `group` sums gradients.
+  ProcessGroup* statistics = nullptr;
   // Owns the buffers that are registered with the group; must outlive the group. Null: none are registered.
   std::vector<Buffer>* registered = nullptr;
   PsClient* client = nullptr;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "trainer/checkpoints/worker_parts.h"
 #include "trainer/data/sampler.h"
+#include "trainer/layers/shared_statistics.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
 #include "trainer/step/compute_delay.h"
@@ -49,6 +51,16 @@ class Training {
     return {.first_mb = std::min(1.0, options_.bucket_mb), .others_mb = options_.bucket_mb};
   }
   static std::vector<int64_t> BytesOf(const std::vector<Bucket>& buckets);
+
+  // training_buffers.cc
+  absl::Status AllocateBuffers();
+  absl::Status LoadBuffers(const std::vector<float>& values);
+  HostView BuffersToBroadcast() const;
+  absl::StatusOr<std::vector<float>> BuffersOnHost();
+  absl::Status KeepBuffers(int64_t step);
+  absl::Status RestoreBuffers(int64_t step);
+  Traffic StatisticsTraffic() const;
+  SharedStatistics* statistics() { return statistics_.has_value() ? &*statistics_ : nullptr; }
 
   // train_loop.cc
   absl::StatusOr<int64_t> Start();
@@ -110,6 +122,9 @@ class Training {
   DataParallel* replicas_ = nullptr;  // model_ of the strategy dp
   Buffer weights_, own_gradient_;
   Buffer host_weights_, host_gradient_;  // if the host cannot read the device's memory
+  Buffer buffers_, host_buffers_;        // state that is not trained, if the model has any
+  std::optional<SharedStatistics> statistics_;
+  std::map<int64_t, std::vector<float>> kept_buffers_;  // by the step that begins with them
   HostView gradient_;
   int gradient_fd_ = -1;
   std::optional<BatchMemory> batches_;

@@ -136,7 +136,7 @@ std::vector<std::optional<WorkerPart>> Training::TakeParts(const Moment& moment)
   return parts;
 }
 
-// Weights and optimizer slots. `is_of_step`: see SyncStrategy::Save.
+// Weights, buffers and optimizer slots. `is_of_step`: see SyncStrategy::Save.
 absl::StatusOr<TrainingCheckpoint> Training::ReadState(bool& is_of_step) {
   const size_t count = weights_.span().count;
   TrainingCheckpoint checkpoint{.weights = std::vector<float>(count)};
@@ -147,6 +147,7 @@ absl::StatusOr<TrainingCheckpoint> Training::ReadState(bool& is_of_step) {
     slots.push_back({slot.data(), count});
   }
   PSRING_ASSIGN_OR_RETURN(is_of_step, strategy_.sync->Save({checkpoint.weights.data(), count}, slots));
+  PSRING_ASSIGN_OR_RETURN(checkpoint.buffers, BuffersOnHost());
   return checkpoint;
 }
 

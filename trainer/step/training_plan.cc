@@ -126,7 +126,56 @@ absl::Status CheckDevice(const TrainingOptions& options, const Device& device) {
       absl::StrCat("--cuda_graph needs a GPU, but this device is ", device.name(), "; omit it"));
 }
 
+absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const StrategyRow& strategy) {
+  if (!options.sync_batch_norm) return absl::OkStatus();
+  const auto with = [](absl::string_view what, absl::string_view action) {
+    return absl::InvalidArgumentError(absl::StrCat("--sync_batch_norm with ", what, "; ", action));
+  };
+  const std::string backend = options.backend.empty() ? strategy.backend : options.backend;
+  if (strategy.needs.servers || strategy.replicates) {
+    return with(absl::StrCat("--strategy ", strategy.name, ", whose workers have no process group"),
+                "choose an all-reduce strategy such as ring, or omit it");
+  }
+  if (strategy.needs.process_group && backend != "native" && backend != "gloo") {
+    return with(absl::StrCat(backend, ", which has one call in progress at a time"),
+                "choose native or gloo, or omit it");
+  }
+  if (options.micro_batches > 1) {
+    return with("--micro_batches, each of which is normalized on its own", "use a larger --batch");
+  }
+  if (options.drop_last == "false") {
+    return with("--drop_last false: ranks need batches of equal size", "leave one of them out");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const ParameterLayout& layout) {
+  if (!options.sync_batch_norm || !layout.buffers().empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--sync_batch_norm is for models with batch normalization, such as resnet18; omit it for ",
+                   options.model));
+}
+
+std::string StatisticsNote(const TrainingOptions& options, const StrategyRow& strategy, int world_size) {
+  constexpr absl::string_view kRunning = "BatchNorm: evaluation uses the running statistics of ";
+  if (world_size == 1 && options.micro_batches * options.replicas == 1) {
+    return absl::StrCat(kRunning, "all batches");
+  }
+  if (options.sync_batch_norm && strategy.needs.process_group) {
+    return absl::StrCat(kRunning, "all ranks' batches (--sync_batch_norm)");
+  }
+  if (strategy.replicates) return absl::StrCat(kRunning, "replica 0's batches");
+  if (options.micro_batches > 1) {
+    return absl::StrCat(kRunning, "the first of ", options.micro_batches, " micro-batches, as rank 0 would");
+  }
+  const bool sends = strategy.needs.process_group && options.broadcast_buffers == "true";
+  return absl::StrCat(
+      kRunning, "rank 0's batches",
+      sends ? ", which all ranks receive before every forward pass" : "; each rank has its own");
+}
+
 absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size) {
+  PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options, strategy));
   if (strategy.number.below_workers && NumberOf(options.strategy) >= world_size) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--strategy ", options.strategy, " with ", world_size, world_size == 1 ? " worker" : " workers",

@@ -56,6 +56,14 @@ absl::Status CheckDevice(const TrainingOptions& options, const Device& device);
 // InvalidArgument: `strategy` does not support the flags or the world size.
 absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size);
 
+// InvalidArgument: --sync_batch_norm cannot be combined with `strategy` or other flags, or the model with
+// this layout has no batch normalization.
+absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const StrategyRow& strategy);
+absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const ParameterLayout& layout);
+
+// Which statistics evaluation uses, in one line, for a model with batch normalization.
+std::string StatisticsNote(const TrainingOptions& options, const StrategyRow& strategy, int world_size);
+
 // What --samples was rounded to, in one line; empty if it is a whole number of steps or not given.
 std::string RoundingNote(const TrainingOptions& options, const StepPlan& steps);
 

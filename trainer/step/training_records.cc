@@ -114,11 +114,13 @@ absl::StatusOr<ConstSpan> Training::WeightsOnHost() {
 
 absl::Status Training::KeepSnapshot() {
   PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
+  PSRING_ASSIGN_OR_RETURN(std::vector<float> buffers, BuffersOnHost());
   snapshots_.push_back({.point = {.samples = clock_->samples(),
                                   .updates = clock_->updates(),
                                   .wall_s = trained_s_,
                                   .train_loss = losses_.TakeMean()},
-                        .weights = {weights.floats(), weights.floats() + weights.count}});
+                        .weights = {weights.floats(), weights.floats() + weights.count},
+                        .buffers = std::move(buffers)});
   return absl::OkStatus();
 }
 
@@ -127,8 +129,10 @@ absl::Status Training::ScoreCurve() {
   for (WeightsCopy& snapshot : snapshots_) {
     const Span weights = gradient_.device;  // not needed for gradients any more
     compute_->Copy(weights.data, snapshot.weights.data(), weights.bytes());
-    PSRING_ASSIGN_OR_RETURN(const BatchScore score, Evaluate(*model_, weights, test, evaluation_batch_,
-                                                             activations_, *batches_, *compute_));
+    PSRING_RETURN_IF_ERROR(LoadBuffers(snapshot.buffers));
+    PSRING_ASSIGN_OR_RETURN(const BatchScore score,
+                            Evaluate(*model_, weights, buffers_.span(), test, evaluation_batch_, activations_,
+                                     *batches_, *compute_));
     snapshot.point.test_loss = score.loss_sum / test.predictions();
     snapshot.point.test_accuracy = static_cast<double>(score.correct) / test.predictions();
     result_.curve.push_back(snapshot.point);

@@ -20,10 +20,11 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_RETURN_IF_ERROR(t.Plan());
   PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options));
   PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
-  t.evaluation_batch_ = EvaluationBatch(data.spec(), options.batch);
-  const int max_batch = std::max(options.batch * options.replicas, t.evaluation_batch_);
   t.compute_ = worker.device.NewStream(StreamKind::kCompute, "compute");
   PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(worker.device, options.threads, precision));
+  PSRING_ASSIGN_OR_RETURN(t.evaluation_batch_,
+                          EvaluationBatch(model_row, data.spec(), options.batch, worker.device, *t.ops_));
+  const int max_batch = std::max(options.batch * options.replicas, t.evaluation_batch_);
   if (precision == Precision::kBFloat16 && worker.device.host_reads_memory() && worker.rank == 0 &&
       BFloat16Support() == BFloat16::kEmulated) {
     worker.on_warning(
@@ -57,7 +58,9 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                                                                            .strategy = t.strategy_,
                                                                            .buckets = t.buckets_,
                                                                            .weights = t.weights_.span(),
-                                                                           .gradient = t.gradient_.device}));
+                                                                           .gradient = t.gradient_.device,
+                                                                           .buffers = t.buffers_.span(),
+                                                                           .statistics = t.statistics()}));
   t.sampler_.emplace(
       SamplerOptions{.count = data.count(),
                      .rank = worker.rank,
@@ -138,6 +141,7 @@ absl::Status Training::Allocate(int max_batch) {
   const size_t bytes = model_->parameters().count() * sizeof(float);
   PSRING_ASSIGN_OR_RETURN(weights_, server_shares_ ? device.AllocateShared(bytes) : device.Allocate(bytes));
   PSRING_RETURN_IF_ERROR(AllocateGradient(bytes));
+  PSRING_RETURN_IF_ERROR(AllocateBuffers());
   if (worker_.group != nullptr && worker_.rank == 0 && !worker_.group->info().through_host.empty()) {
     worker_.on_note(
         absl::StrCat("gradients go through pinned host memory: ", worker_.group->info().through_host));
@@ -154,9 +158,10 @@ absl::Status Training::PlanBucketsByTrial() {
   compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
   PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(worker_.data.train, {0}, *compute_));
   batches_->ClearScore(*compute_);
-  PSRING_RETURN_IF_ERROR(model_->Forward(weights_.span(), batch, activations_, batches_->score(), *compute_));
+  PSRING_RETURN_IF_ERROR(
+      model_->Forward({weights_.span()}, batch, activations_, batches_->score(), *compute_));
   std::vector<ReadyRange> order;
-  PSRING_RETURN_IF_ERROR(model_->Backward(weights_.span(), batch, activations_, gradient_.device, *compute_,
+  PSRING_RETURN_IF_ERROR(model_->Backward({weights_.span()}, batch, activations_, gradient_.device, *compute_,
                                           [&](ReadyRange range) { order.push_back(range); }));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const ParameterLayout& layout = model_->parameters();

@@ -67,7 +67,7 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
     rounds_.clear();
     group_.NoteRounds(steps_begun_++ < kStepsWithRounds ? &rounds_ : nullptr);
     clipping_.Begin(outside());
-    return absl::OkStatus();
+    return BroadcastBuffers();
   }
 
   void GradientReady(absl::Span<const Bucket> buckets, Event ready) override {
@@ -93,6 +93,7 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
     StepReport report{.traffic = group_.traffic() - traffic_before_};
     // The update after the last bucket's arrival is not communication.
     report.exposed_ns = std::max<int64_t>(0, records_.back().end_ns - backward_ns_);
+    report.exposed_ns += buffers_arrived_ns_ - buffers_begin_ns_;
     report.buckets = records_;  // a copy: a recording writes into records_ again
     return report;
   }
@@ -122,6 +123,18 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
   ConstSpan ResidualBefore(int64_t step) const override { return codec_.feedback()->Before(step); }
 
  private:
+  // Before forward, as DDP does.
+  absl::Status BroadcastBuffers() {
+    const HostView& buffers = update_.state().buffers;
+    if (buffers.device.count == 0) return absl::OkStatus();
+    outside().WaitFor(context_.compute.Record());
+    outside().Stamp(buffers_begin_ns_);
+    PSRING_RETURN_IF_ERROR(staging_.Broadcast(buffers, outside()));
+    outside().Stamp(buffers_arrived_ns_);
+    context_.compute.WaitFor(outside().Record());
+    return absl::OkStatus();
+  }
+
   // One bucket: encode, all-reduce, decode, update.
   void Sum(const Bucket& bucket, Event ready) {
     BucketRecord& record = records_.emplace_back(BucketRecord{.bucket = bucket.index});
@@ -217,6 +230,7 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
   int64_t steps_begun_ = 0;
   const bool updates_on_lane_;  // each after its bucket's sum; else all at the end
   // Streams write into these until they are synchronized.
+  int64_t buffers_begin_ns_ = 0, buffers_arrived_ns_ = 0;
   int64_t backward_ns_ = 0;  // backward was done
   std::vector<BucketRecord> records_;
   std::vector<int64_t> updated_ns_;  // parallel to records_

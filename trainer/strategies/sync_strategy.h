@@ -16,11 +16,14 @@
 
 namespace psring {
 
-// Two flat buffers that outlive the strategy, on the device and as the host sees them, and the position at
+// Flat buffers that outlive the strategy, on the device and as the host sees them, and the position at
 // which training begins.
 struct TrainingState {
   HostView weights;
   HostView gradient;
+  // State that is not trained. Strategies with a process group copy rank 0's to all ranks in every BeginStep;
+  // empty: nothing to copy.
+  HostView buffers = {};
   int weights_fd = -1;  // files of the host buffers that other processes may map; -1: none
   int gradient_fd = -1;
   // Handles of the GPU buffers for other processes of this host (cuda_sharing.h); empty: none.

@@ -49,15 +49,18 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   if (std::string rounded = RoundingNote(options, w.plan_); !rounded.empty())
     w.warnings_.push_back(std::move(rounded));
   PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
-  w.evaluation_batch_ = EvaluationBatch(data.train.spec(), options.batch);
-  const int max_batch = std::max(options.batch, w.evaluation_batch_);
   w.compute_ = device.NewStream(StreamKind::kCompute, "compute");
   PSRING_ASSIGN_OR_RETURN(w.ops_, MakeOps(device, options.threads, precision));
+  PSRING_ASSIGN_OR_RETURN(w.evaluation_batch_,
+                          EvaluationBatch(model_row, data.train.spec(), options.batch, device, *w.ops_));
+  const int max_batch = std::max(options.batch, w.evaluation_batch_);
   PSRING_ASSIGN_OR_RETURN(w.model_, model_row.make(data.train.spec(), *w.ops_));
   PSRING_ASSIGN_OR_RETURN(w.activations_, w.model_->NewActivations(max_batch, device));
   if (w.updates_.optimizer.kind == OptimizerKind::kAdamW) {
     w.updates_.optimizer.no_decay = WithoutDecay(w.model_->parameters());
   }
+  w.buffers_ = w.model_->parameters().initial_buffers();
+  if (!w.buffers_.empty()) w.warnings_.push_back(StatisticsNote(options, *w.strategy_, workers));
   const uint64_t bytes = w.elements() * sizeof(float);
   const std::optional<Device::Memory> memory = device.memory();
   PSRING_RETURN_IF_ERROR(CheckCopiesFit(
@@ -95,9 +98,10 @@ absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSp
   bool first = true;
   for (const std::vector<int64_t>& indices : drawn.batches) {
     PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(data_.train, indices, *compute_));
-    PSRING_RETURN_IF_ERROR(model_->Forward(weights, batch, activations_, batches_->score(), *compute_));
+    const ModelState state{.weights = weights, .buffers = worker == 0 ? buffers() : Span{}};
+    PSRING_RETURN_IF_ERROR(model_->Forward(state, batch, activations_, batches_->score(), *compute_));
     const Span to = first ? gradients_[w].span() : micro_gradient_.span();
-    PSRING_RETURN_IF_ERROR(model_->Backward(weights, batch, activations_, to, *compute_, [](ReadyRange) {}));
+    PSRING_RETURN_IF_ERROR(model_->Backward(state, batch, activations_, to, *compute_, [](ReadyRange) {}));
     if (!first) ops_->Add(gradients_[w].span(), to, *compute_);
     first = false;
   }
@@ -112,8 +116,9 @@ absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSp
 }
 
 absl::StatusOr<CurvePoint> LogicalWorkers::Score(ConstSpan weights, CurvePoint point) {
-  PSRING_ASSIGN_OR_RETURN(const BatchScore score, Evaluate(*model_, weights, data_.test, evaluation_batch_,
-                                                           activations_, *batches_, *compute_));
+  PSRING_ASSIGN_OR_RETURN(const BatchScore score,
+                          Evaluate(*model_, weights, buffers(), data_.test, evaluation_batch_, activations_,
+                                   *batches_, *compute_));
   point.test_loss = score.loss_sum / static_cast<double>(data_.test.predictions());
   point.test_accuracy = static_cast<double>(score.correct) / static_cast<double>(data_.test.predictions());
   return point;

@@ -58,6 +58,8 @@ class LogicalWorkers {
  private:
   LogicalWorkers(const TrainingOptions& options, const DataSplits& data) : options_(options), data_(data) {}
 
+  Span buffers() { return {buffers_.data(), buffers_.size()}; }
+
   const TrainingOptions options_;
   const DataSplits& data_;
   const StrategyRow* strategy_ = nullptr;
@@ -71,6 +73,7 @@ class LogicalWorkers {
   Activations activations_;
   int evaluation_batch_ = 0;
   std::optional<BatchMemory> batches_;
+  std::vector<float> buffers_;                // of worker 0: evaluation uses its running statistics
   Buffer micro_gradient_;                     // for accumulation
   std::vector<Buffer> gradients_;             // by worker
   std::vector<int64_t> samples_;              // in gradients_

@@ -134,8 +134,8 @@ std::string NameAfterAConvolution(Precision precision, int kernel) {
                bias = device->Allocate(16).value(), dbias = device->Allocate(16).value();
   ConvolutionOps& convolution = *ops->families().convolution;
   convolution.Forward(s, x.span(type), weight.span(), bias.span(), y.span(type), *stream);
-  convolution.BackwardInput(s, weight.span(), y.span(type), dy.span(type), dx.span(type), dbias.span(),
-                            *stream);
+  convolution.BackwardInput(s, weight.span(), y.span(type), dy.span(type), dx.span(type), /*add=*/false,
+                            dbias.span(), *stream);
   convolution.BackwardWeight(s, x.span(type), dy.span(type), dweight.span(), *stream);
   EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
   return ops->name();

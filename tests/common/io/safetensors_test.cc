@@ -89,6 +89,18 @@ TEST(Safetensors, ErrorsNameTheProblem) {
   EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,4]"), 8)), "it has bytes that belong to no tensor");
 }
 
+TEST(Safetensors, LeavesOutPyTorchsCountersOfBatches) {
+  const std::string counter = R"({"n.num_batches_tracked":{"dtype":"I64","shape":[],"data_offsets":[0,8]},)"
+                              R"("a":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})";
+  const auto tensors = DecodeSafetensors(File(counter, 12));
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  ASSERT_EQ(tensors->size(), 1);
+  EXPECT_EQ((*tensors)[0].name, "a");
+  EXPECT_EQ(ErrorOf(File(counter, 11)), "its tensor \"a\" is outside the file");
+  EXPECT_EQ(ErrorOf(File(R"({"steps":{"dtype":"I64","shape":[],"data_offsets":[0,8]}})", 8)),
+            "its tensor \"steps\" is of type \"I64\"; psring reads F32");
+}
+
 TEST(Safetensors, OverlappingTensorsAreRejected) {
   const std::string one = R"("dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   EXPECT_EQ(ErrorOf(File(absl::StrCat("{\"a\":{", one, ",\"b\":{", one, "}"), 4)),

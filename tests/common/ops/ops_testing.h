@@ -127,7 +127,7 @@ inline void Backward(Ops& ops, const LinearShape& s, ConstSpan x, ConstSpan weig
 }
 inline void Backward(Ops& ops, const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan y, Span dy,
                      Span dx, Span dweight, Span dbias, Stream& stream) {
-  ops.families().convolution->BackwardInput(s, weight, y, dy, dx, dbias, stream);
+  ops.families().convolution->BackwardInput(s, weight, y, dy, dx, /*add=*/false, dbias, stream);
   ops.families().convolution->BackwardWeight(s, x, dy, dweight, stream);
 }
 

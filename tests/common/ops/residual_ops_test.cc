@@ -103,10 +103,33 @@ TEST_P(ResidualOpsTest, ConvolutionsMayHaveNoBias) {
                  y = m.ResultActivations(sizes.y), dy = m.PutActivations(sizes.y, 3),
                  dx = m.ResultActivations(sizes.x), dweight = m.Result(sizes.weight);
     family.Forward(shape, x.span(), weight.span(), {}, y.span(), m.stream);
-    family.BackwardInput(shape, weight.span(), {}, dy.span(), dx.span(), {}, m.stream);
+    family.BackwardInput(shape, weight.span(), {}, dy.span(), dx.span(), /*add=*/false, {}, m.stream);
     family.BackwardWeight(shape, x.span(), dy.span(), dweight.span(), m.stream);
     return {y.floats(), dy.floats(), dx.floats(), dweight.floats()};
   });
+}
+
+// Enough pictures for several groups.
+TEST_P(ResidualOpsTest, ConvolutionsMayAddToTheGradientOfTheirInput) {
+  SKIP_WITHOUT(batch_norm);
+  for (const int stride : {1, 2}) {
+    const ConvShape shape{.batch = 6,
+                          .height = 40,
+                          .width = 40,
+                          .in_channels = 48,
+                          .out_channels = 16,
+                          .kernel = 3,
+                          .stride = stride,
+                          .padding = 1};
+    const LayerSizes sizes = SizesOf(shape);
+    ExpectLikeTheReference(*ops_, *device_, *stream_, [&](Ops& ops, const Memory& m) -> Results {
+      const Tensor weight = m.Put(Exact(sizes.weight, 2)), dy = m.PutActivations(sizes.y, 3),
+                   dx = m.PutActivations(sizes.x, 4);
+      ops.families().convolution->BackwardInput(shape, weight.span(), {}, dy.span(), dx.span(), /*add=*/true,
+                                                {}, m.stream);
+      return {dx.floats()};
+    });
+  }
 }
 
 }  // namespace

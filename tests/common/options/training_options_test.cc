@@ -21,18 +21,18 @@ std::string Dump(const TrainingOptions& o) {
       << o.threads << '|' << o.steps << '|' << o.samples << '|' << o.epochs << '|' << o.warmup_steps << '|'
       << o.batch << '|' << o.micro_batches << '|' << o.optimizer << '|' << o.lr << '|' << o.momentum << '|'
       << o.schedule << '|' << o.warmup_epochs << '|' << o.linear_scaling << '|' << o.bucket_mb << '|'
-      << o.seed << '|' << o.eval_every << '|' << o.evaluate << '|' << o.check_replicas << '|' << o.ps_schedule
-      << '|' << o.backend << '|' << o.transport << '|' << o.server_placement << '|' << o.deterministic << '|'
-      << o.local_aggregation << '|' << o.oversubscribe << '|' << o.timeout_s << '|' << o.servers << '|'
-      << o.clip_norm << '|' << o.staleness_lr << '|' << o.wire << '|' << o.workload << '|'
-      << o.compute_speedup << '|' << o.validation << '|' << o.score << '|' << o.align_steps << '|'
-      << o.straggler << '|' << o.jitter_ms << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms
-      << '|' << o.serve_ms << '|' << o.on_worker_loss << '|' << o.worker_timeout_s << '|'
-      << o.reject_nonfinite << '|' << o.checkpoint_dir << '|' << o.checkpoint_every << '|'
-      << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts << '|' << o.staging_mb << '|'
-      << o.accumulate << '|' << o.drop_last << '|' << o.precision << '|' << o.ranks_per_process << '|'
-      << o.width << '|' << o.cuda_graph << '|' << o.tls << '|' << o.layers << '|' << o.heads << '|'
-      << o.context << '|' << o.text << '|' << o.weight_decay;
+      << o.sync_batch_norm << '|' << o.broadcast_buffers << '|' << o.seed << '|' << o.eval_every << '|'
+      << o.evaluate << '|' << o.check_replicas << '|' << o.ps_schedule << '|' << o.backend << '|'
+      << o.transport << '|' << o.server_placement << '|' << o.deterministic << '|' << o.local_aggregation
+      << '|' << o.oversubscribe << '|' << o.timeout_s << '|' << o.servers << '|' << o.clip_norm << '|'
+      << o.staleness_lr << '|' << o.wire << '|' << o.workload << '|' << o.compute_speedup << '|'
+      << o.validation << '|' << o.score << '|' << o.align_steps << '|' << o.straggler << '|' << o.jitter_ms
+      << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms << '|' << o.serve_ms << '|'
+      << o.on_worker_loss << '|' << o.worker_timeout_s << '|' << o.reject_nonfinite << '|' << o.checkpoint_dir
+      << '|' << o.checkpoint_every << '|' << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts
+      << '|' << o.staging_mb << '|' << o.accumulate << '|' << o.drop_last << '|' << o.precision << '|'
+      << o.ranks_per_process << '|' << o.width << '|' << o.cuda_graph << '|' << o.tls << '|' << o.layers
+      << '|' << o.heads << '|' << o.context << '|' << o.text << '|' << o.weight_decay;
   return out.str();
 }
 
@@ -74,6 +74,8 @@ const std::vector<Field>& Fields() {
       {"--warmup_epochs", [](auto& o) { o.warmup_epochs = 1e-7; }},
       {"--linear_scaling", [](auto& o) { o.linear_scaling = true; }},
       {"--bucket_mb", [](auto& o) { o.bucket_mb = 0.25; }},
+      {"--sync_batch_norm", [](auto& o) { o.sync_batch_norm = true; }},
+      {"--broadcast_buffers", [](auto& o) { o.broadcast_buffers = "false"; }},
       {"--seed", [](auto& o) { o.seed = std::numeric_limits<uint64_t>::max(); }},
       {"--eval_every", [](auto& o) { o.eval_every = 50; }},
       {"--no_eval", [](auto& o) { o.evaluate = false; }},

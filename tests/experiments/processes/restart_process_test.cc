@@ -78,6 +78,24 @@ TEST_F(RestartTest, WorkersRestoreRoundingResidualsAfterAServerRestart) {
   EXPECT_TRUE(AllEnd());
 }
 
+// Workers have them; servers do not.
+TEST_F(RestartTest, RunningStatisticsReturnToTheStepOfARestartedServer) {
+  model_ = "resnet18 --width 16";
+  Start(kServer, Out("calm"), absl::StrCat("--checkpoint_dir ", Out("undisturbed")));
+  ASSERT_EQ(Wait(), 0) << output();
+  Start(kServer, Out("run"), absl::StrCat("--max_restarts 1 --checkpoint_dir ", Folder()));
+  AwaitCheckpoint(Folder(), SomeStep());
+  Kill(PidOf("server"), SIGKILL);
+  EXPECT_EQ(Wait(), 0) << output();
+  EXPECT_TRUE(absl::StrContains(output(), "it is restarted")) << output();
+  const auto model = [](const std::string& folder) {
+    return Slurp(fs::path(folder) / "step300/model.safetensors");
+  };
+  ASSERT_FALSE(model(Folder()).empty());
+  EXPECT_TRUE(model(Folder()) == model(Out("undisturbed")));
+  EXPECT_TRUE(AllEnd());
+}
+
 TEST_F(RestartTest, OnlyTheKilledServerOfTwoIsRestartedAndRestartsAreCountedTogether) {
   const std::string undisturbed = Undisturbed(kSingle);
   Start(absl::StrCat(kServer, " --servers 2"), Out("run"),

@@ -52,12 +52,13 @@ class RestartTest : public testing::Test {
     if (chdir((root_ / "work").c_str()) != 0) _exit(126);
     if (freopen((root_ / "out").c_str(), "w", stdout) == nullptr) _exit(126);
     if (freopen((root_ / "err").c_str(), "w", stderr) == nullptr) _exit(126);
-    std::vector<std::string> arguments = absl::StrSplit(
-        absl::StrCat("psring train --model mlp-small --data synthetic --steps 300 --batch 16 --link none "
-                     "--schedule linear --checkpoint_every 10 --timeout 30 ",
-                     evaluates_ ? "" : "--no_eval ", strategy, out.empty() ? "" : " --out ", out,
-                     more.empty() ? "" : " ", more),
-        ' ');
+    std::vector<std::string> arguments =
+        absl::StrSplit(absl::StrCat("psring train --model ", model_,
+                                    " --data synthetic --steps 300 --batch 16 --link none "
+                                    "--schedule linear --checkpoint_every 10 --timeout 30 ",
+                                    evaluates_ ? "" : "--no_eval ", strategy, out.empty() ? "" : " --out ",
+                                    out, more.empty() ? "" : " ", more),
+                       ' ');
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
@@ -128,7 +129,8 @@ class RestartTest : public testing::Test {
 
   const std::filesystem::path root_;
   std::string out_;
-  bool evaluates_ = false;  // whether runs started from now on evaluate
+  std::string model_ = "mlp-small";  // of runs started from now on
+  bool evaluates_ = false;           // whether runs started from now on evaluate
   pid_t psring_ = -1;
   const int64_t seed_ = FromEnvironment("PSRING_SEED", 1);
   std::mt19937 random_{static_cast<uint32_t>(seed_)};

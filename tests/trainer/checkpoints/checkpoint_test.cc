@@ -123,6 +123,25 @@ TEST(Checkpoint, TensorsHavePyTorchsShapesAndOrder) {
   EXPECT_EQ((*optimizer)[1].name, "exp_avg_sq.conv1.weight");
 }
 
+TEST(Checkpoint, BuffersAreWithTheWeights) {
+  ParameterLayout layout = SmallLayout();
+  layout.AddBuffer("bn1.running_mean", {2}, 0);
+  layout.AddBuffer("bn1.running_var", {2}, 1);
+  EXPECT_EQ(layout.initial_buffers(), (std::vector<float>{0, 0, 1, 1}));
+  TrainingCheckpoint was = SmallCheckpoint();
+  was.buffers = {1, 2, 3, 4};
+  const CheckpointBytes bytes = BytesOf(EncodeCheckpoint(was, layout));
+  const auto model = DecodeSafetensors(bytes.model), optimizer = DecodeSafetensors(bytes.optimizer);
+  ASSERT_TRUE(model.ok() && optimizer.ok());
+  ASSERT_EQ(model->size(), 6);
+  EXPECT_EQ((*model)[5].name, "bn1.running_var");
+  EXPECT_EQ((*model)[5].values, (std::vector<float>{3, 4}));
+  EXPECT_EQ(optimizer->size(), 8) << "they are not trained";
+  EXPECT_EQ(DecodeCheckpoint(bytes, layout)->buffers, was.buffers);
+  EXPECT_EQ(DecodeCheckpoint(bytes, SmallLayout()).status().message(),
+            "here: it is of another model: it has a \"bn1.running_mean\"");
+}
+
 TEST(Checkpoint, ResidualsAreDecodedAsEncoded) {
   const std::vector<float> residual = SmallValues(1.0f / 64);
   TrainingCheckpoint was = SmallCheckpoint();

@@ -33,7 +33,7 @@ TEST(Replay, GradientsAreReadyAtTheRecordedTimes) {
 
   const int64_t begin = MonotonicNanos();
   Activations activations;
-  ASSERT_TRUE(model->Forward(of_weights, batch, activations, &score, *stream).ok());
+  ASSERT_TRUE(model->Forward({of_weights}, batch, activations, &score, *stream).ok());
   EXPECT_GE(MsSince(begin), 20);
   EXPECT_EQ(score.loss_sum, 0);
 
@@ -44,7 +44,7 @@ TEST(Replay, GradientsAreReadyAtTheRecordedTimes) {
     firsts.push_back(range.first);
     ready_ms.push_back(MsSince(backward));
   };
-  ASSERT_TRUE(model->Backward(of_weights, batch, activations, span, *stream, on_ready).ok());
+  ASSERT_TRUE(model->Backward({of_weights}, batch, activations, span, *stream, on_ready).ok());
   EXPECT_GE(MsSince(backward), 60);
   EXPECT_EQ(firsts, (std::vector<size_t>{120, 100, 0}));
   const std::vector<double> recorded = {10, 30, 40};

@@ -187,6 +187,44 @@ TEST(CheckStrategy, OnlySingleHasMicroBatchesAndItIsOneProcess) {
   EXPECT_TRUE(CheckStrategy({}, ring, 2).ok());
 }
 
+TEST(CheckStrategy, OnlyAllReduceSharesStatistics) {
+  const auto refusal = [](TrainingOptions options) {
+    options.sync_batch_norm = true;
+    return std::string(CheckStrategy(options, **FindStrategy(options.strategy), 1).message());
+  };
+  for (const char* strategy : {"ring", "gloo", "single", "none"})
+    EXPECT_EQ(refusal({.strategy = strategy}), "");
+  EXPECT_EQ(refusal({.strategy = "ps-ssp:2"}),
+            "--sync_batch_norm with --strategy ps-ssp, whose workers have no process group; choose an "
+            "all-reduce strategy such as ring, or omit it");
+  EXPECT_EQ(refusal({.strategy = "dp"}).find("--sync_batch_norm with --strategy dp"), 0);
+  EXPECT_EQ(refusal({.strategy = "ring", .backend = "mpi"}),
+            "--sync_batch_norm with mpi, which has one call in progress at a time; choose native or gloo, or "
+            "omit it");
+  EXPECT_NE(refusal({.strategy = "single", .micro_batches = 2}), "");
+  EXPECT_NE(refusal({.strategy = "ring", .drop_last = "false"}), "");
+}
+
+TEST(StatisticsNote, NamesTheBatchesOfEveryMode) {
+  const auto of = [](const TrainingOptions& options, int workers = 2) {
+    const std::string note = StatisticsNote(options, **FindStrategy(options.strategy), workers);
+    constexpr char kBegin[] = "BatchNorm: evaluation uses the running statistics of ";
+    EXPECT_EQ(note.find(kBegin), 0) << note;
+    return note.substr(sizeof(kBegin) - 1);
+  };
+  EXPECT_EQ(of({.strategy = "single"}, 1), "all batches");
+  EXPECT_EQ(of({.strategy = "ring"}), "rank 0's batches, which all ranks receive before every forward pass");
+  EXPECT_EQ(of({.strategy = "ring", .broadcast_buffers = "false"}),
+            "rank 0's batches; each rank has its own");
+  EXPECT_EQ(of({.strategy = "ring", .sync_batch_norm = true}), "all ranks' batches (--sync_batch_norm)");
+  for (const char* strategy : {"ps-sync", "ps-async", "none"}) {
+    EXPECT_EQ(of({.strategy = strategy}), "rank 0's batches; each rank has its own");
+  }
+  EXPECT_EQ(of({.strategy = "single", .micro_batches = 4}, 1),
+            "the first of 4 micro-batches, as rank 0 would");
+  EXPECT_EQ(of({.strategy = "dp", .replicas = 3}, 1), "replica 0's batches");
+}
+
 TEST(PlanCheckpoints, FollowsFromWhatAnUpdateIs) {
   const auto plan = [](const char* strategy) {
     TrainingOptions options;

@@ -1,0 +1,201 @@
+// Residual networks: batch normalization and its running statistics, with servers and all-reduce.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/io/safetensors.h"
+#include "tests/trainer/cluster.h"
+#include "trainer/checkpoints/checkpoint.h"
+#include "trainer/data/pictures.h"
+
+namespace psring {
+namespace {
+
+const DataSplits& Pictures() {
+  static const DataSplits data =
+      MakeSyntheticData({.height = 16, .width = 16, .train = 400, .test = 100}, /*seed=*/5);
+  return data;
+}
+
+// Of 16 channels in the first stage. Evaluates, which needs the running statistics.
+TrainingOptions TinyResNet(const std::string& strategy, const char* model = "resnet18") {
+  TrainingOptions options = SmallOptions(strategy);
+  options.model = model;
+  options.width = 16;
+  options.steps = 5;
+  options.optimizer = "sgd";
+  options.lr = .01;
+  options.evaluate = true;
+  options.bucket_mb = .5;
+  return options;
+}
+
+std::vector<RankOutcome> Train(const TrainingOptions& options, int workers) {
+  std::vector<RankOutcome> outcomes = RunRanks(options, workers, Pictures());
+  for (const RankOutcome& outcome : outcomes) EXPECT_TRUE(outcome.result.ok()) << outcome.result.status();
+  return outcomes;
+}
+
+double TestLoss(const std::vector<RankOutcome>& outcomes) {
+  return outcomes[0].result.ok() ? outcomes[0].result->curve.back().test_loss : -1;
+}
+
+TEST(ResidualTraining, ADeterministicServerEqualsOneProcessBitForBit) {
+  for (const char* model : {"resnet18", "resnet50"}) {
+    TrainingOptions single = TinyResNet("single", model);
+    single.micro_batches = 2;
+    single.accumulate = 2;
+    TrainingOptions server = TinyResNet("ps-sync", model);
+    server.deterministic = true;
+    server.accumulate = 2;
+    const auto expected = Train(single, 1), ranks = Train(server, 2);
+    EXPECT_EQ(ranks[0].weights, expected[0].weights);
+    EXPECT_EQ(TestLoss(ranks), TestLoss(expected)) << "running statistics of rank 0's batches";
+  }
+}
+
+TEST(ResidualTraining, ReplicasOfDpEqualMicroBatchesBitForBit) {
+  TrainingOptions single = TinyResNet("single"), dp = TinyResNet("dp");
+  single.micro_batches = dp.replicas = 3;
+  const auto expected = Train(single, 1), replicas = Train(dp, 1);
+  EXPECT_EQ(replicas[0].weights, expected[0].weights);
+  // Replicas divide the batches of evaluation, too.
+  EXPECT_NEAR(TestLoss(replicas), TestLoss(expected), 1e-5) << "running statistics of replica 0's batches";
+}
+
+TEST(ResidualTraining, AllReduceAddsTheSameGradient) {
+  TrainingOptions single = TinyResNet("single");
+  single.micro_batches = 2;
+  const auto expected = Train(single, 1), ranks = Train(TinyResNet("ring"), 2);
+  EXPECT_LE(RelativeL2(ranks[1].weights, expected[0].weights), 1e-4);
+  EXPECT_EQ(ranks[0].weights, ranks[1].weights);
+  EXPECT_NEAR(TestLoss(ranks), TestLoss(expected), 1e-3);
+}
+
+// One step: at so high a rate that only the gradient is left, and at a rate that changes no weight.
+TEST(ResidualTraining, SharedStatisticsEqualThoseOfTheGlobalBatch) {
+  for (const double lr : {double{1 << 20}, 1e-30}) {
+    TrainingOptions options = TinyResNet("ring");
+    options.steps = 1;
+    options.lr = lr;
+    options.evaluate = lr < 1;
+    TrainingOptions single = options;
+    single.strategy = "single";
+    single.batch = 3 * options.batch;
+    const auto expected = Train(single, 1), separate = Train(options, 3);
+    options.sync_batch_norm = true;
+    const auto shared = Train(options, 3);
+    if (options.evaluate) {
+      EXPECT_NEAR(TestLoss(shared), TestLoss(expected), 1e-5) << "running statistics";
+      EXPECT_GT(std::abs(TestLoss(separate) - TestLoss(expected)), 1e-4);
+    } else {
+      EXPECT_LE(RelativeL2(shared[2].weights, expected[0].weights), 1e-4);
+      EXPECT_GT(RelativeL2(separate[2].weights, expected[0].weights), 1e-2);
+    }
+    EXPECT_GT(shared[0].steps[0].payload_tx_bytes, separate[0].steps[0].payload_tx_bytes);
+  }
+}
+
+TEST(ResidualTraining, RankZeroSendsItsBuffersBeforeEachForwardPass) {
+  TrainingOptions options = TinyResNet("ring");
+  const auto sent = Train(options, 2);
+  options.broadcast_buffers = "false";
+  const auto kept = Train(options, 2);
+  // A mean and a variance for each channel: of the stem, and of 4 convolutions in each stage, with one more
+  // in the first block of all but the first stage.
+  const uint64_t channels = 16 + 4 * 16 + 5 * (32 + 64 + 128);
+  for (size_t step = 0; step < 5; ++step) {
+    EXPECT_EQ(sent[0].steps[step].payload_tx_bytes - kept[0].steps[step].payload_tx_bytes,
+              2 * channels * sizeof(float));
+    EXPECT_EQ(sent[1].steps[step].payload_rx_bytes - kept[1].steps[step].payload_rx_bytes,
+              2 * channels * sizeof(float));
+  }
+  EXPECT_EQ(sent[0].weights, kept[0].weights);
+  EXPECT_EQ(TestLoss(sent), TestLoss(kept));
+}
+
+TEST(ResidualTraining, AsynchronousWorkersTrain) {
+  const auto outcomes = Train(TinyResNet("ps-async"), 2);
+  EXPECT_LT(TestLoss(outcomes), 100);
+  EXPECT_GT(TestLoss(outcomes), 0);
+}
+
+// After many steps with the same batch, the running statistics are those of the batch.
+TEST(ResidualTraining, LearnsABatchAndEvaluatesItByRunningStatistics) {
+  DataSplits data = Pictures();
+  std::vector<int64_t> first(8);
+  std::iota(first.begin(), first.end(), 0);
+  data.train = data.test = Pictures().train.Part(first);
+  TrainingOptions options = TinyResNet("single");
+  options.steps = 100;
+  const auto outcomes = RunRanks(options, 1, data);
+  ASSERT_TRUE(outcomes[0].result.ok()) << outcomes[0].result.status();
+  const CurvePoint& end = outcomes[0].result->curve.back();
+  EXPECT_EQ(end.test_accuracy, 1);
+  EXPECT_NEAR(end.test_loss, outcomes[0].steps.back().loss, .02);
+}
+
+// Runs with and without an interruption after step 3, from a checkpoint.
+class ResumedResNet : public testing::TestWithParam<const char*> {};
+
+TEST_P(ResumedResNet, EndsLikeUninterruptedTraining) {
+  TrainingOptions options = TinyResNet(GetParam());
+  const int workers = options.strategy == "single" ? 1 : 2;
+  options.deterministic = absl::StartsWith(options.strategy, "ps-");
+  const auto expected = Train(options, workers);
+  options.checkpoint_dir = "kept";
+  options.checkpoint_every = 3;
+  std::map<std::string, std::string> files;
+  RunRanks(options, workers, Pictures(), [&files](Worker& worker) {
+    worker.save = [&files](int64_t step, const CheckpointFiles& saved) {
+      if (step == 3) files.insert(saved.begin(), saved.end());
+      return absl::OkStatus();
+    };
+  });
+  const auto tensors = DecodeSafetensors(files[kModelFile]);
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  EXPECT_EQ(tensors->back().name, "layer4.1.bn2.running_var");
+  std::vector<CheckpointBytes> from(workers, {.path = "kept",
+                                              .position = files[kPositionFile],
+                                              .model = files[kModelFile],
+                                              .optimizer = files[kOptimizerFile],
+                                              .has_optimizer = true});
+  const auto resumed =
+      RunRanks(options, workers, Pictures(), [&from](Worker& worker) { worker.resume = &from[worker.rank]; });
+  EXPECT_EQ(resumed[0].steps.size(), 2);
+  EXPECT_EQ(resumed[0].weights, expected[0].weights);
+  EXPECT_EQ(TestLoss(resumed), TestLoss(expected));
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, ResumedResNet, testing::Values("single", "ring", "ps-sync"),
+                         [](const auto& info) {
+                           return absl::StrCat("after_", std::string(info.param).substr(0, 2));
+                         });
+
+TEST(ResidualTraining, SaysWhichStatisticsEvaluationUses) {
+  std::vector<std::string> notes;
+  RunRanks(TinyResNet("ring"), 2, Pictures(), [&notes](Worker& worker) {
+    if (worker.rank == 0) worker.on_note = [&notes](const std::string& note) { notes.push_back(note); };
+  });
+  EXPECT_EQ(notes,
+            std::vector<std::string>{
+                "BatchNorm: evaluation uses the running statistics of rank 0's batches, which all ranks "
+                "receive before every forward pass"});
+}
+
+TEST(ResidualTraining, OtherModelsHaveNoStatisticsToShare) {
+  TrainingOptions options = SmallOptions("ring");
+  options.sync_batch_norm = true;
+  EXPECT_EQ(
+      RunRanks(options, 1, Pictures())[0].result.status().message(),
+      "--sync_batch_norm is for models with batch normalization, such as resnet18; omit it for mlp-small");
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,78 @@
+// Buffers: the state of a model that is not trained, such as BatchNorm's running statistics.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "trainer/step/training.h"
+
+namespace psring {
+namespace {
+
+// A server keeps its newest two checkpoints, several servers three.
+constexpr size_t kMostKept = 3;
+
+}  // namespace
+
+absl::Status Training::AllocateBuffers() {
+  const ParameterLayout& layout = model_->parameters();
+  PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options_, layout));
+  if (layout.buffers().empty()) return absl::OkStatus();
+  if (worker_.rank == 0) worker_.on_note(StatisticsNote(options_, *strategy_row_, worker_.world_size));
+  PSRING_ASSIGN_OR_RETURN(buffers_, worker_.device.Allocate(layout.initial_buffers().size() * sizeof(float)));
+  PSRING_ASSIGN_OR_RETURN(host_buffers_, AllocateHostSide(worker_.device, buffers_));
+  if (worker_.statistics == nullptr) return absl::OkStatus();
+  size_t most = 0;  // a buffer has a value for each channel
+  for (const Tensor& buffer : layout.buffers()) most = std::max(most, buffer.count);
+  statistics_.emplace(*worker_.statistics, most);
+  return absl::OkStatus();
+}
+
+// Of a checkpoint; empty: the initial ones.
+absl::Status Training::LoadBuffers(const std::vector<float>& values) {
+  const std::vector<float>& from = values.empty() ? model_->parameters().initial_buffers() : values;
+  PSRING_CHECK(from.size() * sizeof(float) == buffers_.bytes());
+  if (from.empty()) return absl::OkStatus();
+  compute_->Copy(buffers_.data(), from.data(), buffers_.bytes());
+  return compute_->Synchronize();
+}
+
+HostView Training::BuffersToBroadcast() const {
+  return options_.broadcast_buffers == "true" ? HostView::Of(buffers_, host_buffers_) : HostView();
+}
+
+// With no work in progress.
+absl::StatusOr<std::vector<float>> Training::BuffersOnHost() {
+  const HostView view = HostView::Of(buffers_, host_buffers_);
+  view.Download(*compute_);
+  PSRING_RETURN_IF_ERROR(compute_->Synchronize());
+  return std::vector<float>(view.host.floats(), view.host.floats() + view.host.count);
+}
+
+// Copies of the steps to which a synchronous server that restarts may go back.
+absl::Status Training::KeepBuffers(int64_t step) {
+  const bool goes_back = buffers_.bytes() > 0 && strategy_row_->synchronous && strategy_row_->needs.servers &&
+                         ServerReturns(options_, ServersOf(options_, worker_.world_size));
+  if (!goes_back) return absl::OkStatus();
+  const int64_t every = std::max<int64_t>(1, options_.checkpoint_every);
+  if (!kept_buffers_.empty() && step % every != 0) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(kept_buffers_[step], BuffersOnHost());
+  if (kept_buffers_.size() > kMostKept) kept_buffers_.erase(kept_buffers_.begin());
+  return absl::OkStatus();
+}
+
+absl::Status Training::RestoreBuffers(int64_t step) {
+  if (buffers_.bytes() == 0) return absl::OkStatus();
+  kept_buffers_.erase(kept_buffers_.upper_bound(step), kept_buffers_.end());
+  if (const auto kept = kept_buffers_.find(step); kept != kept_buffers_.end())
+    return LoadBuffers(kept->second);
+  worker_.on_note(absl::StrCat("the running statistics of step ", step,
+                               " are not stored any more; they "
+                               "continue with the present ones"));
+  return absl::OkStatus();
+}
+
+Traffic Training::StatisticsTraffic() const {
+  return worker_.statistics == nullptr ? Traffic() : worker_.statistics->traffic();
+}
+
+}  // namespace psring
