@@ -22,6 +22,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from pytorch_models import ResNet18
 from torch import nn
 
 
@@ -36,6 +37,8 @@ def load(folder, count):
 
 
 def make_model(name, width=1024):
+    if name == "resnet18":
+        return ResNet18(10)
     if name == "mlp":
         return nn.Sequential(nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
                              nn.Linear(width, 10))
@@ -137,7 +140,7 @@ def train(rank, args, port):
 
 def flags(doc):
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=["mlp", "cnn"], default="mlp")
+    parser.add_argument("--model", choices=["mlp", "cnn", "resnet18"], default="mlp")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--steps", type=int, default=100)

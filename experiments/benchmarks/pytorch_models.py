@@ -1,0 +1,86 @@
+"""psring's models in PyTorch, with the same names of tensors. Requires PyTorch."""
+from torch import nn
+from torch.nn import functional
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        batch, context, width = x.shape
+        q, k, v = (part.view(batch, context, self.heads, -1).transpose(1, 2) for part in self.c_attn(x).split(width, dim=2))
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.c_proj(y.transpose(1, 2).reshape(batch, context, width))
+
+
+class Mlp(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.c_fc, self.c_proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        return self.c_proj(functional.gelu(self.c_fc(x), approximate="tanh"))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.ln_1, self.attn = nn.LayerNorm(width), Attention(width, heads)
+        self.ln_2, self.mlp = nn.LayerNorm(width), Mlp(width)
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class GptNano(nn.Module):
+    context = 64
+
+    def __init__(self, classes):
+        super().__init__()
+        self.transformer = nn.ModuleDict({"wte": nn.Embedding(classes, 128), "wpe": nn.Embedding(self.context, 128),
+                                          "h": nn.ModuleList(Block(128, 4) for _ in range(4)), "ln_f": nn.LayerNorm(128)})
+
+    def forward(self, tokens):
+        t = self.transformer
+        x = t["wte"](tokens) + t["wpe"].weight
+        for block in t["h"]:
+            x = block(x)
+        return functional.linear(t["ln_f"](x), t["wte"].weight).flatten(0, 1)
+
+
+class BasicBlock(nn.Module):
+    def __init__(self, inputs, channels, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, channels, 3, stride, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn1, self.bn2 = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels)
+        self.downsample = None
+        if stride != 1 or inputs != channels:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, channels, 1, stride, bias=False), nn.BatchNorm2d(channels))
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(functional.relu(self.bn1(self.conv1(x)))))
+        return functional.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet18(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(1, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64)
+        inputs = 64
+        for stage in range(4):
+            channels = 64 << stage
+            setattr(self, f"layer{stage + 1}", nn.Sequential(BasicBlock(inputs, channels, 2 if stage else 1),
+                                                             BasicBlock(channels, channels, 1)))
+            inputs = channels
+        self.fc = nn.Linear(512, classes)
+
+    def forward(self, x):
+        x = functional.relu(self.bn1(self.conv1(x)))
+        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
+            x = stage(x)
+        return self.fc(x.mean(dim=(2, 3)))
