@@ -36,13 +36,13 @@ void DistributedSampler::SeekTo(int64_t step) {
   step_in_epoch_ = step % steps_per_epoch();
 }
 
-int64_t DistributedSampler::SamplesOf(int first, int ranks, int64_t global_samples) const {
+int64_t DistributedSampler::OfMachine(int64_t samples) const {
   const int64_t shares = int64_t{options_.world_size} * options_.micro_batches;
-  const int64_t begin = int64_t{first} * options_.micro_batches, end = begin + ranks * options_.micro_batches;
-  const int64_t samples = global_samples / options_.predictions;
+  const int64_t of_machine = int64_t{options_.ranks_per_machine} * options_.micro_batches;
+  const int64_t begin = options_.rank / options_.ranks_per_machine * of_machine;
   // The shares below the remainder have one sample more.
-  const int64_t more = samples % shares;
-  return ((end - begin) * (samples / shares) + std::clamp(more, begin, end) - begin) * options_.predictions;
+  const int64_t more = std::clamp(samples % shares, begin, begin + of_machine) - begin;
+  return of_machine * (samples / shares) + more;
 }
 
 SampledStep DistributedSampler::Next() {
@@ -55,7 +55,9 @@ SampledStep DistributedSampler::Next() {
   const int64_t end = std::min(first + global_batch(), options_.count);
   ++step_in_epoch_;
 
-  SampledStep step{.epoch = epoch_, .global_samples = (end - first) * options_.predictions};
+  SampledStep step{.epoch = epoch_,
+                   .machine_samples = OfMachine(end - first) * options_.predictions,
+                   .global_samples = (end - first) * options_.predictions};
   const int64_t shares = int64_t{options_.world_size} * options_.micro_batches;
   for (int m = 0; m < options_.micro_batches; ++m) {
     std::vector<int64_t>& batch = step.batches.emplace_back();

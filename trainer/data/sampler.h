@@ -10,9 +10,10 @@ struct SamplerOptions {
   int64_t count = 0;  // samples in the data
   int rank = 0;
   int world_size = 1;
-  int batch = 128;        // per micro-batch
-  int micro_batches = 1;  // that a worker draws for a step
-  int predictions = 1;    // of a sample (SampleSpec::labels)
+  int ranks_per_machine = 1;  // numbered consecutively
+  int batch = 128;            // per micro-batch
+  int micro_batches = 1;      // that a worker draws for a step
+  int predictions = 1;        // of a sample (SampleSpec::labels)
   uint64_t seed = 1;
   bool shuffle = true;
   // Drop the last, incomplete global batch of an epoch; else distribute it without padding.
@@ -25,8 +26,9 @@ struct SampledStep {
   // Indices into the data, by micro-batch; in a short last step some or all may be empty.
   std::vector<std::vector<int64_t>> batches;
   // Counted in predictions, as everything after the sampler counts: samples, or the tokens of a text.
-  int64_t samples = 0;         // in these
-  int64_t global_samples = 0;  // over all ranks, in this step
+  int64_t samples = 0;          // in these
+  int64_t machine_samples = 0;  // over the ranks of this rank's machine, in this step
+  int64_t global_samples = 0;   // over all ranks, in this step
 };
 
 // Unlimited steps, epoch after epoch. An epoch is a permutation of all samples (from seed and epoch), strided
@@ -41,11 +43,11 @@ class DistributedSampler {
   // As after `step` calls of Next.
   void SeekTo(int64_t step);
   int64_t steps_per_epoch() const;
-  // How many of a step's `global_samples` (in predictions) the ranks [first, first + ranks) draw together.
-  int64_t SamplesOf(int first, int ranks, int64_t global_samples) const;
 
  private:
   void StartEpoch(int64_t epoch);
+  // How many of a step's `samples` over all ranks this rank's machine draws.
+  int64_t OfMachine(int64_t samples) const;
   int64_t global_batch() const;
 
   SamplerOptions options_;

@@ -7,7 +7,6 @@
 #include "common/base/check.h"
 #include "common/io/hash.h"
 #include "trainer/step/training.h"
-#include "trainer/strategies/local_aggregation.h"
 
 namespace psring {
 namespace {
@@ -130,13 +129,9 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   SampledStep drawn = sampler_->Next();
   StepInfo info{.step = step,
                 .samples = drawn.samples,
+                .machine_samples = drawn.machine_samples,
                 .global_samples = drawn.global_samples,
                 .global_samples_before = clock_->samples()};
-  if (options_.local_aggregation) {
-    const MachineRanks machine = MachineOf(worker_.rank, worker_.group->size());
-    info.machine_samples =
-        sampler_->SamplesOf(machine.ranks.front(), worker_.group->size(), drawn.global_samples);
-  }
   const std::vector<std::vector<int64_t>> batches = BatchesOf(std::move(drawn));
   info.is_repeated = gradient_pass_->Repeats(batches.size(), info.global_samples);
 

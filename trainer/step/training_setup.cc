@@ -65,6 +65,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
       SamplerOptions{.count = data.count(),
                      .rank = worker.rank,
                      .world_size = worker.world_size,
+                     .ranks_per_machine = options.local_aggregation ? worker.group->size() : 1,
                      .batch = options.batch,
                      .micro_batches = options.micro_batches * options.replicas * options.accumulate,
                      .predictions = data.spec().labels,

@@ -41,7 +41,7 @@ struct TrainingState {
 struct StepInfo {
   int64_t step = 0;                   // from 0
   int64_t samples = 0;                // in this rank's gradient
-  int64_t machine_samples = 0;        // in those of its machine's ranks; set with --local_aggregation
+  int64_t machine_samples = 0;        // in those of its machine's ranks; without --local_aggregation, itself
   int64_t global_samples = 0;         // in all ranks' gradients of this step
   int64_t global_samples_before = 0;  // in all earlier steps; determines the learning rate
   // The step repeats a recording (see StepRecording): nothing is called between BeginStep and FinishStep, and

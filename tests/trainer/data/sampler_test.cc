@@ -121,23 +121,28 @@ TEST(Sampler, MicroBatchesEqualTheBatchesOfAsManyRanks) {
       DistributedSampler together(options);
       std::vector<DistributedSampler> alone;
       for (int m = 0; m < 3; ++m) {
-        alone.emplace_back(SamplerOptions{
-            .count = 53, .rank = 3 * rank + m, .world_size = 6, .batch = 4, .drop_last = drop_last});
+        alone.emplace_back(SamplerOptions{.count = 53,
+                                          .rank = 3 * rank + m,
+                                          .world_size = 6,
+                                          .ranks_per_machine = 3,
+                                          .batch = 4,
+                                          .drop_last = drop_last});
       }
       for (int step = 0; step < 7; ++step) {
         const SampledStep drawn = together.Next();
         ASSERT_EQ(drawn.batches.size(), 3);
-        int64_t samples = 0;
+        int64_t samples = 0, of_machine = 0;
         for (int m = 0; m < 3; ++m) {
           const SampledStep share = alone[m].Next();
+          of_machine = share.machine_samples;
           EXPECT_EQ(drawn.batches[m], share.batches[0]);
           EXPECT_EQ(drawn.global_samples, share.global_samples);
           EXPECT_EQ(drawn.epoch, share.epoch);
           samples += share.samples;
         }
         EXPECT_EQ(drawn.samples, samples);
-        EXPECT_EQ(together.SamplesOf(rank, 1, drawn.global_samples), samples);
-        EXPECT_EQ(alone[0].SamplesOf(3 * rank, 3, drawn.global_samples), samples);
+        EXPECT_EQ(drawn.machine_samples, samples);
+        EXPECT_EQ(of_machine, samples);
       }
     }
   }
@@ -168,7 +173,7 @@ TEST(DistributedSampler, CountsPredictions) {
   EXPECT_EQ(full.global_samples, 8 * 64);
   EXPECT_EQ(rest.samples, 64);
   EXPECT_EQ(rest.global_samples, 2 * 64);
-  EXPECT_EQ(sampler.SamplesOf(0, 1, 3 * 64), 2 * 64);
+  EXPECT_EQ(rest.machine_samples, 64);
 }
 
 }  // namespace
