@@ -76,7 +76,7 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.workload, CheckGiven);
   visit({"--compute_speedup", "X", "Divide the recorded times of the workload by X"}, o.compute_speedup,
         Between(1e-3, 1e3));
-  visit({"--data", "NAME", "fashion-mnist, mnist or synthetic; for gpt text (the default) or tokens",
+  visit({"--data", "NAME", "fashion-mnist (default), mnist or synthetic; for gpt text (default) or tokens",
          Help::kBrief},
         o.data, OneOf({"fashion-mnist", "mnist", "synthetic", "text", "tokens"}));
   visit(

@@ -153,7 +153,9 @@ int ServersOf(const TrainingOptions& options, int workers) {
 }
 
 absl::Status ApplyModel(TrainingOptions& options) {
-  if (absl::StartsWith(options.model, "gpt") && options.data == TrainingOptions().data) options.data = "text";
+  if (options.data.empty() && options.workload.empty()) {
+    options.data = absl::StartsWith(options.model, "gpt") ? "text" : "fashion-mnist";
+  }
   return FirstOf({{!options.text.empty() && options.data != "text",
                    absl::StrCat("--text is for models of texts, such as --model gpt-nano, with --data text; ",
                                 "this model is ", options.model, ", with --data ", options.data)}});

@@ -22,9 +22,9 @@ struct TrainingOptions {
   int layers = 0, width = 0, heads = 0, context = 0;  // 0: the model's
   std::string workload;                               // replayed instead of training a model; empty: none
   double compute_speedup = 1;                         // of the workload
-  std::string data = "fashion-mnist";
-  std::string data_dir;  // empty: where Debian installs the data
-  std::string text;      // empty: the King James Bible
+  std::string data;                                   // empty: the model's own, which ApplyModel sets
+  std::string data_dir;                               // empty: where Debian installs the data
+  std::string text;                                   // empty: the King James Bible
   bool reads_text() const { return data == "text" || data == "tokens"; }
   std::string device = "auto";
   bool oversubscribe = false;
@@ -131,7 +131,8 @@ void AddTrainingFlags(CLI::App& app, TrainingOptions& options, const std::vector
 // such workload, an invalid file, flags that contradict it, or that have no effect without one. Idempotent.
 absl::Status ApplyWorkload(TrainingOptions& options);
 
-// Sets the default data of models that read texts. InvalidArgument: --text with other data. Idempotent.
+// Sets the data of the model, text for gpt and fashion-mnist for others, unless they are given or a workload
+// needs none. InvalidArgument: --text with other data. Idempotent.
 absl::Status ApplyModel(TrainingOptions& options);
 
 // The flags that reproduce `options`, for a child process; without defaults.

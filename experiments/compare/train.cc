@@ -107,10 +107,11 @@ absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& 
   PSRING_RETURN_IF_ERROR(CheckSpread(plan.cost.front(), flags));
   PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, flags.options.language, plan));
   const Configuration& configuration = plan.cost.front();
+  const TrainingOptions& training = configuration.training;
   const Language language = flags.options.language;
   display.Say(Say(language, kTrainingLine, configuration.name(), configuration.model.name,
-                  configuration.training.data, configuration.update.optimizer, configuration.update.lr,
-                  HumanSeconds(plan.expected_s)));
+                  training.data.empty() ? "none" : training.data, configuration.update.optimizer,
+                  configuration.update.lr, HumanSeconds(plan.expected_s)));
   AddMachinesNote(prepared.site, plan);
   for (const std::string& note : plan.notes) display.Say(absl::StrCat(In(language, kNoteLine), note));
   if (flags.dry_run) return absl::OkStatus();

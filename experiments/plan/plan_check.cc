@@ -136,8 +136,8 @@ absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& c
   }
   if (options.training.workload.empty()) {
     PSRING_RETURN_IF_ERROR(FindModel(catalog, options.training.model).status());
+    PSRING_RETURN_IF_ERROR(RequireData(catalog, options.training.data));
   }
-  PSRING_RETURN_IF_ERROR(RequireData(catalog, options.training.data));
   if (options.workers.empty()) return absl::InvalidArgumentError("--workers needs a number from 1 to 64");
   const bool simulated = options.training.clock == "virtual";
   const int most = simulated ? kMostLogicalWorkers : kMostWorkers;

@@ -191,6 +191,9 @@ TEST(Models, ThatReadTextsGetATextByDefault) {
     options.model = row.name;
     ASSERT_TRUE(ApplyModel(options).ok());
     EXPECT_EQ(options.data == "text", ReadsText(row.name)) << row.name;
+    options.data = "fashion-mnist";
+    ASSERT_TRUE(ApplyModel(options).ok());
+    EXPECT_EQ(options.data, "fashion-mnist") << "what the user gave";
   }
   TrainingOptions wrong{.model = "mlp", .text = "a"};
   EXPECT_EQ(
