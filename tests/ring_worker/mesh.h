@@ -36,6 +36,8 @@ inline std::vector<std::unique_ptr<Transport>> MakeTransports(const std::string&
   return transports;
 }
 
+inline std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
 using RankBody = std::function<absl::Status(ProcessGroup& group, Stream& stream)>;
 
 // Runs `body` for each rank on a thread with its own stream; the results by rank.

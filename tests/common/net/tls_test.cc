@@ -14,7 +14,6 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
-#include <iterator>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -24,10 +23,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/mutex.h"
-#include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
 #include "common/tls/tls_certificate.h"
+#include "tests/common/net/tls_testing.h"
 #include "tests/eventually.h"
 #include "tests/site_certificates.h"
 #include "tests/test_secret.h"
@@ -35,45 +33,7 @@
 namespace psring {
 namespace {
 
-using testing::ContainsRegex;
 using testing::HasSubstr;
-
-constexpr absl::Duration kPatience = absl::Seconds(60);
-using Context = std::shared_ptr<TlsContext>;
-
-absl::Time Soon() { return absl::Now() + kPatience; }
-
-Context Auto(const JobSecret& secret = TestSecret(), int64_t rekey_bytes = int64_t{1} << 36) {
-  auto context = TlsContext::Make("auto", secret, rekey_bytes);
-  EXPECT_TRUE(context.ok()) << context.status();
-  return *context;
-}
-
-struct TcpPair {
-  FileDescriptor client, server;
-};
-
-TcpPair MakeTcpPair() {
-  const TcpListener listener = *ListenTcp("127.0.0.1");
-  TcpPair ends;
-  ends.client = *ConnectTcp("127.0.0.1", listener.port, Soon());
-  EXPECT_TRUE(AwaitSocket(listener.socket.get(), POLLIN, Soon(), "the client").ok());
-  ends.server =
-      FileDescriptor(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  return ends;
-}
-
-// The server's handshake.
-absl::StatusOr<std::string> EncryptFrom(FileDescriptor& socket, const Context& context) {
-  TlsHandshake handshake(context, TlsHandshake::Role::kServer, std::move(socket));
-  while (true) {
-    PSRING_ASSIGN_OR_RETURN(const bool complete, handshake.Advance());
-    if (complete) break;
-    PSRING_RETURN_IF_ERROR(AwaitSocket(handshake.socket(), handshake.events(), Soon(), "the client"));
-  }
-  PSRING_ASSIGN_OR_RETURN(socket, handshake.Relay());
-  return handshake.binding();
-}
 
 struct Encrypted {
   Context clients, servers;  // connections end with their context
@@ -111,35 +71,6 @@ std::string Pattern(size_t bytes, int seed) {
   for (char& c : text) c = static_cast<char>((state = state * 1664525 + 1013904223) >> 24);
   return text;
 }
-
-void Write(const FileDescriptor& to, const std::string& text) {
-  const absl::Status written = WriteAll(to.get(), text.data(), text.size(), Soon());
-  EXPECT_TRUE(written.ok()) << written;
-}
-
-// What arrives until `bytes` have, or until the end.
-std::string Read(const FileDescriptor& from, size_t bytes = SIZE_MAX) {
-  std::string text;
-  std::vector<char> piece(100'000);
-  while (text.size() < bytes) {
-    const ssize_t got =
-        recv(from.get(), piece.data(), std::min(piece.size(), bytes - text.size()), MSG_DONTWAIT);
-    if (got > 0) {
-      text.append(piece.data(), static_cast<size_t>(got));
-    } else if (got < 0 && errno == EAGAIN) {
-      if (!AwaitSocket(from.get(), POLLIN, Soon(), "data").ok()) break;
-    } else {
-      break;
-    }
-  }
-  return text;
-}
-
-size_t CountIn(const char* folder) {
-  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
-}
-size_t Threads() { return CountIn("/proc/self/task"); }
-size_t Descriptors() { return CountIn("/proc/self/fd"); }
 
 constexpr size_t kLarge = 5'000'000;  // more than all buffers hold
 
@@ -409,211 +340,6 @@ TEST(Tls, ACloseDuringTheHandshakeIsAnErrorThatMayBeTriedAgain) {
   TcpPair others = MakeTcpPair();
   others.client = FileDescriptor();
   EXPECT_TRUE(absl::IsUnavailable(EncryptFrom(others.server, context).status()));
-}
-
-// A listener of members, and what each of them has sent.
-class TlsListener : public testing::Test {
- protected:
-  void Listen(const JobSecret& secret) {
-    listener_ =
-        *AuthenticatedListener::Start(*ListenTcp("127.0.0.1"), {.secret = secret, .purpose = Purpose::kMesh},
-                                      [this](PendingConnections::Member member) {
-                                        MutexLock lock(mutex_);
-                                        members_.push_back(std::move(member));
-                                      });
-  }
-  absl::StatusOr<FileDescriptor> Join(const JobSecret& secret, int port = 0) {
-    PSRING_ASSIGN_OR_RETURN(FileDescriptor socket,
-                            ConnectTcp("127.0.0.1", port > 0 ? port : listener_->port(), Soon()));
-    PSRING_RETURN_IF_ERROR(AuthenticateTcp(socket, {.secret = secret, .purpose = Purpose::kMesh},
-                                           "the listener", Soon(), /*detail=*/77));
-    return socket;
-  }
-  size_t members() {
-    MutexLock lock(mutex_);
-    return members_.size();
-  }
-  // The first member's.
-  FileDescriptor Taken() {
-    EXPECT_TRUE(Eventually([&] { return members() > 0; }));
-    MutexLock lock(mutex_);
-    EXPECT_EQ(members_.front().detail, 77u);
-    EXPECT_TRUE(members_.front().within_host);
-    FileDescriptor socket = std::move(members_.front().socket);
-    members_.clear();
-    return socket;
-  }
-  std::string LogOfListener() {
-    listener_.reset();
-    return testing::internal::GetCapturedStderr();
-  }
-
-  Mutex mutex_;
-  std::vector<PendingConnections::Member> members_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<AuthenticatedListener> listener_;
-};
-
-TEST_F(TlsListener, MembersAuthenticateInsideTls) {
-  const JobSecret secret = TestSecret().WithTls(Auto());
-  Listen(secret);
-  const auto member = Join(secret);
-  ASSERT_TRUE(member.ok()) << member.status();
-  const FileDescriptor taken = Taken();
-  Write(*member, "text");
-  EXPECT_EQ(Read(taken, 4), "text");
-  Write(taken, "reply");
-  EXPECT_EQ(Read(*member, 5), "reply");
-}
-
-TEST_F(TlsListener, ARightCertificateDoesNotReplaceTheSecret) {
-  // As with certificates of a site, which serve several jobs.
-  const Context tls = Auto();
-  const size_t threads = Threads() + 1;  // and the listener's
-  Listen(TestSecret().WithTls(tls));
-  (void)Join(TestSecret().WithTls(tls));
-  (void)Taken();
-  EXPECT_TRUE(Eventually([&] { return Threads() == threads; }));
-  const size_t before = Descriptors();
-  for (int i = 0; i < 5; ++i) {
-    const absl::Status status = Join(OtherSecret().WithTls(tls)).status();
-    EXPECT_EQ(status, absl::PermissionDeniedError(
-                          "the listener does not have this job's secret; give all processes the same "
-                          "PSRING_SECRET_FILE"));
-  }
-  EXPECT_EQ(members(), 0u);
-  EXPECT_TRUE(Eventually([&] { return Threads() == threads && Descriptors() == before; }));
-}
-
-TEST_F(TlsListener, WithoutTlsAClientIsRejectedWithOneLineOnBothSides) {
-  testing::internal::CaptureStderr();
-  Listen(TestSecret().WithTls(Auto()));
-  EXPECT_EQ(Join(TestSecret()).status(),
-            absl::FailedPreconditionError(absl::StrCat(
-                "the listener uses --tls, and this process does not; give --tls to all processes of the job, "
-                "or omit it for all")));
-  EXPECT_THAT(
-      LogOfListener(),
-      ContainsRegex("^psring: rejected 1 connection without --tls, which this process uses, last from "
-                    "127\\.0\\.0\\.1:[0-9]+; give --tls to all processes of the job, or omit it for "
-                    "all\n$"));
-}
-
-TEST_F(TlsListener, WithTlsAClientIsRejectedByAListenerWithoutIt) {
-  testing::internal::CaptureStderr();
-  Listen(TestSecret());
-  EXPECT_EQ(Join(TestSecret().WithTls(Auto())).status(),
-            absl::FailedPreconditionError(
-                "the listener does not use --tls, and this process does; give --tls to all processes of the "
-                "job, or omit it for all"));
-  EXPECT_THAT(
-      LogOfListener(),
-      ContainsRegex("^psring: rejected 1 connection with --tls, which this process does not use, last "
-                    "from 127\\.0\\.0\\.1:[0-9]+; give --tls to all processes of the job, or omit it "
-                    "for all\n$"));
-}
-
-TEST_F(TlsListener, SilentClientsDelayNobodyAndHoldNoThread) {
-  const JobSecret secret = TestSecret().WithTls(Auto());
-  const size_t threads = Threads() + 1;  // and the listener's
-  Listen(secret);
-  std::vector<FileDescriptor> silent;
-  for (int i = 0; i < 300; ++i) silent.push_back(*ConnectTcp("127.0.0.1", listener_->port(), Soon()));
-  EXPECT_EQ(Threads(), threads);
-  const absl::Time begin = absl::Now();
-  const auto member = Join(secret);
-  EXPECT_TRUE(member.ok()) << member.status();
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(8)) << "one handshake waits 10 s for a silent client";
-  // More than 256 were pending, so the oldest was closed.
-  EXPECT_TRUE(Eventually([&] {
-    char byte = 0;
-    return recv(silent.front().get(), &byte, 1, MSG_DONTWAIT) == 0;
-  }));
-}
-
-// Forwards connections to a listener, and records what it sees.
-class Proxy {
- public:
-  explicit Proxy(int target)
-      : listener_(*ListenTcp("127.0.0.1")), thread_([this, target] { Forward(target); }) {}
-  ~Proxy() { thread_.join(); }  // when both ends have closed the connection
-  int port() const { return listener_.port; }
-  std::string Seen() {
-    MutexLock lock(mutex_);
-    return seen_;
-  }
-
- private:
-  void Forward(int target) {
-    if (!AwaitSocket(listener_.socket.get(), POLLIN, Soon(), "a client").ok()) return;
-    const FileDescriptor client(
-        accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    const FileDescriptor server = *ConnectTcp("127.0.0.1", target, Soon());
-    std::thread back([&] { Copy(server, client); });
-    Copy(client, server);
-    back.join();
-  }
-  void Copy(const FileDescriptor& from, const FileDescriptor& to) {
-    while (true) {
-      const std::string text = Read(from, 1);
-      if (text.empty()) break;
-      {
-        MutexLock lock(mutex_);
-        seen_ += text;
-      }
-      if (!WriteAll(to.get(), text.data(), text.size(), Soon()).ok()) break;
-    }
-    shutdown(to.get(), SHUT_WR);
-  }
-
-  const TcpListener listener_;
-  Mutex mutex_;
-  std::string seen_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;
-};
-
-TEST_F(TlsListener, TheNetworkDoesNotSeeTheText) {
-  const std::string text = "the weights of this job";
-  for (const bool encrypted : {false, true}) {
-    const JobSecret secret = encrypted ? TestSecret().WithTls(Auto()) : TestSecret();
-    Listen(secret);
-    std::string seen;
-    {
-      Proxy proxy(listener_->port());
-      absl::StatusOr<FileDescriptor> member = Join(secret, proxy.port());
-      ASSERT_TRUE(member.ok()) << member.status();
-      FileDescriptor taken = Taken();
-      Write(*member, text);
-      EXPECT_EQ(Read(taken, text.size()), text);
-      Write(taken, text);
-      EXPECT_EQ(Read(*member, text.size()), text);
-      *member = FileDescriptor();
-      taken = FileDescriptor();
-      EXPECT_TRUE(Eventually([&] { return proxy.Seen().size() > 2 * text.size(); }));
-      seen = proxy.Seen();
-    }
-    EXPECT_EQ(absl::StrContains(seen, text), !encrypted);
-    EXPECT_EQ(absl::StrContains(seen, "psring"), !encrypted) << "the name in certificates is encrypted, too";
-  }
-}
-
-TEST_F(TlsListener, AnotherProcessWithACertificateCannotRelayTheAuthentication) {
-  // It has a certificate of the same CA, but not the job's secret: it ends both TLS connections, and passes
-  // on what is inside them.
-  const Context tls = Auto(), own = Auto();
-  Listen(TestSecret().WithTls(tls));
-  const TcpListener between = *ListenTcp("127.0.0.1");
-  std::thread relay([&] {
-    ASSERT_TRUE(AwaitSocket(between.socket.get(), POLLIN, Soon(), "a client").ok());
-    FileDescriptor client(accept4(between.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    FileDescriptor server = *ConnectTcp("127.0.0.1", listener_->port(), Soon());
-    ASSERT_TRUE(EncryptFrom(client, own).ok());
-    ASSERT_TRUE(EncryptTo(server, own, "the listener", Soon()).ok());
-    Write(server, Read(client, 32));
-    Write(client, Read(server, 56));
-  });
-  EXPECT_TRUE(absl::IsPermissionDenied(Join(TestSecret().WithTls(tls), between.port).status()));
-  relay.join();
-  EXPECT_EQ(members(), 0u);
 }
 
 }  // namespace

@@ -15,17 +15,13 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
 #include "ring_worker/transports/control_connection.h"
 #include "ring_worker/transports/mesh_connections.h"
 #include "ring_worker/transports/mesh_layout.h"
 #include "ring_worker/transports/shared_link.h"
 #include "tests/ring_worker/mesh.h"
-#include "tests/waiting_thread.h"
 
 namespace psring {
 namespace {
@@ -36,8 +32,6 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr CallInfo kCall = {.elements = 4, .operation = "test"};
-
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
 class EveryTransportTest : public testing::TestWithParam<std::string> {};
 
@@ -378,160 +372,6 @@ TEST(TcpTransportTest, PayloadInPiecesOfOddLengthIsAdded) {
   source.transports[0].reset();
   relay.join();
   for (size_t i = 0; i < sent.size(); ++i) EXPECT_EQ(got[i], 1 + sent[i]);
-}
-
-TEST(ConnectMeshTest, RanksConnectDespiteOtherConnectionsToThePort) {
-  const auto store = std::make_shared<FakeStore>();
-  std::unique_ptr<Transport> zero, one;
-  std::thread rank_zero([&] {
-    FakeRendezvous rendezvous(store, 0, 2);
-    auto transport = MakeMeshTransport(rendezvous, {.transport = "tcp"});
-    ASSERT_TRUE(transport.ok()) << transport.status();
-    zero = *std::move(transport);
-  });
-  FakeRendezvous rendezvous(store, 1, 2);
-  const std::vector<std::string> card = absl::StrSplit(*rendezvous.Get("mesh/0/0", "rank 0"), ' ');
-  int port = 0;
-  ASSERT_TRUE(absl::SimpleAtoi(card[0], &port));
-  const absl::Time soon = absl::Now() + absl::Seconds(10);
-  std::vector<FileDescriptor> others;
-  for (const std::string& bytes :
-       {std::string(), std::string("GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything at all\r\n\r\n"),
-        std::string("psring\1\3"), std::string(100000, '\0'),
-        // A valid message of rank 1, and a wrong proof.
-        absl::StrCat(std::string("psring\1\3"), std::string("\0\0\0\0\1\0\0\0", 8), std::string(48, '0'))}) {
-    others.push_back(*ConnectTcp("127.0.0.1", port, soon));
-    ASSERT_TRUE(WriteAll(others.back().get(), bytes.data(), bytes.size(), soon).ok());
-  }
-  for (int i = 0; i < 300; ++i) others.push_back(*ConnectTcp("127.0.0.1", port, soon));
-  auto transport = MakeMeshTransport(rendezvous, {.transport = "tcp"});
-  rank_zero.join();
-  ASSERT_TRUE(transport.ok()) << transport.status();
-  one = *std::move(transport);
-
-  std::vector<float> sent = {1, 2, 3, 4}, got(4);
-  zero->BeginCall(kCall);
-  one->BeginCall(kCall);
-  one->Send(0, {}, {sent.data(), 4});
-  zero->Receive({}, {got.data(), 4}, ReduceOp::kSum, nullptr, {1});
-  EXPECT_EQ(zero->Wait({}, absl::Seconds(10)), absl::OkStatus());
-  EXPECT_EQ(got, sent);
-}
-
-// A rank with many connections from strangers closes some, which may be another rank's.
-TEST(ConnectMeshTest, TriesAgainIfALowerRankClosesAConnection) {
-  const auto store = std::make_shared<FakeStore>();
-  const absl::Time soon = absl::Now() + absl::Seconds(20);
-  std::vector<PendingConnections::Member> members;
-  std::thread rank_zero([&] {
-    FakeRendezvous rendezvous(store, 0, 2);
-    const TcpListener listener = *ListenTcp("127.0.0.1");
-    const std::string token(32, 'a');
-    ASSERT_TRUE(rendezvous
-                    .Exchange("mesh", absl::StrCat(listener.port, " 127.0.0.1 ", token, " ",
-                                                   std::string(32, 'b'), " tcp 1"))
-                    .ok());
-    const int fd = listener.socket.get();
-    for (int closed = 0; closed < 2; ++closed) {
-      ASSERT_TRUE(AwaitSocket(fd, POLLIN, soon, "rank 1").ok());
-      EXPECT_TRUE(FileDescriptor(accept4(fd, nullptr, nullptr, SOCK_CLOEXEC)).valid());
-    }
-    PendingConnections pending({TestSecret().Derived(absl::StrCat("mesh ", token)), Purpose::kMesh});
-    while (members.size() < 2 && absl::Now() < soon) {  // for data, and for control
-      auto more = pending.Wait({fd}, soon);
-      ASSERT_TRUE(more.ok()) << more.status();
-      for (PendingConnections::Member& member : *more) members.push_back(std::move(member));
-    }
-  });
-  FakeRendezvous rendezvous(store, 1, 2);
-  const absl::Status status = ConnectMesh(rendezvous, {.transport = "tcp"}).status();
-  rank_zero.join();
-  EXPECT_EQ(status, absl::OkStatus());
-  EXPECT_EQ(members.size(), 2u);
-}
-
-TEST(ConnectMeshTest, ALongOrUnprintableAddressIsAnErrorOfOneLine) {
-  for (const std::string& card : {std::string("\x1b[2J\n"), std::string(1 << 20, 'x')}) {
-    const auto store = std::make_shared<FakeStore>();
-    std::thread rank_zero([&] {
-      FakeRendezvous rendezvous(store, 0, 2);
-      EXPECT_TRUE(rendezvous.Exchange("mesh", card).ok());
-    });
-    FakeRendezvous rendezvous(store, 1, 2);
-    const absl::Status status = ConnectMesh(rendezvous, {.transport = "tcp"}).status();
-    rank_zero.join();
-    EXPECT_THAT(Text(status), HasSubstr("rank 0 published an invalid address"));
-    EXPECT_THAT(Text(status), AllOf(Not(HasSubstr("\x1b")), Not(HasSubstr("\n"))));
-    EXPECT_LT(status.message().size(), 2000u);
-  }
-}
-
-TEST(ConnectMeshTest, ARankThatDoesNotConnectIsNamed) {
-  std::latch others_end(2);
-  const auto store = std::make_shared<FakeStore>();
-  std::thread absent([&] {
-    FakeRendezvous rendezvous(store, 2, 3);
-    // It publishes an address and does not connect.
-    const auto listener = ListenTcp("127.0.0.1");
-    ASSERT_TRUE(rendezvous
-                    .Exchange("mesh", absl::StrCat(listener->port, " 127.0.0.1 ", std::string(32, 'a'), " ",
-                                                   std::string(32, 'b'), " tcp 1"))
-                    .ok());
-    others_end.wait();
-  });
-  std::vector<std::thread> threads;
-  for (int rank : {0, 1}) {
-    threads.emplace_back([&, rank] {
-      const absl::Cleanup ended = [&] { others_end.count_down(); };
-      FakeRendezvous rendezvous(store, rank, 3, absl::Seconds(1));
-      const absl::Status status = ConnectMesh(rendezvous, {.transport = "tcp"}).status();
-      EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-      EXPECT_THAT(Text(status), AllOf(HasSubstr("connection from rank 2"), Not(HasSubstr("from rank 1"))));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  absent.join();
-}
-
-// Between the exchange of addresses and its connections.
-TEST(ConnectMeshTest, ARankThatEndsBeforeItConnectsIsNamedAtOnce) {
-  const auto store = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 4; ++rank) {
-    threads.emplace_back([&, rank] {
-      auto rendezvous = *Rendezvous::Join({.rank = rank,
-                                           .world_size = 4,
-                                           .host = "127.0.0.1",
-                                           .port = store->port(),
-                                           .hosted_elsewhere = true,
-                                           .secret = TestSecret(),
-                                           .timeout = absl::Minutes(10)});
-      if (rank == 1) {
-        const auto listener = ListenTcp("127.0.0.1");
-        ASSERT_TRUE(rendezvous
-                        ->Exchange("mesh", absl::StrCat(listener->port, " 127.0.0.1 ", std::string(32, 'a'),
-                                                        " ", std::string(32, 'b'), " tcp 1"))
-                        .ok());
-        return;
-      }
-      const absl::Status status = ConnectMesh(*rendezvous, {.transport = "tcp"}).status();
-      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-      EXPECT_THAT(Text(status), AllOf(HasSubstr("rank 1 ("), HasSubstr("waited for it to connect")));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
-TEST(ConnectMeshTest, AnUnreachableAddressIsRejected) {
-  FakeRendezvous rendezvous(std::make_shared<FakeStore>(), 0, 1);
-  for (const char* host : {"0.0.0.0", "::", "", "no.such.host.invalid"}) {
-    EXPECT_EQ(ConnectMesh(rendezvous, {.bind_host = host}).status().code(),
-              absl::StatusCode::kInvalidArgument)
-        << host;
-  }
-  // TEST-NET-1: an address that no machine has.
-  EXPECT_THAT(Text(ConnectMesh(rendezvous, {.bind_host = "192.0.2.1"}).status()),
-              HasSubstr("cannot listen on 192.0.2.1"));
 }
 
 }  // namespace

@@ -1,0 +1,230 @@
+// A listener with TLS accepts only members of the job, and the network does not see their text.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/mutex.h"
+#include "common/net/authentication.h"
+#include "tests/common/net/tls_testing.h"
+#include "tests/eventually.h"
+
+namespace psring {
+namespace {
+
+using testing::ContainsRegex;
+
+// A listener of members, and what each of them has sent.
+class TlsListener : public testing::Test {
+ protected:
+  void Listen(const JobSecret& secret) {
+    listener_ =
+        *AuthenticatedListener::Start(*ListenTcp("127.0.0.1"), {.secret = secret, .purpose = Purpose::kMesh},
+                                      [this](PendingConnections::Member member) {
+                                        MutexLock lock(mutex_);
+                                        members_.push_back(std::move(member));
+                                      });
+  }
+  absl::StatusOr<FileDescriptor> Join(const JobSecret& secret, int port = 0) {
+    PSRING_ASSIGN_OR_RETURN(FileDescriptor socket,
+                            ConnectTcp("127.0.0.1", port > 0 ? port : listener_->port(), Soon()));
+    PSRING_RETURN_IF_ERROR(AuthenticateTcp(socket, {.secret = secret, .purpose = Purpose::kMesh},
+                                           "the listener", Soon(), /*detail=*/77));
+    return socket;
+  }
+  size_t members() {
+    MutexLock lock(mutex_);
+    return members_.size();
+  }
+  // The first member's.
+  FileDescriptor Taken() {
+    EXPECT_TRUE(Eventually([&] { return members() > 0; }));
+    MutexLock lock(mutex_);
+    EXPECT_EQ(members_.front().detail, 77u);
+    EXPECT_TRUE(members_.front().within_host);
+    FileDescriptor socket = std::move(members_.front().socket);
+    members_.clear();
+    return socket;
+  }
+  std::string LogOfListener() {
+    listener_.reset();
+    return testing::internal::GetCapturedStderr();
+  }
+
+  Mutex mutex_;
+  std::vector<PendingConnections::Member> members_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<AuthenticatedListener> listener_;
+};
+
+TEST_F(TlsListener, MembersAuthenticateInsideTls) {
+  const JobSecret secret = TestSecret().WithTls(Auto());
+  Listen(secret);
+  const auto member = Join(secret);
+  ASSERT_TRUE(member.ok()) << member.status();
+  const FileDescriptor taken = Taken();
+  Write(*member, "text");
+  EXPECT_EQ(Read(taken, 4), "text");
+  Write(taken, "reply");
+  EXPECT_EQ(Read(*member, 5), "reply");
+}
+
+TEST_F(TlsListener, ARightCertificateDoesNotReplaceTheSecret) {
+  // As with certificates of a site, which serve several jobs.
+  const Context tls = Auto();
+  const size_t threads = Threads() + 1;  // and the listener's
+  Listen(TestSecret().WithTls(tls));
+  (void)Join(TestSecret().WithTls(tls));
+  (void)Taken();
+  EXPECT_TRUE(Eventually([&] { return Threads() == threads; }));
+  const size_t before = Descriptors();
+  for (int i = 0; i < 5; ++i) {
+    const absl::Status status = Join(OtherSecret().WithTls(tls)).status();
+    EXPECT_EQ(status, absl::PermissionDeniedError(
+                          "the listener does not have this job's secret; give all processes the same "
+                          "PSRING_SECRET_FILE"));
+  }
+  EXPECT_EQ(members(), 0u);
+  EXPECT_TRUE(Eventually([&] { return Threads() == threads && Descriptors() == before; }));
+}
+
+TEST_F(TlsListener, WithoutTlsAClientIsRejectedWithOneLineOnBothSides) {
+  testing::internal::CaptureStderr();
+  Listen(TestSecret().WithTls(Auto()));
+  EXPECT_EQ(Join(TestSecret()).status(),
+            absl::FailedPreconditionError(absl::StrCat(
+                "the listener uses --tls, and this process does not; give --tls to all processes of the job, "
+                "or omit it for all")));
+  EXPECT_THAT(
+      LogOfListener(),
+      ContainsRegex("^psring: rejected 1 connection without --tls, which this process uses, last from "
+                    "127\\.0\\.0\\.1:[0-9]+; give --tls to all processes of the job, or omit it for "
+                    "all\n$"));
+}
+
+TEST_F(TlsListener, WithTlsAClientIsRejectedByAListenerWithoutIt) {
+  testing::internal::CaptureStderr();
+  Listen(TestSecret());
+  EXPECT_EQ(Join(TestSecret().WithTls(Auto())).status(),
+            absl::FailedPreconditionError(
+                "the listener does not use --tls, and this process does; give --tls to all processes of the "
+                "job, or omit it for all"));
+  EXPECT_THAT(
+      LogOfListener(),
+      ContainsRegex("^psring: rejected 1 connection with --tls, which this process does not use, last "
+                    "from 127\\.0\\.0\\.1:[0-9]+; give --tls to all processes of the job, or omit it "
+                    "for all\n$"));
+}
+
+TEST_F(TlsListener, SilentClientsDelayNobodyAndHoldNoThread) {
+  const JobSecret secret = TestSecret().WithTls(Auto());
+  const size_t threads = Threads() + 1;  // and the listener's
+  Listen(secret);
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(*ConnectTcp("127.0.0.1", listener_->port(), Soon()));
+  EXPECT_EQ(Threads(), threads);
+  const absl::Time begin = absl::Now();
+  const auto member = Join(secret);
+  EXPECT_TRUE(member.ok()) << member.status();
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(8)) << "one handshake waits 10 s for a silent client";
+  // More than 256 were pending, so the oldest was closed.
+  EXPECT_TRUE(Eventually([&] {
+    char byte = 0;
+    return recv(silent.front().get(), &byte, 1, MSG_DONTWAIT) == 0;
+  }));
+}
+
+// Forwards connections to a listener, and records what it sees.
+class Proxy {
+ public:
+  explicit Proxy(int target)
+      : listener_(*ListenTcp("127.0.0.1")), thread_([this, target] { Forward(target); }) {}
+  ~Proxy() { thread_.join(); }  // when both ends have closed the connection
+  int port() const { return listener_.port; }
+  std::string Seen() {
+    MutexLock lock(mutex_);
+    return seen_;
+  }
+
+ private:
+  void Forward(int target) {
+    if (!AwaitSocket(listener_.socket.get(), POLLIN, Soon(), "a client").ok()) return;
+    const FileDescriptor client(
+        accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    const FileDescriptor server = *ConnectTcp("127.0.0.1", target, Soon());
+    std::thread back([&] { Copy(server, client); });
+    Copy(client, server);
+    back.join();
+  }
+  void Copy(const FileDescriptor& from, const FileDescriptor& to) {
+    while (true) {
+      const std::string text = Read(from, 1);
+      if (text.empty()) break;
+      {
+        MutexLock lock(mutex_);
+        seen_ += text;
+      }
+      if (!WriteAll(to.get(), text.data(), text.size(), Soon()).ok()) break;
+    }
+    shutdown(to.get(), SHUT_WR);
+  }
+
+  const TcpListener listener_;
+  Mutex mutex_;
+  std::string seen_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+TEST_F(TlsListener, TheNetworkDoesNotSeeTheText) {
+  const std::string text = "the weights of this job";
+  for (const bool encrypted : {false, true}) {
+    const JobSecret secret = encrypted ? TestSecret().WithTls(Auto()) : TestSecret();
+    Listen(secret);
+    std::string seen;
+    {
+      Proxy proxy(listener_->port());
+      absl::StatusOr<FileDescriptor> member = Join(secret, proxy.port());
+      ASSERT_TRUE(member.ok()) << member.status();
+      FileDescriptor taken = Taken();
+      Write(*member, text);
+      EXPECT_EQ(Read(taken, text.size()), text);
+      Write(taken, text);
+      EXPECT_EQ(Read(*member, text.size()), text);
+      *member = FileDescriptor();
+      taken = FileDescriptor();
+      EXPECT_TRUE(Eventually([&] { return proxy.Seen().size() > 2 * text.size(); }));
+      seen = proxy.Seen();
+    }
+    EXPECT_EQ(absl::StrContains(seen, text), !encrypted);
+    EXPECT_EQ(absl::StrContains(seen, "psring"), !encrypted) << "the name in certificates is encrypted, too";
+  }
+}
+
+TEST_F(TlsListener, AnotherProcessWithACertificateCannotRelayTheAuthentication) {
+  // It has a certificate of the same CA, but not the job's secret: it ends both TLS connections, and passes
+  // on what is inside them.
+  const Context tls = Auto(), own = Auto();
+  Listen(TestSecret().WithTls(tls));
+  const TcpListener between = *ListenTcp("127.0.0.1");
+  std::thread relay([&] {
+    ASSERT_TRUE(AwaitSocket(between.socket.get(), POLLIN, Soon(), "a client").ok());
+    FileDescriptor client(accept4(between.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    FileDescriptor server = *ConnectTcp("127.0.0.1", listener_->port(), Soon());
+    ASSERT_TRUE(EncryptFrom(client, own).ok());
+    ASSERT_TRUE(EncryptTo(server, own, "the listener", Soon()).ok());
+    Write(server, Read(client, 32));
+    Write(client, Read(server, 56));
+  });
+  EXPECT_TRUE(absl::IsPermissionDenied(Join(TestSecret().WithTls(tls), between.port).status()));
+  relay.join();
+  EXPECT_EQ(members(), 0u);
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,92 @@
+// Functions of the tests of TLS.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/net/tcp_socket.h"
+#include "common/net/tls.h"
+#include "tests/test_secret.h"
+
+namespace psring {
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+using Context = std::shared_ptr<TlsContext>;
+
+inline absl::Time Soon() { return absl::Now() + kPatience; }
+
+inline Context Auto(const JobSecret& secret = TestSecret(), int64_t rekey_bytes = int64_t{1} << 36) {
+  auto context = TlsContext::Make("auto", secret, rekey_bytes);
+  EXPECT_TRUE(context.ok()) << context.status();
+  return *context;
+}
+
+struct TcpPair {
+  FileDescriptor client, server;
+};
+
+inline TcpPair MakeTcpPair() {
+  const TcpListener listener = *ListenTcp("127.0.0.1");
+  TcpPair ends;
+  ends.client = *ConnectTcp("127.0.0.1", listener.port, Soon());
+  EXPECT_TRUE(AwaitSocket(listener.socket.get(), POLLIN, Soon(), "the client").ok());
+  ends.server =
+      FileDescriptor(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  return ends;
+}
+
+// The server's handshake.
+inline absl::StatusOr<std::string> EncryptFrom(FileDescriptor& socket, const Context& context) {
+  TlsHandshake handshake(context, TlsHandshake::Role::kServer, std::move(socket));
+  while (true) {
+    PSRING_ASSIGN_OR_RETURN(const bool complete, handshake.Advance());
+    if (complete) break;
+    PSRING_RETURN_IF_ERROR(AwaitSocket(handshake.socket(), handshake.events(), Soon(), "the client"));
+  }
+  PSRING_ASSIGN_OR_RETURN(socket, handshake.Relay());
+  return handshake.binding();
+}
+
+inline void Write(const FileDescriptor& to, const std::string& text) {
+  const absl::Status written = WriteAll(to.get(), text.data(), text.size(), Soon());
+  EXPECT_TRUE(written.ok()) << written;
+}
+
+// What arrives until `bytes` have, or until the end.
+inline std::string Read(const FileDescriptor& from, size_t bytes = SIZE_MAX) {
+  std::string text;
+  std::vector<char> piece(100'000);
+  while (text.size() < bytes) {
+    const ssize_t got =
+        recv(from.get(), piece.data(), std::min(piece.size(), bytes - text.size()), MSG_DONTWAIT);
+    if (got > 0) {
+      text.append(piece.data(), static_cast<size_t>(got));
+    } else if (got < 0 && errno == EAGAIN) {
+      if (!AwaitSocket(from.get(), POLLIN, Soon(), "data").ok()) break;
+    } else {
+      break;
+    }
+  }
+  return text;
+}
+
+inline size_t CountIn(const char* folder) {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+inline size_t Threads() { return CountIn("/proc/self/task"); }
+inline size_t Descriptors() { return CountIn("/proc/self/fd"); }
+
+}  // namespace psring
