@@ -23,7 +23,7 @@ try:
 except ImportError:
     sys.exit("parity.py needs PyTorch: python3 -m venv torch && torch/bin/pip install torch numpy, then torch/bin/python "
              "experiments/benchmarks/parity.py")
-from pytorch_models import GptNano, ResNet18
+from pytorch_models import Gpt, ResNet18
 from torch.nn import functional
 
 TRAINER = runs.ROOT / "build/release/bin/trainer"
@@ -94,7 +94,7 @@ def batches(count, batch, steps):
 
 class Texts:
     """This project's own texts, a byte a token; samples of 64 tokens."""
-    model = "gpt-nano"
+    model, context = "gpt-nano", 64
 
     def __init__(self, folder):
         text = b"".join((runs.ROOT / name).read_bytes() for name in ("README.md", "CHANGELOG.md", "trainer/modes.md"))
@@ -102,14 +102,14 @@ class Texts:
         self.tokens = torch.tensor([number[byte] for byte in text])
         for name in ("train.bin", "val.bin"):
             (folder / name).write_bytes(struct.pack(f"<{len(text)}H", *self.tokens.tolist()))
-        self.count, self.classes = (len(text) - 1) // GptNano.context, len(number)
+        self.count, self.classes = (len(text) - 1) // self.context, len(number)
         self.flags = ["--data", "tokens", "--data_dir", folder]
 
     def module(self):
-        return GptNano(self.classes)
+        return Gpt(self.classes, context=self.context)
 
     def batch(self, indices):
-        windows = torch.stack([self.tokens[i * GptNano.context:i * GptNano.context + GptNano.context + 1] for i in indices])
+        windows = torch.stack([self.tokens[i * self.context:(i + 1) * self.context + 1] for i in indices])
         return windows[:, :-1], windows[:, 1:].flatten()
 
 

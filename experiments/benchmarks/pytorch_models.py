@@ -36,13 +36,20 @@ class Block(nn.Module):
         return x + self.mlp(self.ln_2(x))
 
 
-class GptNano(nn.Module):
-    context = 64
+class Gpt(nn.Module):
+    """GPT-2 (Radford et al. 2019) without dropout, with its initial weights: gpt-nano unless sizes are given."""
 
-    def __init__(self, classes):
+    def __init__(self, classes, layers=4, heads=4, width=128, context=64):
         super().__init__()
-        self.transformer = nn.ModuleDict({"wte": nn.Embedding(classes, 128), "wpe": nn.Embedding(self.context, 128),
-                                          "h": nn.ModuleList(Block(128, 4) for _ in range(4)), "ln_f": nn.LayerNorm(128)})
+        self.context = context
+        self.transformer = nn.ModuleDict({"wte": nn.Embedding(classes, width), "wpe": nn.Embedding(context, width),
+                                          "h": nn.ModuleList(Block(width, heads) for _ in range(layers)),
+                                          "ln_f": nn.LayerNorm(width)})
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:  # each block adds to the residual stream twice
+                nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if name.endswith("c_proj.weight") else 0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
 
     def forward(self, tokens):
         t = self.transformer

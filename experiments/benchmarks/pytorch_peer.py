@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """PyTorch's part of the training benchmark: the same networks, batch and optimizer, one thread per process.
 
-Prints one JSON line: {"samples_per_s": ..., "loss": mean of the last tenth of the steps, "torch": version}. --workers above
-1 uses DistributedDataParallel over gloo, one process per worker. With --device cuda, one process trains on a GPU, with all
+Prints one JSON line: {"samples_per_s": ..., "loss": mean of the last tenth of the steps, "torch": version}; of a text, the
+samples are its tokens. --workers above 1 uses DistributedDataParallel over gloo, one process per worker. With --device cuda, one process trains on a GPU, with all
 data in its memory. --precision has psring's meaning: float32 without tf32, tf32 in products and convolutions, or bfloat16
-by autocast. Without files in --data_dir, the images are random. Started by training.py; requires PyTorch.
+by autocast. Without files in --data_dir, the images are random; without Debian's bible-kjv, so is the text. Started by training.py; requires
+PyTorch.
 """
 import argparse
 import contextlib
@@ -12,6 +13,7 @@ import gzip
 import json
 import os
 import socket
+import subprocess
 import sys
 import time
 
@@ -22,7 +24,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from pytorch_models import ResNet18
+from pytorch_models import Gpt, ResNet18
 from torch import nn
 
 
@@ -36,9 +38,29 @@ def load(folder, count):
     return (images.float() / 255 - 0.2860) / 0.3530, labels
 
 
+GPT = {"gpt-nano": (4, 4, 128, 64), "gpt-mini": (6, 6, 384, 256)}  # layers, heads, width, context
+SYMBOLS = 73  # the different bytes of the King James Bible
+
+
+def load_text(context):
+    """The King James Bible in windows of `context` tokens, and the tokens that follow each of them: ((inputs, labels) of the
+    first 98%, those of the rest)."""
+    try:
+        text = subprocess.run(["bible", "-f", "gen1:1-rev22:21"], capture_output=True, check=True, timeout=60).stdout
+    except (OSError, subprocess.CalledProcessError):
+        text = bytes(range(SYMBOLS)) * 60000
+    number = {byte: i for i, byte in enumerate(sorted(set(text)))}
+    tokens = torch.tensor([number[byte] for byte in text])
+    first = len(tokens) * 98 // 100
+    windows = [part.unfold(0, context + 1, context) for part in (tokens[:first], tokens[first:])]
+    return [(part[:, :-1], part[:, 1:]) for part in windows]
+
+
 def make_model(name, width=1024):
     if name == "resnet18":
         return ResNet18(10)
+    if name in GPT:
+        return Gpt(SYMBOLS, *GPT[name])
     if name == "mlp":
         return nn.Sequential(nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
                              nn.Linear(width, 10))
@@ -60,15 +82,15 @@ class Task:
         self.rank, self.args = rank, args
         layout = {"memory_format": torch.channels_last} if args.channels_last else {}
         self.model = make_model(args.model, args.width).to(args.device, **layout)
-        images, self.labels = (t.to(args.device) for t in load(args.data_dir, 60000))
-        self.images = images.contiguous(**layout)
-        self.order = torch.randperm(60000)[rank::args.workers].to(args.device)
+        inputs, labels = load_text(GPT[args.model][-1])[0] if args.model in GPT else load(args.data_dir, 60000)
+        self.inputs, self.labels = inputs.to(args.device).contiguous(**layout), labels.to(args.device)
+        self.order = torch.randperm(len(inputs))[rank::args.workers].to(args.device)
         self.losses = []
         self.loss_of = self.eager_loss
         self.criterion = nn.CrossEntropyLoss()
 
-    def eager_loss(self, images, labels):
-        return self.criterion(self.model(images), labels)
+    def eager_loss(self, inputs, labels):
+        return self.criterion(self.model(inputs), labels.flatten())
 
     def compile(self):
         self.loss_of = torch.compile(self.eager_loss)
@@ -78,9 +100,27 @@ class Task:
         first = i * self.args.batch % (len(self.order) - self.args.batch)
         index = self.order[first:first + self.args.batch]
         with precision(self.args):
-            loss = self.loss_of(self.images[index], self.labels[index])
+            loss = self.loss_of(self.inputs[index], self.labels[index])
         loss.backward()
         self.losses.append(loss.detach())
+
+    def test_loss(self):
+        """Per token of the text's last 2%."""
+        inputs, labels = load_text(GPT[self.args.model][-1])[1]
+        with torch.no_grad():
+            sums = [self.eager_loss(x, y).item() * y.numel() for x, y in zip(inputs.split(64), labels.split(64))]
+        return sum(sums) / labels.numel()
+
+    def samples_per_step(self):
+        return self.args.batch * self.args.workers * self.labels[0].numel()
+
+    def make_optimizer(self):
+        fused = {"fused": True} if self.args.fused else {}  # old versions do not know the argument
+        if self.args.optimizer == "momentum":
+            return torch.optim.SGD(self.model.parameters(), lr=self.args.lr, momentum=0.9, **fused)
+        groups = [{"params": [p for p in self.model.parameters() if p.dim() > 1], "weight_decay": 0.1},
+                  {"params": [p for p in self.model.parameters() if p.dim() == 1], "weight_decay": 0}]
+        return torch.optim.AdamW(groups, lr=self.args.lr, **fused)
 
     def final_loss(self):
         last = self.losses[-max(1, len(self.losses) // 10):]
@@ -109,8 +149,7 @@ def train(rank, args, port):
         task.model = nn.parallel.DistributedDataParallel(task.model, gradient_as_bucket_view=args.fused)
     if args.compile:
         task.compile()
-    optimizer = torch.optim.SGD(task.model.parameters(), lr=args.lr, momentum=0.9,
-                                **({"fused": True} if args.fused else {}))  # old versions do not know the argument
+    optimizer = task.make_optimizer()
 
     def finish():
         if args.device != "cpu":
@@ -134,13 +173,13 @@ def train(rank, args, port):
     finish()
     seconds = time.monotonic() - begin
     if rank == 0:
-        print(json.dumps({"samples_per_s": args.steps * args.batch * args.workers / seconds, "loss": task.final_loss(),
-                          "torch": torch.__version__}), flush=True)
+        print(json.dumps({"samples_per_s": args.steps * task.samples_per_step() / seconds, "loss": task.final_loss(),
+                          **({"test_loss": task.test_loss()} if args.test else {}), "torch": torch.__version__}), flush=True)
 
 
 def flags(doc):
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=["mlp", "cnn", "resnet18"], default="mlp")
+    parser.add_argument("--model", choices=["mlp", "cnn", "resnet18", *GPT], default="mlp")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--steps", type=int, default=100)
@@ -151,6 +190,8 @@ def flags(doc):
     parser.add_argument("--fused", action="store_true", help="the fused optimizer; DDP's gradients are views of its buckets")
     parser.add_argument("--compile", action="store_true", help="torch.compile for the network and the loss")
     parser.add_argument("--channels_last", action="store_true")
+    parser.add_argument("--optimizer", choices=["momentum", "adamw"], default="momentum")
+    parser.add_argument("--test", action="store_true", help="of a text: also print the loss of its last 2%% after training")
     parser.add_argument("--lr", type=float, default=0.02)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--data_dir", default="/usr/share/datasets/fashion-mnist")

@@ -1,5 +1,7 @@
 // Compares the training step of one process with its lower limit, the time of only its matrix products and
-// convolutions: step_limit [MODEL [BATCH [ROUNDS]]]. CPU, one thread, float32, momentum SGD, synthetic data.
+// convolutions: step_limit [MODEL [BATCH [ROUNDS]]]. CPU, one thread, float32, the model's optimizer,
+// synthetic pictures or the default text. A transformer's products are those of its linear layers, without
+// those inside attention.
 //
 // Real steps and products alternate in blocks in one process, so that both see the same machine. Prints a
 // line of JSON: medians over all counted steps, the median over rounds of the ratio of a round's medians, and
@@ -21,6 +23,7 @@
 #include "trainer/data/pictures.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
+#include "trainer/models/replayed_model.h"
 #include "trainer/step/train_loop.h"
 
 namespace psring {
@@ -74,20 +77,26 @@ class Products {
 };
 
 absl::Status Run(const Options& options) {
-  const DataSplits data = MakeSyntheticData({.train = 16 * int64_t{options.batch}, .test = 1}, /*seed=*/1);
+  TrainingOptions training;
+  training.model = options.model;
+  PSRING_RETURN_IF_ERROR(ApplyModel(training));
   PSRING_ASSIGN_OR_RETURN(const ModelRow* const row, FindModel(options.model));
+  DataSplits data;
+  if (training.reads_text()) {
+    PSRING_ASSIGN_OR_RETURN(data, DataOf(training));
+  } else {
+    training.data = "synthetic";
+    training.lr = .01;
+    data = MakeSyntheticData({.train = 16 * int64_t{options.batch}, .test = 1}, /*seed=*/1);
+  }
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice("cpu"));
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Products> products,
                           Products::Create(*row, data.train, options.batch, *device));
-  TrainingOptions training;
-  training.model = options.model;
-  training.data = "synthetic";
   training.device = "cpu";
   training.batch = options.batch;
   training.steps = int64_t{kBlock} * options.rounds;
   training.warmup_steps = kBlock;
   training.evaluate = false;
-  training.lr = .01;
 
   Trace trace(/*rank=*/0);
   Worker worker{.device = *device, .data = data, .trace = trace};
