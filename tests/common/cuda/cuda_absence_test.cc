@@ -266,9 +266,10 @@ TEST_F(FakeCudaTest, OtherStreamsTakePartInARecordingBetweenTheirWaits) {
     ASSERT_EQ(streams.main_->Synchronize(), absl::OkStatus());
     expected = 2 * (expected + value);
     EXPECT_EQ(read, expected) << "run " << run;
-    // Moments of two streams are not compared: each stream relates its GPU's clock to the host's.
-    EXPECT_GT(streams.begin_ns_, last_begin) << "each run has its own moments";
-    EXPECT_GT(streams.added_ns_, last_added) << "each run has its own moments";
+    // Moments are not ordered: a stream relates its GPU's clock to the host's again and again, on a busy host
+    // with errors of milliseconds.
+    EXPECT_NE(streams.begin_ns_, last_begin) << "each run has its own moments";
+    EXPECT_NE(streams.added_ns_, last_added) << "each run has its own moments";
     last_begin = streams.begin_ns_;
     last_added = streams.added_ns_;
   }
