@@ -191,8 +191,8 @@ TEST(CutsTest, ALinkThatIsAlwaysCutIsGivenUpAndNamed) {
       const bool of_its_own = absl::StrContains(
           error, absl::StrCat("the stream of worker ", rank, " to the parameter server at "));
       if (of_its_own) {
-        EXPECT_TRUE(absl::StrContains(error, "consecutive times before bucket 1 of step 0 was answered"))
-            << error;
+        EXPECT_TRUE(absl::StrContains(error, "consecutive times before bucket ")) << error;
+        EXPECT_TRUE(absl::StrContains(error, " of step 0 was answered")) << error;
       } else {
         EXPECT_TRUE(absl::StrContains(error, absl::StrCat("worker ", 1 - rank))) << error;
       }
