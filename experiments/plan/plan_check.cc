@@ -136,6 +136,8 @@ absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& c
   }
   if (options.training.workload.empty()) {
     PSRING_RETURN_IF_ERROR(FindModel(catalog, options.training.model).status());
+  }
+  if (!options.training.data.empty()) {
     PSRING_RETURN_IF_ERROR(RequireData(catalog, options.training.data));
   }
   if (options.workers.empty()) return absl::InvalidArgumentError("--workers needs a number from 1 to 64");
