@@ -14,8 +14,11 @@ class PartRendezvous final : public Rendezvous {
       : whole_(whole), ranks_(std::move(ranks)), prefix_(absl::StrCat(name, "/")), options_(whole.options()) {
     options_.world_size = static_cast<int>(ranks_.size());
     options_.local_rank = options_.local_world_size = 0;  // unknown
+    options_.job_ranks.clear();
     for (int rank = 0; rank < options_.world_size; ++rank) {
-      if (ranks_[static_cast<size_t>(rank)] == whole.options().rank) options_.rank = rank;
+      const int of_whole = ranks_[static_cast<size_t>(rank)];
+      if (of_whole == whole.options().rank) options_.rank = rank;
+      options_.job_ranks.push_back(whole.options().JobRank(of_whole));
     }
   }
 

@@ -39,6 +39,12 @@ struct RendezvousOptions {
   JobSecret secret;               // of all processes of the job, and of the connections between ranks
   absl::Duration timeout = absl::Seconds(60);
   std::string noun = "rank";  // how errors name a rank
+  // Of a part (MakePartRendezvous): the numbers of its ranks in the job, which messages use. Empty: the same.
+  std::vector<int> job_ranks;
+
+  int JobRank(int of_part) const {
+    return job_ranks.empty() ? of_part : job_ranks[static_cast<size_t>(of_part)];
+  }
 
   // As far as the launcher knows, all ranks are on this machine.
   bool on_one_host() const { return local_world_size == world_size; }

@@ -47,17 +47,20 @@ absl::Status MeshTransport::Connect(std::vector<PeerConnections> connections, co
     if (rank == rank_) continue;
     PeerConnections& from = connections[rank];
     Peer& peer = peers_[rank];
-    peer.control = std::make_unique<ControlConnection>(rank_, rank, std::move(from.control));
-    for (FileDescriptor& data : from.data) peer.streams.emplace_back(rank_, rank, std::move(data));
+    peer.control = std::make_unique<ControlConnection>(names_[rank_], names_[rank], std::move(from.control));
+    for (FileDescriptor& data : from.data) {
+      peer.streams.emplace_back(names_[rank_], names_[rank], std::move(data));
+    }
     if (!from.unix_socket.valid()) continue;
     absl::StatusOr<SharedArena> theirs = SharedArena::Adopt(size(), from.unix_socket, deadline);
     if (!theirs.ok()) {
       return absl::Status(theirs.status().code(),
-                          absl::StrCat("rank ", rank_, " cannot share memory with rank ", rank, ": ",
-                                       theirs.status().message()));
+                          absl::StrCat("rank ", names_[rank_], " cannot share memory with rank ",
+                                       names_[rank], ": ", theirs.status().message()));
     }
     peer.shared = std::make_unique<SharedLink>(rank_, rank, *arena_, *std::move(theirs),
                                                std::move(from.unix_socket), size() <= kMostTouching);
+    peer.shared->NameRanks(names_[rank_], names_[rank]);
     ++shared_peers_;
   }
   polled_.reserve(1 + size() * (1 + options.sockets_per_peer));
@@ -181,8 +184,9 @@ void MeshTransport::Abort(absl::Status why) {
   failure_ = std::move(why);
   aborted_.store(true, std::memory_order_release);
   // A peer's reason is relayed unchanged.
-  NotifyPeers(failure_.code(), relayed_ ? std::string(failure_.message())
-                                        : absl::StrCat("rank ", rank_, " gave up: ", failure_.message()));
+  NotifyPeers(failure_.code(), relayed_
+                                   ? std::string(failure_.message())
+                                   : absl::StrCat("rank ", names_[rank_], " gave up: ", failure_.message()));
   if (arena_) arena_->Ring();
   const uint64_t one = 1;
   PSRING_CHECK(write(wake_.get(), &one, sizeof one) == sizeof one);
@@ -235,7 +239,9 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezv
                               .size = size,
                               .ranks_per_node = layout.ranks_per_node,
                               .traits = TraitsOf(layout)};
-  auto mesh = std::make_unique<MeshTransport>(info, std::move(wake), std::move(arena));
+  std::vector<int> names;
+  for (int rank = 0; rank < size; ++rank) names.push_back(rendezvous.options().JobRank(rank));
+  auto mesh = std::make_unique<MeshTransport>(info, std::move(names), std::move(wake), std::move(arena));
   PSRING_RETURN_IF_ERROR(
       mesh->Connect(std::move(connections), options, absl::Now() + rendezvous.options().timeout));
   return mesh;

@@ -85,20 +85,24 @@ class MeshBuilder {
   }
 
  private:
+  // For messages.
+  int Name(int rank) const { return rendezvous_.options().JobRank(rank); }
+
   absl::Status ReadCard(int peer, const std::string& card) {
     const std::vector<std::string> fields = absl::StrSplit(card, ' ');
     int port = 0, sockets = 0;
     if (card.size() > kMostCardBytes || fields.size() != 6 || !absl::SimpleAtoi(fields[0], &port) ||
         fields[2].size() != kTokenDigits || !absl::SimpleAtoi(fields[5], &sockets)) {
       return absl::InternalError(
-          absl::StrCat("rank ", peer, " published an invalid address: ", PeerText(card)));
+          absl::StrCat("rank ", Name(peer), " published an invalid address: ", PeerText(card)));
     }
     // Several jobs of one user may have the same secret.
     if (peer == 0) credentials_.secret = credentials_.secret.Derived(absl::StrCat("mesh ", fields[2]));
     if (fields[4] != options_.transport || sockets != options_.sockets_per_peer) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "rank ", peer, " uses transport ", PeerText(fields[4]), " with ", sockets, " sockets a peer, rank ",
-          rank_, " ", options_.transport, " with ", options_.sockets_per_peer));
+      return absl::FailedPreconditionError(
+          absl::StrCat("rank ", Name(peer), " uses transport ", PeerText(fields[4]), " with ", sockets,
+                       " sockets a peer, rank ", Name(rank_), " ", options_.transport, " with ",
+                       options_.sockets_per_peer));
     }
     // Connects to lower ranks, which accept once they are connected to all ranks below them.
     if (peer >= rank_) return absl::OkStatus();
@@ -112,7 +116,7 @@ class MeshBuilder {
       } else if (options_.transport == "shm") {
         PSRING_RETURN_IF_ERROR(CheckRanks());
         return absl::FailedPreconditionError(
-            absl::StrCat("rank ", rank_, " cannot share memory with rank ", peer,
+            absl::StrCat("rank ", Name(rank_), " cannot share memory with rank ", Name(peer),
                          ": they are not on one host (or in one network namespace); choose transport auto or "
                          "tcp (",
                          socket.status().message(), ")"));
@@ -167,8 +171,8 @@ class MeshBuilder {
   }
 
   absl::Status Unreachable(int peer, const absl::Status& why) const {
-    return absl::Status(why.code(),
-                        absl::StrCat("rank ", rank_, " cannot reach rank ", peer, ": ", why.message()));
+    return absl::Status(why.code(), absl::StrCat("rank ", Name(rank_), " cannot reach rank ", Name(peer),
+                                                 ": ", why.message()));
   }
 
   // The place of a TCP connection; null if it is not expected.
@@ -210,6 +214,7 @@ class MeshBuilder {
   }
 
   absl::Status AcceptHigherRanks(int listener, int unix_listener) {
+    const auto name = [this](std::string* to, int rank) { absl::StrAppend(to, Name(rank)); };
     PendingConnections pending(credentials_);
     while (!Missing().empty()) {
       PSRING_ASSIGN_OR_RETURN(
@@ -217,9 +222,9 @@ class MeshBuilder {
           pending.Wait({listener, unix_listener}, std::min(deadline_, absl::Now() + kCheckRanksEvery)));
       if (members.empty()) PSRING_RETURN_IF_ERROR(CheckRanks());
       if (members.empty() && absl::Now() >= deadline_) {
-        return absl::DeadlineExceededError(
-            absl::StrCat("rank ", rank_, " waited ", absl::FormatDuration(rendezvous_.options().timeout),
-                         " for a connection from rank ", absl::StrJoin(Missing(), ", rank ")));
+        return absl::DeadlineExceededError(absl::StrCat(
+            "rank ", Name(rank_), " waited ", absl::FormatDuration(rendezvous_.options().timeout),
+            " for a connection from rank ", absl::StrJoin(Missing(), ", rank ", name)));
       }
       for (PendingConnections::Member& member : members) Place(std::move(member));
     }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/cores.h"
+#include "common/net/peer_text.h"
 #include "ring_worker/transports/shared_link.h"
 
 namespace psring {
@@ -26,7 +27,7 @@ absl::StatusOr<MeshView> ParseView(const std::string& text, int rank) {
       absl::SimpleAtob(words[3], &view.near)) {
     return view;
   }
-  return absl::InternalError(absl::StrCat("rank ", rank, " describes its placement as '", text,
+  return absl::InternalError(absl::StrCat("rank ", rank, " describes its placement as '", PeerText(text),
                                           "': are all ranks of the same build?"));
 }
 
@@ -74,7 +75,8 @@ absl::StatusOr<MeshLayout> AgreeOnLayout(Rendezvous& rendezvous,
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all, rendezvous.Exchange("layout", ViewText(mine)));
   std::vector<MeshView> by_rank;
   for (const std::string& text : all) {
-    PSRING_ASSIGN_OR_RETURN(by_rank.emplace_back(), ParseView(text, static_cast<int>(by_rank.size())));
+    const int rank = rendezvous.options().JobRank(static_cast<int>(by_rank.size()));
+    PSRING_ASSIGN_OR_RETURN(by_rank.emplace_back(), ParseView(text, rank));
   }
   return LayoutOf(by_rank);
 }

@@ -34,7 +34,7 @@ MeshTransport::Awaited MeshTransport::WhomAwaited(uint64_t number) const {
     if (sends && peer.shared != nullptr && peer.shared->HasFrame()) continue;
     if (!sends && !reads) continue;
     awaited.ranks.push_back(rank);
-    whom.push_back(absl::StrCat("rank ", rank, sends ? " to send" : " to receive"));
+    whom.push_back(absl::StrCat("rank ", names_[rank], sends ? " to send" : " to receive"));
   }
   awaited.text = absl::StrJoin(whom, " and ");
   return awaited;
@@ -74,12 +74,12 @@ absl::Status MeshTransport::AwaitControl(absl::Time deadline) {
 absl::Status MeshTransport::GiveUpWaiting(uint64_t number, const Tag& tag, absl::Duration waited,
                                           absl::Duration timeout) {
   const Awaited awaited = WhomAwaited(number);
-  std::string text = absl::StrCat("rank ", rank_, " waited ",
+  std::string text = absl::StrCat("rank ", names_[rank_], " waited ",
                                   absl::FormatDuration(absl::Trunc(waited, absl::Milliseconds(1))), " for ",
                                   awaited.text, " (", ToString(tag), ")");
   if (!awaited.ranks.empty()) {
     MutexLock lock(failure_mutex_);
-    NotifyPeers(absl::StatusCode::kDeadlineExceeded, absl::StrCat("rank ", rank_, " gave up: ", text),
+    NotifyPeers(absl::StatusCode::kDeadlineExceeded, absl::StrCat("rank ", names_[rank_], " gave up: ", text),
                 awaited.ranks.front());
   }
   const absl::Time until = absl::Now() + GraceOf(timeout);
@@ -100,9 +100,10 @@ absl::Status MeshTransport::GiveUpWaiting(uint64_t number, const Tag& tag, absl:
     is_told = true;
   }
   if (responses == 0 && size() > 2) {
-    absl::StrAppend(&text, "; no other rank responds to rank ", rank_);
+    absl::StrAppend(&text, "; no other rank responds to rank ", names_[rank_]);
   } else if (!silent.empty()) {
-    absl::StrAppend(&text, "; rank ", absl::StrJoin(silent, ", rank "),
+    const auto name = [this](std::string* to, int rank) { absl::StrAppend(to, "rank ", names_[rank]); };
+    absl::StrAppend(&text, "; ", absl::StrJoin(silent, ", ", name),
                     silent.size() == 1 ? " does not respond" : " do not respond");
   }
   return absl::DeadlineExceededError(text);

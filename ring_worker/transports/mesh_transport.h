@@ -32,9 +32,12 @@ namespace psring {
 
 class MeshTransport final : public Transport {
  public:
-  MeshTransport(const TransportInfo& info, FileDescriptor wake, std::optional<SharedArena> arena)
+  // `names`: by rank, the number that messages give it.
+  MeshTransport(const TransportInfo& info, std::vector<int> names, FileDescriptor wake,
+                std::optional<SharedArena> arena)
       : Transport(info),
         rank_(info.rank),
+        names_(std::move(names)),
         wake_(std::move(wake)),
         arena_(std::move(arena)),
         peers_(static_cast<size_t>(info.size)),
@@ -187,6 +190,7 @@ class MeshTransport final : public Transport {
   absl::Status AwaitControl(absl::Time deadline);
 
   const int rank_;
+  const std::vector<int> names_;  // by rank, for messages
   const FileDescriptor wake_;
   std::optional<SharedArena> arena_;  // declared before peers_, which use it
   std::vector<Peer> peers_;           // by rank; this rank's own entry is unused

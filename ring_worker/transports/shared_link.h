@@ -94,6 +94,9 @@ class SharedLink {
   // when the first one is used.
   SharedLink(int rank, int peer, SharedArena& mine, SharedArena theirs, UnixSocket socket, bool touch);
 
+  // How messages name the two ranks, if not by their numbers here.
+  void NameRanks(int rank, int peer) { rank_ = rank, peer_ = peer; }
+
   // --- sending ---
   // Starts the frame; false: no space now, call again. On return either the payload has been copied
   // (`taken`), or the receiver reads it in place until consumed() exceeds the frame's number, sent() - 1.
@@ -133,7 +136,7 @@ class SharedLink {
   absl::Status TakeRegion(absl::Time deadline);
   void TouchSlots(SharedArena::Channel& channel, size_t bytes, size_t& touched);
 
-  const int rank_, peer_;
+  int rank_, peer_;  // for messages
   const bool touch_;
   SharedArena& mine_;
   SharedArena theirs_;

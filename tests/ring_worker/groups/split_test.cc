@@ -131,6 +131,23 @@ TEST_P(SplitTest, ANegativeColorIsRejected) {
   });
 }
 
+TEST_P(SplitTest, APartNamesRanksByTheirNumbersInTheJob) {
+  if (std::get<0>(GetParam()) != "native") GTEST_SKIP() << "psring's own backend names ranks";
+  OnRanks(4, [](ProcessGroup& group, Rendezvous&, Stream& stream) -> absl::Status {
+    PSRING_ASSIGN_OR_RETURN(const auto part, group.Split(group.rank() == 1 ? kNoColor : 0, 0));
+    if (part == nullptr) return absl::OkStatus();
+    // Ranks 2 and 3 of the job: a part of the part.
+    PSRING_ASSIGN_OR_RETURN(const auto last, part->Split(part->rank() == 0 ? kNoColor : 0, 0));
+    if (last == nullptr || last->rank() == 1) return absl::OkStatus();  // rank 3 leaves without a call
+    std::vector<float> values(1000);
+    const Span span = {values.data(), values.size()};
+    PSRING_RETURN_IF_ERROR(last->AllReduce(span, span, ReduceOp::kSum, stream));
+    const absl::Status status = stream.Synchronize();
+    EXPECT_TRUE(absl::StrContains(status.message(), "rank 3 has left; rank 2 still needs it")) << status;
+    return absl::OkStatus();
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, SplitTest,
                          testing::Values(std::tuple("native", "shm"), std::tuple("native", "tcp"),
                                          std::tuple("gloo", "tcp")),
