@@ -113,6 +113,17 @@ JobSecret Bound(const JobSecret& secret, absl::string_view binding) {
   return secret.Derived(absl::StrCat("tls ", binding));
 }
 
+// The secret of reports: their proofs are worth nothing elsewhere.
+JobSecret ForReports(const JobSecret& secret) { return secret.Derived("other --tls"); }
+
+// A report has come, which is in clear text even if the server encrypts.
+bool BeginsReport(int socket) {
+  const Opening expected = {.purpose = static_cast<uint8_t>(Purpose::kOtherTls)};
+  Opening received;
+  return recv(socket, &received, sizeof received, MSG_PEEK | MSG_DONTWAIT) == sizeof received &&
+         BytesOf(received) == BytesOf(expected);
+}
+
 // "10.0.0.7:41522"; for a Unix socket, "process 4711 of this host".
 std::string PeerOf(int socket) {
   sockaddr_storage address = {};
@@ -185,6 +196,17 @@ absl::Status AuthenticateTcp(FileDescriptor& socket, const Credentials& credenti
   return AuthenticateTo(socket.get(), bound, server, deadline, detail);
 }
 
+bool IsOtherTls(const absl::Status& status, const Credentials& credentials) {
+  return (absl::IsFailedPrecondition(status) && absl::StrContains(status.message(), kSameTls)) ||
+         (absl::IsPermissionDenied(status) && credentials.secret.tls() != nullptr);
+}
+
+absl::Status ReportOtherTls(int socket, const Credentials& credentials, const std::string& server,
+                            absl::Time deadline, uint64_t detail) {
+  const Credentials reporting = {.secret = ForReports(credentials.secret), .purpose = Purpose::kOtherTls};
+  return AuthenticateTo(socket, reporting, server, deadline, detail);
+}
+
 ServerHandshake::ServerHandshake(FileDescriptor socket, const std::shared_ptr<TlsContext>& tls) {
   if (tls == nullptr) {
     socket_ = std::move(socket);
@@ -223,15 +245,22 @@ ServerHandshake::State ServerHandshake::Advance(const Credentials& credentials) 
     received_ += static_cast<size_t>(got);
     if (received_ < bytes) continue;
     if (stage_ == Stage::kProof) {
-      return Equal(BytesOf(proof_), expected_proof_) ? State::kAuthenticated : State::kRejected;
+      if (!Equal(BytesOf(proof_), expected_proof_)) return State::kRejected;
+      return is_report_ ? State::kReport : State::kAuthenticated;
     }
-    if (AnswerHello(credentials.purpose) == State::kRejected) return State::kRejected;
+    if (AnswerHello(credentials) == State::kRejected) return State::kRejected;
     stage_ = Stage::kProof;
     received_ = 0;
   }
 }
 
 ServerHandshake::State ServerHandshake::Encrypt(const Credentials& credentials) {
+  if (!tls_->has_received() && BeginsReport(tls_->socket())) {
+    is_report_ = true;
+    socket_ = tls_->TakeSocket();
+    tls_.reset();
+    return State::kAuthenticated;
+  }
   const absl::StatusOr<bool> complete = tls_->Advance();
   if (complete.ok() && !*complete) return State::kPending;
   absl::StatusOr<FileDescriptor> socket =
@@ -249,13 +278,18 @@ ServerHandshake::State ServerHandshake::Encrypt(const Credentials& credentials) 
   return State::kAuthenticated;
 }
 
-ServerHandshake::State ServerHandshake::AnswerHello(Purpose purpose) {
-  const Opening expected = {.purpose = static_cast<uint8_t>(purpose)};
+ServerHandshake::State ServerHandshake::AnswerHello(const Credentials& credentials) {
+  Opening expected = {.purpose = static_cast<uint8_t>(credentials.purpose)};
   if (static_cast<unsigned char>(hello_[0]) == kTlsHandshakeRecord) {
     // The client recognizes psring by the magic.
     AnswerInClearText(socket_.get(), BytesOf(Opening()));
     reason_ = Reason::kTls;
     return State::kRejected;
+  }
+  is_report_ |= hello_[offsetof(Opening, purpose)] == static_cast<char>(Purpose::kOtherTls);
+  if (is_report_) {
+    expected.purpose = static_cast<uint8_t>(Purpose::kOtherTls);
+    secret_ = ForReports(credentials.secret);
   }
   if (std::memcmp(hello_.data(), &expected, sizeof expected) != 0) return State::kRejected;
   Answer answer = {.opening = expected, .nonce = NewNonce()};
@@ -301,6 +335,8 @@ absl::StatusOr<std::vector<PendingConnections::Member>> PendingConnections::Wait
                            .detail = handshake.detail(),
                            .listener = pending->listener,
                            .within_host = pending->within_host});
+      } else if (state == ServerHandshake::State::kReport) {
+        if (on_other_tls_ != nullptr) on_other_tls_(handshake.detail(), pending->peer);
       } else if (too_late || handshake.has_received()) {  // a health check closes at once
         Reject(*pending);
       }
@@ -370,20 +406,23 @@ void PendingConnections::ReportRejected(ServerHandshake::Reason reason) {
 }
 
 AuthenticatedListener::AuthenticatedListener(TcpListener listener, const Credentials& credentials,
-                                             OnMember on_member)
-    : listener_(std::move(listener)), pending_(credentials), on_member_(std::move(on_member)) {
+                                             OnMember on_member, PendingConnections::OnOtherTls on_other_tls)
+    : listener_(std::move(listener)),
+      pending_(credentials, std::move(on_other_tls)),
+      on_member_(std::move(on_member)) {
   thread_ = std::thread([this] { Serve(); });
 }
 
 absl::StatusOr<std::unique_ptr<AuthenticatedListener>> AuthenticatedListener::Start(
-    TcpListener listener, const Credentials& credentials, OnMember on_member) {
+    TcpListener listener, const Credentials& credentials, OnMember on_member,
+    PendingConnections::OnOtherTls on_other_tls) {
   PSRING_RETURN_IF_ERROR(CheckCredentials(credentials));
   const int flags = fcntl(listener.socket.get(), F_GETFL);
   if (flags < 0 || fcntl(listener.socket.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
     return SystemError("cannot listen");
   }
-  return std::unique_ptr<AuthenticatedListener>(
-      new AuthenticatedListener(std::move(listener), credentials, std::move(on_member)));
+  return std::unique_ptr<AuthenticatedListener>(new AuthenticatedListener(
+      std::move(listener), credentials, std::move(on_member), std::move(on_other_tls)));
 }
 
 AuthenticatedListener::~AuthenticatedListener() {

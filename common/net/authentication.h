@@ -42,6 +42,7 @@ enum class Purpose : uint8_t {
   kLinkLimits = 5,
   kSharedPayload = 6,
   kNetworkProbe = 7,
+  kOtherTls = 8,  // only to report it: ReportOtherTls
 };
 
 struct Credentials {
@@ -63,10 +64,18 @@ absl::Status AuthenticateTo(int socket, const Credentials& credentials, const st
 absl::Status AuthenticateTcp(FileDescriptor& socket, const Credentials& credentials,
                              const std::string& server, absl::Time deadline, uint64_t detail = 0);
 
+// Whether AuthenticateTcp failed because the server has another --tls, as far as this process can tell.
+bool IsOtherTls(const absl::Status& status, const Credentials& credentials);
+// After that, and on a new connection in clear text: proves that a process with the job's secret has another
+// --tls, so that others do not wait for it. `detail`: who it is.
+absl::Status ReportOtherTls(int socket, const Credentials& credentials, const std::string& server,
+                            absl::Time deadline, uint64_t detail);
+
 // The server's side of one connection. It never waits.
 class ServerHandshake {
  public:
-  enum class State { kPending, kAuthenticated, kRejected };
+  // kReport: of ReportOtherTls; the connection is for nothing else.
+  enum class State { kPending, kAuthenticated, kReport, kRejected };
   enum class Reason { kSecret, kTls, kNoTls, kCertificate };  // why a client is rejected
 
   // `tls`: null: the connection is not encrypted.
@@ -83,18 +92,19 @@ class ServerHandshake {
 
   // After kAuthenticated.
   FileDescriptor TakeSocket() { return std::move(socket_); }
-  uint64_t detail() const;
+  uint64_t detail() const;  // also after kReport
 
  private:
   static constexpr size_t kHelloBytes = 32, kProofBytes = 32;
   enum class Stage { kHello, kProof };
 
   State Encrypt(const Credentials& credentials);
-  State AnswerHello(Purpose purpose);
+  State AnswerHello(const Credentials& credentials);
 
   FileDescriptor socket_;            // not valid before the end of the TLS handshake
   std::optional<TlsHandshake> tls_;  // until its end
   JobSecret secret_;                 // of the connection
+  bool is_report_ = false;
   Reason reason_ = Reason::kSecret;
   Stage stage_ = Stage::kHello;
   std::array<char, kHelloBytes> hello_ = {};
@@ -116,7 +126,11 @@ class PendingConnections {
     bool within_host = false;  // both ends have the same address
   };
 
-  explicit PendingConnections(const Credentials& credentials) : credentials_(credentials) {}
+  // A process of the job has another --tls (ReportOtherTls). In Wait.
+  using OnOtherTls = std::function<void(uint64_t detail, const std::string& peer)>;
+
+  explicit PendingConnections(const Credentials& credentials, OnOtherTls on_other_tls = nullptr)
+      : credentials_(credentials), on_other_tls_(std::move(on_other_tls)) {}
   ~PendingConnections();
 
   // Waits until members have been authenticated; none: `deadline` has passed. `listeners` are non-blocking,
@@ -148,6 +162,7 @@ class PendingConnections {
   void ReportRejected(ServerHandshake::Reason reason);
 
   const Credentials credentials_;
+  const OnOtherTls on_other_tls_;
   std::list<Pending> pending_;  // in the order in which they were accepted
   std::array<Rejected, 4> rejected_;
 };
@@ -158,10 +173,10 @@ class AuthenticatedListener {
   // On the listener's thread, once per member.
   using OnMember = std::function<void(PendingConnections::Member member)>;
 
-  // FailedPrecondition if the secret is not set.
-  static absl::StatusOr<std::unique_ptr<AuthenticatedListener>> Start(TcpListener listener,
-                                                                      const Credentials& credentials,
-                                                                      OnMember on_member);
+  // FailedPrecondition if the secret is not set. `on_other_tls`: on the same thread.
+  static absl::StatusOr<std::unique_ptr<AuthenticatedListener>> Start(
+      TcpListener listener, const Credentials& credentials, OnMember on_member,
+      PendingConnections::OnOtherTls on_other_tls = nullptr);
   // Waits for a call of `on_member` in progress.
   ~AuthenticatedListener();
 
@@ -169,7 +184,8 @@ class AuthenticatedListener {
   int socket() const { return listener_.socket.get(); }
 
  private:
-  AuthenticatedListener(TcpListener listener, const Credentials& credentials, OnMember on_member);
+  AuthenticatedListener(TcpListener listener, const Credentials& credentials, OnMember on_member,
+                        PendingConnections::OnOtherTls on_other_tls);
   void Serve();
 
   TcpListener listener_;

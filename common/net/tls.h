@@ -82,6 +82,8 @@ class TlsHandshake {
   ~TlsHandshake();
 
   int socket() const { return socket_.get(); }
+  // Before the first Advance: ends this, and leaves the connection in clear text.
+  FileDescriptor TakeSocket() { return std::move(socket_); }
   // The events of poll() after which to call Advance again.
   short events() const { return events_; }
   // The peer has sent something.

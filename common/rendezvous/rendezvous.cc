@@ -17,6 +17,7 @@
 #include "common/net/authentication.h"
 #include "common/net/grpc_polling.h"
 #include "common/net/peer_text.h"
+#include "common/net/tls.h"
 #include "common/rendezvous/file_rendezvous.h"
 #include "common/rendezvous/own_address.h"
 #include "common/rendezvous/rendezvous_service.h"
@@ -40,10 +41,14 @@ constexpr size_t kMostErrorBytes = 8192;  // of the store
 // Of another process's clock, which is added to ours: 36 years.
 constexpr int64_t kLatestNs = int64_t{1} << 60;
 
+// The detail of a process's report that it has another --tls (ReportOtherTls). -1: it has no rank.
+uint64_t DetailOf(int rank) { return static_cast<uint64_t>(rank + 1); }
+int RankOf(uint64_t detail) { return detail > Roster::kMostRanks ? -1 : static_cast<int>(detail) - 1; }
+
 class GrpcRendezvousServer final : public RendezvousServer {
  public:
   GrpcRendezvousServer(const std::string& noun, absl::Duration ping)
-      : store_(noun), ping_ms_(static_cast<int>(absl::ToInt64Milliseconds(ping))) {}
+      : noun_(noun), store_(noun), ping_ms_(static_cast<int>(absl::ToInt64Milliseconds(ping))) {}
   ~GrpcRendezvousServer() override {
     store_.WaitUntilEmpty(kLinger);
     store_.Close(absl::UnavailableError("the rendezvous store has been closed by its host"));
@@ -67,9 +72,16 @@ class GrpcRendezvousServer final : public RendezvousServer {
       connection.fd = member.socket.release();
       acceptor_->HandleNewConnection(&connection);
     };
+    const auto on_other_tls = [this](uint64_t detail, const std::string& peer) {
+      const int rank = RankOf(detail);
+      store_.Refuse(rank,
+                    absl::StrCat(rank < 0 ? "a process" : absl::StrCat(noun_, " ", rank), " at ", peer,
+                                 " was started with another --tls than the rendezvous store; ", kSameTls));
+    };
     PSRING_ASSIGN_OR_RETURN(
-        listener_, AuthenticatedListener::Start(
-                       std::move(listener), {.secret = secret, .purpose = Purpose::kRendezvous}, on_member));
+        listener_,
+        AuthenticatedListener::Start(std::move(listener), {.secret = secret, .purpose = Purpose::kRendezvous},
+                                     on_member, on_other_tls));
     return absl::OkStatus();
   }
 
@@ -89,6 +101,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
     server_ = builder.BuildAndStart();
   }
 
+  const std::string noun_;
   RendezvousStore store_;
   const int ping_ms_;
   RendezvousService service_{store_};
@@ -135,7 +148,7 @@ class GrpcRendezvous final : public Rendezvous {
 
   absl::Status Join(int rank) {
     const absl::Time deadline = absl::Now() + options_.timeout;
-    PSRING_RETURN_IF_ERROR(Connect(deadline));
+    PSRING_RETURN_IF_ERROR(Connect(rank, deadline));
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
     proto::JoinRequest request;
@@ -235,7 +248,7 @@ class GrpcRendezvous final : public Rendezvous {
 
  private:
   // Retries until the store is up.
-  absl::Status Connect(absl::Time deadline) {
+  absl::Status Connect(int rank, absl::Time deadline) {
     const std::string store = absl::StrCat("the rendezvous store at ", address_);
     const Credentials credentials = {.secret = options_.secret, .purpose = Purpose::kRendezvous};
     while (true) {
@@ -246,6 +259,10 @@ class GrpcRendezvous final : public Rendezvous {
       if (status.ok()) {
         stub_ = proto::Rendezvous::NewStub(MakeChannel(address_, *std::move(socket)));
         return status;
+      }
+      if (IsOtherTls(status, credentials)) {
+        socket = ConnectTcp(dial_host_, options_.port, until);
+        if (socket.ok()) (void)ReportOtherTls(socket->get(), credentials, store, until, DetailOf(rank));
       }
       if (absl::IsPermissionDenied(status) || absl::IsFailedPrecondition(status)) return status;
       if (absl::Now() + kBetweenAttempts >= deadline) return Unreachable();

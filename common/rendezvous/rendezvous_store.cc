@@ -316,6 +316,13 @@ void RendezvousStore::RankEnded(int rank, const std::string& why) {
   departed_.NotifyAll();
 }
 
+void RendezvousStore::Refuse(int rank, const std::string& why) {
+  Ended ended;
+  MutexLock lock(mutex_);
+  roster_.Refuse(rank, why);
+  EndHopeless(ended);
+}
+
 bool RendezvousStore::WaitUntilEmpty(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   MutexLock lock(mutex_);

@@ -73,6 +73,7 @@ class RendezvousStore {
   absl::Status Surplus();                             // see Roster
   absl::Status CheckRanks(const std::string& where);  // see Roster::Hopeless
   void RankEnded(int rank, const std::string& why);   // see Roster
+  void Refuse(int rank, const std::string& why);      // see Roster
 
   // Waits until every member has left or is lost. False: some have not.
   bool WaitUntilEmpty(absl::Duration timeout);

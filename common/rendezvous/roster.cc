@@ -161,6 +161,9 @@ absl::Status Roster::LossDuring(const std::string& whom) const {
     if (member.presence != Presence::kLost) continue;
     return absl::UnavailableError(absl::StrCat(Describe(member), " has died while others waited for ", whom));
   }
+  for (const Refusal& refusal : refused_) {
+    if (refusal.rank < 0) return absl::UnavailableError(refusal.why);
+  }
   return absl::OkStatus();
 }
 

@@ -58,7 +58,7 @@ class Roster {
                        absl::Duration timeout) const;
   // Unavailable if a rank not below this job's world size tried to join: one of the world sizes is wrong.
   absl::Status Surplus() const;
-  // Unavailable if any member is lost while `whom` is awaited.
+  // Unavailable if any member is lost, or a process without a rank was rejected, while `whom` is awaited.
   absl::Status LossDuring(const std::string& whom) const;
 
  private:

@@ -58,7 +58,8 @@ void ToServer(const std::string& bytes, size_t step) {
   psring::ServerHandshake server(std::move(end));
   for (size_t at = 0; at < bytes.size(); at += step) {
     Send(stranger, bytes.substr(at, step));
-    if (server.Advance(Member()) == State::kAuthenticated) __builtin_trap();
+    const State state = server.Advance(Member());
+    if (state == State::kAuthenticated || state == State::kReport) __builtin_trap();
   }
   shutdown(stranger.get(), SHUT_WR);
   if (server.Advance(Member()) != State::kRejected) __builtin_trap();

@@ -102,7 +102,8 @@ std::vector<std::string> SharedArguments(TrainingOptions options) {
   options.data_dir = standard.data_dir;
   options.device = standard.device;
   options.threads = standard.threads;
-  options.tls = standard.tls;  // each machine has its own files; the handshake finds other differences
+  // Each machine has its own files.
+  if (!options.tls.empty() && options.tls != "auto") options.tls = "CERT,KEY,CA";
   // Only rank 0 uses the paths; the others need to know whether they are given.
   if (!options.checkpoint_dir.empty()) options.checkpoint_dir = "given";
   if (!options.resume.empty()) options.resume = "given";

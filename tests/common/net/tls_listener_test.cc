@@ -25,12 +25,26 @@ using testing::ContainsRegex;
 class TlsListener : public testing::Test {
  protected:
   void Listen(const JobSecret& secret) {
-    listener_ =
-        *AuthenticatedListener::Start(*ListenTcp("127.0.0.1"), {.secret = secret, .purpose = Purpose::kMesh},
-                                      [this](PendingConnections::Member member) {
-                                        MutexLock lock(mutex_);
-                                        members_.push_back(std::move(member));
-                                      });
+    listener_ = *AuthenticatedListener::Start(
+        *ListenTcp("127.0.0.1"), {.secret = secret, .purpose = Purpose::kMesh},
+        [this](PendingConnections::Member member) {
+          MutexLock lock(mutex_);
+          members_.push_back(std::move(member));
+        },
+        [this](uint64_t detail, const std::string& peer) {
+          MutexLock lock(mutex_);
+          EXPECT_TRUE(absl::StartsWith(peer, "127.0.0.1:")) << peer;
+          reports_.push_back(detail);
+        });
+  }
+  absl::Status Report(const JobSecret& secret, uint64_t detail) {
+    PSRING_ASSIGN_OR_RETURN(const FileDescriptor socket, ConnectTcp("127.0.0.1", listener_->port(), Soon()));
+    return ReportOtherTls(socket.get(), {.secret = secret, .purpose = Purpose::kMesh}, "the listener", Soon(),
+                          detail);
+  }
+  std::vector<uint64_t> reports() {
+    MutexLock lock(mutex_);
+    return reports_;
   }
   absl::StatusOr<FileDescriptor> Join(const JobSecret& secret, int port = 0) {
     PSRING_ASSIGN_OR_RETURN(FileDescriptor socket,
@@ -60,6 +74,7 @@ class TlsListener : public testing::Test {
 
   Mutex mutex_;
   std::vector<PendingConnections::Member> members_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> reports_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<AuthenticatedListener> listener_;
 };
 
@@ -120,6 +135,25 @@ TEST_F(TlsListener, WithTlsAClientIsRejectedByAListenerWithoutIt) {
       ContainsRegex("^psring: rejected 1 connection with --tls, which this process does not use, last "
                     "from 127\\.0\\.0\\.1:[0-9]+; give --tls to all processes of the job, or omit it "
                     "for all\n$"));
+}
+
+TEST_F(TlsListener, AMemberReportsThatItHasAnotherTls) {
+  const JobSecret plain = TestSecret(), encrypted = TestSecret().WithTls(Auto());
+  for (const bool listener_encrypts : {true, false}) {
+    Listen(listener_encrypts ? encrypted : plain);
+    const JobSecret& own = listener_encrypts ? plain : encrypted;
+    const absl::Status rejected = Join(own).status();
+    EXPECT_TRUE(IsOtherTls(rejected, {.secret = own, .purpose = Purpose::kMesh})) << rejected;
+    EXPECT_EQ(Report(own, 5), absl::OkStatus());
+    EXPECT_TRUE(Eventually([&] { return reports() == std::vector<uint64_t>{5}; }));
+    // It is for nothing else, and only members can do it.
+    EXPECT_TRUE(absl::IsPermissionDenied(Report(OtherSecret(), 6)));
+    EXPECT_TRUE(Join(listener_encrypts ? encrypted : plain).ok());
+    (void)Taken();
+    EXPECT_EQ(reports(), std::vector<uint64_t>{5});
+    listener_.reset();
+    reports_.clear();
+  }
 }
 
 TEST_F(TlsListener, SilentClientsDelayNobodyAndHoldNoThread) {

@@ -105,6 +105,25 @@ TEST_F(TlsProcess, ProcessesWithoutAndWithTlsSayThatItDiffers) {
                                     "uses, last from 127.0.0.1:[0-9]+; give --tls to all"
                                   : "^psring: rejected 1 connection with --tls, which this process "
                                     "does not use, last from 127.0.0.1:[0-9]+; give --tls to all"));
+    // It does not wait for the other rank until its timeout.
+    EXPECT_TRUE(WaitForAll(host));
+    EXPECT_THAT(host[0]->errors(),
+                ContainsRegex("rank 1 at 127.0.0.1:[0-9]+ was started with another --tls than the rendezvous "
+                              "store; give --tls to all processes of the job, or omit it for all\n$"));
+  }
+}
+
+TEST_F(TlsProcess, RanksThatMeetInAFileSayThatTheirTlsDiffers) {
+  StartedOnes ranks;
+  for (const int rank : {0, 1}) {
+    ranks.push_back(std::make_unique<Started>(
+        Command(PSRING_TRAINER, absl::StrCat(kRing, kTraining, " --rendezvous file://", Folder("meet"),
+                                             rank == 1 ? " --tls auto" : "")),
+        std::vector<std::string>{absl::StrCat("RANK=", rank), "WORLD_SIZE=2"}));
+  }
+  EXPECT_TRUE(WaitForAll(ranks));
+  for (const auto& rank : ranks) {
+    EXPECT_THAT(rank->errors(), HasSubstr("rank 1 was started with --tls=auto, rank 0 with none of these"));
   }
 }
 
