@@ -8,13 +8,17 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/address_space.h"
 #include "common/rendezvous/launched_as.h"
 #include "experiments/bench/bench.h"
 #include "experiments/compare/compare.h"
+#include "experiments/compare/experiment.h"
 #include "experiments/compare/flags.h"
+#include "experiments/compare/prepare.h"
+#include "experiments/compare/runner.h"
 #include "experiments/doctor/doctor.h"
 #include "experiments/explain/explain_verb.h"
 #include "experiments/plan/plan.h"
@@ -24,9 +28,33 @@
 #include "experiments/processes/nodes.h"
 #include "experiments/report/report_verb.h"
 #include "experiments/rerun/rerun_verb.h"
+#include "experiments/texts/errors.h"
 #include "experiments/texts/language_flag.h"
 
 namespace psring {
+
+namespace {
+
+// Of a command line that may be invalid.
+Language LanguageIn(int argc, char** argv) {
+  const std::vector<std::string> words(argv, argv + argc);
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--lang=zh" || (i > 0 && words[i - 1] == "--lang" && words[i] == "zh"))
+      return Language::kChinese;
+  }
+  return Language::kEnglish;
+}
+
+// Of the command that was parsed.
+Language LanguageOfVerb(const CLI::App& app) {
+  for (const CLI::App* verb : app.get_subcommands()) {
+    const CLI::Option* language = verb->get_option_no_throw("--lang");
+    if (language != nullptr && language->count() > 0) return LanguageOf(language->as<std::string>());
+  }
+  return Language::kEnglish;
+}
+
+}  // namespace
 
 int PsringMain(int argc, char** argv) {
   const absl::StatusOr<NodeLauncher> launcher = ReadNodeLauncher(ProcessEnvironment());
@@ -57,14 +85,25 @@ int PsringMain(int argc, char** argv) {
   CLI::App* rerun = AddRerun(app, rerun_raw);
   RawReportFlags report_raw;
   CLI::App* report = AddReport(app, report_raw);
-  const std::vector<std::string> command_line = ParseOrExit(app, argc, argv);
+  const std::vector<std::string> command_line =
+      ParseOrExit(app, argc, argv, [language = LanguageIn(argc, argv)](const std::string& english) {
+        return ErrorText(language, english);
+      });
 
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
-  if (report->parsed()) return RunReport(report_raw, display);
+  display.set_language(LanguageOfVerb(app));
+  if (report->parsed()) {
+    const auto catalog = []() -> absl::StatusOr<Catalog> {
+      const Interrupt interrupt;
+      PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
+      return AskTrainer(binaries, interrupt);
+    };
+    return RunReport(report_raw, catalog, display);
+  }
 
   // The verbs below start processes; a signal ends them.
   if (const absl::Status allowed = CheckAddressSpace(); !allowed.ok()) {
-    return Fail("psring", std::string(allowed.message()), 2);
+    return Fail(display.language(), "psring", std::string(allowed.message()), 2);
   }
   const Interrupt interrupt;
   const auto run_verb = [&]() -> int {
@@ -74,21 +113,26 @@ int PsringMain(int argc, char** argv) {
     if (replay->parsed()) return RunReplay(replayed, interrupt, display);
     if (bench->parsed()) {
       const absl::StatusOr<BenchFlags> bench_flags = UnderstandBench(bench_raw, command_line);
-      if (!bench_flags.ok()) return Fail("psring bench", std::string(bench_flags.status().message()), 2);
+      if (!bench_flags.ok())
+        return Fail(display.language(), "psring bench", std::string(bench_flags.status().message()), 2);
       return RunBench(*bench_flags, interrupt, display);
     }
     if (predict->parsed()) {
       const absl::StatusOr<PredictFlags> predict_flags = UnderstandPredict(predict_raw, command_line);
       if (!predict_flags.ok())
-        return Fail("psring predict", std::string(predict_flags.status().message()), 2);
+        return Fail(display.language(), "psring predict", std::string(predict_flags.status().message()), 2);
       return RunPredict(*predict_flags, interrupt, display);
     }
     const bool comparing = compare->parsed();
-    const absl::StatusOr<ExperimentFlags> flags =
+    absl::StatusOr<ExperimentFlags> flags =
         comparing ? UnderstandCompare(compare_raw, command_line) : UnderstandTrain(train_raw, command_line);
     if (!flags.ok())
-      return Fail(comparing ? "psring compare" : "psring train", std::string(flags.status().message()), 2);
-    display.set_language(flags->options.language);
+      return Fail(display.language(), comparing ? "psring compare" : "psring train",
+                  std::string(flags.status().message()), 2);
+    display.set_language(flags->options.language);  // a resumed run has its own
+    if (const absl::Status named = NameStrategies(interrupt, *flags); !named.ok()) {
+      return ReportFailure(comparing ? "compare" : "train", named, display);
+    }
     if (comparing && !flags->nodes.several() && GoesBeyondOneGpu(flags->options, CudaDeviceCount())) {
       return CompareOnOneGpu(*flags, !compare_raw.workers.empty(), interrupt, display);
     }

@@ -296,8 +296,12 @@ std::vector<std::string> WithoutHelpCommand(CLI::App& app, std::vector<std::stri
 }
 
 ParseOutcome Wrong(const std::string& program, const std::string& message) {
-  const std::string line(absl::StripTrailingAsciiWhitespace(message));
-  return {false, 2, absl::StrCat(program, ": ", Printable(absl::StrReplaceAll(line, {{"\n", " "}})), "\n")};
+  const std::string line = absl::StrReplaceAll(absl::StripTrailingAsciiWhitespace(message), {{"\n", " "}});
+  return {.proceed = false,
+          .exit_code = 2,
+          .text = absl::StrCat(program, ": ", Printable(line), "\n"),
+          .program = program,
+          .message = line};
 }
 
 }  // namespace
@@ -337,13 +341,17 @@ ParseOutcome Parse(CLI::App& app, const std::vector<std::string>& arguments) {
   }
 }
 
-std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const* argv) {
+std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const* argv,
+                                     const std::function<std::string(const std::string&)>& translate) {
   if (app.get_name().empty() && argc > 0) {
     const std::vector<std::string> path = absl::StrSplit(argv[0], '/');
     app.name(path.back());
   }
   app.set_version_flag("--version", absl::StrCat(app.get_name(), " ", kVersion), "Print the version");
   ParseOutcome outcome = Parse(app, std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  if (outcome.exit_code != 0 && translate) {
+    std::exit(Fail(outcome.program, translate(outcome.message), outcome.exit_code));
+  }
   if (!outcome.proceed) {
     std::fputs(outcome.text.c_str(), outcome.exit_code == 0 ? stdout : stderr);
     std::exit(outcome.exit_code);

@@ -53,6 +53,7 @@ struct ParseOutcome {
   int exit_code = 0;  // 0: `text` is help or version, for stdout; 2: one line of error, for stderr
   std::string text;   // ends with a newline unless empty
   std::vector<std::string> arguments = {};  // as given, with --config replaced by the flags of its file
+  std::string program = {}, message = {};   // the parts of an error's text
 };
 
 // Parses `arguments` (without the program's name; "help train" is "train --help") into the variables bound to
@@ -62,8 +63,9 @@ ParseOutcome Parse(CLI::App& app, const std::vector<std::string>& arguments);
 
 // As Parse, but prints errors ("psring compare: unknown flag --worker; did you mean --workers?") and exits
 // with 2, or prints help and exits with 0. Returns the command line, argv[0] included, with --config replaced
-// by the flags of its file.
-std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const* argv);
+// by the flags of its file. `translate`, if set, changes the language of the errors.
+std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const* argv,
+                                     const std::function<std::string(const std::string&)>& translate = {});
 
 // Checks for CLI::Option::check: empty if `text` is valid, else what is wrong with it. CLI11 prepends the
 // flag's name ("--workers: 'abc' is not a number").

@@ -70,6 +70,9 @@ constexpr auto kRankResult = [](auto& visit, auto& record) {
   visit.Optional("update_ms", record.update_ms);
   visit.Optional("run_delay_ms", record.run_delay_ms);
   visit.Optional("probe_ms", record.probe_ms);
+  visit.Optional("flags", record.flags);
+  visit.Optional("optimizer", record.optimizer);
+  visit.Optional("lr", record.lr);
   visit.OptionalObject("ddp", record.ddp, kDdpFigures);
   visit.OptionalObject("data_parallel", record.data_parallel, kDataParallel);
   visit.Objects("curve", record.curve, kCurvePoint);

@@ -117,6 +117,10 @@ struct RankResult {
                              // threads, divided evenly among the ranks in it
   double probe_ms = -1;      // what recording cost: spans, counters, the step's line
   std::vector<CurvePoint> curve;  // the rank that evaluates
+  // What it trained, on rank 0 (TrainingArguments); empty on the others and in records of earlier versions.
+  std::vector<std::string> flags;
+  std::string optimizer;
+  double lr = 0;
 };
 
 struct ServerResult {

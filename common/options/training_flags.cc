@@ -52,7 +52,9 @@ void VisitFlags(Options& o, Visitor& visit) {
 
   visit.group = "What is trained";
   visit({"--strategy", "NAME",
-         "How the replicas are synchronized: ring, ps-sync, ps-async, ... (an unknown name lists all)",
+         "How the replicas are synchronized: ring (or allreduce), ps-sync (or ps), ps-async, ... (an unknown "
+         "name "
+         "lists all)",
          Help::kBrief},
         o.strategy, CheckGiven);
   visit({"--model", "NAME",

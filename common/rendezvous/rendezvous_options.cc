@@ -49,8 +49,10 @@ absl::Status ReadMaster(const LaunchedAs& as, const GetEnv& get_env, RendezvousO
                                                    : nullptr;
   if (missing != nullptr && absl::StartsWith(as.launcher, "mpi")) {
     return absl::InvalidArgumentError(
-        absl::StrCat("not all ranks are on this host, and ", as.launcher,
-                     " does not tell the host of rank 0 (", missing, " is not set); tell them: ",
+        absl::StrCat(as.launcher, " started ", as.world_size,
+                     " ranks on several hosts, but does not tell them the "
+                     "host of rank 0 (",
+                     missing, " is not set); tell them: ",
                      as.launcher == "mpirun" ? "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500"
                                              : "mpiexec -genv MASTER_ADDR HOST -genv MASTER_PORT 29500"));
   }

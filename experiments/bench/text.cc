@@ -12,6 +12,7 @@
 #include "experiments/plan/plan_text.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/texts/bench.h"
+#include "experiments/texts/errors.h"
 
 namespace psring {
 namespace {
@@ -111,7 +112,8 @@ std::string BenchHeadText(const BenchRequest& request, const BenchPlan& plan, co
       absl::StrAppend(&text, Say(language, kBenchTurns, launch.workers, machine.cores), "\n");
     }
   }
-  for (const std::string& note : plan.notes) absl::StrAppend(&text, Say(language, kBenchNote, note), "\n");
+  for (const std::string& note : plan.notes)
+    absl::StrAppend(&text, Say(language, kBenchNote, InLanguage(language, note)), "\n");
   const std::string launches =
       plan.launches.size() == 1 ? In(language, kOneLaunch) : Say(language, kLaunches, plan.launches.size());
   absl::StrAppend(

@@ -223,7 +223,7 @@ absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrup
     PSRING_RETURN_IF_ERROR(FitIntoBudget(flags.options, prepared.probe, prepared.cores, spent_s, plan));
   }
   PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, flags.options.language, plan));
-  AddMachinesNote(prepared.site, plan);
+  AddMachinesNote(prepared.site, flags.options.language, plan);
   display.Say(DescribePlan(plan, flags.options.language));
   if (flags.dry_run) return "";
   PSRING_ASSIGN_OR_RETURN(

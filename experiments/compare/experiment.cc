@@ -31,6 +31,7 @@
 #include "experiments/summary/table.h"
 #include "experiments/summary/time_scale.h"
 #include "experiments/summary/verdict.h"
+#include "experiments/texts/errors.h"
 #include "experiments/texts/plan.h"
 #include "experiments/texts/wrap.h"
 
@@ -469,7 +470,7 @@ int ReportFailure(const std::string& verb, const absl::Status& status, Display& 
     default:
       break;
   }
-  return Fail(absl::StrCat("psring ", verb), std::string(status.message()), code);
+  return Fail(display.language(), absl::StrCat("psring ", verb), std::string(status.message()), code);
 }
 
 }  // namespace psring

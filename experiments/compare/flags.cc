@@ -229,7 +229,8 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
 CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   CLI::App* verb = app.add_subcommand("train", "Train one network with one strategy");
   Add(*verb, "What is trained", "--strategy,--strategies", raw.strategies, "NAME",
-      "How the replicas are synchronized: ring, ps-sync, ps-async, ... (`explain NAME` describes one) "
+      "How the replicas are synchronized: ring (or allreduce), ps-sync (or ps), ps-async, ... "
+      "(`explain NAME` describes one) "
       "[single]",
       ListOf(CheckName));
   Add(*verb, "What is trained", "--workers", raw.workers, "N", "Workers [1]",

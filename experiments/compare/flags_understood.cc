@@ -1,6 +1,5 @@
 // Turns parsed flags into the verbs' options; contradictions are one-line errors.
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 
 #include "CLI/CLI.hpp"
@@ -19,6 +18,7 @@
 #include "experiments/plan/plan_text.h"
 #include "experiments/plan/rates.h"
 #include "experiments/texts/language_flag.h"
+#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -149,7 +149,6 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   if (!raw.servers.empty()) {
     PSRING_ASSIGN_OR_RETURN(options.servers, ParseCounts(raw.servers, kMostServers));
   }
-  PSRING_RETURN_IF_ERROR(CheckNamedOnce("--strategies", options.strategies));
   PSRING_RETURN_IF_ERROR(CheckNamedOnce("--workers", options.workers));
   PSRING_RETURN_IF_ERROR(CheckNamedOnce("--servers", options.servers));
   flags.link_is_default = raw.link == "auto";
@@ -189,11 +188,9 @@ void ResolveDevice(ExperimentFlags& flags) {
                             : flags.options.workers;
   const std::string device = DeviceForAll(training, workers, gpus);
   if (device != training.device && gpus > 0) {
-    std::fprintf(
-        stderr,
-        "psring: note: %d GPU%s are fewer than the workers, so all run on the CPU; to share GPUs, use "
-        "--device cuda --oversubscribe\n",
-        gpus, gpus == 1 ? "" : "s");
+    const Language language = flags.options.language;
+    const std::string counted = Say(language, gpus == 1 ? kOneGpuHere : kGpusHere, gpus);
+    Fail("psring", Say(language, kNoteOnErrors, Say(language, kFewGpus, counted)));
   }
   training.device = device;
 }

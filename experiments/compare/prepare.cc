@@ -174,6 +174,18 @@ absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::str
   return run->TimesFor(configuration, computing || alone, which);
 }
 
+absl::Status NameStrategies(const Interrupt& interrupt, ExperimentFlags& flags) {
+  std::vector<std::string>& names = flags.options.strategies;
+  if (names.empty()) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
+  PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt));
+  std::string& trained = flags.options.training.strategy;
+  const bool is_first = trained == names.front();
+  PSRING_RETURN_IF_ERROR(UseCatalogNames(catalog, names));
+  if (is_first) trained = names.front();
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
                                  const Interrupt& interrupt, Display& display) {
   Prepared prepared{.begin_ns = MonotonicNanos()};
@@ -234,10 +246,10 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   return prepared;
 }
 
-void AddMachinesNote(const Site& site, Plan& plan) {
+void AddMachinesNote(const Site& site, Language language, Plan& plan) {
   if (site.nodes == nullptr) return;
   const std::vector<std::string> machines = site.nodes->Machines();
-  plan.notes.push_back(absl::StrCat("on ", machines.size(), " machines: ", absl::StrJoin(machines, ", ")));
+  plan.notes.push_back(Say(language, kOnMachines, machines.size(), Joined(language, machines)));
 }
 
 absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan) {

@@ -32,6 +32,9 @@ struct Prepared {
   std::vector<MeasuredRun> measured;  // those that --compute_ms and --network_ms name
 };
 
+// Replaces aliases of strategies in the flags by the strategies' names, which records and tables show.
+absl::Status NameStrategies(const Interrupt& interrupt, ExperimentFlags& flags);
+
 // Checks all input, builds and measures the virtual cluster, and measures the trainer's speed.
 // InvalidArgument, NotFound, FailedPrecondition: the input is invalid; no files are left behind.
 absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
@@ -45,7 +48,7 @@ absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::str
                                         const Configuration& configuration, std::string& which);
 
 // On several machines, adds a note that names them.
-void AddMachinesNote(const Site& site, Plan& plan);
+void AddMachinesNote(const Site& site, Language language, Plan& plan);
 
 // With --plan_of, replaces the fitted values of `plan` by those of that run. Errors name the run.
 absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan);

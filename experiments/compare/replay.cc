@@ -6,7 +6,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "common/base/check.h"
-#include "common/base/command_line.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"
 #include "common/measure/records.h"
@@ -15,6 +14,7 @@
 #include "experiments/compare/runner.h"
 #include "experiments/plan/launches.h"
 #include "experiments/processes/launcher.h"
+#include "experiments/texts/errors.h"
 
 namespace psring {
 namespace {
@@ -89,7 +89,7 @@ absl::StatusOr<int> ReplayAll(const std::string& run, const Interrupt& interrupt
   }
   if (differ == 0) return 0;
   return Fail(
-      "psring replay",
+      display.language(), "psring replay",
       absl::StrCat(differ, " of ", launches.size(),
                    " runs differ: they used another processor or library, or a server was restarted"));
 }

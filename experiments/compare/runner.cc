@@ -28,6 +28,7 @@
 #include "experiments/processes/training_job.h"
 #include "experiments/runs/run_folder.h"
 #include "experiments/summary/time_scale.h"
+#include "experiments/texts/errors.h"
 #include "experiments/texts/plan.h"
 
 namespace psring {
@@ -341,7 +342,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     if (!event) return false;
     if (site.live != nullptr) site.live->Note(*event);
     if (event->event == "note") {
-      display.Note(event->text);
+      display.Note(InLanguage(display.language(), event->text));
       return true;
     }
     progress.Note(*event);

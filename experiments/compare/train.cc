@@ -11,6 +11,7 @@
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/plan.h"
 #include "experiments/plan/plan_text.h"
+#include "experiments/texts/errors.h"
 #include "experiments/texts/plan.h"
 
 namespace psring {
@@ -112,8 +113,8 @@ absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& 
   display.Say(Say(language, kTrainingLine, configuration.name(), configuration.model.name,
                   training.data.empty() ? "none" : training.data, configuration.update.optimizer,
                   configuration.update.lr, HumanSeconds(plan.expected_s)));
-  AddMachinesNote(prepared.site, plan);
-  for (const std::string& note : plan.notes) display.Say(absl::StrCat(In(language, kNoteLine), note));
+  AddMachinesNote(prepared.site, language, plan);
+  for (const std::string& note : plan.notes) display.Note(InLanguage(language, note));
   if (flags.dry_run) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment,
                           Experiment::Start(flags, "train", prepared, plan, nullptr, interrupt, display));

@@ -19,6 +19,7 @@
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/texts/doctor.h"
+#include "experiments/texts/errors.h"
 #include "experiments/texts/wrap.h"
 #include "experiments/virtual_cluster/namespaces.h"
 
@@ -190,7 +191,7 @@ std::string Padded(const std::string& text, size_t columns) {
 int RunDoctor(const Interrupt& interrupt, Language language) {
   const std::vector<Examination> examinations = Examine(interrupt, language);
   if (const absl::Status ended = interrupt.Check(); !ended.ok()) {
-    return Fail("psring doctor", std::string(ended.message()));
+    return Fail(language, "psring doctor", std::string(ended.message()));
   }
   const Examination* missing = nullptr;  // the first required one
   for (const Examination& examination : examinations) {

@@ -9,6 +9,7 @@
 #include "common/base/command_line.h"
 #include "experiments/compare/runner.h"
 #include "experiments/explain/explain.h"
+#include "experiments/texts/errors.h"
 #include "experiments/texts/language_flag.h"
 
 namespace psring {
@@ -41,12 +42,28 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
 
 namespace {
 
-// NotFound: psring has neither a schedule nor a strategy of that name.
-absl::StatusOr<std::string> ExplainStrategy(const RawExplainFlags& raw, const Interrupt& interrupt) {
+absl::StatusOr<std::string> ExplainSchedule(const RawExplainFlags& raw, const std::string& name) {
+  return Explain({.algorithm = name,
+                  .collective = raw.collective,
+                  .shape = {.ranks = raw.workers, .ranks_per_node = raw.ranks_per_node, .root = raw.root},
+                  .bytes = static_cast<int64_t>(ParseByteSize(raw.size).value_or(0)),
+                  .language = LanguageOf(raw.language)});
+}
+
+// A schedule, or else a strategy: its schedule if it has the name of one (allreduce: ring), or its step.
+absl::StatusOr<std::string> ExplainName(const RawExplainFlags& raw, const Interrupt& interrupt) {
+  const auto is_schedule = [](const std::string& name) {
+    return FindSchedule(name, ScheduleRows()) != nullptr;
+  };
+  if (is_schedule(raw.algorithm)) return ExplainSchedule(raw, raw.algorithm);
   PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
   PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt));
-  PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, raw.algorithm));
-  return ExplainStep(strategy, raw.workers, LanguageOf(raw.language));
+  const absl::StatusOr<StrategyInfo> strategy = FindStrategy(catalog, raw.algorithm);
+  if (strategy.ok() && is_schedule(strategy->name)) return ExplainSchedule(raw, strategy->name);
+  if (strategy.ok()) return ExplainStep(*strategy, raw.workers, LanguageOf(raw.language));
+  if (!absl::IsNotFound(strategy.status())) return strategy.status();
+  return absl::NotFoundError(absl::StrCat(ExplainSchedule(raw, raw.algorithm).status().message(),
+                                          "; or a strategy, such as ps-sync"));
 }
 
 }  // namespace
@@ -57,21 +74,8 @@ int RunExplain(const RawExplainFlags& raw, const Interrupt& interrupt) {
     std::fputs(ExplainWords(language).c_str(), stdout);
     return 0;
   }
-  absl::StatusOr<std::string> text =
-      Explain({.algorithm = raw.algorithm,
-               .collective = raw.collective,
-               .shape = {.ranks = raw.workers, .ranks_per_node = raw.ranks_per_node, .root = raw.root},
-               .bytes = static_cast<int64_t>(ParseByteSize(raw.size).value_or(0)),
-               .language = language});
-  if (FindSchedule(raw.algorithm, ScheduleRows()) == nullptr) {
-    const absl::StatusOr<std::string> step = ExplainStrategy(raw, interrupt);
-    if (!absl::IsNotFound(step.status())) {
-      text = step;
-    } else {
-      text = absl::NotFoundError(absl::StrCat(text.status().message(), "; or a strategy, such as ps-sync"));
-    }
-  }
-  if (!text.ok()) return Fail("psring explain", std::string(text.status().message()), 2);
+  const absl::StatusOr<std::string> text = ExplainName(raw, interrupt);
+  if (!text.ok()) return Fail(language, "psring explain", std::string(text.status().message()), 2);
   std::fputs(text->c_str(), stdout);
   return 0;
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "experiments/texts/errors.h"
 #include "experiments/texts/findings.h"
 #include "experiments/texts/plan.h"
 #include "experiments/texts/wrap.h"
@@ -22,7 +23,8 @@ std::string DescribePlan(const Plan& plan, Language language) {
   };
   const auto notes = [&] {
     std::string lines;
-    for (const std::string& note : plan.notes) lines += Wrap(note, In(language, kNoteLine));
+    for (const std::string& note : plan.notes)
+      lines += Wrap(InLanguage(language, note), In(language, kNoteLine));
     return lines;
   };
   const std::string indent(11, ' ');

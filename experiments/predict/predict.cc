@@ -85,8 +85,10 @@ class PredictionRun {
   absl::Status Run() {
     PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
     PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt_));
+    std::vector<std::string> names = flags_.strategies;
+    PSRING_RETURN_IF_ERROR(UseCatalogNames(catalog, names));
     std::vector<StrategyInfo> strategies;
-    for (const std::string& name : flags_.strategies) {
+    for (const std::string& name : names) {
       PSRING_ASSIGN_OR_RETURN(strategies.emplace_back(), Find(catalog, name));
     }
     PSRING_RETURN_IF_ERROR(ReadProfile());

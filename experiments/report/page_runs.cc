@@ -44,6 +44,7 @@ Json Sound(const std::string& page, const Json& run) {
   sound["summary"] = at("summary").is_array() ? at("summary") : Json();
   sound["table"] = IsTable(at("table")) ? at("table") : Json();
   for (const char* text : {"runs_csv", "curves_csv", "bench_csv"}) sound[text] = TextAt(run, text);
+  sound["one_launch"] = at("one_launch") == Json(true);
   sound["csv_lines"] = NumberAt(run, "csv_lines", 0);
   for (const char* text : {"predicted", "predicted_zh"}) sound[text] = TextAt(run, text);
   for (const char* texts : {"findings", "findings_zh"}) sound[texts] = TextsIn(at(texts));

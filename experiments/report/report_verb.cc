@@ -13,10 +13,12 @@
 #include "common/io/files.h"
 #include "experiments/pool/pool.h"
 #include "experiments/report/kineto.h"
+#include "experiments/report/launch_files.h"
 #include "experiments/report/page.h"
 #include "experiments/report/run_data.h"
 #include "experiments/sharing/cite.h"
 #include "experiments/sharing/pack.h"
+#include "experiments/texts/errors.h"
 #include "experiments/texts/language_flag.h"
 #include "experiments/texts/pool.h"
 
@@ -70,10 +72,17 @@ bool IsPage(const std::string& input) {
   return !fs::is_directory(input, error) && (fs::exists(input, error) || input.ends_with(".html"));
 }
 
+absl::StatusOr<RunData> ReadFolder(const std::string& folder, const MakeCatalog& catalog) {
+  if (!HasLaunchRecords(folder)) return ReadRunData(folder);
+  PSRING_ASSIGN_OR_RETURN(const Catalog strategies, catalog());
+  PSRING_ASSIGN_OR_RETURN(const auto files, LaunchFiles(folder, strategies));
+  return ReadRunData(folder, files);
+}
+
 // The runs of a folder (one) or of a page.
-absl::StatusOr<std::vector<RunData>> RunsOf(const std::string& input) {
+absl::StatusOr<std::vector<RunData>> RunsOf(const std::string& input, const MakeCatalog& catalog) {
   if (IsPage(input)) return ReadRunsOfPage(input);
-  PSRING_ASSIGN_OR_RETURN(RunData run, ReadRunData(input));
+  PSRING_ASSIGN_OR_RETURN(RunData run, ReadFolder(input, catalog));
   return std::vector<RunData>{std::move(run)};
 }
 
@@ -99,7 +108,7 @@ Pool PoolOf(const std::vector<RunData>& runs, Language language, Display& displa
   for (const RunData& run : runs) inputs.push_back({run.name, run.json});
   Pool pool = PoolRuns(inputs);
   for (const LeftOut& run : pool.left_out) {
-    Fail("psring report",
+    Fail(language, "psring report",
          Say(language, kPoolLeftOut, run.name, language == Language::kChinese ? run.chinese : run.english));
   }
   if (pool.machines.size() > 1) display.Say(PoolTable(pool, language));
@@ -113,7 +122,8 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
       "report",
       "Create report.html from run folders or from the pages of runs. Several runs share one page, and those "
       "of one plan are pooled: what each machine measured, and the spread over machines");
-  verb->add_option("run", raw.runs, "Run folders, or pages (report.html) of runs")
+  verb->add_option("run", raw.runs,
+                   "Run folders, folders that trainer --record wrote, or pages (report.html) of runs")
       ->required()
       ->expected(1, 1000);
   verb->add_option("--out", raw.out,
@@ -139,33 +149,34 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
   return verb;
 }
 
-int RunReport(const RawReportFlags& raw, Display& display) {
+int RunReport(const RawReportFlags& raw, const std::function<absl::StatusOr<Catalog>()>& catalog,
+              Display& display) {
   if (!raw.kineto.empty()) {
     const absl::Status written = WriteKinetoTraces(raw.runs, raw.kineto, display);
-    return written.ok() ? 0 : Fail("psring report", std::string(written.message()), 2);
+    return written.ok() ? 0 : Fail(display.language(), "psring report", std::string(written.message()), 2);
   }
   if (raw.cite || raw.pack) {
     const absl::Status done = raw.cite ? Cite(raw.runs, display) : Pack(raw, display);
-    return done.ok() ? 0 : Fail("psring report", std::string(done.message()), 2);
+    return done.ok() ? 0 : Fail(display.language(), "psring report", std::string(done.message()), 2);
   }
   const absl::StatusOr<std::string> path = OutputOf(raw);
-  if (!path.ok()) return Fail("psring report", std::string(path.status().message()), 2);
+  if (!path.ok()) return Fail(display.language(), "psring report", std::string(path.status().message()), 2);
   std::vector<RunData> runs;
   bool all_read = true;
   for (const std::string& input : raw.runs) {
-    absl::StatusOr<std::vector<RunData>> data = RunsOf(input);
+    absl::StatusOr<std::vector<RunData>> data = RunsOf(input, catalog);
     if (data.ok()) {
       std::ranges::move(*data, std::back_inserter(runs));
     } else {
       all_read = false;
-      Fail("psring report", std::string(data.status().message()));
+      Fail(display.language(), "psring report", std::string(data.status().message()));
     }
   }
   if (runs.empty()) return 2;
   const Language language = LanguageOf(raw.language);
   const Pool pool = runs.size() > 1 ? PoolOf(runs, language, display) : Pool();
   const absl::Status written = WriteFile(*path, ReportPage(runs, language, pool));
-  if (!written.ok()) return Fail("psring report", std::string(written.message()), 2);
+  if (!written.ok()) return Fail(display.language(), "psring report", std::string(written.message()), 2);
   display.Say(*path);
   return all_read ? 0 : 2;
 }

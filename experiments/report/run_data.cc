@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <system_error>
@@ -23,14 +24,18 @@ using Json = UntrustedJson;
 constexpr size_t kMostCsvLines = 2000;
 constexpr double kSchemaVersion = 1;
 
-// Reads the files of one folder and lists those that are missing.
+// Reads the files of one folder, or `files` if there are any, and lists those that are missing.
 class Reader {
  public:
-  explicit Reader(fs::path folder) : folder_(std::move(folder)) {}
+  Reader(fs::path folder, const std::map<std::string, std::string>& files)
+      : folder_(std::move(folder)), files_(files) {}
 
   // Empty if the file cannot be read; it is then listed, unless it is absent and not `expected`.
   std::string Text(const char* name, bool expected) {
-    const absl::StatusOr<std::string> text = TextOf(folder_ / name);
+    const auto given = files_.find(name);
+    if (given != files_.end()) return given->second;
+    const absl::StatusOr<std::string> text =
+        files_.empty() ? TextOf(folder_ / name) : absl::NotFoundError("missing");
     if (!text.ok() && (expected || !absl::IsNotFound(text.status())))
       Miss(name, std::string(text.status().message()));
     return text.value_or("");
@@ -59,6 +64,7 @@ class Reader {
 
  private:
   const fs::path folder_;
+  const std::map<std::string, std::string>& files_;
   Json missing_ = Json::array();
 };
 
@@ -130,27 +136,25 @@ bool IsTable(const UntrustedJson& json) {
   });
 }
 
-absl::StatusOr<RunData> ReadRunData(const std::string& text) {
+absl::StatusOr<RunData> ReadRunData(const std::string& text,
+                                    const std::map<std::string, std::string>& files) {
   fs::path folder(text);
   if (!folder.has_filename()) folder = folder.parent_path();  // "runs/x/"
   std::error_code error;
   if (!fs::is_directory(folder, error)) return absl::NotFoundError(absl::StrCat(text, " is not a folder"));
-  if (!Exists(folder / "manifest.json") && !Exists(folder / "summary.json") &&
+  if (files.empty() && !Exists(folder / "manifest.json") && !Exists(folder / "summary.json") &&
       !Exists(folder / "bench.csv")) {
-    if (Exists(folder / "result-rank0.json") || Exists(folder / "steps-rank0.jsonl")) {
-      return absl::NotFoundError(absl::StrCat(
-          text,
-          " has the records of one launch (trainer --record), but report reads the folder that psring train, "
-          "compare, bench or predict wrote; Perfetto opens its trace-rank0.json"));
-    }
-    return absl::NotFoundError(absl::StrCat(
-        text, " is not a run's folder: it contains no manifest.json, summary.json or bench.csv"));
+    return absl::NotFoundError(absl::StrCat(text,
+                                            " is not a run's folder: it contains no manifest.json, "
+                                            "summary.json, bench.csv or result-rank0.json"));
   }
   // "latest" is a link: show the target's name.
   const fs::path real = fs::canonical(folder, error);
-  Reader reader(error ? folder : real);
-  Json json = {{"folder", text}, {"run_id", (error ? folder : real).filename().string()}};
-  json["manifest"] = reader.JsonOf("manifest.json", !Exists(folder / "predict.txt"));
+  Reader reader(error ? folder : real, files);
+  Json json = {{"folder", text},
+               {"run_id", (error ? folder : real).filename().string()},
+               {"one_launch", !files.empty()}};
+  json["manifest"] = reader.JsonOf("manifest.json", files.empty() && !Exists(folder / "predict.txt"));
   const bool predicted = Exists(folder / "predict.txt");
   const bool bench = TextAt(json["manifest"], "verb") == "bench" || Exists(folder / "bench.csv");
   const bool ran = !bench && !predicted;  // true if processes trained

@@ -3,6 +3,7 @@
 //
 //   folder, run_id   as text
 //   source           the page that the run comes from; absent if it was read from a folder
+//   one_launch       whether these are the records of one launch, without a manifest
 //   missing          [{file, why}]
 //   manifest, summary          as in the folder, or null
 //   table            TableJson (runs/run_files.h), or null
@@ -13,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,8 +30,10 @@ struct RunData {
   std::vector<int> workers;  // of the summary's rows
 };
 
-// NotFound: `folder` is not the folder of a run.
-absl::StatusOr<RunData> ReadRunData(const std::string& folder);
+// NotFound: `folder` is not the folder of a run. If `files` has any, these texts by name are read instead of
+// the files in the folder (launch_files.h).
+absl::StatusOr<RunData> ReadRunData(const std::string& folder,
+                                    const std::map<std::string, std::string>& files = {});
 
 // Of the text of a report.html, which is untrusted, in the page's order; `name`: its path. Values are those
 // that the page was made from. Parts of a run with another structure are left out, as if its folder lacked

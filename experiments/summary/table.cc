@@ -32,6 +32,15 @@ std::string Signed(const std::optional<double>& value) {
 
 std::string Ms(const std::optional<double>& ms) { return Number(ms, ms && std::abs(*ms) >= 100 ? 0 : 1); }
 
+// With decimals if the ends would look equal; one number if they still do.
+std::string RangeText(const Interval& interval) {
+  const std::string low = WithThousands(interval.low), high = WithThousands(interval.high);
+  if (low != high) return absl::StrCat(low, "-", high);
+  if (interval.high >= 1000) return low;
+  const std::string from = absl::StrFormat("%.2f", interval.low), to = absl::StrFormat("%.2f", interval.high);
+  return from == to ? from : absl::StrCat(from, "-", to);
+}
+
 bool MovesGradients(Row row) { return row.configuration.strategy.moves_gradients(); }
 
 std::optional<double> IfCommunicates(Row row, double value) {
@@ -55,11 +64,7 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
        }},
       {kHeadSamples, "m", [](Row row) { return WithThousands(row.mean.samples_per_s); }},
       {kHeadInterval, "d",
-       [](Row row) {
-         return row.samples_per_s_95 ? absl::StrCat(WithThousands(row.samples_per_s_95->low), "-",
-                                                    WithThousands(row.samples_per_s_95->high))
-                                     : "";
-       }},
+       [](Row row) { return row.samples_per_s_95 ? RangeText(*row.samples_per_s_95) : ""; }},
       {kHeadSpeedup, "d", [](Row row) { return Number(row.speedup, 2); }},
       {kHeadStep, "m", [](Row row) { return Ms(row.mean.step_ms); }},
       {kHeadSimulated, "s",
@@ -114,11 +119,7 @@ std::vector<Column> ShortColumns() {
        }},
       {kShortSamples, "m", [](Row row) { return WithThousands(row.mean.samples_per_s); }},
       {kShortInterval, "d",
-       [](Row row) {
-         return row.samples_per_s_95 ? absl::StrCat(WithThousands(row.samples_per_s_95->low), "-",
-                                                    WithThousands(row.samples_per_s_95->high))
-                                     : "";
-       }},
+       [](Row row) { return row.samples_per_s_95 ? RangeText(*row.samples_per_s_95) : ""; }},
       {kShortEfficiency, "d",
        [](Row row) { return row.efficiency ? absl::StrFormat("%.0f%%", 100 * *row.efficiency) : ""; }},
       {kShortExposed, "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.exposed_comm_ms)); }},

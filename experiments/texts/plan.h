@@ -56,6 +56,13 @@ inline constexpr Phrase kNetworkNotMeasured = {
 inline constexpr Phrase kNoPredictions = {"no predictions: $0", "没有预测：$0"};
 
 // Notes of a plan.
+inline constexpr Phrase kOnMachines = {"on $0 machines: $1", "在 $0 台机器上：$1"};
+inline constexpr Phrase kFewGpus = {
+    "$0 are fewer than the workers, so all run on the CPU; to share GPUs, use --device cuda --oversubscribe",
+    "$0 少于 worker 数，因此全部在 CPU 上运行；要共用 GPU，请用 --device cuda --oversubscribe"};
+inline constexpr Phrase kOneGpuHere = {"1 GPU", "1 块 GPU"};
+inline constexpr Phrase kGpusHere = {"$0 GPUs", "$0 块 GPU"};
+inline constexpr Phrase kNoteOnErrors = {"note: $0", "说明：$0"};
 inline constexpr Phrase kPlanOf = {"rounds, steps and samples are those of $0", "轮数、步数与样本数取自 $0"};
 inline constexpr Phrase kComputingAsOf = {"$0: computing times as measured for $1",
                                           "$0：计算时间取自 $1 的测量"};

@@ -24,6 +24,7 @@ absl::StatusOr<StrategyInfo> StrategyFrom(const JsonObject& row) {
   PSRING_ASSIGN_OR_RETURN(info.name, row.Text("name", kMostCellBytes));
   PSRING_ASSIGN_OR_RETURN(info.summary, row.Text("summary", kMostCellBytes, ""));
   PSRING_ASSIGN_OR_RETURN(const std::string needs, row.Text("needs", kMostCellBytes, ""));
+  PSRING_ASSIGN_OR_RETURN(info.aliases, row.Text("aliases", kMostCellBytes, ""));
   PSRING_ASSIGN_OR_RETURN(info.also_called, row.Text("also_called", kMostCellBytes, ""));
   info.uses_group = absl::StrContains(needs, "process_group");
   info.uses_servers = absl::StrContains(needs, "parameter_server");
@@ -78,11 +79,11 @@ absl::StatusOr<Catalog> CatalogFromJson(const std::string& text) {
 }
 
 absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::string& name) {
-  const std::string base = BaseName(name);
+  const std::string word = BaseName(name);
   std::vector<std::string> names, others;
   const StrategyInfo* row = nullptr;
   for (const StrategyInfo& one : catalog.strategies) {
-    if (one.name == base) row = &one;
+    if (one.name == word || !MeantByOtherName(word, {one.name}, {one.aliases}).empty()) row = &one;
     names.push_back(one.name);
     others.push_back(one.also_called);
   }
@@ -91,14 +92,15 @@ absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::str
                                             "' is a schedule that psring predict and psring explain "
                                             "know, but no strategy trains with it; use ring"));
   }
-  if (row == nullptr) return Unknown("strategy", name, names, MeantByOtherName(base, names, others));
+  if (row == nullptr) return Unknown("strategy", name, names, MeantByOtherName(word, names, others));
   StrategyInfo strategy = *row;
-  const bool given = base != name;
+  const std::string& base = row->name;
+  const bool given = word != name;
   if (strategy.number_letter.empty()) {
     if (!given) return strategy;
     return absl::InvalidArgumentError(absl::StrCat("strategy '", name, "': ", base, " takes no number"));
   }
-  if (!given || !absl::SimpleAtoi(name.substr(base.size() + 1), &strategy.number) ||
+  if (!given || !absl::SimpleAtoi(name.substr(word.size() + 1), &strategy.number) ||
       strategy.number < strategy.number_least || strategy.number > kMostNumber) {
     return absl::InvalidArgumentError(absl::StrCat(
         "strategy '", name, "': ", base, ":", strategy.number_letter, " needs a whole number from ",
@@ -108,6 +110,16 @@ absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::str
   strategy.name = absl::StrCat(base, ":", strategy.number);
   strategy.algorithm = absl::StrCat(strategy.algorithm, ":", strategy.number);
   return strategy;
+}
+
+absl::Status UseCatalogNames(const Catalog& catalog, std::vector<std::string>& names) {
+  for (auto name = names.begin(); name != names.end(); ++name) {
+    const absl::StatusOr<StrategyInfo> strategy = FindStrategy(catalog, *name);
+    if (strategy.ok()) *name = strategy->name;
+    if (std::find(names.begin(), name, *name) == name) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--strategies names ", *name, " twice; name it once"));
+  }
+  return absl::OkStatus();
 }
 
 std::string BaseName(const std::string& strategy) { return strategy.substr(0, strategy.find(':')); }

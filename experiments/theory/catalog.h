@@ -13,7 +13,8 @@ namespace psring {
 struct StrategyInfo {
   std::string name, summary;                      // includes the number ("ps-ssp:2"), except in the catalog
   bool uses_group = false, uses_servers = false;  // means of communication
-  std::string also_called;                        // names in other programs, separated by commas
+  std::string aliases;                            // accepted names, separated by commas
+  std::string also_called;                        // names in other programs, likewise
   std::string backend;                            // implements the collectives or the server; empty: none
   std::string algorithm;                          // of the process group, or the server's consistency
   bool synchronous = false;
@@ -48,11 +49,14 @@ struct Catalog {
 
 absl::StatusOr<Catalog> CatalogFromJson(const std::string& text);
 
-// NotFound suggests the strategy with that other name or the closest name, or lists all: "unknown strategy
-// 'rign'; did you mean 'ring'?" For a schedule without a strategy it names the verbs that know it.
-// InvalidArgument: the number is missing, too small, too large, or not allowed. The returned name and
-// algorithm include the number.
+// Finds a strategy by its name or an alias. NotFound suggests the strategy with that other name or the
+// closest name, or lists all: "unknown strategy 'rign'; did you mean 'ring'?" For a schedule without a
+// strategy it names the verbs that know it. InvalidArgument: the number is missing, too small, too large, or
+// not allowed. The returned name and algorithm include the number.
 absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::string& name);
+// Replaces aliases in --strategies by the strategies' names; unknown names stay. InvalidArgument: two names
+// are of the same strategy.
+absl::Status UseCatalogNames(const Catalog& catalog, std::vector<std::string>& names);
 absl::StatusOr<ModelInfo> FindModel(const Catalog& catalog, const std::string& name);
 absl::Status RequireData(const Catalog& catalog, const std::string& name);
 

@@ -44,6 +44,7 @@ std::string DescribeAsJson() {
   for (const StrategyRow& row : Strategies()) {
     strategies.push_back({{"name", row.name},
                           {"summary", row.summary},
+                          {"aliases", row.aliases},
                           {"also_called", row.also_called},
                           {"needs", NeedsText(row.needs)},
                           {"backend", row.backend},

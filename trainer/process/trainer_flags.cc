@@ -68,6 +68,7 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
                  "(arrivals-server0.bin); the other flags are those of that run")
       ->group("This process");
   ParseOrExit(app, argc, argv);
+  flags.training.strategy = CanonicalStrategy(flags.training.strategy);
   if (!flags.alone_for_all()) flags.training.replicas = std::max(1, flags.workers);
   return flags;
 }

@@ -164,6 +164,9 @@ absl::Status Training::Describe() {
   }
   result_.parameters = static_cast<int64_t>(model_->parameters().parameters());
   result_.global_batch = plan_.global_batch;
+  if (worker_.rank == 0) result_.flags = TrainingArguments(options_);
+  result_.optimizer = OptimizerName(updates_.optimizer.kind);
+  result_.lr = updates_.schedule.base;
   result_.steps = plan_.steps;
   ddp_.Describe(result_.ddp);
   for (const Bucket& bucket : buckets_) result_.bucket_elements.push_back(bucket.count);

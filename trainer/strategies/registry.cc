@@ -42,7 +42,8 @@ const std::vector<StrategyRow>& Strategies() {
        .backend = "native",
        .algorithm = "ring",
        .make = MakeAllReduce,
-       .also_called = "ddp,allreduce,all-reduce,ring-allreduce,horovod"},
+       .aliases = "allreduce,all-reduce",
+       .also_called = "ddp,ring-allreduce,horovod"},
       {.name = "direct",
        .summary = "all-reduce in which every rank sums one shard, like servers on all workers",
        .needs = {.process_group = true},
@@ -85,7 +86,8 @@ const std::vector<StrategyRow>& Strategies() {
        .backend = "native",
        .algorithm = "sync",
        .make = MakeParameterServer,
-       .also_called = "ps,parameter-server"},
+       .aliases = "ps",
+       .also_called = "parameter-server"},
       {.name = "ps-backup",
        .summary = "parameter server with B spare workers: the last B gradients of a step are dropped",
        .needs = {.servers = true},
@@ -151,7 +153,7 @@ absl::StatusOr<const StrategyRow*> FindStrategy(const std::string& name) {
   const std::string word = name.substr(0, colon);
   std::vector<std::string> names, others;
   for (const StrategyRow& row : Strategies()) {
-    if (row.name == word) {
+    if (row.name == word || !MeantByOtherName(word, {row.name}, {row.aliases}).empty()) {
       PSRING_RETURN_IF_ERROR(CheckNumber(row, name, colon));
       return &row;
     }
@@ -159,6 +161,12 @@ absl::StatusOr<const StrategyRow*> FindStrategy(const std::string& name) {
     others.push_back(row.also_called);
   }
   return UnknownName("strategy", name, names, MeantByOtherName(word, names, others));
+}
+
+std::string CanonicalStrategy(const std::string& name) {
+  const absl::StatusOr<const StrategyRow*> row = FindStrategy(name);
+  if (!row.ok()) return name;
+  return absl::StrCat((*row)->name, (*row)->has_number() ? name.substr(name.find(':')) : "");
 }
 
 int NumberOf(const std::string& name) {

@@ -88,7 +88,9 @@ struct StrategyRow {
   bool replicates = false;       // one process with a replica of the model on each of several devices
   bool shares_steps = false;     // workers take their steps from a common budget
   bool drops_gradients = false;  // those of the slowest workers of a step
-  // Names in other programs, for which an error suggests this strategy; separated by commas, in lower case.
+  // In lower case, separated by commas: names that are accepted for this strategy, and names in other
+  // programs, for which an error suggests it.
+  const char* aliases = "";
   const char* also_called = "";
 
   bool has_number() const { return *number.letter != 0; }
@@ -100,6 +102,9 @@ const std::vector<StrategyRow>& Strategies();
 // The row of a name as users give it: "ring", "ps-ssp:2". NotFound lists all names and the nearest;
 // InvalidArgument: a number is missing, too small, or not accepted.
 absl::StatusOr<const StrategyRow*> FindStrategy(const std::string& name);
+// `name` with an alias replaced by the row's name: "ring" for "allreduce". Unknown names are returned as
+// given.
+std::string CanonicalStrategy(const std::string& name);
 // The number in `name`, which has a row; 0: it has none.
 int NumberOf(const std::string& name);
 // The row's algorithm with the name's number: "sync", "ssp:2".

@@ -46,6 +46,7 @@ class LogicalWorkers {
 
   const StepPlan& plan() const { return plan_; }
   const StrategyRow& strategy() const { return *strategy_; }
+  const UpdatePlan& updates() const { return updates_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
   // Of the flat buffers.

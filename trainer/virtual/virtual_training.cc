@@ -246,6 +246,9 @@ RankResult VirtualTraining::Describe(int worker) const {
   if (row.needs.servers) result.placement = options_.server_placement;
   result.parameters = static_cast<int64_t>(logical_->parameters());
   result.global_batch = logical_->plan().global_batch;
+  if (worker == 0) result.flags = TrainingArguments(options_);
+  result.optimizer = OptimizerName(logical_->updates().optimizer.kind);
+  result.lr = logical_->updates().schedule.base;
   result.steps = logical_->plan().steps;
   for (const Bucket& bucket : logical_->buckets()) {
     result.bucket_elements.push_back(static_cast<int64_t>(bucket.count));

@@ -51,6 +51,7 @@ function trustOf(run) {
   if (turns.length) limits.push(t('trust_turns', named(turns), (manifest.machine || {}).cores || '?'));
   if (several.length && several.every((row) => row.shaping === 'none' || !row.shaping)) limits.push(t('trust_loopback'));
   if (timed.length && rounds < 2) limits.push(t('trust_one_round'));
+  if (run.one_launch) return {state: 'limited', why: t('trust_records')};  // of trainer --record
   if (limits.length) return {state: 'limited', why: limits.join(' ')};
   return {state: 'valid', why: t('trust_fine', rounds, brief(d3.max(rows, (row) => row.foreign_cpu_pct) || 0))};
 }

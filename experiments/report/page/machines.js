@@ -26,7 +26,7 @@ function drawMachines(parent, pool) {
 function eachMachine(pool) {
   const rows = pool.machines.flatMap((machine, i) => pool.rows.map((row) => {
     const {samples_per_s, samples_per_s_lo95, samples_per_s_hi95, efficiency, ratio, valid} = row.machines[i];
-    const interval = isNumber(samples_per_s_lo95) && isNumber(samples_per_s_hi95) ? `${withThousands(samples_per_s_lo95)} – ${withThousands(samples_per_s_hi95)}` : '';
+    const interval = isNumber(samples_per_s_lo95) && isNumber(samples_per_s_hi95) ? unique([samples_per_s_lo95, samples_per_s_hi95].map(withThousands)).join(' – ') : '';
     return [rowHead(machineName(machine)), make('td', {class: 'col_note'}, `${machine.processor}${t('comma')}${t('machines_cores', machine.cores)}`),
       withServers(row), String(row.workers), `${withThousands(samples_per_s)}${valid ? '' : ' !'}`, interval, hundredths(efficiency), hundredths(ratio),
       make('td', {class: 'col_note'}, machine.recommended ? machine.recommended.join(t('comma')) || t('machines_none') : '?')];

@@ -91,8 +91,8 @@ function stepSlider(name, values, get, set, changed) {
   return labelled(t(name), input, ' ', output);
 }
 
-function tick(name, key, changed) {
-  const box = make('input', {type: 'checkbox', id: `tick-${name}`,
+function tick(name, key, changed, id = `tick-${name}`) {
+  const box = make('input', {type: 'checkbox', id,
       onchange: (event) => { wish[key] = event.target.checked; changed(); }});
   box.checked = wish[key];
   return make('label', {}, box, ` ${t(name)}`);

@@ -118,7 +118,7 @@ function drawStepper(parent, run, id, names) {
     if (event.key === 'ArrowRight') jump(true);
     if (event.key === 'ArrowLeft') jump(false);
   }},
-  labelled(t('workers'), rankChoice), schedules.some((s) => names.includes(s.algorithm) && tracedEnds(run, s)) ? tick('traced', 'measured', rebuild) : null,
+  labelled(t('workers'), rankChoice), schedules.some((s) => names.includes(s.algorithm) && tracedEnds(run, s)) ? tick('traced', 'measured', rebuild, `${id}-traced`) : null,
   playButton, button(`${id}-back`, t('step_back'), () => jump(false)), button(`${id}-next`, t('step_on'), () => jump(true)),
   button(`${id}-restart`, t('restart'), () => { stop(); show(0); }),
   button(`${id}-all`, t(player.all ? 'fewer' : 'others'), (event) => {

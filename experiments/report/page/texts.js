@@ -173,6 +173,8 @@ const TEXTS = {
   trust_turns: ['Workers share {1} cores in {0}: their times do not apply to machines with one core per worker.',
     '{0} 的 worker 共用 {1} 个核：时间不能推广到每个 worker 各有一核的机器。'],
   trust_loopback: ['All ranks share one loopback: the times say nothing about a network.', '所有 rank 共用一个回环接口：时间不说明任何网络。'],
+  trust_records: ['One launch: no intervals. Its records do not say where it ran and whether other programs disturbed it.',
+    '只有一次启动：没有区间。记录未说明运行地点，也未说明是否受其他程序干扰。'],
   trust_one_round: ['One round: no intervals.', '只有一轮：没有区间。'],
   trust_fine: ['Rounds: {0}. Other programs used at most {1}% of the processors.', '轮数：{0}。其他程序最多占用处理器的 {1}%。'],
   prediction: ['The whole prediction', '完整的预测'],

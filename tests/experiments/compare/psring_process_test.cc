@@ -36,6 +36,8 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--strategies", "ring,"}, "name"},
       {{"compare", "--strategies", "ddp"}, "did you mean 'ring'"},
       {{"compare", "--strategies", "ring,ps-sync,ring"}, "--strategies names ring twice"},
+      {{"compare", "--strategies", "ring,allreduce"}, "--strategies names ring twice"},
+      {{"predict", "--link", "1gbit", "--strategies", "ps,ps-sync"}, "--strategies names ps-sync twice"},
       {{"compare", "--workers", "2,4,2"}, "--workers names 2 twice"},
       {{"compare", "--workers", "2", "4"}, "--workers 2,4"},
       {{"compare", "--link", "10GB/s"}, "in bytes"},

@@ -119,6 +119,8 @@ async function visit() {
   document.querySelectorAll('details.part').forEach((part) => { part.open = true; });
   await sleep(300);
   seen.english = readPage();
+  const ids = [...document.querySelectorAll('[id]')].map((with_id) => with_id.id);
+  seen.ids_given_twice = ids.filter((id, i) => ids.indexOf(id) !== i);
   seen.wish = {bandwidth: wish.bandwidth, latency: wish.latency, adding: wish.adding, gradient: wish.gradient};
   seen.arrows = Object.fromEntries(((DATA.runs[chosenRun].trace || {}).launches || []).map((launch) => [launch.name, launch.arrows.length]));
   seen.arrows_drawn = document.querySelectorAll('#step .arrow').length;
@@ -134,9 +136,9 @@ async function visit() {
   seen.after_back = player.time;
   const ranks = element('ring-ranks');
   for (const option of [...ranks.options].map((o) => o.value).concat('4')) send(ranks, 'change', option);
-  if (element('tick-traced')) {
+  if (element('ring-traced')) {
     send(ranks, 'change', String(seen.scores.find((played) => played.traced).ranks));
-    element('tick-traced').click();
+    element('ring-traced').click();
     // Round by round: the clock when each ends.
     seen.traced_clock = [];
     for (;;) {
@@ -146,7 +148,7 @@ async function visit() {
       seen.traced_clock.push(player.time);
     }
     seen.traced_panels = [...document.querySelectorAll('#ring .clock')].map((clock) => clock.textContent);
-    element('tick-traced').click();
+    element('ring-traced').click();
   }
   seen.sliders = moveSliders();
   seen.lens = walkThroughTheLens();

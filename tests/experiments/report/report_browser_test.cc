@@ -24,6 +24,7 @@ class ReportBrowserTest : public BrowserTest {
     EXPECT_THAT(seen["errors"], IsEmpty());
     EXPECT_EQ(seen["violations"], 0);
     EXPECT_EQ(seen["requests"], 0);
+    EXPECT_THAT(seen["ids_given_twice"], IsEmpty());
     EXPECT_THAT(seen["untranslated"], IsEmpty());
     EXPECT_NE(seen["english"]["headings"], seen["chinese"]["headings"]);
     for (const auto& [figure, rows] : seen["english"]["figures"].items()) {

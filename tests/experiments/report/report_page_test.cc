@@ -22,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -177,13 +176,6 @@ TEST_F(ReportPageTest, ReadsPagesOnlyFromRegularFilesOfLimitedSize) {
 TEST_F(ReportPageTest, RejectsFoldersThatAreNotRuns) {
   EXPECT_THAT(ReadRunData((folder_ / "none").string()).status().message(), HasSubstr("is not a folder"));
   EXPECT_THAT(ReadRunData(folder_.string()).status().message(), HasSubstr("is not a run's folder"));
-}
-
-TEST_F(ReportPageTest, NamesWhatItReadsIfGivenTheRecordsOfOneLaunch) {
-  Put("result-rank0.json", "{}");
-  EXPECT_THAT(
-      ReadRunData(folder_.string()).status().message(),
-      AllOf(HasSubstr("has the records of one launch (trainer --record)"), HasSubstr("psring train")));
 }
 
 TEST_F(ReportPageTest, ListsMissingAndMalformedFilesAndReadsTheOthers) {

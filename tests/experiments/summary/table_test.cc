@@ -41,6 +41,18 @@ std::string AllFindings(const std::vector<SummaryRow>& rows) {
   return text;
 }
 
+TEST(Table, TheEndsOfAnIntervalDifferOrAreOneNumber) {
+  const auto interval = [](double low, double high) {
+    SummaryRow row = Row("ring", 2, {100, 101});
+    row.samples_per_s_95 = Interval{low, high};
+    return ShortTable({row}, Language::kEnglish);
+  };
+  EXPECT_TRUE(absl::StrContains(interval(18.4, 20.6), " 18-21 ")) << interval(18.4, 20.6);
+  EXPECT_TRUE(absl::StrContains(interval(18.61, 19.32), " 18.61-19.32 ")) << interval(18.61, 19.32);
+  EXPECT_TRUE(absl::StrContains(interval(19.001, 19.002), " 19.00 ")) << interval(19.001, 19.002);
+  EXPECT_TRUE(absl::StrContains(interval(1234.1, 1234.2), " 1,234 ")) << interval(1234.1, 1234.2);
+}
+
 TEST(Table, MarksRowsWhoseWorkersPushOneSum) {
   SummaryRow separate = Row("ring", 4, {100, 101}), together = Row("ps-sync", 4, {100, 101});
   EXPECT_EQ(Table({separate}).find("/push"), std::string::npos);

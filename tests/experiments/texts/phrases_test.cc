@@ -7,6 +7,11 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "experiments/texts/error_table.h"
+#include "experiments/texts/errors.h"
 #include "experiments/texts/phrase.h"
 #include "tests/experiments/slurp.h"
 
@@ -88,6 +93,61 @@ TEST(Phrases, UseTheSamePlaceholdersInBothLanguages) {
     }
   }
   EXPECT_GT(pairs, 150);
+}
+
+// All string literals of the programs' sources, without the tests.
+std::string AllLiterals() {
+  std::string all;
+  for (const char* folder : {"common", "experiments", "ps_server", "ring_worker", "trainer"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(PSRING_EXPERIMENTS) / ".." / folder)) {
+      const std::string name = entry.path().filename().string();
+      if (entry.path().extension() != ".cc" && entry.path().extension() != ".h") continue;
+      if (name == "error_table.h") continue;
+      for (const Literal& literal : LiteralsOf(Slurp(entry.path())))
+        absl::StrAppend(&all, literal.text, "\n");
+    }
+  }
+  return all;
+}
+
+TEST(Errors, EveryTranslatedTextOccursInTheSources) {
+  // Put together from parts, or of CLI11 and the system.
+  const std::set<std::string> others = {" is required",
+                                        " excludes ",
+                                        " rounds",
+                                        "the results are those of 1 round",
+                                        " has no result of ranks ",
+                                        "it must be at most ",
+                                        " (256 with --clock virtual), not ",
+                                        "there is no mpirun on this machine's PATH",
+                                        "No such file or directory",
+                                        "Permission denied"};
+  const std::string all = absl::StrReplaceAll(AllLiterals(), {{"%d", ""}, {"%s", ""}, {"%.1f", ""}});
+  for (const Phrase& row : kErrors) {
+    std::string text = row.english;
+    for (int i = 0; i < 10; ++i)
+      text = absl::StrReplaceAll(text, {{absl::StrCat("$", i), "\n"}, {"; ", "\n"}});
+    for (absl::string_view part : absl::StrSplit(text, '\n')) {
+      if (others.contains(std::string(part))) continue;
+      EXPECT_TRUE(absl::StrContains(all, part)) << "'" << part << "' of: " << row.english;
+    }
+  }
+}
+
+TEST(Errors, AreTranslatedAsAWholeOrByClause) {
+  const auto chinese = [](const std::string& english) { return InLanguage(Language::kChinese, english); };
+  EXPECT_EQ(chinese("--lr: 'abc' is not a number"), "--lr: 'abc' 不是数");
+  EXPECT_EQ(chinese("unknown strategy 'rign'; did you mean 'ring'?"),
+            "没有名为 'rign' 的策略；是否指 'ring'？");
+  EXPECT_EQ(chinese("--workers must be from 1 to 64 (256 with --clock virtual), not 65"),
+            "--workers 必须从 1 到 64（--clock virtual 时到 256），而不是 65");
+  EXPECT_EQ(chinese("cannot read a b.json: there is no such file\nlog"),
+            "不能读 a b.json：没有这个文件\nlog");
+  const std::string unknown = "--lr: something new happened; omit it";
+  EXPECT_EQ(chinese(unknown), unknown) << "not half of it";
+  EXPECT_EQ(chinese(""), "");
+  EXPECT_EQ(InLanguage(Language::kEnglish, "omit it"), "omit it");
+  EXPECT_EQ(ErrorText(Language::kChinese, unknown), "错误：" + unknown);
 }
 
 TEST(Phrases, NoOtherSourceContainsChinese) {

@@ -5,25 +5,39 @@
 namespace psring {
 namespace {
 
+constexpr char kCatalog[] = R"({
+    "strategies": [{"name": "dp"},
+                   {"name": "ring", "aliases": "allreduce,all-reduce", "also_called": "ddp"},
+                   {"name": "ps-sync", "aliases": "ps", "also_called": "parameter-server"},
+                   {"name": "ps-ssp", "number": "K", "number_least": 1}],
+    "models": []})";
+
 TEST(CatalogTest, AnUnknownStrategySuggestsTheOneWithThatOtherNameOrTheNearest) {
-  const auto catalog = CatalogFromJson(R"({
-      "strategies": [{"name": "dp"}, {"name": "ring", "also_called": "ddp,allreduce"},
-                     {"name": "ps-sync", "also_called": "ps"}],
-      "models": []})");
+  const auto catalog = CatalogFromJson(kCatalog);
   ASSERT_TRUE(catalog.ok()) << catalog.status();
   const auto says = [&](const std::string& name) {
     return std::string(FindStrategy(*catalog, name).status().message());
   };
   EXPECT_EQ(says("ddp"), "unknown strategy 'ddp'; did you mean 'ring'?") << "not dp, which is nearer";
-  EXPECT_EQ(says("AllReduce"), "unknown strategy 'AllReduce'; did you mean 'ring'?");
-  EXPECT_EQ(says("ps"), "unknown strategy 'ps'; did you mean 'ps-sync'?");
+  EXPECT_EQ(says("Parameter_Server"), "unknown strategy 'Parameter_Server'; did you mean 'ps-sync'?");
   EXPECT_EQ(says("rign"), "unknown strategy 'rign'; did you mean 'ring'?");
-  EXPECT_EQ(says("gossip"), "unknown strategy 'gossip'; use one of dp, ring, ps-sync");
+  EXPECT_EQ(says("gossip"), "unknown strategy 'gossip'; use one of dp, ring, ps-sync, ps-ssp");
   EXPECT_EQ(says("hierarchical"),
             "'hierarchical' is a schedule that psring predict and psring explain know, but no strategy "
             "trains with it; "
             "use ring");
   EXPECT_TRUE(FindStrategy(*catalog, "ring").ok());
+}
+
+TEST(CatalogTest, AnAliasIsReplacedByTheStrategysName) {
+  const auto catalog = CatalogFromJson(kCatalog);
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
+  std::vector<std::string> names = {"All-Reduce", "ps", "ps-ssp:02", "hierarchical"};
+  ASSERT_TRUE(UseCatalogNames(*catalog, names).ok());
+  EXPECT_EQ(names, (std::vector<std::string>{"ring", "ps-sync", "ps-ssp:2", "hierarchical"}));
+  names = {"ring", "ps", "allreduce"};
+  EXPECT_EQ(UseCatalogNames(*catalog, names).message(), "--strategies names ring twice; name it once");
+  EXPECT_EQ(FindStrategy(*catalog, "ps:2").status().message(), "strategy 'ps:2': ps-sync takes no number");
 }
 
 }  // namespace

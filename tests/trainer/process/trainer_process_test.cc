@@ -64,7 +64,7 @@ TEST_F(TrainerProcess, SaysHowManyRanksThereAre) {
   EXPECT_EQ(ranks[0]->errors().find("only one rank"), std::string::npos) << ranks[0]->errors();
 
   const auto only =
-      StartAlone("--strategy ring --steps 1 --batch 4 --model mlp-small --data synthetic --no_eval");
+      StartAlone("--strategy allreduce --steps 1 --batch 4 --model mlp-small --data synthetic --no_eval");
   EXPECT_EQ(only->Wait(), 0) << only->errors();
   EXPECT_NE(only->errors().find("--strategy ring has only one rank"), std::string::npos) << only->errors();
 }

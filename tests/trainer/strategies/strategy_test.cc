@@ -306,10 +306,25 @@ TEST(Registry, AnUnknownNameSuggestsTheNearest) {
                              absl::StrCat("did you mean '", meant, "'?"));
   };
   EXPECT_TRUE(suggests("ddp", "ring")) << "not dp, which is nearer";
-  EXPECT_TRUE(suggests("allreduce", "ring"));
-  EXPECT_TRUE(suggests("ps", "ps-sync"));
+  EXPECT_TRUE(suggests("horovod", "ring"));
+  EXPECT_TRUE(suggests("parameter-server", "ps-sync"));
   EXPECT_TRUE((*FindStrategy("ring"))->needs.process_group);
   EXPECT_FALSE((*FindStrategy("ring"))->needs.servers);
+}
+
+TEST(Registry, AnAliasIsTheStrategyAndGivesItsName) {
+  EXPECT_STREQ((*FindStrategy("allreduce"))->name, "ring");
+  EXPECT_STREQ((*FindStrategy("ps"))->name, "ps-sync");
+  for (const auto& [alias, name] : {std::pair{"allreduce", "ring"},
+                                    {"all-reduce", "ring"},
+                                    {"All_Reduce", "ring"},
+                                    {"ps", "ps-sync"},
+                                    {"ring", "ring"},
+                                    {"ps-ssp:2", "ps-ssp:2"},
+                                    {"ddp", "ddp"}}) {
+    EXPECT_EQ(CanonicalStrategy(alias), name);
+  }
+  EXPECT_EQ(FindStrategy("ps:2").status().message(), "strategy 'ps:2': ps-sync takes no number");
 }
 
 TEST(Registry, ParsesTheNumberInAName) {
