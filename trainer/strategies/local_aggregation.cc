@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/rendezvous/roster.h"
 #include "ps_server/client/ps_client.h"
 #include "trainer/strategies/staging.h"
 
@@ -65,8 +64,8 @@ class LocalAggregation : public SyncStrategy, public StageBarrier {
       PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, leader_.barrier->Await(stage));
       if (back.has_value()) return Restarted();
     }
-    PSRING_RETURN_IF_ERROR(Named(group_.Barrier(*lane_)));
-    PSRING_RETURN_IF_ERROR(Named(lane_->Synchronize()));
+    PSRING_RETURN_IF_ERROR(group_.Barrier(*lane_));
+    PSRING_RETURN_IF_ERROR(lane_->Synchronize());
     return std::nullopt;
   }
 
@@ -107,7 +106,7 @@ class LocalAggregation : public SyncStrategy, public StageBarrier {
     context_.compute.Stamp(backward_ns_);
     // Wait for both even if one fails: their work uses memory that a failed step releases.
     const absl::Status summed = lane_->Synchronize(), computed = context_.compute.Synchronize();
-    PSRING_RETURN_IF_ERROR(Named(summed));
+    PSRING_RETURN_IF_ERROR(summed);
     PSRING_RETURN_IF_ERROR(computed);
     StepReport report;
     if (machine_.leads) {
@@ -152,16 +151,9 @@ class LocalAggregation : public SyncStrategy, public StageBarrier {
   // The leader's weights on all ranks of the machine.
   absl::Status ShareWeights() {
     lane_->Stamp(share_ns_);
-    PSRING_RETURN_IF_ERROR(Named(staging_.Broadcast(state_.weights, *lane_)));
+    PSRING_RETURN_IF_ERROR(staging_.Broadcast(state_.weights, *lane_));
     lane_->Stamp(shared_ns_);
-    return Named(lane_->Synchronize());
-  }
-
-  // The group numbers its ranks from 0.
-  absl::Status Named(const absl::Status& status) const {
-    if (status.ok() || machine_.number == 0) return status;
-    return absl::Status(status.code(), absl::StrCat("between ", RanksText(machine_.ranks),
-                                                    " of one machine, numbered from 0: ", status.message()));
+    return lane_->Synchronize();
   }
 
   static absl::Status Restarted() {

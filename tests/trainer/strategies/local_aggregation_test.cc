@@ -134,9 +134,9 @@ TEST(LocalAggregation, ALostRankEndsAllMachinesAndIsNamed) {
     });
     const auto error = [&](int rank) { return std::string(outcomes[rank].result.status().message()); };
     EXPECT_THAT(error(lost), HasSubstr("out of paper"));
+    // Transports of threads number a machine's ranks from 0; those of processes have the job's numbers.
     EXPECT_THAT(error(5 - lost),
-                AllOf(HasSubstr("between ranks 2 and 3 of one machine, numbered from 0"),
-                      HasSubstr(absl::StrCat("rank ", lost - 2, " gave up")), HasSubstr("out of paper")));
+                AllOf(HasSubstr(absl::StrCat("rank ", lost - 2, " gave up")), HasSubstr("out of paper")));
     EXPECT_THAT(error(0), HasSubstr("worker 1"));
     EXPECT_THAT(error(1), AllOf(HasSubstr("rank 0 gave up"), HasSubstr("worker 1")));
   }
