@@ -141,6 +141,9 @@ TEST(RankResult, RoundTrips) {
   result.update_ms = 2.5;
   result.run_delay_ms = 0.25;
   result.probe_ms = 0.125;
+  result.flags = {"--steps=100"};
+  result.optimizer = "momentum";
+  result.lr = 0.1;
   result.data_parallel = {2, .5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5, 7};
   result.ddp = {{1, 2}, true, {3}, {"fc2.bias"}, .5, 1.5, 2.5, 3.5};
   result.curve = {{1, 2, 3.5, 4.5, 5.5, 0.875}, {10, 20, 30, 40, 50, 1}};
@@ -158,7 +161,7 @@ TEST(RankResult, RoundTrips) {
   for (const char* part : {"ddp", "data_parallel"}) {
     for (const auto& [key, value] : json[part].items()) EXPECT_NE(value, standard[part][key]) << key;
   }
-  EXPECT_EQ(json.size(), 31);
+  EXPECT_EQ(json.size(), 34);
 }
 
 TEST(RankResult, OfAnEarlierVersionHasDefaultsForNewFields) {

@@ -86,7 +86,8 @@ TEST_F(OneProcessTest, SigtermKeepsACheckpointThatAnyLayoutCanResume) {
     ones[0]->Signal(SIGTERM);
     EXPECT_TRUE(WaitForAll(ones));
     EXPECT_TRUE(absl::StrContains(ones[0]->Story(), "exit code 143")) << ones[0]->Story();
-    EXPECT_TRUE(absl::StrContains(ones[0]->errors(), "rank 0: step ")) << ones[0]->Story();
+    // Rank 1 may be the first to end, because rank 0 gave up.
+    EXPECT_TRUE(absl::StrContains(ones[0]->errors(), "rank 0")) << ones[0]->Story();
     EXPECT_TRUE(absl::StrContains(ones[0]->errors(), "a checkpoint of step ")) << ones[0]->Story();
     EXPECT_EQ(Trained(processes, 2 / processes, flags + " --resume latest"), undisturbed);
   }
