@@ -62,8 +62,20 @@ const std::vector<JobKind>& JobKinds() {
   return *kinds;
 }
 
+std::set<std::string> FaultJob::AbandonedMemory() {
+  std::set<std::string> paths;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/dev/shm", error)) {
+    const std::vector<std::string> parts = absl::StrSplit(entry.path().filename().string(), '-');
+    pid_t pid = 0;
+    if (parts.size() != 3 || parts[0] != "psring" || !absl::SimpleAtoi(parts[1], &pid)) continue;
+    if (kill(pid, 0) != 0) paths.insert(entry.path());
+  }
+  return paths;
+}
+
 FaultJob::FaultJob(const JobSetup& asked, const std::string& folder, int port)
-    : setup_(asked), folder_(folder) {
+    : setup_(asked), folder_(folder), abandoned_before_(AbandonedMemory()) {
   JobSetup setup = asked;
   absl::StrReplaceAll({{kCheckpoints, checkpoints()}}, &setup.before);
   fs::create_directories(temporary());
@@ -179,11 +191,8 @@ std::string FaultJob::Remains(bool launcher_died) const {
   for (const auto& entry : fs::directory_iterator(temporary(), error)) {
     if (!launcher_died) left.push_back(entry.path());
   }
-  for (const auto& entry : fs::directory_iterator("/dev/shm", error)) {
-    const std::vector<std::string> parts = absl::StrSplit(entry.path().filename().string(), '-');
-    pid_t pid = 0;
-    if (parts.size() != 3 || parts[0] != "psring" || !absl::SimpleAtoi(parts[1], &pid)) continue;
-    if (kill(pid, 0) != 0) left.push_back(entry.path());
+  for (const std::string& path : AbandonedMemory()) {
+    if (!abandoned_before_.contains(path)) left.push_back(path);
   }
   std::string text;
   for (const std::string& one : left) absl::StrAppend(&text, " ", one);

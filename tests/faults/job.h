@@ -80,8 +80,12 @@ class FaultJob {
   void Ignore(pid_t pid) { ignored_.insert(pid); }
 
  private:
+  // Folders in /dev/shm of psrings that have ended.
+  static std::set<std::string> AbandonedMemory();
+
   const JobSetup setup_;
   const std::string folder_;
+  const std::set<std::string> abandoned_before_;  // by earlier tests that killed psring
   StartedOnes started_;
   std::set<pid_t> ignored_;
 };
