@@ -1,15 +1,87 @@
 #include "experiments/runs/untrusted_json.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "common/io/json_text.h"
 
 namespace psring {
 
+namespace {
+
+constexpr size_t kDeepest = 32;
+
+// nlohmann's parser with a callback searches an array for discarded values after each of its objects, which
+// takes quadratic time.
+class Builder : public nlohmann::json_sax<UntrustedJson> {
+ public:
+  // Discarded if the text was not JSON.
+  UntrustedJson Take() { return std::move(root_); }
+
+  bool null() override { return Put(nullptr); }
+  bool boolean(bool value) override { return Put(value); }
+  bool number_integer(number_integer_t value) override { return Put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Put(value); }
+  bool number_float(number_float_t value, const string_t&) override { return Put(value); }
+  bool string(string_t& value) override { return Put(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // not in JSON texts
+  bool start_object(size_t) override { return Open(UntrustedJson::object()); }
+  bool start_array(size_t) override { return Open(UntrustedJson::array()); }
+  bool end_object() override { return Close(); }
+  bool end_array() override { return Close(); }
+  bool key(string_t& name) override {
+    if (omitted_ == 0) key_ = std::move(name);
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+    root_ = UntrustedJson(UntrustedJson::value_t::discarded);
+    return false;
+  }
+
+ private:
+  // Null: it is nested too deeply.
+  UntrustedJson* Add(UntrustedJson value) {
+    if (omitted_ > 0 || open_.size() > kDeepest) return nullptr;
+    if (open_.empty()) return &(root_ = std::move(value));
+    UntrustedJson& parent = *open_.back();
+    if (parent.is_object()) return &(parent[key_] = std::move(value));
+    parent.push_back(std::move(value));
+    return &parent.back();
+  }
+  bool Put(UntrustedJson value) {
+    Add(std::move(value));
+    return true;
+  }
+  bool Open(UntrustedJson container) {
+    if (UntrustedJson* const added = Add(std::move(container))) {
+      open_.push_back(added);
+    } else {
+      ++omitted_;
+    }
+    return true;
+  }
+  bool Close() {
+    if (omitted_ > 0) {
+      --omitted_;
+    } else {
+      open_.pop_back();
+    }
+    return true;
+  }
+
+  UntrustedJson root_;
+  std::vector<UntrustedJson*> open_;  // a container's address is stable while it is the last of its parent
+  size_t omitted_ = 0;                // open containers that are nested too deeply
+  std::string key_;
+};
+
+}  // namespace
+
 UntrustedJson ParseUntrusted(const std::string& text) {
-  constexpr int kDeepest = 32;
-  return UntrustedJson::parse(
-      text, [](int depth, UntrustedJson::parse_event_t, UntrustedJson&) { return depth <= kDeepest; }, false);
+  Builder builder;
+  UntrustedJson::sax_parse(text, &builder);
+  return builder.Take();
 }
 
 std::string DumpUntrusted(const UntrustedJson& json) { return JsonText(json); }

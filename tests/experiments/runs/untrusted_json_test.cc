@@ -1,0 +1,48 @@
+#include "experiments/runs/untrusted_json.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace psring {
+namespace {
+
+TEST(UntrustedJson, ReadsEveryKindOfValueInTheOrderOfTheText) {
+  const std::string text =
+      R"({"z":[1,-2,2.5,true,null,"\u00e9",{},[]],"a":{"b":18446744073709551615},"c":[{"d":0},{"d":1}]})";
+  EXPECT_EQ(DumpUntrusted(ParseUntrusted(text)),
+            "{\"z\":[1,-2,2.5,true,null,\"\xc3\xa9\",{},[]],\"a\":{\"b\":18446744073709551615},"
+            "\"c\":[{\"d\":0},{\"d\":1}]}");
+  EXPECT_EQ(DumpUntrusted(ParseUntrusted("7")), "7");
+  EXPECT_EQ(DumpUntrusted(ParseUntrusted(R"({"a":1,"a":{"b":2}})")), R"({"a":{"b":2}})");
+}
+
+TEST(UntrustedJson, DiscardsOtherTexts) {
+  for (const char* text : {"", "[1,", "{\"a\":}", "nul", "[1] 2", "[1e999]", "[\"\\ud800\"]", "\xff"}) {
+    EXPECT_TRUE(ParseUntrusted(text).is_discarded()) << text;
+  }
+}
+
+TEST(UntrustedJson, OmitsWhatIsNestedTooDeeply) {
+  const auto nested = [](int containers, const char* begin, const std::string& innermost, const char* end) {
+    std::string text = innermost;
+    for (int i = 0; i < containers; ++i) text = absl::StrCat(begin, text, end);
+    return text;
+  };
+  const auto arrays = [&](int count, const std::string& in) { return nested(count, "[", in, ",8]"); };
+  const auto objects = [&](int count, const std::string& in) {
+    return nested(count, "{\"a\":", in, ",\"b\":9}");
+  };
+  EXPECT_EQ(DumpUntrusted(ParseUntrusted(arrays(32, "5"))), arrays(32, "5"));
+  EXPECT_EQ(DumpUntrusted(ParseUntrusted(objects(32, "5"))), objects(32, "5"));
+  for (const int depth : {33, 40}) {
+    EXPECT_EQ(DumpUntrusted(ParseUntrusted(arrays(depth, "[1,{\"x\":2}]"))), arrays(32, "[]"));
+    EXPECT_EQ(DumpUntrusted(ParseUntrusted(objects(depth, "[1,{\"x\":2}]"))), objects(32, "{}"));
+  }
+}
+
+}  // namespace
+}  // namespace psring
