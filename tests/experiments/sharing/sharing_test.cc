@@ -5,11 +5,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/version.h"
 #include "experiments/report/run_data.h"
+#include "experiments/runs/recorded_run.h"
 #include "experiments/sharing/cite.h"
 #include "experiments/sharing/pack.h"
 #include "experiments/summary/summarise.h"
@@ -74,11 +76,13 @@ TEST(Cite, CitationFileHasTheVersionOfTheBuild) {
 // Run folders of earlier versions, one for each schema_version of the summary.
 TEST(RecordedRuns, OfEverySchemaVersionCanBeReadAndCited) {
   const auto current = std::get<int64_t>(Cells(SummaryRow{}).front().value);
-  bool has_current = false;
+  std::set<std::string> versions;
   for (const auto& entry :
        fs::directory_iterator(absl::StrCat(PSRING_EXPERIMENTS, "/../tests/experiments/runs/recorded"))) {
     SCOPED_TRACE(entry.path());
-    has_current = has_current || entry.path().filename() == absl::StrCat("summary-", current);
+    const std::string name = entry.path().filename().string(), version = name.substr(name.find('-') + 1);
+    versions.insert(name);
+    EXPECT_THAT(Slurp(entry.path() / "summary.csv"), HasSubstr(absl::StrCat("\n", version, ",tiny,")));
     const auto data = ReadRunData(entry.path().string());
     ASSERT_TRUE(data.ok()) << data.status();
     EXPECT_THAT(data->json, HasSubstr("\"missing\":[]"));
@@ -86,8 +90,15 @@ TEST(RecordedRuns, OfEverySchemaVersionCanBeReadAndCited) {
     const auto citation = CiteRun(entry.path().string());
     ASSERT_TRUE(citation.ok()) << citation.status();
     EXPECT_THAT(*citation, HasSubstr("| ps-async | 2 |"));
+    const auto recorded = RecordedRunFromJson(Slurp(entry.path() / "manifest.json"));
+    ASSERT_TRUE(recorded.ok()) << recorded.status();
+    EXPECT_EQ(MakeRerun(*recorded, "", "").arguments,
+              std::vector<std::string>(recorded->command_line.begin() + 1, recorded->command_line.end()));
   }
-  EXPECT_TRUE(has_current) << "add a small run folder of the new schema_version";
+  for (int64_t version = 1; version <= current; ++version) {
+    EXPECT_TRUE(versions.contains(absl::StrCat("summary-", version)))
+        << "add a small run folder of schema_version " << version;
+  }
 }
 
 class Pack : public testing::Test {
