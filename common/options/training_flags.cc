@@ -73,7 +73,7 @@ void VisitFlags(Options& o, Visitor& visit) {
         WholeNumber(1, 1 << 16));
   visit({"--workload", "NAME",
          absl::StrCat("Replay recorded layer times instead of training a network: ",
-                      absl::StrJoin(WorkloadNames(), ", "), ", or a file.csv"),
+                      absl::StrJoin(WorkloadNames(), ", "), ", or your own model's CSV file (./mine.csv)"),
          Help::kBrief},
         o.workload, CheckGiven);
   visit({"--compute_speedup", "X", "Divide the recorded times of the workload by X"}, o.compute_speedup,

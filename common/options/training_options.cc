@@ -41,7 +41,7 @@ void ForEachServerFlag(const See& see) {
 
 absl::Status CheckCudaGraph(const TrainingOptions& o) {
   const auto with = [](const char* what) {
-    return absl::StrCat("--cuda_graph cannot be combined with ", what, "; leave one of them out");
+    return absl::StrCat("--cuda_graph cannot be combined with ", what, "; omit one of them");
   };
   return FirstOf({{o.device == "cpu", with("--device cpu: it is for GPUs")},
                   {o.clock == "virtual", with("--clock virtual, which computes on the CPU")},
@@ -58,7 +58,7 @@ absl::Status CheckLocalAggregation(const TrainingOptions& o) {
        {o.wire != "float32" && (Checkpoints(o) || !o.resume.empty()),
         absl::StrCat("--local_aggregation with --wire ", o.wire,
                      " and checkpoints: the rounding errors are a machine's, not a worker's, and "
-                     "are not saved; leave one of the three out")}});
+                     "are not saved; omit one of the three")}});
 }
 
 absl::Status CheckClock(const TrainingOptions& o) {
@@ -73,7 +73,7 @@ absl::Status CheckClock(const TrainingOptions& o) {
   }
   return FirstOf(
       {{o.servers > 1 || o.server_placement == "colocated",
-        "--clock virtual has one server; leave --servers and colocated out"},
+        "--clock virtual has one server; omit --servers and colocated"},
        {o.transport == "shm",
         "--transport shm with --clock virtual: nothing is sent; give --network_ms, the time of one gradient"},
        {o.wire != "float32",
@@ -119,11 +119,11 @@ absl::Status CheckRecovery(const TrainingOptions& o, int servers) {
   const bool backup = absl::StartsWith(o.strategy, "ps-backup");
   const auto with = [](const char* what) {
     return absl::StrCat("--on_worker_loss continue cannot be combined with ", what,
-                        ", which needs every worker; leave one of them out");
+                        ", which needs every worker; omit one of them");
   };
   return FirstOf({{!o.workload.empty() && (Checkpoints(o) || !o.resume.empty()),
                    absl::StrCat("--workload ", o.workload,
-                                " trains nothing, so there is nothing to save: leave the checkpoints out")},
+                                " trains nothing, so there is nothing to save: omit the checkpoints")},
                   {continues && o.align_steps, with("--align_steps")},
                   {continues && o.clip_norm > 0, with("--clip_norm")},
                   {continues && o.local_aggregation, with("--local_aggregation")},
@@ -169,7 +169,7 @@ absl::Status ApplyWorkload(TrainingOptions& options) {
   }
   PSRING_ASSIGN_OR_RETURN(const Workload workload, LoadWorkload(options.workload));
   const auto fixed = [&](const char* flag) {
-    return absl::StrCat(flag, " is determined by --workload ", options.workload, "; leave one of them out");
+    return absl::StrCat(flag, " is determined by --workload ", options.workload, "; omit one of them");
   };
   PSRING_RETURN_IF_ERROR(
       FirstOf({{options.batch != standard.batch && options.batch != workload.batch, fixed("--batch")},
@@ -214,7 +214,7 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& o) {
         "--warmup_epochs rises from --lr to the rate that --linear_scaling gives; give both, or neither (or "
         "--schedule cosine, which rises from 0)"},
        {o.servers > 0 && o.server_placement == "colocated",
-        "--server_placement colocated has one server for each worker; leave --servers out"},
+        "--server_placement colocated has one server for each worker; omit --servers"},
        {!o.tls.empty() && !o.backend.empty() && o.backend != "native",
         absl::StrCat("--tls with --backend ", o.backend,
                      ", which opens its own connections; omit --tls or choose native")},

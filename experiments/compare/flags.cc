@@ -161,8 +161,9 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "compare", "Compare strategies: the cost of a step and the accuracy that each reaches");
   // Flags that differ between the verbs.
   Add(*verb, kWhat, "--strategies,--strategy", raw.strategies, "NAME,...",
-      "Comma-separated; single and none are added as references. By default none, ring, ps-sync, ps-async; "
-      "accuracy of single, ring and ps-async",
+      "Comma-separated: ring, direct, ps-sync, ps-ssp:2, ps-async, ... (an unknown name lists all); single "
+      "and none are added as references. By default none, ring, ps-sync, ps-async; accuracy of single, ring "
+      "and ps-async",
       ListOf(CheckName));
   Add(*verb, kWhat, "--workers", raw.workers, "N,...",
       "Comma-separated [1,2,4; on several GPUs or machines 1,2,4,... all; with --straggler 4]",
@@ -199,8 +200,8 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   verb->get_option("--time_budget")
       ->description(
           "A limit for the whole run, from preparation to results: the plan is shortened to fit or rejected, "
-          "and no round starts that could not end in time. Without it, whatever is not given is chosen to "
-          "fit into 3m");
+          "and no round starts that could not end in time. Without it, values that are not given are chosen "
+          "to fit into 3m");
   Add(*verb, InHelpAll(kHowOften), "--steps", raw.flags.options.training.steps, "N",
       "Measured steps of a launch in the cost part; else chosen to fit --time_budget",
       WholeNumber(1, 1'000'000'000));
@@ -239,7 +240,7 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   AddNodeFlags(*verb, raw.flags.nodes);
   verb->get_option("--repeats")->description("Trainings, each with the next seed [1]");
   verb->get_option("--time_budget")
-      ->description("Refuse to start a training that would take longer")
+      ->description("Reject a training that would take longer")
       ->group(InHelpAll(kHowOften));
   AddTrainingFlags(*verb, raw.flags.options.training, {"--strategy"});
   verb->get_option("--resume")->group("Checkpoints and failure");

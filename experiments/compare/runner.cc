@@ -342,7 +342,9 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     if (!event) return false;
     if (site.live != nullptr) site.live->Note(*event);
     if (event->event == "note") {
-      display.Note(InLanguage(display.language(), event->text));
+      const std::string note = InLanguage(display.language(), event->text);
+      // A configuration's notes are the same in every round.
+      progress.HasStepped(event->rank) ? display.Note(note) : display.NoteOnce(note);
       return true;
     }
     progress.Note(*event);

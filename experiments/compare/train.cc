@@ -110,9 +110,12 @@ absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& 
   const Configuration& configuration = plan.cost.front();
   const TrainingOptions& training = configuration.training;
   const Language language = flags.options.language;
-  display.Say(Say(language, kTrainingLine, configuration.name(), configuration.model.name,
-                  training.data.empty() ? "none" : training.data, configuration.update.optimizer,
-                  configuration.update.lr, HumanSeconds(plan.expected_s)));
+  display.Say(training.workload.empty()
+                  ? Say(language, kTrainingLine, configuration.name(), configuration.model.name,
+                        training.data, configuration.update.optimizer, configuration.update.lr,
+                        HumanSeconds(plan.expected_s))
+                  : Say(language, kReplayLine, configuration.name(), configuration.model.name,
+                        HumanSeconds(plan.expected_s)));
   AddMachinesNote(prepared.site, language, plan);
   for (const std::string& note : plan.notes) display.Note(InLanguage(language, note));
   if (flags.dry_run) return absl::OkStatus();

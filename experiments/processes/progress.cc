@@ -47,6 +47,10 @@ void LaunchProgress::Note(const ProgressEvent& event) {
   }
 }
 
+bool LaunchProgress::HasStepped(int rank) const {
+  return rank >= 0 && rank < static_cast<int>(ranks_.size()) && ranks_[static_cast<size_t>(rank)].step > 0;
+}
+
 std::string LaunchProgress::LastKnown(int rank) const {
   if (rank < 0 || rank >= static_cast<int>(ranks_.size())) return "";
   const ProgressEvent& last = ranks_[static_cast<size_t>(rank)];
@@ -92,6 +96,10 @@ void Display::Say(const std::string& line) {
 }
 
 void Display::Note(const std::string& text) { Say(absl::StrCat(In(language_, kNoteLine), text)); }
+
+void Display::NoteOnce(const std::string& text) {
+  if (noted_.insert(text).second) Note(text);
+}
 
 void Display::SayPlain(const std::string& line) {
   if (!terminal_) Say(line);

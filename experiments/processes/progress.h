@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ class LaunchProgress {
   explicit LaunchProgress(int ranks) : ranks_(static_cast<size_t>(ranks)) {}
 
   void Note(const ProgressEvent& event);
+  bool HasStepped(int rank) const;
   std::string LastKnown(int rank) const;  // "last seen at step 12 of 25"
   // LastKnown of the slowest of `count` ranks from `first` on: "rank 2: last seen at step 12 of 25". Empty if
   // they do not exist.
@@ -56,6 +58,8 @@ class Display {
   void Say(const std::string& line);
   // Prints a line that begins with "note:" in the language of the output.
   void Note(const std::string& text);
+  // Does nothing for a text that it has printed before.
+  void NoteOnce(const std::string& text);
   // Prints a line unless this is a terminal.
   void SayPlain(const std::string& line);
   // On a terminal, replaces the line being redrawn, at most ten times a second because drawing takes
@@ -76,6 +80,7 @@ class Display {
   bool drawn_ = false;
   int64_t end_ns_ = 0;  // 0: not known
   int64_t last_ns_ = 0;
+  std::set<std::string> noted_;
 };
 
 }  // namespace psring

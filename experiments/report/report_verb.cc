@@ -72,6 +72,17 @@ bool IsPage(const std::string& input) {
   return !fs::is_directory(input, error) && (fs::exists(input, error) || input.ends_with(".html"));
 }
 
+// --kineto, --cite and --pack read files that a page does not contain.
+absl::Status RequireFolders(const RawReportFlags& raw) {
+  const char* const flag = !raw.kineto.empty() ? "--kineto" : raw.cite ? "--cite" : raw.pack ? "--pack" : "";
+  for (const std::string& run : raw.runs) {
+    if (*flag == '\0' || !IsPage(run)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " needs a run folder, but ", run, " is a file; give the folder of the run"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RunData> ReadFolder(const std::string& folder, const MakeCatalog& catalog) {
   if (!HasLaunchRecords(folder)) return ReadRunData(folder);
   PSRING_ASSIGN_OR_RETURN(const Catalog strategies, catalog());
@@ -151,6 +162,8 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
 
 int RunReport(const RawReportFlags& raw, const std::function<absl::StatusOr<Catalog>()>& catalog,
               Display& display) {
+  const absl::Status folders = RequireFolders(raw);
+  if (!folders.ok()) return Fail(display.language(), "psring report", std::string(folders.message()), 2);
   if (!raw.kineto.empty()) {
     const absl::Status written = WriteKinetoTraces(raw.runs, raw.kineto, display);
     return written.ok() ? 0 : Fail(display.language(), "psring report", std::string(written.message()), 2);

@@ -21,6 +21,7 @@ inline constexpr Phrase kEpochsBudget = {"$0 epochs", "$0 轮数据"};
 inline constexpr Phrase kExpectedLine = {"expected:  $0", "预计：     $0"};
 inline constexpr Phrase kTrainingLine = {"training:  $0, $1 on $2, $3, lr $4, expected $5",
                                          "训练：     $0，$1，数据 $2，$3，lr $4，预计 $5"};
+inline constexpr Phrase kReplayLine = {"training:  $0, $1, expected $2", "训练：     $0，$1，预计 $2"};
 inline constexpr Phrase kNetworkBetween = {
     "network:   between the machines: latency $0 us, one pair at a time $1 Mbit/s, all at once $2 Mbit/s",
     "网络：     机器之间：延迟 $0 us，每次一对 $1 Mbit/s，全部同时 $2 Mbit/s"};

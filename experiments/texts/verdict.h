@@ -6,7 +6,7 @@
 namespace psring {
 
 // $0 the strategy or strategies, $1 the factor, $2 the next best, $3 workers, $4 the network, $5 the reason.
-inline constexpr Phrase kVerdictUse = {"Use $0: $1 times $2 with $3 workers on $4$5.",
+inline constexpr Phrase kVerdictUse = {"Use $0: $1 times as fast as $2 with $3 workers on $4$5.",
                                        "请用 $0：在 $4 上 $3 个 worker 时，速度是 $2 的 $1 倍$5。"};
 inline constexpr Phrase kVerdictOr = {" or ", " 或 "};
 inline constexpr Phrase kVerdictLevel = {" No difference between $0 is shown.", "$0 之间未显示出差别。"};
@@ -41,15 +41,16 @@ inline constexpr Phrase kSpeedupOverSingle = {"$2 is $1 times as fast as a singl
                                               "$2 的速度是单个 worker（每秒 $0 个样本）的 $1 倍。"};
 // $0 samples/s of one worker, $1 workers, $2 link rate.
 inline constexpr Phrase kDistributeFrom = {
-    "A single worker gives $0 samples/s, so distribute this model only from $2 per link (derived).",
+    "A single worker gives $0 samples/s, so distribute this model only on links of at least $2 (derived).",
     "单个 worker 每秒 $0 个样本，因此链路达到 $2（推导）才值得分布训练。"};
 inline constexpr Phrase kDoNotDistribute = {
-    "A single worker gives $0 samples/s, more than these $1 workers: do not distribute this model here.",
+    "A single worker gives $0 samples/s, more than these $1 workers together: do not distribute this model "
+    "here.",
     "单个 worker 每秒 $0 个样本，多于这 $1 个 worker：在这里不要分布训练该模型。"};
 
 // $0 the asynchronous strategy, $1 factor, $2 the best synchronous one.
 inline constexpr Phrase kAsynchronousIsFaster = {
-    "$0 processes $1 times the samples of $2, but with other updates: compare accuracy, too.",
+    "$0 is $1 times as fast as $2, but it updates the weights differently: compare accuracy, too.",
     "$0 处理的样本是 $2 的 $1 倍，但更新方式不同：还要比较准确率。"};
 inline constexpr Phrase kVerdictSimulated = {"Times are simulated.", "时间为模拟值。"};
 inline constexpr Phrase kVerdictDisturbed = {

@@ -211,7 +211,7 @@ absl::Status CheckBenchOptions(const BenchOptions& options) {
   }
   if (options.bytes.empty()) return absl::InvalidArgumentError("--bytes names no size");
   if (options.device != "cpu" && options.limits) {
-    return absl::InvalidArgumentError("--limits are of the host's memory; leave --device or --limits out");
+    return absl::InvalidArgumentError("--limits are of the host's memory; omit --device or --limits");
   }
   for (const Combination& combination : options.combinations) {
     if (options.device != "cpu" && combination.buffers == BufferKind::kHuge) {

@@ -101,7 +101,7 @@ absl::StatusOr<ProcessGroup*> BenchSetup::GroupOf(const Combination& combination
     return absl::FailedPreconditionError(absl::StrCat(
         Describe(combination), " works in the host's memory",
         group->info().through_host.empty() ? "" : absl::StrCat(", since ", group->info().through_host),
-        "; leave --device out"));
+        "; omit --device"));
   }
   return group.get();
 }

@@ -32,10 +32,10 @@ absl::Status CheckSharingInProcess(const std::vector<std::string>& units, int ra
     const size_t process = rank / static_cast<size_t>(ranks_per_process);
     const auto [found, is_first] = first.insert({{process, units[rank]}, rank});
     if (is_first) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "ranks ", found->second, " and ", rank,
-        " of one process share a GPU, which NCCL does not support; leave --ranks_per_process out, or "
-        "give --backend native"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("ranks ", found->second, " and ", rank,
+                     " of one process share a GPU, which NCCL does not support; omit --ranks_per_process, or "
+                     "give --backend native"));
   }
   return absl::OkStatus();
 }

@@ -36,8 +36,8 @@ struct RankRecords {
 // All workers are computed on the host.
 absl::StatusOr<std::unique_ptr<Device>> HostDevice(const std::string& spec) {
   if (spec == "auto" || spec == "cpu") return MakeCpuDevice();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--device ", spec, ": --clock virtual and --replay compute on the CPU; leave --device out"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--device ", spec, ": --clock virtual and --replay compute on the CPU; omit --device"));
 }
 
 }  // namespace

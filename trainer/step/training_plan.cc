@@ -144,7 +144,7 @@ absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const StrategyRo
     return with("--micro_batches, each of which is normalized on its own", "use a larger --batch");
   }
   if (options.drop_last == "false") {
-    return with("--drop_last false: ranks need batches of equal size", "leave one of them out");
+    return with("--drop_last false: ranks need batches of equal size", "omit one of them");
   }
   return absl::OkStatus();
 }
@@ -208,7 +208,7 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
         "omit them");
   }
   if (strategy.replicates && options.clock == "virtual") {
-    return absl::InvalidArgumentError("--clock virtual does not model dp's copies; leave one of them out");
+    return absl::InvalidArgumentError("--clock virtual does not model dp's copies; omit one of them");
   }
   if (strategy.asynchronous() && options.clip_norm > 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -228,7 +228,7 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
   if (strategy.number.below_workers && options.drop_last == "false") {
     return absl::InvalidArgumentError(
         absl::StrCat("--drop_last false counts every sample once, and --strategy ", options.strategy,
-                     " drops gradients; leave one of them out"));
+                     " drops gradients; omit one of them"));
   }
   if (!strategy.single_process && options.micro_batches > 1) {
     return absl::InvalidArgumentError(

@@ -42,8 +42,8 @@ absl::Status CheckGroup(const StrategyRow& strategy, const TrainingOptions& opti
   if (!strategy.needs.process_group) return absl::OkStatus();
   const std::string backend = BackendOf(strategy, options, /*gpu=*/-1);
   if (options.ranks_per_process > 1 && backend == "mpi") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "strategy ", strategy.name, ": MPI has one rank per process; leave --ranks_per_process out"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("strategy ", strategy.name, ": MPI has one rank per process; omit --ranks_per_process"));
   }
   if (!options.tls.empty() && backend != "native") {
     return absl::InvalidArgumentError(

@@ -59,6 +59,13 @@ TEST_F(PoolProcessTest, RejectsOtherFilesInOneLineAndKeepsItsInputs) {
                   "psring report: "));
   EXPECT_THAT(other.err, HasSubstr("missing.html"));
   EXPECT_FALSE(fs::exists(root_ / "work/x.html"));
+  for (const char* flag : {"--cite", "--pack"}) {
+    const Outcome of_a_page = Run({"report", "report.html", flag});
+    EXPECT_EQ(of_a_page.exit_code, 2);
+    EXPECT_EQ(of_a_page.err, absl::StrCat("psring report: ", flag,
+                                          " needs a run folder, but report.html is a file; give the folder "
+                                          "of the run\n"));
+  }
 }
 
 }  // namespace

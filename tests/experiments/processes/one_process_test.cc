@@ -113,7 +113,7 @@ TEST_F(OneProcessTest, BadInputIsOneLine) {
            {"--strategy ring --ranks_per_process 0", "--ranks_per_process"},
            {"--strategy single --ranks_per_process 2", "single is one process; it cannot have 2 workers"},
            {"--strategy mpi --ranks_per_process 2", "MPI"},
-           {"--clock virtual --ranks_per_process 2", "leave one of them out"}}) {
+           {"--clock virtual --ranks_per_process 2", "omit one of them"}}) {
     StartedOnes ones = Start(1, flags);
     EXPECT_TRUE(WaitForAll(ones));
     EXPECT_TRUE(absl::StrContains(ones[0]->Story(), "exit code 2")) << ones[0]->Story();

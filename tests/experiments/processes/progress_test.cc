@@ -39,8 +39,11 @@ TEST(Progress, DescribesARanksLastKnownState) {
   EXPECT_EQ(progress.LastKnown(1), "it never reported progress");
   progress.Note({.event = "start", .rank = 1});
   EXPECT_EQ(progress.LastKnown(1), "it started but did not become ready");
+  EXPECT_FALSE(progress.HasStepped(1));
   progress.Note({.event = "step", .rank = 1, .step = 3, .steps = 9});
   EXPECT_EQ(progress.LastKnown(1), "last seen at step 3 of 9");
+  EXPECT_TRUE(progress.HasStepped(1));
+  EXPECT_FALSE(progress.HasStepped(7));
   progress.Note({.event = "step", .rank = 7, .step = 3, .steps = 9});  // ignored: no such rank
   EXPECT_EQ(progress.LastKnown(7), "");
   progress.Note({.event = "step", .rank = 0, .step = 1, .steps = 9});
@@ -56,7 +59,8 @@ std::string Shown(bool terminal) {
     display.Redraw("half");
     display.SayPlain("plain");
     display.Say("done");
-    display.Note("one");
+    display.NoteOnce("one");
+    display.NoteOnce("one");
     display.set_language(Language::kChinese);
     display.Note("two");
   }
