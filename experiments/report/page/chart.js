@@ -1,6 +1,7 @@
 // A figure: title, note, legend, drawing, buttons; and the lines-and-points chart that most figures use.
 
-// {id, title, note, rows (for the CSV), legend: [{label, colour, mark, dashed, block, alone}], controls, wide, height, draw(svg, width, height)}
+// {id, title, note, rows (for the CSV), legend: [{label, colour, mark, dashed, block, alone}], controls, wide, height (a number, or a function of
+// the width), draw(svg, width, height)}
 function figure(parent, spec) {
   const svg = d3.select(document.createElementNS('http://www.w3.org/2000/svg', 'svg')).attr('role', 'img')
       .attr('aria-label', spec.title);
@@ -17,7 +18,7 @@ function figure(parent, spec) {
       onclick: () => download(`${spec.id}.csv`, 'text/csv', csvText(spec.rows))}, t('csv'))));
   parent.append(box);
   // As wide as the container, so text keeps its size on a phone.
-  const width = Math.max(280, Math.min(1140, box.clientWidth - 26)), height = spec.height || 300;
+  const width = Math.max(280, Math.min(1140, box.clientWidth - 26)), height = typeof spec.height === 'function' ? spec.height(width) : spec.height || 300;
   svg.attr('viewBox', `0 0 ${width} ${height}`);
   spec.draw(svg, width, height);
   box.rows = spec.rows;
@@ -47,21 +48,43 @@ function legend(entries) {
 
 const strategyLegend = (names) => names.map((name) => ({label: name, colour: colourOf(name), mark: markOf(name)}));
 
+// About the width of a label. Chinese characters are twice as wide as others.
+const textWidth = (text) => d3.sum([...text], (c) => (c >= '\u2e80' ? 12.2 : 6.8));
+
 // The margin that the longest of `names` needs.
-const labelWidth = (names, width) => Math.min(width * 0.45, 6.6 * d3.max(names, (name) => name.length) + 26);
+const labelWidth = (names, width) => Math.min(width * 0.45, d3.max(names, textWidth) + 26);
+
+// The lines of a label that may be `room` wide. Lines break at spaces and between Chinese characters.
+function wrapped(text, room) {
+  const lines = [''];
+  for (const word of text.match(/[\u2e80-\uffff]|[^\s\u2e80-\uffff]+|\s+/g) || []) {
+    const last = lines[lines.length - 1];
+    if (last.trim() === '' || textWidth(last + word.trimEnd()) <= room) lines[lines.length - 1] = last.trimStart() + word;
+    else lines.push(word.trimStart());
+  }
+  return lines.map((line) => line.trim()).filter(Boolean);
+}
+
+const LINE = 14;  // the height of a line
+
+function drawLines(group, x, y, lines) {
+  lines.forEach((line, i) => group.append('text').attr({x, y: y + LINE * i}).text(line));
+}
 
 // Names at the right ends of lines, moved apart if they would overlap. ends: [{name, text, y}]; `range`: the highest and
 // lowest place.
 function directLabels(plot, x, [top, bottom], ends) {
-  const gap = 14, sorted = ends.slice().sort((a, b) => a.y - b.y);
-  const places = sorted.map(({y}) => Math.max(top, Math.min(bottom, y)));
-  for (let i = 1; i < places.length; ++i) places[i] = Math.max(places[i], places[i - 1] + gap);
-  const over = places.length ? Math.max(0, places[places.length - 1] - bottom) : 0;
-  for (let i = places.length - 1, most = bottom; over > 0 && i >= 0; --i, most -= gap) places[i] = Math.min(places[i], most);
-  sorted.forEach(({name, text}, i) => {
+  const room = plot.node().ownerSVGElement.viewBox.baseVal.width - x - 14, sorted = ends.slice().sort((a, b) => a.y - b.y);
+  const lines = sorted.map(({text}) => wrapped(text, room)), places = sorted.map(({y}) => Math.max(top, Math.min(bottom, y)));
+  for (let i = 1; i < places.length; ++i) places[i] = Math.max(places[i], places[i - 1] + LINE * lines[i - 1].length);
+  for (let i = places.length - 1, below = bottom + LINE; i >= 0; --i) {
+    places[i] = Math.min(places[i], below - LINE * lines[i].length);
+    below = places[i];
+  }
+  sorted.forEach(({name}, i) => {
     plot.append('path').attr('transform', `translate(${x + 5},${places[i] - 4})`).attr('d', d3.svg.symbol().type(markOf(name)).size(40)())
         .style('fill', colourOf(name));
-    plot.append('text').attr({x: x + 13, y: places[i]}).text(text);
+    drawLines(plot, x + 13, places[i], lines[i]);
   });
 }
 
@@ -72,7 +95,7 @@ function axes(svg, width, height, x, y, spec) {
   x.range([margin.left, width - margin.right]);
   y.range([height - margin.bottom, margin.top]);
   const across = d3.svg.axis().scale(x).orient('bottom').tickSize(4).tickFormat(spec.xFormat || brief);
-  if (spec.xTicks) across.tickValues(spec.xTicks); else across.ticks(Math.min(6, width / 80));
+  if (spec.xTicks) across.tickValues(apart(spec.xTicks, x, spec.xFormat || brief)); else across.ticks(Math.min(6, width / 80));
   const up = d3.svg.axis().scale(y).orient('left').ticks(6).tickSize(-(width - margin.left - margin.right))
       .tickFormat(spec.yFormat || brief);
   if (spec.yTicks) up.tickValues(spec.yTicks);
@@ -81,6 +104,17 @@ function axes(svg, width, height, x, y, spec) {
   svg.append('text').attr({x: width - margin.right, y: height - 6, 'text-anchor': 'end'}).text(spec.xLabel);
   svg.append('text').attr({x: 6, y: 14}).text(spec.yLabel);
   return svg.append('g');
+}
+
+// The ticks whose labels do not overlap earlier ones.
+function apart(values, x, format) {
+  let end = -Infinity;
+  return values.filter((value) => {
+    const half = textWidth(format(value)) / 2, begins = x(value) - half;
+    if (begins < end + 4) return false;
+    end = begins + 2 * half;
+    return true;
+  });
 }
 
 // Ticks of a logarithmic axis: 1, 2, 5 of each power of ten, or fewer if there are many.

@@ -245,26 +245,26 @@ function drawStaleness(parent, run) {
   if (!asynchronous.length) return;
   const barsOf = (row) => row.pushes.map((count, staleness) => ({...identity(run, row), staleness, count,
     share: count / d3.sum(row.pushes)})).filter((bar) => bar.count > 0);
-  const bars = asynchronous.flatMap(barsOf), each = 120;
+  const bars = asynchronous.flatMap(barsOf), each = 132, high = 92;
   figure(parent, {id: 'staleness', title: t('stale_title'), note: t('stale_note', captionOf(run)), rows: bars,
     height: 44 + each * asynchronous.length,
     draw: (svg, width, height) => {
       const x = d3.scale.linear().domain([-0.7, Math.min(d3.max(bars, (b) => b.staleness), 60) + 0.7]).range([60, width - 14]);
-      const y = d3.scale.linear().domain([0, d3.max(bars, (b) => b.share)]).range([each - 28, 0]);
+      const y = d3.scale.linear().domain([0, d3.max(bars, (b) => b.share)]).range([high, 0]);
       const whole = x.ticks(8).filter((v) => v === Math.floor(v));
       asynchronous.forEach((row, i) => {
-        const group = svg.append('g').attr('transform', `translate(0,${i * each + 20})`);
+        const group = svg.append('g').attr('transform', `translate(0,${i * each + 30})`);
         group.append('g').attr('class', 'axis').attr('transform', 'translate(60,0)')
             .call(d3.svg.axis().scale(y).orient('left').ticks(3).tickFormat(d3.format('.0%')).tickSize(3));
-        group.append('g').attr('class', 'axis').attr('transform', `translate(0,${each - 28})`)
+        group.append('g').attr('class', 'axis').attr('transform', `translate(0,${high})`)
             .call(d3.svg.axis().scale(x).orient('bottom').tickValues(whole).tickFormat(String).tickSize(3));
-        group.append('text').attr({x: width - 14, y: 4, 'text-anchor': 'end'}).text(rowName(row));
+        group.append('text').attr({x: width - 14, y: -14, 'text-anchor': 'end'}).text(rowName(row));
         for (const b of barsOf(row)) group.append('rect')
             .attr({x: x(b.staleness - 0.35), width: x(0.7) - x(0), y: y(b.share), height: y(0) - y(b.share)})
             .style('fill', colourOf(row.plain)).append('title').text(`${b.staleness}: ${b.count}`);
-        if (row.plain === 'ps-async') group.append('line').attr({x1: x(row.workers - 1), x2: x(row.workers - 1), y1: -6, y2: each - 28}).attr('class', 'theory')
+        if (row.plain === 'ps-async') group.append('line').attr({x1: x(row.workers - 1), x2: x(row.workers - 1), y1: -6, y2: high}).attr('class', 'theory')
             .style({stroke: 'var(--ink)', 'stroke-width': 2}).append('title').text(`N-1 = ${row.workers - 1}`);
-        group.append('path').attr('transform', `translate(${x(row.staleness_mean)},${each - 22})`)
+        group.append('path').attr('transform', `translate(${x(row.staleness_mean)},${high + 6})`)
             .attr('d', d3.svg.symbol().type('triangle-up').size(60)()).style('fill', 'var(--ink)').append('title')
             .text(brief(row.staleness_mean));
       });

@@ -97,7 +97,7 @@ function draw(focus) {
     drawOpen();
     document.getElementById(focus).focus();
   } else {
-    setTimeout(drawOpen, 0);  // after the answer is on the screen
+    requestAnimationFrame(() => setTimeout(drawOpen, 0));  // after the answer is painted
   }
 }
 

@@ -46,20 +46,24 @@ function drawLinks(parent, run) {
   const most = DATA.theory.workers.length;
   const own = d3.max(rowsOf(run).filter((row) => row.workers > 1 && row.workers <= most), (row) => row.workers);
   const workers = Math.max(4, own || 0);  // with 2 the schemes hardly differ
-  const links = linksOf(DATA.theory, workers), rowHeight = 40, left = 10;
-  figure(parent, {id: 'links', wide: true, title: t('links_title', workers), height: 8 + rowHeight * links.length,
+  const links = linksOf(DATA.theory, workers), left = 10;
+  const linesOf = (link, width) => wrapped(t('links_row', t(`link_${link.scheme}`), brief(link.gradients), brief(link.times)), width - left);
+  const heightOf = (link, width) => 26 + LINE * linesOf(link, width).length;
+  figure(parent, {id: 'links', wide: true, title: t('links_title', workers), height: (width) => 8 + d3.sum(links, (link) => heightOf(link, width)),
     note: t('links_note', captionOf(run)),
     rows: links.map((link) => ({run_id: run.run_id, basis: 'derived', workers, scheme: link.scheme,
         gradients_through_the_link: link.gradients, times_the_ring: link.times})),
     draw: (svg, width) => {
       const x = d3.scale.linear().domain([0, d3.max(links, (link) => link.gradients)]).range([left, width - 14]);
-      links.forEach((link, i) => {
-        const top = 8 + i * rowHeight, end = x(link.gradients), half = (left + end) / 2;
-        svg.append('text').attr({x: left, y: top + 10}).text(t('links_row', t(`link_${link.scheme}`), brief(link.gradients), brief(link.times)));
-        svg.append('rect').attr({x: left, y: top + 15, width: end - left, height: 14})
+      let top = 8;
+      for (const link of links) {
+        const end = x(link.gradients), half = (left + end) / 2, lines = linesOf(link, width), bar = top + 1 + LINE * lines.length;
+        drawLines(svg, left, top + 10, lines);
+        svg.append('rect').attr({x: left, y: bar, width: end - left, height: 14})
             .style('fill', link.scheme === 'ring' || link.scheme === 'colocated' ? colourOf('ring') : colourOf('ps-sync'));
-        if (link.returns) svg.append('line').attr({x1: half, x2: half, y1: top + 13, y2: top + 31}).style({stroke: 'var(--panel)', 'stroke-width': 3});
-      });
+        if (link.returns) svg.append('line').attr({x1: half, x2: half, y1: bar - 2, y2: bar + 16}).style({stroke: 'var(--panel)', 'stroke-width': 3});
+        top += heightOf(link, width);
+      }
     }});
 }
 

@@ -9,7 +9,7 @@ Object.assign(TEXTS, {
     '有 {0} 份梯度经过它，除以速率（推导）。这次交换用了 {1} 毫秒（{2}）。'],
   ask_ring_rounds: ['How many rounds does an all-reduce in a ring of {0} workers take?', '{0} 个 worker 的环，一次 all-reduce 有几轮？'],
   why_ring_rounds: ['N-1 rounds of reduce-scatter and N-1 of all-gather, N = {0}.', 'N-1 轮 reduce-scatter 加 N-1 轮 all-gather，N = {0}。'],
-  ask_ring_limit: ['With {0} workers in a ring, how much does each send, nearly?', '环中有 {0} 个 worker 时，每个大约发送多少？'],
+  ask_ring_limit: ['With {0} workers in a ring, about how much does each send?', '环中有 {0} 个 worker 时，每个大约发送多少？'],
   why_ring_limit: ['2(N-1)/N M: {1} M for N = {0}, and never 2 M.', '2(N-1)/N M：N = {0} 时为 {1} M，永远不到 2 M。'],
   ask_hidden: ['With the ring and {0} workers, communication of a step took {1} ms, and computation waited {2} ms for it. How much was hidden?',
     '{0} 个 worker 的环，一步的通信为 {1} 毫秒，计算为此等待 {2} 毫秒。隐藏了多少？'],

@@ -18,7 +18,7 @@ function drawTheory(parent, run) {
     drawCurves(charts, verdict, run, theoryData);
   };
   askQuestions(parent, run, 'ratio', 'small');
-  parent.append(scrollTable({id: 'cases', class: 'words'}, t('part_choose'), [t('case'), t('use'), t('because'), ''], CASES.map(({id, wish: values, go}) =>
+  parent.append(scrollTable({id: 'cases', class: 'words'}, t('part_choose'), [t('case'), t('use'), t('because'), t('case_here')], CASES.map(({id, wish: values, go}) =>
       [rowHead(t(`case_${id}`)), t(`use_${id}`), t(`because_${id}`), make('td', {}, button(`show-${id}`, t(go ? 'case_go' : 'case_show'), () => {
         if (go) {
           document.getElementById(go).open = true;
