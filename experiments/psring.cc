@@ -66,6 +66,7 @@ int PsringMain(int argc, char** argv) {
   CLI::App* compare = AddCompare(app, compare_raw);
   AddTrain(app, train_raw);
   RawBenchFlags bench_raw;
+  bench_raw.launcher = launcher;
   CLI::App* bench = AddBench(app, bench_raw);
   std::string replayed;
   CLI::App* replay =

@@ -137,13 +137,25 @@ absl::Status Roster::Hopeless(const std::string& where) const {
   return Hopeless(all, where);
 }
 
+std::string Roster::Joined() const {
+  constexpr size_t kMost = 16;
+  std::vector<std::string> names;
+  for (const auto& [rank, member] : member_of_rank_) {
+    if (names.size() < kMost) names.push_back(Describe(members_[static_cast<size_t>(member)]));
+  }
+  if (names.empty()) return "";
+  const size_t more = member_of_rank_.size() - names.size();
+  return absl::StrCat("; joined: ", absl::StrJoin(names, ", "),
+                      more > 0 ? absl::StrCat(" and ", more, " more") : "");
+}
+
 absl::Status Roster::TooLate(const std::vector<int>& missing, const std::string& name,
                              absl::Duration timeout) const {
   std::vector<int> unseen = missing;
   std::erase_if(unseen, [&](int rank) { return member_of_rank_.contains(rank); });
   return absl::DeadlineExceededError(absl::StrCat(
       "waited ", SecondsText(timeout), " for ", RanksText(missing, noun_), " at exchange '", name, "'",
-      unseen.empty() ? "" : absl::StrCat("; ", RanksText(unseen, noun_), " never joined"),
+      unseen.empty() ? "" : absl::StrCat("; ", RanksText(unseen, noun_), " never joined", Joined()),
       refused_.empty() ? "" : absl::StrCat("; ", refused_.back().why)));
 }
 

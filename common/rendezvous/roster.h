@@ -53,7 +53,8 @@ class Roster {
   absl::Status Hopeless(const std::vector<int>& missing, const std::string& where) const;
   // The same for all ranks of the job.
   absl::Status Hopeless(const std::string& where) const;
-  // DeadlineExceeded names `missing`, those of them that never joined, and the last rejected process.
+  // DeadlineExceeded names `missing`, those of them that never joined and, if there are any, the processes of
+  // ranks that joined; and the last rejected process.
   absl::Status TooLate(const std::vector<int>& missing, const std::string& name,
                        absl::Duration timeout) const;
   // Unavailable if a rank not below this job's world size tried to join: one of the world sizes is wrong.
@@ -73,6 +74,7 @@ class Roster {
 
   absl::Status Admit(const Participant& process) const;
   std::string Describe(const Member& member) const;
+  std::string Joined() const;  // "; joined: ..."; empty: no rank has
 
   std::string noun_;
   std::vector<Member> members_;

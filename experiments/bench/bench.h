@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "experiments/bench/plan.h"
 #include "experiments/processes/interrupt.h"
+#include "experiments/processes/nodes.h"
 #include "experiments/processes/progress.h"
 #include "experiments/texts/phrase.h"
 
@@ -19,6 +20,7 @@ namespace psring {
 
 struct BenchFlags {
   BenchRequest request;
+  NodesOptions nodes;
   std::string out;        // empty: runs/<UTC time>-bench
   std::string json_file;  // empty: none
   std::string profile;    // file for the machine's profile; empty: none
@@ -34,6 +36,7 @@ struct RawBenchFlags {
   std::string collectives, backends, algorithms, transports, buffers, workers, servers, types, ops;
   std::string language = "en";
   bool no_pin = false;
+  absl::StatusOr<NodeLauncher> launcher = NodeLauncher();  // of this process; used with --nnodes
 };
 
 CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw);
@@ -43,7 +46,7 @@ absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
                                            const std::vector<std::string>& command_line);
 
 // Returns the exit code: 0; 2 for bad input, before anything is started; 1 for a failure, without printing
-// figures.
+// figures, or after printing them if they are below --require_busbw.
 int RunBench(const BenchFlags& flags, const Interrupt& interrupt, Display& display);
 
 }  // namespace psring

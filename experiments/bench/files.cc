@@ -73,6 +73,11 @@ double BestPercent(const CollectiveRow& row) {
   return std::max(row.out_of_place.percent_of_limit, row.in_place.percent_of_limit);
 }
 
+// The machines that have ranks of the combination.
+int NodesWith(const BenchPlan& plan, const BenchCombination& combination) {
+  return plan.layout.nodes == 1 ? 1 : plan.LayoutOf(combination.workers).nodes_used();
+}
+
 std::string Number(double value, bool there = true) { return there ? absl::StrFormat("%.6g", value) : ""; }
 
 }  // namespace
@@ -185,7 +190,7 @@ std::string BenchCsv(const BenchRequest& request, const BenchResult& result, con
       absl::StrAppend(&text, ",", placement, "_", figure);
     }
   }
-  text += ",limit_busbw_gb_s,calls_per_turn,samples,oversubscribed,foreign_cpu_pct\n";
+  text += ",limit_busbw_gb_s,calls_per_turn,samples,oversubscribed,foreign_cpu_pct,nodes\n";
   for (const BenchTable& table : result.tables()) {
     const BenchCombination& combination = table.combination;
     for (const BenchCell& cell : table.cells) {
@@ -219,7 +224,8 @@ std::string BenchCsv(const BenchRequest& request, const BenchResult& result, con
           fields.end(),
           {Number(limit.value_or(0), limit.has_value()), absl::StrCat(cell.out_of_place.calls_per_turn),
            absl::StrCat(cell.out_of_place.times_us.size()),
-           combination.workers > run.machine.cores ? "true" : "false", Number(Mean(table.foreign_cpu_pct))});
+           MostOnAMachine(result.plan().layout, combination.workers) > run.machine.cores ? "true" : "false",
+           Number(Mean(table.foreign_cpu_pct)), absl::StrCat(NodesWith(result.plan(), combination))});
       text += CsvLine(fields);
     }
   }
@@ -233,6 +239,9 @@ std::string BenchManifest(const BenchRequest& request, const BenchPlan& plan, co
                                                       .command_line = run.command_line,
                                                       .started_utc = run.started_utc,
                                                       .machine = run.machine,
+                                                      .wires = run.wires,
+                                                      .machines = run.machines,
+                                                      .network = run.network,
                                                       .plan = {},
                                                       .provenance = run.provenance,
                                                       .wall_s = run.wall_s}));
@@ -260,6 +269,11 @@ std::string BenchManifest(const BenchRequest& request, const BenchPlan& plan, co
                    {"device", request.device},
                    {"oversubscribe", request.oversubscribe},
                    {"launches", launches}};
+  if (plan.layout.nodes > 1) {
+    json["bench"]["nnodes"] = plan.layout.nodes;
+    json["bench"]["nproc_per_node"] = plan.layout.per_node;
+    json["bench"]["placement"] = plan.layout.spread ? "spread" : "compact";
+  }
   json["notes"] = plan.notes;
   return JsonText(json, 2) + "\n";
 }

@@ -2,13 +2,16 @@
 // manifest. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "experiments/bench/plan.h"
 #include "experiments/bench/result.h"
 #include "experiments/host/machine.h"
+#include "experiments/host/network_report.h"
 #include "experiments/runs/provenance.h"
+#include "experiments/theory/cost_model.h"
 
 namespace psring {
 
@@ -19,7 +22,10 @@ struct BenchRun {
   std::string started_utc, ended_utc;  // "2026-11-21 06:19:00"
   Machine machine;
   Provenance provenance;
-  double wall_s = 0;  // 0: not finished
+  double wall_s = 0;                     // 0: not finished
+  std::vector<std::string> machines;     // of --nnodes, "HOST at ADDRESS"; empty: one machine
+  std::optional<NetworkReport> network;  // between them
+  std::optional<Wires> wires;            // typical of `network`
 };
 
 // Version 3 of the layout of nccl-tests' -J, with extra fields. One file has all combinations; nccl-tests

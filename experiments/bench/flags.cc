@@ -12,6 +12,7 @@
 #include "common/net/tls.h"
 #include "common/reduce/reduce.h"
 #include "experiments/bench/bench.h"
+#include "experiments/compare/node_flags.h"
 #include "experiments/texts/language_flag.h"
 
 namespace psring {
@@ -131,7 +132,8 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       "private: each process's own memory, from malloc; huge: the same on huge pages; shared: memory that "
       "peers read in place, as in psring's trainer [private; native over shm: shared too]",
       ListOf(OneOf({"private", "huge", "shared"})));
-  add(what, "--workers", raw.workers, "N,...", "Processes, 1 to 64 [2]", CountsText(kMostBenchWorkers));
+  add(what, "--workers", raw.workers, "N,...", "Processes, 1 to 64 [2; with --nnodes all]",
+      CountsText(kMostBenchWorkers));
   add(what, "--servers", raw.servers, "S,...",
       "Parameter servers of ps_push_pull, each with a slice of every gradient [1]",
       CountsText(kMostBenchServers));
@@ -183,6 +185,11 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   add(kDebugGroup, "--debug.sockets", request.sockets, "N", "native: sockets to each peer [1]",
       WholeNumber(1, 64));
 
+  AddNodeFlags(*verb, raw.flags.nodes);
+  verb->get_option("--nproc_per_node")
+      ->description("Most processes on each machine; --workers counts those of all machines [1]");
+  AddPlacementFlag(*verb, raw.flags.nodes);
+
   const char* results = "How often, machine and results";
   number(InHelpAll(results), "--rounds", request.rounds,
          "Number of times that everything is launched; the iterations are divided among them; 0: 1, or 3 if "
@@ -198,6 +205,12 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       ->option_text("S")
       ->check(RealNumber({}))
       ->capture_default_str();
+  verb->add_option("--require_busbw", request.require_busbw,
+                   "Exit with 1, and name the slowest node, link or schedule, if the bus bandwidth of the "
+                   "largest all-reduce is below this, in GB/s, for the fastest combination of any --workers")
+      ->group(results)
+      ->option_text("X")
+      ->check(RealNumber({.low = 0, .high = 1e6}));
   add(results, "--profile", raw.flags.profile, "FILE",
       "Fit latency, rate and speed of adding to the native all-reduces, and write them to this file for "
       "psring "
@@ -214,6 +227,43 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   AddConfigFlag(*verb, results);
   return verb;
 }
+
+namespace {
+
+absl::Status UnderstandNodes(const RawBenchFlags& raw, BenchFlags& flags) {
+  NodesOptions& nodes = flags.nodes;
+  PSRING_RETURN_IF_ERROR(UseLauncher(raw.launcher, nodes));
+  PSRING_RETURN_IF_ERROR(CheckNodes(nodes));
+  if (!nodes.several()) {
+    for (const auto& [given, flag] : {std::pair{nodes.per_node > 0, "--nproc_per_node"},
+                                      {!nodes.network.bind.empty(), "--bind"},
+                                      {!nodes.network.interface.empty(), "--interface"},
+                                      {nodes.placement != "compact", "--placement"}}) {
+      if (!given) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(flag, " is for several machines; give --nnodes or omit it"));
+    }
+    return absl::OkStatus();
+  }
+  nodes.timeout = absl::Seconds(flags.request.timeout_s);
+  nodes.probes = ProbeScope::kAllPairs;
+  flags.request.layout = nodes.layout();
+  if (raw.workers.empty()) flags.request.workers = {flags.request.layout.capacity()};
+  return absl::OkStatus();
+}
+
+absl::Status CheckRequirement(const BenchRequest& request) {
+  if (request.require_busbw <= 0) return absl::OkStatus();
+  const bool reduces = std::find(request.collectives.begin(), request.collectives.end(), kAllReduce) !=
+                       request.collectives.end();
+  if (!reduces || *std::max_element(request.workers.begin(), request.workers.end()) < 2) {
+    return absl::InvalidArgumentError(
+        "--require_busbw is of an all-reduce of two or more workers; measure one, or omit it");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
                                            const std::vector<std::string>& command_line) {
@@ -245,6 +295,8 @@ absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
     PSRING_ASSIGN_OR_RETURN(request.ops, NamesOf<ReduceOp>(raw.ops, kOps, ParseReduceOp));
   }
   request.pin = !raw.no_pin;
+  PSRING_RETURN_IF_ERROR(UnderstandNodes(raw, flags));
+  PSRING_RETURN_IF_ERROR(CheckRequirement(request));
   PSRING_RETURN_IF_ERROR(SizesOf(request.sizes).status());
   return flags;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -56,6 +55,7 @@ class Planner {
     PSRING_ASSIGN_OR_RETURN(plan_.sizes, SizesOf(request_.sizes));
     PSRING_RETURN_IF_ERROR(CheckWorkers());
     PSRING_RETURN_IF_ERROR(CheckDevice());
+    PSRING_RETURN_IF_ERROR(CheckNodes());
     if (Contains(request_.collectives, kPushPull) && std::ranges::min(plan_.sizes) < sizeof(float)) {
       return absl::InvalidArgumentError("ps_push_pull: a gradient has at least 4 bytes; raise --minbytes");
     }
@@ -65,6 +65,7 @@ class Planner {
     PSRING_RETURN_IF_ERROR(Combine());
     for (const int workers : Once(request_.workers)) PlanLaunches(workers);
     plan_.rounds = request_.rounds > 0 ? request_.rounds : plan_.launches.size() > 1 ? 3 : 1;
+    plan_.layout = request_.layout;
     plan_.iterations = (request_.iterations + plan_.rounds - 1) / plan_.rounds;
     return std::move(plan_);
   }
@@ -83,7 +84,9 @@ class Planner {
   std::vector<std::string> TransportsHere(const BackendInfo& backend) const {
     std::vector<std::string> list = backend.transports;
     if (backend.name != "native") return list;
-    std::erase_if(list, [&](const std::string& name) { return (name == kBetweenGpus) != on_gpus(); });
+    std::erase_if(list, [&](const std::string& name) {
+      return (name == kBetweenGpus) != on_gpus() || (request_.on_nodes() && name == "shm");
+    });
     return list;
   }
 
@@ -107,14 +110,43 @@ class Planner {
       return absl::InvalidArgumentError(
           "huge pages are for the host's memory; GPUs have private and shared buffers");
     }
-    for (const int workers : request_.workers) {
+    for (const int all : request_.workers) {
+      const int workers = MostOnAMachine(request_.layout, all);
       if (workers <= request_.gpus) continue;
       if (!request_.oversubscribe) {
         return absl::InvalidArgumentError(
-            absl::StrCat("--workers ", workers, " on ", request_.gpus, request_.gpus == 1 ? " GPU" : " GPUs",
+            absl::StrCat(request_.on_nodes() ? "--nproc_per_node " : "--workers ", workers, " on ",
+                         request_.gpus, request_.gpus == 1 ? " GPU" : " GPUs",
                          ": use fewer, or --oversubscribe (a functional test, not a speed test)"));
       }
       Note("ranks share GPUs: functional, not a measurement");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckNodes() const {
+    if (!request_.on_nodes()) return absl::OkStatus();
+    const NodeLayout& layout = request_.layout;
+    for (const int workers : request_.workers) {
+      if (workers <= layout.capacity()) continue;
+      return absl::InvalidArgumentError(absl::StrCat("--workers ", workers, " on ", layout.nodes,
+                                                     " machines of ", layout.per_node, ": use at most ",
+                                                     layout.capacity(), ", or a larger --nproc_per_node"));
+    }
+    if (request_.limits) {
+      return absl::InvalidArgumentError("--limits measures one machine; omit it, or --nnodes");
+    }
+    if (Contains(request_.backends, "mpi")) {
+      return absl::InvalidArgumentError(
+          "mpirun starts MPI's ranks, also on several machines; omit --backend mpi, or --nnodes");
+    }
+    if (on_gpus() && Contains(request_.backends, "native")) {
+      return absl::InvalidArgumentError(
+          "native exchanges GPU memory only within a machine; use --backend nccl, or omit --device");
+    }
+    if (Contains(request_.transports, "shm")) {
+      return absl::InvalidArgumentError(
+          "--transport shm is for the processes of one machine; with --nnodes use tcp or auto");
     }
     return absl::OkStatus();
   }
@@ -173,6 +205,14 @@ class Planner {
       }
       // nccl needs a GPU; by default, host memory is measured.
       if (!named && !on_gpus() && backend.name == "nccl") continue;
+      if (request_.on_nodes() && backend.name == "mpi") {
+        Note("mpi is omitted: mpirun starts its ranks, also on several machines");
+        continue;
+      }
+      if (request_.on_nodes() && on_gpus() && backend.name == "native") {
+        Note("native is omitted: it exchanges GPU memory only within a machine");
+        continue;
+      }
       if (backend.name == "mpi" && !mpirun_.ok()) {
         if (named) return mpirun_;
         Note(absl::StrCat("mpi is omitted: ", mpirun_.message()));
@@ -279,6 +319,7 @@ class Planner {
       if (Contains(request_.collectives, kPushPull)) {
         // Over shm, buffers are shared from the start, as in the trainer.
         for (const char* transport : {"shm", "tcp"}) {
+          if (request_.on_nodes() && transport == std::string("shm")) continue;
           if (!request_.transports.empty() && !Contains(request_.transports, transport)) continue;
           const bool shm = transport == std::string("shm");
           for (const int servers : Once(request_.servers)) {
@@ -411,51 +452,6 @@ std::string BenchLaunch::name() const {
 absl::StatusOr<BenchPlan> MakeBenchPlan(const BenchRequest& request, const BenchCatalog& catalog,
                                         const absl::Status& mpirun) {
   return Planner(request, catalog, mpirun).Make();
-}
-
-uint64_t BenchMemoryBytes(const BenchPlan& plan) {
-  uint64_t most = 0, all_sizes = 0;
-  for (const uint64_t size : plan.sizes) all_sizes += size;
-  for (const BenchLaunch& launch : plan.launches) {
-    const uint64_t workers = static_cast<uint64_t>(launch.workers);
-    uint64_t bytes = 0;
-    if (launch.kind == BenchLaunchKind::kPushPull) {
-      // Weights and gradients at each worker and at the server; every size is a bucket.
-      bytes = (2 * workers + 2) * all_sizes;
-      // A second set of weights per worker, and the server's buffers for fused rounds.
-      if (launch.limits) bytes += workers * all_sizes + (2 * workers + 3) * std::ranges::max(plan.sizes);
-    } else {
-      std::set<std::string> kinds;
-      for (const size_t i : launch.combinations) kinds.insert(plan.combinations[i].buffers);
-      const uint64_t pairs = launch.limits ? 2 : kinds.size();
-      bytes = workers * pairs * 2 * std::ranges::max(plan.sizes);
-    }
-    most = std::max(most, bytes);
-  }
-  return most;
-}
-
-double ExpectedBenchSeconds(const BenchPlan& plan, const BenchRequest& request, int cores) {
-  double seconds = 0;
-  const double passes = static_cast<double>(request.types.size() * request.ops.size());
-  for (const BenchLaunch& launch : plan.launches) {
-    const double crowded = std::max(1.0, static_cast<double>(launch.workers) / cores);
-    const double kinds = 2 * static_cast<double>(launch.combinations.size()) +
-                         (launch.limits ? (launch.kind == BenchLaunchKind::kPushPull ? 1 : 4) : 0);
-    const bool over_memory = std::ranges::all_of(
-        launch.combinations, [&](size_t index) { return plan.combinations[index].transport == "shm"; });
-    const double rate = over_memory ? 2e9 : 0.7e9;
-    double size_seconds = 0;
-    for (const uint64_t size : plan.sizes) {
-      const double call = crowded * (100e-6 + static_cast<double>(size) / rate);
-      const double turn = std::max(200e-6, call);
-      const double checks = request.checks * crowded * static_cast<double>(size) / 0.3e9;
-      size_seconds +=
-          kinds * (plan.iterations * (turn + call) + (request.warmup + request.checks) * call + checks);
-    }
-    seconds += 1 + crowded * 0.2 + passes * size_seconds;
-  }
-  return plan.rounds * seconds;
 }
 
 }  // namespace psring

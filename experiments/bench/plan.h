@@ -8,11 +8,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "experiments/bench/catalog.h"
+#include "experiments/processes/training_job.h"
 
 namespace psring {
 
 inline constexpr int kMostBenchWorkers = 64;
 inline constexpr int kMostBenchServers = 64;
+inline constexpr char kAllReduce[] = "all_reduce";
 inline constexpr char kPushPull[] = "ps_push_pull";  // a round of the parameter server
 
 // -b, -e, -i and -f of nccl-tests. Both steps 0: kDefaultFactor.
@@ -46,7 +48,11 @@ struct BenchRequest {
   bool pin = true;                               // each rank to its own core, if there are enough
   std::string segment, sockets, ranks_per_node;  // as given; empty: the worker's default
   double timeout_s = 60;
-  std::string tls;  // empty: connections are not encrypted
+  std::string tls;           // empty: connections are not encrypted
+  NodeLayout layout;         // the machines; `processes` is not set
+  double require_busbw = 0;  // GB/s; 0: not required
+
+  bool on_nodes() const { return layout.nodes > 1; }
 };
 
 // What one table of the output measures.
@@ -78,22 +84,32 @@ struct BenchPlan {
   int rounds = 1;
   int iterations = 20;  // of each round
   std::vector<std::string> notes;
+  NodeLayout layout;  // the machines
+
+  NodeLayout LayoutOf(int workers) const;
+  int NodeOfServer(int workers, int server) const;  // one after another on the machines with workers
 };
 
 // Defaults: all backends of this build except nccl, which needs GPUs; for native the algorithms ring, direct
 // and one-shot, for the others their own choice; all transports except auto; private buffers, and for native
 // over shared memory also shared ones. On GPUs: native over cuda_ipc with registered buffers, and nccl if
-// this build has it. Backends without a requested algorithm or transport are omitted with a note.
+// this build has it. Backends without a requested algorithm or transport are omitted with a note. On several
+// machines: not mpi, whose ranks mpirun starts; of native's transports only tcp; on GPUs only nccl.
 //
 // InvalidArgument or NotFound, with a message of one line: an unknown name, a named backend that is not in
 // this build, mpi if `mpirun` is not OK, or an algorithm or transport that no backend offers.
 absl::StatusOr<BenchPlan> MakeBenchPlan(const BenchRequest& options, const BenchCatalog& catalog,
                                         const absl::Status& mpirun);
 
-// Bytes of the buffers of all processes of the largest launch, without the transports' staging buffers.
+// The most of the workers that one machine runs.
+int MostOnAMachine(const NodeLayout& layout, int workers);
+
+// Bytes of the buffers of all processes of the largest launch on one machine, without the transports' staging
+// buffers.
 uint64_t BenchMemoryBytes(const BenchPlan& plan);
 
-// An estimate, pessimistic on slow machines.
-double ExpectedBenchSeconds(const BenchPlan& plan, const BenchRequest& options, int cores);
+// An estimate, pessimistic on slow machines. `bytes_per_s`: the slowest rate between machines; 0: unknown.
+double ExpectedBenchSeconds(const BenchPlan& plan, const BenchRequest& options, int cores,
+                            double bytes_per_s = 0);
 
 }  // namespace psring

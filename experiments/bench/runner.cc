@@ -1,5 +1,6 @@
 #include "experiments/bench/runner.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "absl/strings/match.h"
@@ -7,7 +8,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/net/address.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/rendezvous.h"
 #include "experiments/compare/runner.h"
@@ -19,8 +22,6 @@ namespace psring {
 namespace {
 
 using Words = std::vector<std::string>;
-
-constexpr char kHost[] = "127.0.0.1";
 
 void Append(Words& to, const Words& words) { to.insert(to.end(), words.begin(), words.end()); }
 
@@ -63,18 +64,89 @@ Words WorkerFlags(const BenchRequest& request, const BenchPlan& plan, const Benc
   return flags;
 }
 
-Words StoreEnvironment(int port, const JobSecret& secret) {
-  return {absl::StrCat("MASTER_ADDR=", kHost), absl::StrCat("MASTER_PORT=", port), "PSRING_STORE_HOSTED=1",
-          SecretEnvironment(secret)};
+Words StoreEnvironment(const BenchHost& host) {
+  return {absl::StrCat("MASTER_ADDR=", host.store_host), absl::StrCat("MASTER_PORT=", host.store_port),
+          "PSRING_STORE_HOSTED=1", SecretEnvironment(host.secret)};
 }
 
-absl::StatusOr<std::vector<ChildSpec>> Children(const BenchRequest& request, const BenchPlan& plan,
-                                                const BenchLaunch& launch, const BenchBinaries& binaries,
-                                                const std::string& folder, int port,
-                                                const JobSecret& secret) {
+std::string LogPath(const std::string& folder, const std::string& name) {
+  return folder.empty() ? "" : absl::StrCat(folder, "/log-", name, ".txt");
+}
+
+// The variables that torchrun sets.
+Words RankEnvironment(const BenchPlan& plan, const BenchLaunch& launch, int rank) {
+  Words environment = {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
+                       absl::StrCat("WORLD_SIZE=", launch.workers)};
+  if (plan.layout.nodes == 1) return environment;
+  const NodeLayout layout = plan.LayoutOf(launch.workers);
+  const int node = layout.NodeOfProcess(rank);
+  environment[1] = absl::StrCat("LOCAL_RANK=", rank - layout.FirstOf(node));
+  environment.push_back(absl::StrCat("LOCAL_WORLD_SIZE=", layout.ProcessesOn(node)));
+  return environment;
+}
+
+ChildSpec Server(const BenchRequest& request, const BenchLaunch& launch, const BenchBinaries& binaries,
+                 const BenchHost& host, int server, int servers, const std::string& folder) {
+  ChildSpec child;
+  child.name = servers == 1 ? "the server" : absl::StrCat("server ", server);
+  child.command = {binaries.ps_server,
+                   absl::StrCat("--rendezvous=tcp://", AddressText(host.store_host, host.store_port)),
+                   absl::StrCat("--workers=", launch.workers),
+                   absl::StrCat("--server=", server),
+                   absl::StrCat("--servers=", servers),
+                   absl::StrCat("--bind=", host.address),
+                   "--port=0",
+                   absl::StrCat("--timeout=", request.timeout_s)};
+  if (!request.tls.empty()) child.command.push_back(absl::StrCat("--tls=", request.tls));
+  if (launch.limits && server == 0) child.command.push_back("--limits");
+  child.environment = StoreEnvironment(host);
+  child.log_path = LogPath(folder, absl::StrCat("server", server));
+  child.serves = true;
+  return child;
+}
+
+// The launch's store, and this machine's place.
+struct Store {
+  std::unique_ptr<RendezvousServer> server;
+  BenchHost host;
+};
+
+absl::StatusOr<Store> StartStore(const BenchSite& site) {
+  Store store;
+  if (site.nodes != nullptr) {
+    store.host.address = store.host.store_host = site.nodes->address(0);
+    store.host.secret = site.nodes->options().secret;
+  } else {
+    PSRING_ASSIGN_OR_RETURN(store.host.secret, WithTls(JobSecret::Random(), site.request.tls));
+  }
+  PSRING_ASSIGN_OR_RETURN(store.server, RendezvousServer::Start(store.host.store_host, 0, store.host.secret));
+  store.host.store_port = store.server->port();
+  return store;
+}
+
+// Runs this machine's part and waits for the others'.
+absl::Status RunOnAll(const BenchSite& site, size_t index, int store_port, const std::string& folder,
+                      LaunchSpec& spec, const Interrupt& interrupt, Display& display) {
+  if (site.nodes == nullptr) return RunChildren(spec, interrupt);
+  PSRING_RETURN_IF_ERROR(site.nodes->PublishOrder({.what = spec.what,
+                                                   .deadline_s = absl::ToDoubleSeconds(spec.deadline),
+                                                   .bench_launch = static_cast<int>(index),
+                                                   .store_port = store_port},
+                                                  spec));
+  const absl::Time deadline = absl::Now() + spec.deadline;
+  const absl::Status own = RunChildren(spec, interrupt);
+  return site.nodes->Gather(own, folder, deadline, /*may_restart=*/false, interrupt, display);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ChildSpec>> BenchChildren(const BenchRequest& request, const BenchPlan& plan,
+                                                     const BenchLaunch& launch, const BenchBinaries& binaries,
+                                                     const BenchHost& host, const std::string& folder) {
   const bool push_pull = launch.kind == BenchLaunchKind::kPushPull;
   Words command = {push_pull ? binaries.ps_worker : binaries.ring_worker};
   Append(command, WorkerFlags(request, plan, launch));
+  if (plan.layout.nodes > 1 && !push_pull) command.push_back(absl::StrCat("--bind=", host.address));
   std::vector<ChildSpec> children;
   if (launch.kind == BenchLaunchKind::kMpirun) {
     // Ranks come from mpirun's environment.
@@ -86,41 +158,42 @@ absl::StatusOr<std::vector<ChildSpec>> Children(const BenchRequest& request, con
     Append(child.command, command);
     child.environment = mpirun.environment;
     child.keeps = mpirun.folder;
-    Append(child.environment, StoreEnvironment(port, secret));
-    child.log_path = absl::StrCat(folder, "/log-mpirun.txt");
+    Append(child.environment, StoreEnvironment(host));
+    child.log_path = LogPath(folder, "mpirun");
     return children;
   }
+  const NodeLayout layout = plan.LayoutOf(launch.workers);
   for (int rank = 0; rank < launch.workers; ++rank) {
+    if (layout.nodes > 1 && layout.NodeOfProcess(rank) != host.node) continue;
     ChildSpec& child = children.emplace_back();
     child.name = absl::StrCat("rank ", rank);
     child.command = command;
-    child.environment = {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
-                         absl::StrCat("WORLD_SIZE=", launch.workers)};
-    Append(child.environment, StoreEnvironment(port, secret));
-    child.log_path = absl::StrFormat("%s/log-rank%d.txt", folder, rank);
+    child.environment = RankEnvironment(plan, launch, rank);
+    Append(child.environment, StoreEnvironment(host));
+    child.log_path = LogPath(folder, absl::StrCat("rank", rank));
   }
   const int servers = push_pull ? plan.combinations[launch.combinations[0]].servers : 0;
   for (int server = 0; server < servers; ++server) {
-    ChildSpec& child = children.emplace_back();
-    child.name = servers == 1 ? "the server" : absl::StrCat("server ", server);
-    child.command = {binaries.ps_server,
-                     absl::StrFormat("--rendezvous=tcp://%s:%d", kHost, port),
-                     absl::StrCat("--workers=", launch.workers),
-                     absl::StrCat("--server=", server),
-                     absl::StrCat("--servers=", servers),
-                     absl::StrCat("--bind=", kHost),
-                     "--port=0",
-                     absl::StrCat("--timeout=", request.timeout_s)};
-    if (!request.tls.empty()) child.command.push_back(absl::StrCat("--tls=", request.tls));
-    if (launch.limits && server == 0) child.command.push_back("--limits");
-    child.environment = StoreEnvironment(port, secret);
-    child.log_path = absl::StrCat(folder, "/log-server", server, ".txt");
-    child.serves = true;
+    if (plan.NodeOfServer(launch.workers, server) != host.node) continue;
+    children.push_back(Server(request, launch, binaries, host, server, servers, folder));
   }
   return children;
 }
 
-}  // namespace
+std::vector<std::string> SharedBenchFlags(const BenchRequest& request, const BenchPlan& plan) {
+  BenchRequest shared = request;
+  shared.tls.clear();  // paths
+  Words flags = {absl::StrCat("--workers=", absl::StrJoin(request.workers, ",")),
+                 absl::StrCat("--rounds=", plan.rounds),
+                 absl::StrCat("--nproc_per_node=", plan.layout.per_node),
+                 absl::StrCat("--placement=", plan.layout.spread ? "spread" : "compact")};
+  for (const BenchLaunch& launch : plan.launches) {
+    for (const std::string& flag : WorkerFlags(shared, plan, launch)) {
+      if (std::find(flags.begin(), flags.end(), flag) == flags.end()) flags.push_back(flag);
+    }
+  }
+  return flags;
+}
 
 absl::StatusOr<BenchBinaries> FindBenchBinaries() {
   BenchBinaries binaries;
@@ -159,17 +232,15 @@ std::string OneLineOf(const std::string& report) {
              : first;
 }
 
-absl::Status LaunchBench(const BenchRequest& request, const BenchPlan& plan, const BenchLaunch& launch,
-                         const BenchBinaries& binaries, const std::string& folder, double expected_s,
+absl::Status LaunchBench(const BenchSite& site, size_t index, const std::string& folder,
                          const Interrupt& interrupt, const std::string& label, Display& display,
                          BenchResult& result) {
-  PSRING_ASSIGN_OR_RETURN(const JobSecret secret, WithTls(JobSecret::Random(), request.tls));
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousServer> store,
-                          RendezvousServer::Start(kHost, 0, secret));
+  const BenchLaunch& launch = site.plan.launches[index];
+  PSRING_ASSIGN_OR_RETURN(const Store store, StartStore(site));
   LaunchSpec spec{.what = launch.name()};
   PSRING_ASSIGN_OR_RETURN(spec.children,
-                          Children(request, plan, launch, binaries, folder, store->port(), secret));
-  spec.deadline = absl::Seconds(2 * request.timeout_s + 30 + 10 * expected_s);
+                          BenchChildren(site.request, site.plan, launch, site.binaries, store.host, folder));
+  spec.deadline = absl::Seconds(2 * site.request.timeout_s + 30 + 10 * site.expected_s);
   display.Redraw(absl::StrCat("# ", label, launch.name(), ": starting"));
   spec.on_line = [&](int, const std::string& line) {
     if (!result.Note(launch, line)) return false;
@@ -178,7 +249,7 @@ absl::Status LaunchBench(const BenchRequest& request, const BenchPlan& plan, con
     return true;
   };
   const ForeignCpu foreign;
-  const absl::Status status = RunChildren(spec, interrupt);
+  const absl::Status status = RunOnAll(site, index, store.host.store_port, folder, spec, interrupt, display);
   result.NoteForeignCpu(launch, foreign.Percent());
   if (status.ok() || status.code() == absl::StatusCode::kCancelled) return status;
   return absl::Status(status.code(), OneLineOf(std::string(status.message())));

@@ -8,6 +8,8 @@
 #include "experiments/bench/plan.h"
 #include "experiments/bench/result.h"
 #include "experiments/processes/interrupt.h"
+#include "experiments/processes/launcher.h"
+#include "experiments/processes/nodes.h"
 #include "experiments/processes/progress.h"
 
 namespace psring {
@@ -21,10 +23,36 @@ absl::StatusOr<BenchBinaries> FindBenchBinaries();
 
 absl::StatusOr<BenchCatalog> AskRingWorker(const BenchBinaries& binaries, const Interrupt& interrupt);
 
-// Runs one launch and adds its measurements to `result`. Logs go to `folder`. Error messages have one line
-// and name the rank, and the combination if known. The deadline is more than 10 times `expected_s` (seconds).
-absl::Status LaunchBench(const BenchRequest& request, const BenchPlan& plan, const BenchLaunch& launch,
-                         const BenchBinaries& binaries, const std::string& folder, double expected_s,
+// The flags of all launches that decide what is measured, each once; the same on all machines.
+std::vector<std::string> SharedBenchFlags(const BenchRequest& request, const BenchPlan& plan);
+
+// The machine that starts processes of a launch, and the launch's store.
+struct BenchHost {
+  int node = 0;
+  std::string address = "127.0.0.1";  // where its processes listen
+  std::string store_host = "127.0.0.1";
+  int store_port = 0;
+  JobSecret secret;
+};
+
+// The machine's part of a launch. Servers come last. `folder` is for logs; empty: none.
+absl::StatusOr<std::vector<ChildSpec>> BenchChildren(const BenchRequest& request, const BenchPlan& plan,
+                                                     const BenchLaunch& launch, const BenchBinaries& binaries,
+                                                     const BenchHost& host, const std::string& folder);
+
+// What the launches of a run have in common.
+struct BenchSite {
+  const BenchRequest& request;
+  const BenchPlan& plan;
+  const BenchBinaries& binaries;
+  Nodes* nodes = nullptr;  // null: one machine
+  double expected_s = 0;   // of the entire run
+};
+
+// Runs the launch with this index in the plan and adds its measurements to `result`. Logs go to `folder`.
+// Error messages have one line and name the rank, and the combination if known. The deadline is more than 10
+// times the expected time.
+absl::Status LaunchBench(const BenchSite& site, size_t index, const std::string& folder,
                          const Interrupt& interrupt, const std::string& label, Display& display,
                          BenchResult& result);
 

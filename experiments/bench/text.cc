@@ -97,6 +97,9 @@ std::string BenchHeadText(const BenchRequest& request, const BenchPlan& plan, co
   std::string text = Say(language, kBenchOn, kVersion, kRevision, machine.cores,
                          machine.cores == 1 ? "core" : "cores", ProcessorText(machine.processor)) +
                      "\n";
+  if (request.on_nodes()) {
+    absl::StrAppend(&text, Say(language, kBenchOnNodes, plan.layout.nodes, plan.layout.per_node), "\n");
+  }
   absl::StrAppendFormat(
       &text, "# minBytes %d maxBytes %d step: %s warmup iters: %d iters: %d agg iters: %s validation: %d\n",
       std::ranges::min(plan.sizes), std::ranges::max(plan.sizes), StepText(request.sizes), request.warmup,
@@ -108,8 +111,9 @@ std::string BenchHeadText(const BenchRequest& request, const BenchPlan& plan, co
     for (const size_t i : launch.combinations) {
       absl::StrAppend(&text, "#    ", plan.combinations[i].name(), "\n");
     }
-    if (launch.workers > machine.cores) {
-      absl::StrAppend(&text, Say(language, kBenchTurns, launch.workers, machine.cores), "\n");
+    const int here = MostOnAMachine(plan.layout, launch.workers);
+    if (here > machine.cores) {
+      absl::StrAppend(&text, Say(language, kBenchTurns, here, machine.cores), "\n");
     }
   }
   for (const std::string& note : plan.notes)

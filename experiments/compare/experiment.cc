@@ -25,7 +25,6 @@
 #include "experiments/report/report_verb.h"
 #include "experiments/runs/recorded_run.h"
 #include "experiments/runs/tensorboard.h"
-#include "experiments/stats/statistics.h"
 #include "experiments/summary/findings.h"
 #include "experiments/summary/residuals.h"
 #include "experiments/summary/table.h"
@@ -217,16 +216,7 @@ absl::Status Experiment::MeasureNodes() {
   display_.Redraw("measuring the network between the machines");
   PSRING_ASSIGN_OR_RETURN(manifest_.network, site_.nodes->MeasureNetwork(interrupt_));
   const NetworkReport& network = *manifest_.network;
-  std::vector<double> latencies, rates;
-  for (int node = 0; node < network.nodes; ++node) {
-    const int next = (node + 1) % network.nodes;
-    latencies.push_back(network.latency(node, next));
-    rates.push_back(network.rate(node, next));
-  }
-  manifest_.wires = Wires{.latency_s = Quantile(latencies, 0.5),
-                          .bytes_per_s = Quantile(rates, 0.5),
-                          .add_s_per_byte = MeasureAdd(0.1),
-                          .update_s_per_byte = MeasureUpdate(0.1)};
+  manifest_.wires = WiresBetween(network);
   display_.Say(
       Say(language(), kNetworkBetween, absl::StrFormat("%.0f", manifest_.wires->latency_s * 1e6),
           absl::StrFormat("%.0f", 8e-6 * manifest_.wires->bytes_per_s),

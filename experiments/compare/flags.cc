@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/command_line.h"
+#include "experiments/compare/node_flags.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/texts/language_flag.h"
 
@@ -15,8 +16,6 @@ namespace {
 constexpr char kWhat[] = "What is compared";
 constexpr char kHowOften[] = "How often";
 constexpr char kNetwork[] = "Network";
-constexpr char kMachines[] =
-    "Several machines (as torchrun: the same command on each, with its own --node_rank or under a launcher)";
 constexpr char kResults[] = "Machine and results";
 
 std::string CheckName(const std::string& text) { return text.empty() ? "a name is missing" : ""; }
@@ -47,31 +46,6 @@ template <typename T>
 CLI::Option* Add(CLI::App& verb, const std::string& group, const char* names, T& to, const char* value,
                  const char* help, const ValueCheck& check) {
   return verb.add_option(names, to, help)->group(group)->option_text(value)->check(check);
-}
-
-void AddNodeFlags(CLI::App& verb, NodesOptions& nodes) {
-  Add(verb, kMachines, "--nnodes", nodes.nodes, "N", "How many machines", WholeNumber(1, kMostWorkers))
-      ->capture_default_str();
-  Add(verb, kMachines, "--nproc_per_node", nodes.per_node, "N",
-      "Processes on each machine, instead of --workers; workers are this times --ranks_per_process",
-      WholeNumber(1, kMostWorkers));
-  Add(verb, InHelpAll(kMachines), "--node_rank", nodes.node, "I",
-      "Index of this machine; machine 0 coordinates and prints the result [the number that srun, mpirun or a "
-      "Kubernetes Indexed Job gave this process, else 0]",
-      WholeNumber(0, kMostWorkers - 1));
-  Add(verb, InHelpAll(kMachines), "--master_addr", nodes.master_addr, "HOST",
-      "Node 0's name or address [MASTER_ADDR, else under srun the first host of the step]", CheckName);
-  Add(verb, InHelpAll(kMachines), "--master_port", nodes.master_port, "PORT",
-      "Port on which node 0 listens for the others [MASTER_PORT, else under srun one derived from the job, "
-      "else 29500]",
-      WholeNumber(1, 65535));
-  Add(verb, InHelpAll(kMachines), "--bind", nodes.network.bind, "ADDRESS",
-      "Address of this machine on which its processes listen; else the loopback, or with several machines "
-      "the "
-      "address of the route to node 0",
-      CheckName);
-  Add(verb, InHelpAll(kMachines), "--interface", nodes.network.interface, "NAME",
-      "As --bind, by the name of the network interface", CheckName);
 }
 
 // The flags of both verbs.
@@ -176,11 +150,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   AddNodeFlags(*verb, raw.flags.nodes);
   verb->get_option("--nproc_per_node")
       ->description("Most processes on each machine; --workers counts those of all machines [1]");
-  Add(*verb, InHelpAll(kMachines), "--placement", raw.flags.nodes.placement, "HOW",
-      "Machines of fewer workers than --nnodes times --nproc_per_node: compact fills one after another, "
-      "spread uses all equally",
-      OneOf({"compact", "spread"}))
-      ->capture_default_str();
+  AddPlacementFlag(*verb, raw.flags.nodes);
   verb->add_flag("--predict", raw.flags.predict,
                  "Add the simulator's prediction of each row, and residuals.csv with the differences; needs "
                  "links with a rate (--link)")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -10,7 +11,9 @@
 #include "common/rendezvous/launched_as.h"
 #include "experiments/compare/checkpoints.h"
 #include "experiments/compare/runner.h"
+#include "experiments/host/connections.h"
 #include "experiments/plan/rates.h"
+#include "experiments/stats/statistics.h"
 
 namespace psring {
 namespace {
@@ -97,6 +100,10 @@ absl::Status UnderstandNodes(const absl::StatusOr<NodeLauncher>& launcher, Exper
     return absl::InvalidArgumentError(
         "--nnodes needs real machines, but --clock virtual and --link simulate them; omit one of them");
   }
+  if (flags.link.shaping != "auto") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--shaping ", flags.link.shaping, " is for a virtual cluster; omit it, or --nnodes"));
+  }
   flags.link = {};
   flags.link_is_default = false;
   if (training.server_placement != "dedicated") return absl::OkStatus();
@@ -117,10 +124,28 @@ absl::Status RunOnNodes(const ExperimentFlags& flags, const Interrupt& interrupt
   NodesOptions options = flags.nodes;
   PSRING_ASSIGN_OR_RETURN(options.secret, LoadJobSecret(ProcessEnvironment(), flags.options.training.tls));
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Nodes> nodes, Nodes::Join(options, SharedFlags(flags)));
-  if (!nodes->leads()) return nodes->Follow(SetupOf(flags, binaries), interrupt, display);
+  if (!nodes->leads()) {
+    const NodeSetup own = SetupOf(flags, binaries);
+    return nodes->Follow([&](const NodeOrder& order,
+                             const std::string& folder) { return nodes->TrainingTask(order, own, folder); },
+                         interrupt, display);
+  }
   const absl::Status status = lead(*nodes);
   nodes->End(status);
   return status;
+}
+
+Wires WiresBetween(const NetworkReport& network) {
+  std::vector<double> latencies, rates;
+  for (const auto& [from, to] : {std::pair{&network.latency_s, &latencies}, {&network.bytes_per_s, &rates}}) {
+    for (const double figure : *from) {
+      if (figure > 0) to->push_back(figure);
+    }
+  }
+  return {.latency_s = Quantile(latencies, 0.5),
+          .bytes_per_s = Quantile(rates, 0.5),
+          .add_s_per_byte = MeasureAdd(0.1),
+          .update_s_per_byte = MeasureUpdate(0.1)};
 }
 
 }  // namespace psring

@@ -7,10 +7,12 @@
 
 #include "absl/status/status.h"
 #include "experiments/compare/compare.h"
+#include "experiments/host/network_report.h"
 #include "experiments/plan/plan.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/nodes.h"
 #include "experiments/processes/progress.h"
+#include "experiments/theory/cost_model.h"
 
 namespace psring {
 
@@ -28,5 +30,8 @@ absl::Status UnderstandNodes(const absl::StatusOr<NodeLauncher>& launcher, Exper
 // node's part of each launch. Returns the error of `lead` or of this node.
 absl::Status RunOnNodes(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display,
                         const std::function<absl::Status(Nodes& nodes)>& lead);
+
+// Typical figures of the network: the medians over its pairs of nodes, and this machine's speed of adding.
+Wires WiresBetween(const NetworkReport& network);
 
 }  // namespace psring

@@ -6,22 +6,31 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+
 namespace psring {
 
 struct ProbeFlow {
   int from = 0, to = 0;
 };
 struct ProbePhase {
-  enum class Kind { kLatency, kRate };
+  enum class Kind {
+    kLatency,
+    kRate,
+    kInto,       // the rates into one node from all others at once
+    kAllAtOnce,  // the rates from each node to the next one, all at once
+  };
   Kind kind = Kind::kRate;
   std::string what;  // of a flow, for errors: "the latency", "the rate of all machines at once"
   double warmup_s = 0, seconds = 0;
   std::vector<ProbeFlow> flows;
 };
 
-// Each node and the next one, in a ring; then all of them at once. Pure. In phases of single pairs, every
-// node takes part in one flow at most.
-std::vector<ProbePhase> ProbePhases(int nodes);
+// kNeighbours: each node and the next one, in a ring; then all of them at once. kAllPairs: every pair of
+// nodes, twice; then, of more than two nodes, all others into each one; then the ring at once. In phases of
+// single pairs, every node takes part in one flow at most.
+enum class ProbeScope { kNeighbours, kAllPairs };
+std::vector<ProbePhase> ProbePhases(int nodes, ProbeScope scope);
 
 // Figures of the network between N nodes; *measured*. A row of a matrix is the sending node; its diagonal,
 // and what was not measured, is 0.
@@ -29,12 +38,25 @@ struct NetworkReport {
   int nodes = 0;
   std::vector<double> latency_s;    // N x N, symmetric: half a round trip of 4 bytes
   std::vector<double> bytes_per_s;  // N x N: one pair at a time
+  std::vector<double> into;         // bytes/s into i from all others at once; empty: not measured
   std::vector<double> ring;         // bytes/s from i to i + 1, all at once
 
+  bool all_pairs() const;  // whether every rate was measured
   double latency(int from, int to) const { return latency_s[static_cast<size_t>(from * nodes + to)]; }
   double rate(int from, int to) const { return bytes_per_s[static_cast<size_t>(from * nodes + to)]; }
 };
-// `results`: of each phase of ProbePhases, one figure per flow. Pure.
-NetworkReport ReportOf(int nodes, const std::vector<std::vector<double>>& results);
+double SlowestRate(const NetworkReport& network);  // bytes/s, of a pair; 0: none was measured
+
+// `results`: of each of the phases, one figure per flow.
+NetworkReport ReportOf(int nodes, const std::vector<ProbePhase>& phases,
+                       const std::vector<std::vector<double>>& results);
+
+// The figures of all flows of a phase from what each node sent: "FLOW=FIGURE ..." of the flows that it
+// measured, of latencies those that it sends, else those that it receives. InvalidArgument names a node that
+// sent something else, or a flow without a figure.
+absl::StatusOr<std::vector<double>> FiguresOf(const ProbePhase& phase, const std::vector<std::string>& sent);
+
+// The node that measures the flow.
+int MeasuredBy(const ProbePhase& phase, const ProbeFlow& flow);
 
 }  // namespace psring

@@ -1,16 +1,13 @@
 #include "experiments/processes/network_probe.h"
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
@@ -122,35 +119,11 @@ absl::StatusOr<std::string> RunPhase(int own, const ProbePhase& phase, const Con
   }
   for (std::thread& thread : threads) thread.join();
   for (const absl::Status& status : statuses) PSRING_RETURN_IF_ERROR(status);
-  const bool by_sender = phase.kind == ProbePhase::Kind::kLatency;
   std::vector<std::string> words;
   for (size_t i = 0; i < figures.size(); ++i) {
-    if ((by_sender ? phase.flows[i].from : phase.flows[i].to) != own) continue;
-    words.push_back(absl::StrCat(i, "=", figures[i]));
+    if (MeasuredBy(phase, phase.flows[i]) == own) words.push_back(absl::StrCat(i, "=", figures[i]));
   }
   return absl::StrJoin(words, " ");
-}
-
-// The figures that all nodes have sent; each must have sent its own.
-absl::StatusOr<std::vector<double>> FiguresOf(const ProbePhase& phase, const std::vector<std::string>& sent) {
-  std::vector<double> figures(phase.flows.size());
-  for (size_t node = 0; node < sent.size(); ++node) {
-    for (const absl::string_view word : absl::StrSplit(sent[node], ' ', absl::SkipEmpty())) {
-      const std::pair<std::string, std::string> fields = absl::StrSplit(word, absl::MaxSplits('=', 1));
-      size_t flow = 0;
-      double figure = 0;
-      if (!absl::SimpleAtoi(fields.first, &flow) || flow >= figures.size() ||
-          !absl::SimpleAtod(fields.second, &figure) || !(figure > 0 && figure < 1e15)) {
-        return absl::InvalidArgumentError(absl::StrCat("node ", node, " sent no figure of ", phase.what));
-      }
-      figures[flow] = figure;
-    }
-  }
-  const auto missing = std::find(figures.begin(), figures.end(), 0.0);
-  if (missing == figures.end()) return figures;
-  const ProbeFlow& flow = phase.flows[static_cast<size_t>(missing - figures.begin())];
-  return absl::InvalidArgumentError(
-      absl::StrCat("no figure of ", phase.what, " from node ", flow.from, " to node ", flow.to));
 }
 
 }  // namespace

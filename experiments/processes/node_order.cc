@@ -18,6 +18,7 @@ constexpr size_t kMostFlags = 256, kMostFlagBytes = 8 << 10;
 constexpr size_t kMostNameBytes = 256;
 constexpr size_t kMostFailureBytes = 8 << 10;
 constexpr int kMostOrderedWorkers = 1 << 20;
+constexpr int kMostOrderedLaunches = 1 << 20;  // of a benchmark's plan
 constexpr double kLongestDeadlineS = 365 * 24 * 3600.0;
 
 // "ps-backup" of "ps-backup:2".
@@ -92,6 +93,7 @@ std::string ToJson(const NodeOrder& order) {
                        {"probes", order.probes},
                        {"what", order.what},
                        {"deadline_s", order.deadline_s},
+                       {"bench_launch", order.bench_launch},
                        {"training", order.training},
                        {"workers", order.workers},
                        {"has_servers", order.has_servers},
@@ -115,17 +117,22 @@ absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {
     return absl::InvalidArgumentError("\"what\" has control characters");
   }
   PSRING_ASSIGN_OR_RETURN(order.deadline_s, json.Number("deadline_s", 0, kLongestDeadlineS));
+  PSRING_ASSIGN_OR_RETURN(const int64_t port, json.WholeNumber("store_port", 1, 65535));
+  order.store_port = static_cast<int>(port);
+  PSRING_ASSIGN_OR_RETURN(order.bench_launch, json.WholeNumber("bench_launch", -1, kMostOrderedLaunches));
+  if (order.bench_launch >= 0) return order;
   PSRING_ASSIGN_OR_RETURN(order.training, json.Texts("training", kMostFlags, kMostFlagBytes));
   PSRING_ASSIGN_OR_RETURN(order.workers, json.WholeNumber("workers", 1, kMostOrderedWorkers));
   PSRING_ASSIGN_OR_RETURN(order.has_servers, json.Bool("has_servers"));
   PSRING_ASSIGN_OR_RETURN(order.outlives_workers, json.Bool("outlives_workers"));
-  PSRING_ASSIGN_OR_RETURN(const int64_t port, json.WholeNumber("store_port", 1, 65535));
-  order.store_port = static_cast<int>(port);
   return order;
 }
 
 absl::StatusOr<TrainingJob> JobOf(const NodeOrder& order, const NodeSetup& own, const std::string& store_host,
                                   const std::string& folder) {
+  if (order.bench_launch >= 0) {
+    return absl::InvalidArgumentError("the order is for psring bench, and this node was started to train");
+  }
   TrainingJob job{.workers = order.workers,
                   .layout = own.layout,
                   .outlives_workers = order.outlives_workers,

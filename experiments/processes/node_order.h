@@ -5,7 +5,8 @@
 // number of servers among those that the node was started with, and sets the number of workers, up to the
 // nodes' capacity, the length of the training, the evaluation interval, the seed, the number in the
 // strategy's name ("ps-ssp:2"), the deadline and the store's port; the learning rate only if the node was
-// started to try several. It may omit flags. Or it asks a node to take part in measuring the network.
+// started to try several. It may omit flags. Or it asks a node to take part in measuring the network, or in a
+// launch of the benchmark that the node was started with, by the launch's index in the plan.
 #pragma once
 
 #include <string>
@@ -24,6 +25,7 @@ struct NodeOrder {
   bool probes = false;  // only measure the network (network_probe.h); no other field is set
   std::string what;     // "ring x 4"
   double deadline_s = 0;
+  int bench_launch = -1;              // a benchmark's launch; then only `store_port` is set of the following
   std::vector<std::string> training;  // flags as TrainingArguments writes them
   int workers = 1;                    // ranks
   bool has_servers = false;           // whether the strategy has servers

@@ -215,35 +215,42 @@ std::vector<std::string> Nodes::Machines() const {
 
 void Nodes::ReportDeaths(const OnDeath& on_death) {
   for (int node = 1; node < options_.nodes; ++node) {
-    for (const int process : PartOf(job_, node).processes) {
+    for (const int process : PartOf(*job_, node).processes) {
       if (dead_.contains(process)) continue;
       const auto how = rendezvous_->TryGet(Key("died", process), "the other nodes");
       if (!how.ok() || !how->has_value()) continue;
       dead_.insert(process);
-      on_death(process * job_.training.ranks_per_process, PeerText(**how));
+      on_death(process * job_->training.ranks_per_process, PeerText(**how));
     }
   }
 }
 
-absl::Status Nodes::PublishLaunch(const TrainingJob& job, LaunchSpec& spec, OnDeath on_death) {
-  job_ = job;
+absl::Status Nodes::PublishOrder(const NodeOrder& order, LaunchSpec& spec) {
+  job_.reset();
   dead_.clear();
-  TrainingOptions training = job.training;
-  training.data_dir.clear();  // each machine has its own
-  training.tls.clear();
-  const NodeOrder order{.what = spec.what,
-                        .deadline_s = absl::ToDoubleSeconds(spec.deadline),
-                        .training = TrainingArguments(training),
-                        .workers = job.workers,
-                        .has_servers = job.servers > 0,
-                        .outlives_workers = job.outlives_workers,
-                        .store_port = job.store_port};
   for (int node = 1; node < options_.nodes; ++node) {
     PSRING_RETURN_IF_ERROR(rendezvous_->Set(Key("order", node), ToJson(order)));
   }
+  spec.check = [this] { return ReportedFailure(); };
+  return absl::OkStatus();
+}
+
+absl::Status Nodes::PublishLaunch(const TrainingJob& job, LaunchSpec& spec, OnDeath on_death) {
+  TrainingOptions training = job.training;
+  training.data_dir.clear();  // each machine has its own
+  training.tls.clear();
+  PSRING_RETURN_IF_ERROR(PublishOrder({.what = spec.what,
+                                       .deadline_s = absl::ToDoubleSeconds(spec.deadline),
+                                       .training = TrainingArguments(training),
+                                       .workers = job.workers,
+                                       .has_servers = job.servers > 0,
+                                       .outlives_workers = job.outlives_workers,
+                                       .store_port = job.store_port},
+                                      spec));
+  job_ = job;
   spec.others_elsewhere = job.outlives_workers;
   spec.check = [this, on_death = std::move(on_death)] {
-    if (job_.outlives_workers) ReportDeaths(on_death);
+    if (job_->outlives_workers) ReportDeaths(on_death);
     return ReportedFailure();
   };
   return absl::OkStatus();
@@ -252,7 +259,8 @@ absl::Status Nodes::PublishLaunch(const TrainingJob& job, LaunchSpec& spec, OnDe
 absl::Status Nodes::TakeRecords(int node, const std::string& folder, absl::Time deadline,
                                 const Interrupt& interrupt, Display& display) {
   const std::string whom = absl::StrCat("node ", node, " (", host(node), ") to end");
-  const std::vector<std::string> expected = RecordNames(job_, PartOf(job_, node));
+  const std::vector<std::string> expected =
+      job_ ? RecordNames(*job_, PartOf(*job_, node)) : std::vector<std::string>();
   std::vector<std::string> names;
   const auto accept = [&](const std::string& text) -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(names, NamedRecords(text, expected));
@@ -303,8 +311,26 @@ absl::Status Nodes::Gather(const absl::Status& own, const std::string& folder, a
   return verdict;
 }
 
-absl::Status Nodes::Follow(const NodeSetup& own, const Interrupt& interrupt, Display& display) {
-  const absl::Status status = FollowAll(own, interrupt, display);
+absl::StatusOr<NodeTask> Nodes::TrainingTask(const NodeOrder& order, const NodeSetup& own,
+                                             const std::string& folder) const {
+  PSRING_ASSIGN_OR_RETURN(TrainingJob job, JobOf(order, own, address(0), folder));
+  job.secret = options_.secret;
+  const JobHost machine{.binaries = own.binaries,
+                        .records = folder,
+                        .address = address(options_.node),
+                        .gpus = CudaDeviceCount(),
+                        .metrics_port = own.metrics_port};
+  const NodePart part = PartOf(job, options_.node);
+  NodeTask task{.processes = part.processes, .records = RecordNames(job, part)};
+  for (const int process : part.processes) {
+    task.children.push_back(TrainerProcess(job, machine, process));
+  }
+  for (const int server : part.servers) task.children.push_back(ServerProcess(job, machine, server));
+  return task;
+}
+
+absl::Status Nodes::Follow(const TaskOfOrder& task_of, const Interrupt& interrupt, Display& display) {
+  const absl::Status status = FollowAll(task_of, interrupt, display);
   // The store does not detect a node that exits normally.
   if (!status.ok()) {
     (void)rendezvous_->Set(absl::StrCat("ended/", options_.node), "");
@@ -314,16 +340,15 @@ absl::Status Nodes::Follow(const NodeSetup& own, const Interrupt& interrupt, Dis
   return status;
 }
 
-absl::Status Nodes::FollowAll(const NodeSetup& own, const Interrupt& interrupt, Display& display) {
+absl::Status Nodes::FollowAll(const TaskOfOrder& task_of, const Interrupt& interrupt, Display& display) {
   for (;; ++launch_) {
     PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
     NodeOrder order;
-    TrainingJob job;
+    NodeTask task;
     const auto accept = [&](const std::string& text) -> absl::Status {
       PSRING_ASSIGN_OR_RETURN(order, NodeOrderFromJson(text));
       if (order.over || order.probes) return absl::OkStatus();
-      PSRING_ASSIGN_OR_RETURN(job, JobOf(order, own, address(0), folder.path()));
-      job.secret = options_.secret;
+      PSRING_ASSIGN_OR_RETURN(task, task_of(order, folder.path()));
       return absl::OkStatus();
     };
     PSRING_RETURN_IF_ERROR(WaitFor({.key = Key("order", options_.node),
@@ -342,7 +367,7 @@ absl::Status Nodes::FollowAll(const NodeSetup& own, const Interrupt& interrupt, 
       PSRING_RETURN_IF_ERROR(Probe(interrupt).status());
       continue;
     }
-    const absl::Status status = FollowOne(order, job, own, folder.path(), interrupt, display);
+    const absl::Status status = FollowOne(order, std::move(task), folder.path(), interrupt, display);
     if (status.ok()) continue;
     const auto again = rendezvous_->TryGet(Key("again"), "node 0");
     if (!again.ok() || !again->has_value()) return status;
@@ -350,22 +375,13 @@ absl::Status Nodes::FollowAll(const NodeSetup& own, const Interrupt& interrupt, 
   }
 }
 
-absl::Status Nodes::FollowOne(const NodeOrder& order, const TrainingJob& job, const NodeSetup& own,
-                              const std::string& folder, const Interrupt& interrupt, Display& display) {
+absl::Status Nodes::FollowOne(const NodeOrder& order, NodeTask task, const std::string& folder,
+                              const Interrupt& interrupt, Display& display) {
   const absl::Time collected_by = absl::Now() + absl::Seconds(order.deadline_s) + kCollectTimeout;
-  const JobHost machine{.binaries = own.binaries,
-                        .records = folder,
-                        .address = address(options_.node),
-                        .gpus = CudaDeviceCount(),
-                        .metrics_port = own.metrics_port};
-  const NodePart part = PartOf(job, options_.node);
   LaunchSpec spec{.what = order.what,
+                  .children = std::move(task.children),
                   .deadline = absl::Seconds(order.deadline_s),
-                  .others_elsewhere = job.outlives_workers};
-  for (const int process : part.processes) {
-    spec.children.push_back(TrainerProcess(job, machine, process));
-  }
-  for (const int server : part.servers) spec.children.push_back(ServerProcess(job, machine, server));
+                  .others_elsewhere = order.outlives_workers};
   display.Say(absl::StrCat("node ", options_.node, ":    ", order.what, ": ", spec.children.size(),
                            spec.children.size() == 1 ? " process" : " processes", " on this node"));
   spec.on_line = [](int, const std::string& line) { return ParseProgress(line).has_value(); };
@@ -373,8 +389,8 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, const TrainingJob& job, co
   // Only node 0 can tell the job's store that a process has ended, which may not have joined.
   spec.on_death = [&](int child, const std::string& what, bool) {
     display.Note(Say(display.language(), kOthersContinue, what));
-    if (static_cast<size_t>(child) >= part.processes.size()) return;  // a server
-    (void)rendezvous_->Set(Key("died", part.processes[static_cast<size_t>(child)]),
+    if (static_cast<size_t>(child) >= task.processes.size()) return;  // a server
+    (void)rendezvous_->Set(Key("died", task.processes[static_cast<size_t>(child)]),
                            absl::StrCat(what, " on node ", options_.node, " (", host(options_.node), ")"));
   };
   ClockOffset before, after;
@@ -397,7 +413,7 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, const TrainingJob& job, co
   if (own_clock_) {
     PSRING_ASSIGN_OR_RETURN(after, MeasureClock());
   }
-  PSRING_RETURN_IF_ERROR(SendRecords(job, ClockMap(before, after), folder));
+  PSRING_RETURN_IF_ERROR(SendRecords(task, ClockMap(before, after), folder));
   while (true) {
     PSRING_RETURN_IF_ERROR(ReportedFailure());
     PSRING_ASSIGN_OR_RETURN(const std::optional<std::string> well,
@@ -412,10 +428,10 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, const TrainingJob& job, co
   }
 }
 
-absl::Status Nodes::SendRecords(const TrainingJob& job, const ClockMap& clock, const std::string& folder) {
+absl::Status Nodes::SendRecords(const NodeTask& task, const ClockMap& clock, const std::string& folder) {
   PSRING_RETURN_IF_ERROR(rendezvous_->Set(Key("within", options_.node), absl::StrCat(clock.within())));
   std::string names;
-  for (const std::string& name : RecordNames(job, PartOf(job, options_.node))) {
+  for (const std::string& name : task.records) {
     const absl::StatusOr<std::string> written = ReadFile(absl::StrCat(folder, "/", name), kMostRecordBytes);
     if (absl::IsNotFound(written.status())) continue;
     PSRING_RETURN_IF_ERROR(written.status());

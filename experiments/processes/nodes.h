@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -38,6 +39,7 @@ struct NodesOptions {
   std::string master_addr;
   int master_port = 0;  // 0: the launcher's, else 29500
   NetworkChoice network;
+  ProbeScope probes = ProbeScope::kNeighbours;
   JobSecret secret;  // the same on all nodes
   absl::Duration timeout = absl::Seconds(60);
 
@@ -67,6 +69,13 @@ absl::Status CheckNodes(const NodesOptions& options);
 // InvalidArgument: the file is malformed.
 absl::StatusOr<std::string> OnClock(const ClockMap& clock, const std::string& name, const std::string& text);
 
+// A node's part of a launch.
+struct NodeTask {
+  std::vector<ChildSpec> children;   // servers come last
+  std::vector<int> processes;        // the numbers, in the job, of the children that are no servers
+  std::vector<std::string> records;  // the names of the files that they may write, which node 0 collects
+};
+
 class Nodes {
  public:
   // Waits for all nodes. Errors name nodes that do not join or whose `flags` differ from node 0's.
@@ -93,6 +102,8 @@ class Nodes {
   // Node 0: asks the other nodes to start their parts of `job`. Makes `spec`, node 0's own part, end when
   // another node reports a failure, and calls `on_death` while it runs.
   absl::Status PublishLaunch(const TrainingJob& job, LaunchSpec& spec, OnDeath on_death);
+  // The same for a launch without records, such as a benchmark's.
+  absl::Status PublishOrder(const NodeOrder& order, LaunchSpec& spec);
   // Node 0, after its own processes have ended with `own`: waits for the other nodes and writes their records
   // to `folder`, or ends the launch on all nodes. Returns the outcome of the launch; of several failures, the
   // first cause if it is known. Aborted with `may_restart`: the other nodes expect the same launch again.
@@ -102,8 +113,15 @@ class Nodes {
   // Node 0: tells the other nodes how the run ended.
   void End(const absl::Status& status);
 
+  // Turns an order of node 0 into this node's part of the launch; `folder` is for its records. An error: the
+  // order is invalid.
+  using TaskOfOrder =
+      std::function<absl::StatusOr<NodeTask>(const NodeOrder& order, const std::string& folder)>;
+  // Of a verb that trains.
+  absl::StatusOr<NodeTask> TrainingTask(const NodeOrder& order, const NodeSetup& own,
+                                        const std::string& folder) const;
   // Other nodes: runs this node's part of each launch until node 0 calls End.
-  absl::Status Follow(const NodeSetup& own, const Interrupt& interrupt, Display& display);
+  absl::Status Follow(const TaskOfOrder& task_of, const Interrupt& interrupt, Display& display);
 
  private:
   Nodes() = default;
@@ -132,11 +150,11 @@ class Nodes {
   // Waits for a valid value. Prints a note and ignores invalid ones, because the right node usually
   // overwrites them.
   absl::Status WaitFor(const ValueRequest& request, const Interrupt& interrupt, Display& display);
-  absl::Status FollowAll(const NodeSetup& own, const Interrupt& interrupt, Display& display);
-  absl::Status FollowOne(const NodeOrder& order, const TrainingJob& job, const NodeSetup& own,
-                         const std::string& folder, const Interrupt& interrupt, Display& display);
-  // Sends this node's records of `job`, with times on node 0's clock.
-  absl::Status SendRecords(const TrainingJob& job, const ClockMap& clock, const std::string& folder);
+  absl::Status FollowAll(const TaskOfOrder& task_of, const Interrupt& interrupt, Display& display);
+  absl::Status FollowOne(const NodeOrder& order, NodeTask task, const std::string& folder,
+                         const Interrupt& interrupt, Display& display);
+  // Sends this node's records, with times on node 0's clock.
+  absl::Status SendRecords(const NodeTask& task, const ClockMap& clock, const std::string& folder);
   // Waits until `node` has ended its part and writes its records to `folder`.
   absl::Status TakeRecords(int node, const std::string& folder, absl::Time deadline,
                            const Interrupt& interrupt, Display& display);
@@ -145,9 +163,9 @@ class Nodes {
   NodesOptions options_;
   std::unique_ptr<Rendezvous> rendezvous_;
   std::vector<std::string> addresses_, hosts_;
-  TrainingJob job_;         // node 0: of the current launch
-  std::set<int> dead_;      // node 0: processes of other nodes in this launch
-  bool own_clock_ = false;  // whether this node's clock is not node 0's
+  std::optional<TrainingJob> job_;  // node 0: of the current launch; empty: it has no records
+  std::set<int> dead_;              // node 0: processes of other nodes in this launch
+  bool own_clock_ = false;          // whether this node's clock is not node 0's
   absl::Duration clocks_within_;
   int launch_ = 0;
   bool ended_ = false;

@@ -5,10 +5,10 @@
 namespace psring {
 
 absl::StatusOr<NetworkReport> Nodes::Probe(const Interrupt& interrupt) {
-  PSRING_ASSIGN_OR_RETURN(const auto results,
-                          RunProbe(*rendezvous_, addresses_, Key("probe"), options_.secret,
-                                   ProbePhases(options_.nodes), interrupt));
-  return ReportOf(options_.nodes, results);
+  const std::vector<ProbePhase> phases = ProbePhases(options_.nodes, options_.probes);
+  PSRING_ASSIGN_OR_RETURN(const auto results, RunProbe(*rendezvous_, addresses_, Key("probe"),
+                                                       options_.secret, phases, interrupt));
+  return ReportOf(options_.nodes, phases, results);
 }
 
 absl::StatusOr<NetworkReport> Nodes::MeasureNetwork(const Interrupt& interrupt) {

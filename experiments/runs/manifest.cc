@@ -5,6 +5,7 @@
 #include "common/base/version.h"
 #include "common/io/json_text.h"
 #include "experiments/host/build_info.h"
+#include "experiments/host/slowest_link.h"
 
 namespace psring {
 namespace {
@@ -48,16 +49,37 @@ Json MatrixJson(const NetworkReport& network, const std::vector<double>& matrix,
   return rows;
 }
 
+Json SlowestJson(const SlowestLink& slowest) {
+  if (slowest.kind == SlowestLink::Kind::kNone) return nullptr;
+  Json json = {{"what", slowest.node() ? "node" : "link"}, {"from", slowest.from}};
+  if (!slowest.node()) json["to"] = slowest.to;
+  json["much_slower"] = slowest.slow;
+  if (slowest.by_latency) {
+    json["latency_us"] = 1e6 * slowest.latency_s;
+    json["others_latency_us"] = 1e6 * slowest.others_latency_s;
+  } else {
+    json["mb_per_s"] = 1e-6 * slowest.bytes_per_s;
+    json["others_mb_per_s"] = 1e-6 * slowest.others_bytes_per_s;
+  }
+  json["basis"] = "derived";
+  return json;
+}
+
 Json NetworkJson(const NetworkReport& network, const Wires& wires) {
-  return {{"latency_us", MatrixJson(network, network.latency_s, 1e6)},
-          {"pair_mb_per_s", MatrixJson(network, network.bytes_per_s, 1e-6)},
-          {"all_at_once_mb_per_s", Scaled(network.ring, 1e-6)},
-          {"wires",
-           {{"latency_us", wires.latency_s * 1e6},
-            {"mb_per_s", wires.bytes_per_s / 1e6},
-            {"add_gb_per_s", 1e-9 / wires.add_s_per_byte},
-            {"update_gb_per_s", 1e-9 / wires.update_s_per_byte}}},
-          {"basis", "measured"}};
+  Json json = {{"latency_us", MatrixJson(network, network.latency_s, 1e6)},
+               {"pair_mb_per_s", MatrixJson(network, network.bytes_per_s, 1e-6)},
+               {"all_at_once_mb_per_s", Scaled(network.ring, 1e-6)},
+               {"wires",
+                {{"latency_us", wires.latency_s * 1e6},
+                 {"mb_per_s", wires.bytes_per_s / 1e6},
+                 {"add_gb_per_s", 1e-9 / wires.add_s_per_byte},
+                 {"update_gb_per_s", 1e-9 / wires.update_s_per_byte}}},
+               {"basis", "measured"}};
+  if (network.all_pairs()) {
+    if (!network.into.empty()) json["into_each_mb_per_s"] = Scaled(network.into, 1e-6);
+    json["slowest"] = SlowestJson(SlowestOf(network));
+  }
+  return json;
 }
 
 }  // namespace

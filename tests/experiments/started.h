@@ -58,6 +58,7 @@ class Started {
   void Signal(int signal) { kill(process_.pid, signal); }
   pid_t pid() const { return process_.pid; }
   bool Succeeded() const { return process_.Succeeded(); }
+  bool EndedWith(int exit_code) const { return process_.EndedWith(exit_code); }
   const std::string& output() const { return output_; }
   const std::string& errors() const { return errors_; }
   std::string Story() const { return absl::StrCat(process_.HowItEnded(), "\n", output_, errors_); }

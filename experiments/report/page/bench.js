@@ -1,4 +1,4 @@
-// A benchmark: bus bandwidth against message size.
+// A benchmark: bus bandwidth against message size. And the network between the machines of a run.
 
 const benchRows = (run) => parseCsv(run.bench_csv).filter((row) => numberOf(row.size) > 0 && numberOf(row.workers) > 0);
 const benchName = (row) => [row.backend, row.algorithm, row.transport, row.buffers].filter(Boolean)
@@ -37,4 +37,28 @@ function drawBench(parent, run) {
         }
       }});
   }
+}
+
+// The rates and latencies between machines as one table; a row is the sending machine. Rates are relative to the fastest one.
+function drawNetwork(parent, run) {
+  const {link, machines} = run.manifest || {}, network = (link && link.network) || {}, rates = network.pair_mb_per_s;
+  const isMatrix = (rows) => Array.isArray(rows) && rows.every((row) => Array.isArray(row) && row.length === rows.length && row.every(isNumber));
+  if (!isMatrix(rates) || !isMatrix(network.latency_us) || network.latency_us.length !== rates.length) return;
+  const gbit = (rate) => (isNumber(rate) && rate > 0 ? brief(rate * 8e-3) : ''), fastest = d3.max(rates, (row) => d3.max(row));
+  const nameOf = (node) => `${node}${Array.isArray(machines) && machines[node] ? ` (${machines[node]})` : ''}`;
+  const cell = (rate, title) => make('td', {title, style: `background: rgba(214, 96, 77, ${rate > 0 ? brief(0.6 * (1 - rate / fastest)) : 0})`}, gbit(rate));
+  const shared = [['network_into', network.into_each_mb_per_s], ['network_ring', network.all_at_once_mb_per_s]].filter(([, list]) => Array.isArray(list));
+  parent.append(make('h3', {}, t('network_title', rates.length)), scrollTable({id: 'network-rates'}, t('network_title', rates.length),
+      [t('network_from'), ...rates.map((_, node) => String(node)), ...shared.map(([key]) => t(key))],
+      rates.map((row, from) => [rowHead(nameOf(from)),
+        ...row.map((rate, to) => cell(rate, rate > 0 ? t('network_cell', from, to, gbit(rate), brief(network.latency_us[from][to])) : '')),
+        ...shared.map(([, list]) => gbit(list[from]))])),
+  make('p', {class: 'note', id: 'network-note'}, [t('network_note'), slowestText(network.slowest)].join(' ')));
+}
+
+function slowestText(slowest) {
+  if (!slowest || !slowest.much_slower) return slowest ? t('network_even') : '';
+  const where = slowest.what === 'node' ? t('network_node', slowest.from) : t('network_link', slowest.from, slowest.to);
+  return isNumber(slowest.mb_per_s) ? t('network_slow', where, brief(slowest.mb_per_s * 8e-3), brief(slowest.others_mb_per_s * 8e-3))
+      : t('network_late', where, brief(slowest.latency_us), brief(slowest.others_latency_us));
 }

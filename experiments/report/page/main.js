@@ -73,6 +73,7 @@ function drawCharts(parent, run) {
   drawEfficiency(parent, runs);
   drawBytes(parent, run);
   drawBench(parent, run);
+  drawNetwork(parent, run);
 }
 
 const nameOfRun = (run) => (run.source ? run.source.replace(/(\/report)?\.html$/, '') : run.run_id);

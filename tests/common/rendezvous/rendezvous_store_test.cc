@@ -73,7 +73,9 @@ TEST(RendezvousStore, DeadlineNamesTheMissingRanksAndThoseThatNeverJoined) {
         Exchange(store, rank == 0 ? zero : one, "start", "", rank == 0 ? kShort : kLong).status();
   });
   EXPECT_EQ(first.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(first.message(), "waited 0.1 s for ranks 2 and 3 at exchange 'start'; rank 3 never joined");
+  EXPECT_EQ(first.message(),
+            "waited 0.1 s for ranks 2 and 3 at exchange 'start'; rank 3 never joined; joined: "
+            "rank 0 (host:100), rank 1 (host:101), rank 2 (host:102)");
   EXPECT_EQ(second, first) << "all waiting ranks get the same error";
 }
 
@@ -280,7 +282,7 @@ TEST(RendezvousStore, TheValueOfAProcessThatHasGoneIsDiscardedAfterItsTimeout) {
   EXPECT_TRUE(absl::IsResourceExhausted(store.Set("key", std::string(600, 'x'))));
   EXPECT_TRUE(Eventually([&] { return store.Set("key", std::string(600, 'x')).ok(); }));
   EXPECT_EQ(Exchange(store, JoinAs(store, 0, 2), "x", "", kLong).status().message(),
-            "waited 2 s for rank 0 at exchange 'x'; rank 0 never joined");
+            "waited 2 s for rank 0 at exchange 'x'; rank 0 never joined; joined: rank 1 (host:101)");
 }
 
 TEST(RendezvousStore, AnEarlierDeadlineOfALaterCallIsKept) {

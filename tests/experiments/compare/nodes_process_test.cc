@@ -99,6 +99,7 @@ TEST_F(CompareOnNodesTest, NamesWhatDoesNotFitTheMachines) {
                                 "ring x 3 on 2 machines of 1: use at most 2 --workers"))
       << says("--strategies ring --workers 3");
   EXPECT_TRUE(absl::StrContains(says("--link 1gbit"), "--nnodes needs real machines"));
+  EXPECT_TRUE(absl::StrContains(says("--shaping none"), "--shaping none is for a virtual cluster"));
   EXPECT_TRUE(absl::StrContains(says("--strategies ps-sync --servers 2 --server_placement dedicated"),
                                 "leaves none to train"));
 }

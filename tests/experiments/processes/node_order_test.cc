@@ -65,6 +65,16 @@ TEST(NodeOrder, RoundTrips) {
   EXPECT_TRUE(absl::StartsWith(over->failure, "broken "));
 }
 
+TEST(NodeOrder, OfABenchmarkNamesOnlyALaunch) {
+  const auto back = NodeOrderFromJson(ToJson({.what = "4 workers", .bench_launch = 3, .store_port = 1234}));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->bench_launch, 3);
+  EXPECT_EQ(back->store_port, 1234);
+  const absl::Status job = JobOf(*back, Own(), "10.0.0.1", "/own/folder").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(job)) << job;
+  EXPECT_TRUE(absl::StrContains(job.message(), "psring bench")) << job;
+}
+
 TEST(NodeOrder, RoundTripsALongFailure) {
   EXPECT_TRUE(NodeOrderFromJson(ToJson({.over = true, .failure = std::string(1 << 20, '\xff')})).ok());
   EXPECT_TRUE(NodeOrderFromJson(ToJson({.over = true, .failure = std::string(1 << 20, '\x01')})).ok());
@@ -103,6 +113,8 @@ TEST(NodeOrder, RejectsValuesOutOfBounds) {
   EXPECT_TRUE(absl::IsInvalidArgument(with("store_port", 65536)));
   EXPECT_TRUE(absl::IsInvalidArgument(with("deadline_s", -1)));
   EXPECT_TRUE(absl::IsInvalidArgument(with("deadline_s", 1e300)));
+  EXPECT_TRUE(absl::IsInvalidArgument(with("bench_launch", -2)));
+  EXPECT_TRUE(absl::IsInvalidArgument(with("bench_launch", 1 << 30)));
   EXPECT_TRUE(absl::IsInvalidArgument(with("what", "ring\x1b[2J")));
   EXPECT_TRUE(absl::IsInvalidArgument(with("what", std::string(1000, 'x'))));
   EXPECT_TRUE(absl::IsInvalidArgument(with("training", std::vector<std::string>(1000, "--no_eval"))));

@@ -140,7 +140,11 @@ class FollowerTest : public LaunchTest {
       ASSERT_TRUE(nodes.ok()) << nodes.status();
       FILE* const out = fopen(printed.c_str(), "we");
       Display display(out, /*terminal=*/false);
-      followed.status = (*nodes)->Follow(own_, interrupt_, display);
+      followed.status = (*nodes)->Follow(
+          [&](const NodeOrder& order, const std::string& folder) {
+            return (*nodes)->TrainingTask(order, own_, folder);
+          },
+          interrupt_, display);
       fclose(out);
     });
     auto nodes = Nodes::Join(options, {});

@@ -1,0 +1,75 @@
+// Where the processes of a plan run, and what they need.
+#include <algorithm>
+#include <set>
+
+#include "experiments/bench/plan.h"
+
+namespace psring {
+
+int MostOnAMachine(const NodeLayout& layout, int workers) {
+  if (layout.nodes == 1) return workers;
+  NodeLayout of_workers = layout;
+  of_workers.processes = workers;
+  return of_workers.ProcessesOn(0);
+}
+
+NodeLayout BenchPlan::LayoutOf(int workers) const {
+  NodeLayout of_workers = layout;
+  of_workers.processes = workers;
+  return of_workers;
+}
+
+int BenchPlan::NodeOfServer(int workers, int server) const {
+  return layout.nodes == 1 ? 0 : server % LayoutOf(workers).nodes_used();
+}
+
+uint64_t BenchMemoryBytes(const BenchPlan& plan) {
+  uint64_t most = 0, all_sizes = 0;
+  for (const uint64_t size : plan.sizes) all_sizes += size;
+  for (const BenchLaunch& launch : plan.launches) {
+    const uint64_t workers = static_cast<uint64_t>(MostOnAMachine(plan.layout, launch.workers));
+    uint64_t bytes = 0;
+    if (launch.kind == BenchLaunchKind::kPushPull) {
+      // Weights and gradients at each worker and at the server; every size is a bucket.
+      bytes = (2 * workers + 2) * all_sizes;
+      // A second set of weights per worker, and the server's buffers for fused rounds.
+      if (launch.limits) bytes += workers * all_sizes + (2 * workers + 3) * std::ranges::max(plan.sizes);
+    } else {
+      std::set<std::string> kinds;
+      for (const size_t i : launch.combinations) kinds.insert(plan.combinations[i].buffers);
+      const uint64_t pairs = launch.limits ? 2 : kinds.size();
+      bytes = workers * pairs * 2 * std::ranges::max(plan.sizes);
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+double ExpectedBenchSeconds(const BenchPlan& plan, const BenchRequest& request, int cores,
+                            double bytes_per_s) {
+  double seconds = 0;
+  const double passes = static_cast<double>(request.types.size() * request.ops.size());
+  for (const BenchLaunch& launch : plan.launches) {
+    const int here = MostOnAMachine(plan.layout, launch.workers);
+    const double crowded = std::max(1.0, static_cast<double>(here) / cores);
+    const double kinds = 2 * static_cast<double>(launch.combinations.size()) +
+                         (launch.limits ? (launch.kind == BenchLaunchKind::kPushPull ? 1 : 4) : 0);
+    const bool over_memory = std::ranges::all_of(
+        launch.combinations, [&](size_t index) { return plan.combinations[index].transport == "shm"; });
+    // Star and one-shot send the data of all workers through one link.
+    const double over_links = bytes_per_s / std::max(1, launch.workers);
+    const double rate = over_memory ? 2e9 : bytes_per_s > 0 ? std::min(0.7e9, over_links) : 0.7e9;
+    double size_seconds = 0;
+    for (const uint64_t size : plan.sizes) {
+      const double call = crowded * (100e-6 + static_cast<double>(size) / rate);
+      const double turn = std::max(200e-6, call);
+      const double checks = request.checks * crowded * static_cast<double>(size) / 0.3e9;
+      size_seconds +=
+          kinds * (plan.iterations * (turn + call) + (request.warmup + request.checks) * call + checks);
+    }
+    seconds += 1 + crowded * 0.2 + passes * size_seconds;
+  }
+  return plan.rounds * seconds;
+}
+
+}  // namespace psring

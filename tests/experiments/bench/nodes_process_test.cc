@@ -1,0 +1,185 @@
+// bench --nnodes: one psring per machine, as processes on the loopback or in network namespaces.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "experiments/processes/launcher.h"
+#include "experiments/processes/mpirun.h"
+#include "experiments/virtual_cluster/namespaces.h"
+#include "tests/experiments/slurp.h"
+#include "tests/experiments/started.h"
+
+namespace psring {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kFewCalls[] = "-b 4K -e 64K -n 2 -w 0 --timeout 20";
+
+class BenchOnNodesTest : public LaunchTest {
+ protected:
+  std::string Flags(int nodes, const std::string& more, const std::string& calls = kFewCalls,
+                    const std::string& address = "127.0.0.1") const {
+    return absl::StrCat("bench --backend native --algorithm ring --nnodes ", nodes, " --master_addr ",
+                        address, " --master_port ", port_, " ", calls, " ", more, " --out ", Folder("run"));
+  }
+  // Its processes, too, have this test's folder in their environment.
+  std::unique_ptr<Started> Node(int node, const std::string& flags, const ChildNetwork& place = {}) const {
+    return std::make_unique<Started>(Command(PSRING_BINARY, absl::StrCat(flags, " --node_rank ", node)),
+                                     std::vector<std::string>{absl::StrCat("PSRING_TEST=", folder_)}, place);
+  }
+  StartedOnes StartNodes(int nodes, const std::string& more, const std::string& calls = kFewCalls) const {
+    StartedOnes started;
+    for (int node = 0; node < nodes; ++node) started.push_back(Node(node, Flags(nodes, more, calls)));
+    return started;
+  }
+  void ExpectNoProcesses() const {
+    const auto none = [this] {
+      for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+        if (absl::StrContains(Slurp(entry.path() / "environ"), absl::StrCat("PSRING_TEST=", folder_))) {
+          return false;
+        }
+      }
+      return true;
+    };
+    EXPECT_TRUE(Eventually(none));
+  }
+  // The errors of node 0 alone, which ends before it waits for the others.
+  std::string Says(const std::string& more) const {
+    StartedOnes one;
+    one.push_back(Node(0, Flags(2, more)));
+    EXPECT_TRUE(WaitForAll(one));
+    EXPECT_FALSE(one[0]->Succeeded());
+    EXPECT_EQ(std::count(one[0]->errors().begin(), one[0]->errors().end(), '\n'), 1) << one[0]->errors();
+    return one[0]->errors();
+  }
+  nlohmann::json Manifest() const { return nlohmann::json::parse(Slurp(Folder("run/manifest.json"))); }
+
+  const int port_ = FreePort();
+};
+
+TEST_F(BenchOnNodesTest, MeasuresTheNetworkThenCollectivesAndServers) {
+  StartedOnes nodes = StartNodes(3,
+                                 "--collective all_reduce,ps_push_pull --servers 1,2 --workers 3,4 "
+                                 "--nproc_per_node 2");
+  EXPECT_TRUE(WaitForAll(nodes));
+  for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
+  const std::string out = nodes[0]->output();
+  EXPECT_THAT(out, HasSubstr("# on 3 machines, with at most 2 processes on each"));
+  EXPECT_THAT(out, HasSubstr("# Network between 3 machines"));
+  EXPECT_THAT(out, HasSubstr("=== all_reduce, native ring over tcp, private buffers, 4 workers"));
+  EXPECT_THAT(out, HasSubstr("=== ps_push_pull, grpc sync on 2 servers over tcp, 3 workers"));
+  EXPECT_THAT(nodes[1]->output(), HasSubstr("measuring the network"));
+  EXPECT_THAT(nodes[1]->output(), HasSubstr("4 workers: 2 processes on this node"));
+  EXPECT_THAT(nodes[2]->output(), HasSubstr("4 workers: 0 processes on this node"));
+  EXPECT_THAT(nodes[1]->output(), HasSubstr("3 workers (parameter server): 2 processes"));
+  const nlohmann::json network = Manifest()["link"]["network"];
+  ASSERT_EQ(network["pair_mb_per_s"].size(), 3u);
+  EXPECT_GT(network["pair_mb_per_s"][2][1].get<double>(), 0);
+  EXPECT_GT(network["latency_us"][0][2].get<double>(), 0);
+  EXPECT_EQ(network["into_each_mb_per_s"].size(), 3u);
+  EXPECT_TRUE(network["slowest"]["what"].is_string()) << network;
+  EXPECT_EQ(Manifest()["bench"]["nnodes"], 3);
+  EXPECT_EQ(Manifest()["finished"], true);
+  EXPECT_THAT(Slurp(Folder("run/network.csv")), HasSubstr(",2,1,"));
+  EXPECT_THAT(Slurp(Folder("run/bench.csv")), HasSubstr(",nodes\n"));
+  EXPECT_THAT(Slurp(Folder("run/bench.txt")), HasSubstr("# Latency in us"));
+  ExpectNoProcesses();
+}
+
+TEST_F(BenchOnNodesTest, FailsBelowTheRequiredBusBandwidthAndNamesTheSlowest) {
+  StartedOnes nodes = StartNodes(3, "--require_busbw 100000");
+  EXPECT_TRUE(WaitForAll(nodes));
+  EXPECT_TRUE(nodes[0]->EndedWith(1)) << nodes[0]->Story();
+  EXPECT_THAT(nodes[0]->errors(), HasSubstr("is below --require_busbw 100000"));
+  EXPECT_THAT(nodes[0]->errors(), HasSubstr("the slowest "));
+  EXPECT_THAT(nodes[0]->errors(), HasSubstr(" at 127.0.0.1)"));
+  EXPECT_THAT(nodes[0]->output(), HasSubstr("=== all_reduce")) << "the figures are printed";
+  EXPECT_TRUE(nodes[1]->EndedWith(1)) << nodes[1]->Story();
+}
+
+TEST_F(BenchOnNodesTest, NamesANodeThatIsKilled) {
+  StartedOnes nodes = StartNodes(3, "", "-b 1M -e 1M -n 1000000 --timeout 20");
+  ASSERT_TRUE(WaitUntil(nodes, [&] { return absl::StrContains(nodes[2]->output(), "1 process on"); }))
+      << nodes[0]->Story() << nodes[2]->Story();
+  nodes[2]->Signal(SIGKILL);
+  EXPECT_TRUE(WaitForAll(nodes));
+  for (const int other : {0, 1}) {
+    EXPECT_TRUE(nodes[static_cast<size_t>(other)]->EndedWith(1));
+    EXPECT_THAT(nodes[static_cast<size_t>(other)]->errors(), HasSubstr("node 2"));
+  }
+  ExpectNoProcesses();
+}
+
+TEST_F(BenchOnNodesTest, NamesTheNodesThatJoinedIfOneIsMissing) {
+  StartedOnes nodes;
+  const std::string flags = Flags(3, "", "--timeout 3");
+  for (const int node : {0, 1}) nodes.push_back(Node(node, flags));
+  EXPECT_TRUE(WaitForAll(nodes));
+  EXPECT_FALSE(nodes[0]->Succeeded());
+  EXPECT_THAT(nodes[0]->errors(), HasSubstr("node 2 never joined; joined: node 0 ("));
+  EXPECT_THAT(nodes[0]->errors(), HasSubstr(", node 1 ("));
+}
+
+TEST_F(BenchOnNodesTest, RejectsNodesWithOtherFlags) {
+  StartedOnes nodes;
+  nodes.push_back(Node(0, Flags(2, "")));
+  nodes.push_back(Node(1, Flags(2, "-c 3")));
+  EXPECT_TRUE(WaitForAll(nodes));
+  for (const auto& node : nodes) EXPECT_THAT(node->errors(), HasSubstr("node 1 was started with --check=3"));
+}
+
+TEST_F(BenchOnNodesTest, BadFlagsAreOneLine) {
+  EXPECT_THAT(Says("--workers 3"), HasSubstr("--workers 3 on 2 machines of 1: use at most 2"));
+  EXPECT_THAT(Says("--limits"), HasSubstr("--limits measures one machine"));
+  EXPECT_THAT(Says("--transport shm"), HasSubstr("with --nnodes use tcp or auto"));
+  EXPECT_THAT(Says("--require_busbw 1 --collective broadcast"), HasSubstr("is of an all-reduce"));
+  EXPECT_THAT(Says("--require_busbw fast"), HasSubstr("--require_busbw"));
+  EXPECT_THAT(Says("--link 1gbit"), HasSubstr("--link"));
+}
+
+TEST_F(BenchOnNodesTest, RunsUnderMpirun) {
+  const auto mpirun = FindMpirun({.ranks = 2});
+  if (!mpirun.ok()) GTEST_SKIP() << mpirun.status().message();
+  StartedOnes launched;
+  launched.push_back(std::make_unique<Started>(
+      Command(mpirun->prefix.front(),
+              absl::StrCat(absl::StrJoin(mpirun->prefix.begin() + 1, mpirun->prefix.end(), " "), " ",
+                           PSRING_BINARY, " ", Flags(2, ""))),
+      mpirun->environment));
+  EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
+  EXPECT_EQ(Manifest()["machines"].size(), 2u);
+}
+
+// Machines as network namespaces, with links of 100 Mbit/s. The link of node 1 then gets half of it.
+TEST_F(BenchOnNodesTest, NamesANodeWhoseLinkHasHalfTheRate) {
+  const Interrupt interrupt;
+  const auto machines = Namespaces::Create(3, 1e8, interrupt);
+  if (!machines.ok()) GTEST_SKIP() << machines.status().message();
+  const auto halve = [&](const std::string& interface, const ChildNetwork& network) {
+    const auto halved = RunForOutput({FindTool("tc"), "qdisc", "change", "dev", interface, "root", "handle",
+                                      "1:", "tbf", "rate", "50mbit", "burst", "16384", "limit", "1000000"},
+                                     absl::Seconds(30), interrupt, network);
+    ASSERT_TRUE(halved.ok()) << halved.status();
+  };
+  halve("eth0", (*machines)->node(1));
+  halve("psring-p1", (*machines)->switch_network());
+  StartedOnes nodes;
+  for (int node = 0; node < 3; ++node) {
+    nodes.push_back(Node(node, Flags(3, "--require_busbw 1", kFewCalls, Namespaces::Address(0)),
+                         (*machines)->node(node)));
+  }
+  EXPECT_TRUE(WaitForAll(nodes));
+  EXPECT_TRUE(nodes[0]->EndedWith(1)) << nodes[0]->Story();
+  EXPECT_THAT(nodes[0]->errors(), HasSubstr("the slowest node is node 1 ("));
+  EXPECT_EQ(Manifest()["link"]["network"]["slowest"]["from"], 1);
+}
+
+}  // namespace
+}  // namespace psring
