@@ -73,6 +73,8 @@ constexpr auto kRankResult = [](auto& visit, auto& record) {
   visit.Optional("flags", record.flags);
   visit.Optional("optimizer", record.optimizer);
   visit.Optional("lr", record.lr);
+  visit.Optional("wires", record.wires);
+  visit.Optional("host", record.host);
   visit.OptionalObject("ddp", record.ddp, kDdpFigures);
   visit.OptionalObject("data_parallel", record.data_parallel, kDataParallel);
   visit.Objects("curve", record.curve, kCurvePoint);

@@ -121,6 +121,9 @@ struct RankResult {
   std::vector<std::string> flags;
   std::string optimizer;
   double lr = 0;
+  // What carried its payload (wires.h); empty: nothing was sent, or a record of an earlier version.
+  std::vector<std::string> wires;
+  std::string host;  // equal for ranks of one machine, different on different ones; empty: unknown
 };
 
 struct ServerResult {

@@ -23,11 +23,12 @@ constexpr size_t kMostPoolRows = 1000;
 constexpr size_t kMostName = 60;  // bytes of a text in a row or of a machine
 
 // The columns of a row that belong to the plan. Others are results, or differ between equal plans.
-constexpr std::array kPlanColumns = {
-    "schema_version", "model",     "parameters", "batch_per_worker", "global_batch", "scaling",
-    "shaping",        "link_mbps", "time_scale", "placement",        "ps_schedule",  "workers_per_push",
-    "backend",        "algorithm", "transport",  "payload",          "device",       "bucket_mb",
-    "optimizer",      "lr",        "basis"};
+constexpr std::array kPlanColumns = {"schema_version", "model",     "parameters",  "batch_per_worker",
+                                     "global_batch",   "scaling",   "shaping",     "link_mbps",
+                                     "time_scale",     "placement", "ps_schedule", "workers_per_push",
+                                     "backend",        "algorithm", "transport",   "payload",
+                                     "device",         "bucket_mb", "optimizer",   "lr",
+                                     "basis",          "wire"};
 
 const Json& Inside(const Json& json, const char* key) {
   static const Json* const none = new Json();

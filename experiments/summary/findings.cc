@@ -15,7 +15,9 @@
 #include "experiments/summary/row_queries.h"
 #include "experiments/summary/table.h"
 #include "experiments/summary/time_scale.h"
+#include "experiments/summary/wires.h"
 #include "experiments/texts/findings.h"
+#include "experiments/texts/wires.h"
 
 namespace psring {
 namespace {
@@ -25,9 +27,15 @@ constexpr double kSameBytes = 1e-3;      // relative; chunks have whole floats
 
 bool IsServer(const SummaryRow& row) { return row.configuration.strategy.uses_servers; }
 
-std::string TransportName(const std::string& transport, Language language) {
-  if (transport == "tcp" || transport == "grpc") return "TCP";
-  return transport == "shm" ? In(language, kSharedMemory) : transport;
+// What carried the row's payload, without the library: "TCP" also for gRPC.
+std::string MediumOf(const SummaryRow& row, Language language) {
+  const std::string& transport = row.sample.transport;
+  // With --local_aggregation: the exchange with the servers. Without wires: records of an earlier version.
+  if (row.configuration.workers_per_push() > 1 || row.mean.wires.empty()) {
+    if (transport == "tcp" || transport == "grpc") return In(language, kTcp);
+    return transport == "shm" ? In(language, kSharedMemory) : transport;
+  }
+  return MediumText(row.mean.wires, language);
 }
 
 std::string Fixed(double value, int digits = 2) { return absl::StrFormat("%.*f", digits, value); }
@@ -281,20 +289,25 @@ void AddDataParallel(const std::vector<SummaryRow>& rows, Sentences& findings) {
 }
 
 void AddTransports(const std::vector<SummaryRow>& rows, Sentences& findings) {
-  std::map<std::string, std::set<std::string>> strategies;  // by transport
+  std::map<std::string, std::set<std::string>> media;       // by strategy
+  std::map<std::string, std::set<std::string>> strategies;  // by medium
   for (const SummaryRow& row : rows) {
-    if (!row.sample.transport.empty()) {
-      strategies[TransportName(row.sample.transport, findings.language())].insert(
-          row.configuration.strategy.name);
-    }
+    const std::string medium = MediumOf(row, findings.language());
+    if (!medium.empty()) media[row.configuration.strategy.name].insert(medium);
+  }
+  for (const SummaryRow& row : rows) {
+    const std::string medium = MediumOf(row, findings.language());
+    const std::string& strategy = row.configuration.strategy.name;
+    if (medium.empty()) continue;
+    strategies[medium].insert(media[strategy].size() > 1 ? row.configuration.name() : strategy);
   }
   if (strategies.empty()) return;
   if (strategies.size() == 1) {
     findings.Add(kOneWire, strategies.begin()->first);
   } else {
     std::vector<std::string> parts;
-    for (const auto& [transport, names] : strategies) {
-      parts.push_back(findings.Say(kOverWire, findings.Joined(names), transport));
+    for (const auto& [medium, names] : strategies) {
+      parts.push_back(findings.Say(kOverWire, findings.Joined(names), medium));
     }
     findings.Add(kWiresDiffer, findings.Joined(parts, kSemicolon));
   }

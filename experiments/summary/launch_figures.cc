@@ -11,6 +11,7 @@
 #include "common/measure/trace.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/summary/waiting.h"
+#include "experiments/summary/wires.h"
 
 namespace psring {
 namespace {
@@ -204,6 +205,15 @@ int GpusShared(const Configuration& configuration, const RunRecords& records) {
   return devices.size() < records.ranks.size() ? static_cast<int>(devices.size()) : 0;
 }
 
+int MachinesOf(const std::vector<RankResult>& ranks) {
+  std::set<std::string> hosts;
+  for (const RankResult& rank : ranks) {
+    if (rank.host.empty()) return 0;
+    hosts.insert(rank.host);
+  }
+  return static_cast<int>(hosts.size());
+}
+
 }  // namespace
 
 double WaitMs(const std::vector<const StepRecord*>& steps, int rank) {
@@ -301,6 +311,8 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   AddServers(configuration, records, figures);
   figures.workers = WorkerFiguresOf(configuration.strategy, records);
   figures.gpus_shared = GpusShared(configuration, records);
+  for (const RankResult& rank : records.ranks) AddWires(rank.wires, figures.wires);
+  figures.machines = MachinesOf(records.ranks);
   if (configuration.strategy.number > 0) {  // workers do not wait for all others
     double waited = 0;
     for (const WorkerFigures& worker : figures.workers) waited += worker.wait_ms * worker.steps;

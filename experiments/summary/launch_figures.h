@@ -80,6 +80,9 @@ struct RunFigures {
   double foreign_cpu_pct = 0;
   int gpus_shared = 0;    // the number of GPUs if ranks share some; else 0
   std::string incidents;  // lost workers and restarted servers; usually empty
+  // Of all ranks, in the order of texts/wires.h. Empty: nothing was sent, or records of an earlier version.
+  std::vector<std::string> wires;
+  int machines = 0;  // on which the ranks ran; 0: unknown, as in records of earlier versions
 };
 
 // Training time, in s, of the first point with at least `target`; empty: there is none.

@@ -6,6 +6,7 @@
 #include "experiments/host/machine.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/summary/waiting.h"
+#include "experiments/summary/wires.h"
 
 namespace psring {
 
@@ -79,6 +80,8 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
       absl::StrAppend(&mean.incidents, mean.incidents.empty() ? "" : "; ", run.incidents);
     }
     mean.gpus_shared = std::max(mean.gpus_shared, run.gpus_shared);
+    AddWires(run.wires, mean.wires);
+    mean.machines = std::max(mean.machines, run.machines);
     mean.worker_peak_memory_mb = std::max(mean.worker_peak_memory_mb, run.worker_peak_memory_mb);
     if (run.server_peak_memory_mb) {
       mean.server_peak_memory_mb =

@@ -1,12 +1,13 @@
 // The columns of the summary. Other tools rely on their names and order.
 #include "absl/strings/str_join.h"
 #include "experiments/summary/summarise.h"
+#include "experiments/summary/wires.h"
 
 namespace psring {
 namespace {
 
-// 2: lr_tried, time_scale, scaling; 3: workers_per_push; 4: ps_schedule, tokens_per_s
-constexpr int64_t kSchemaVersion = 4;
+// 2: lr_tried, time_scale, scaling; 3: workers_per_push; 4: ps_schedule, tokens_per_s; 5: machines, wire
+constexpr int64_t kSchemaVersion = 5;
 
 using Value = decltype(Cell::value);
 
@@ -102,6 +103,8 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"workers_per_push", has_server ? Value(int64_t{configuration.workers_per_push()}) : Value(), given},
       {"ps_schedule", has_server ? Value(training.ps_schedule) : Value(), given},
       {"tokens_per_s", training.reads_text() ? Value(mean.samples_per_s) : Value(), timed},
+      {"machines", mean.machines > 0 ? Value(int64_t{mean.machines}) : Value(), given},
+      {"wire", TextOrEmpty(WireText(mean.wires, Language::kEnglish)), given},
   };
 }
 

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "experiments/summary/row_queries.h"
+#include "experiments/summary/wires.h"
 #include "experiments/texts/table.h"
 #include "experiments/texts/wrap.h"
 
@@ -47,7 +49,7 @@ std::optional<double> IfCommunicates(Row row, double value) {
   return MovesGradients(row) ? std::optional<double>(value) : std::nullopt;
 }
 
-std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
+std::vector<Column> Columns(const std::vector<SummaryRow>& rows, Language language) {
   const bool several_servers =
       std::ranges::any_of(rows, [](Row row) { return row.configuration.servers() > 1; });
   return {
@@ -105,10 +107,19 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
          const int each = row.configuration.workers_per_push();
          return each > 1 ? absl::StrCat(each) : "";
        }},
+      {kHeadWire, "", [language](Row row) { return WireText(row.mean.wires, language); }},
   };
 }
 
-std::vector<Column> ShortColumns() {
+// Of the rows that send anything.
+bool WiresDiffer(const std::vector<SummaryRow>& rows) {
+  std::set<std::string> wires;
+  for (Row row : rows) wires.insert(WireText(row.mean.wires, Language::kEnglish));
+  wires.erase("");
+  return wires.size() > 1;
+}
+
+std::vector<Column> ShortColumns(bool with_wires, Language language) {
   const auto hidden = [](Row row) { return std::max(0.0, row.mean.comm_busy_ms - row.mean.exposed_comm_ms); };
   return {
       {kHeadStrategy, "", [](Row row) { return NameWithServers(row, Language::kEnglish); }},
@@ -125,6 +136,7 @@ std::vector<Column> ShortColumns() {
       {kShortExposed, "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.exposed_comm_ms)); }},
       {kShortHidden, "d", [hidden](Row row) { return Ms(IfCommunicates(row, hidden(row))); }},
       {kShortAccuracy, "m", [](Row row) { return Number(row.test_accuracy, 4); }, /*learned=*/true},
+      {kHeadWire, "", [=](Row row) { return with_wires ? WireText(row.mean.wires, language) : ""; }},
   };
 }
 
@@ -204,7 +216,7 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language) 
   TableParts parts;
   const bool simulated = !rows.empty() && rows.front().configuration.simulated();
   const bool scaled = !rows.empty() && rows.front().configuration.scaled();
-  parts.columns = Filled(Columns(rows), rows, language);
+  parts.columns = Filled(Columns(rows, language), rows, language);
   const auto any_row = [&](auto is) { return std::ranges::any_of(rows, is); };
   const bool predicted = any_row([](Row row) { return row.prediction.has_value(); });
   const auto say = [&](const Phrase& phrase, auto... values) {
@@ -241,7 +253,7 @@ std::string Table(const std::vector<SummaryRow>& rows, Language language) {
 }
 
 std::string ShortTable(const std::vector<SummaryRow>& rows, Language language) {
-  TableParts parts{.columns = Filled(ShortColumns(), rows, language)};
+  TableParts parts{.columns = Filled(ShortColumns(WiresDiffer(rows), language), rows, language)};
   for (TableColumn& column : parts.columns) column.mark = MarkInWords(column.mark, language);
   const auto any_row = [&](auto is) { return std::ranges::any_of(rows, is); };
   if (any_row(MovesGradients)) parts.legend.push_back(In(language, kShortColumns));

@@ -10,11 +10,13 @@
 namespace psring {
 
 // One line per row, grouped by number of workers. Below the headings, a line marks each column as m
-// (measured), d (derived) or s (simulated). A legend follows. Empty columns are omitted. At most 120 columns.
+// (measured), d (derived) or s (simulated). A legend follows. Empty columns are omitted. At most 120 columns,
+// and the wires.
 std::string Table(const std::vector<SummaryRow>& rows, Language language = Language::kEnglish);
 
 // The main columns, with the marks in words: samples/s and its interval, scaling efficiency, exposed and
-// hidden communication, test accuracy. 80 columns for strategies with short names.
+// hidden communication, test accuracy; and the wires if rows differ in them. 80 columns, without the wires,
+// for strategies with short names.
 std::string ShortTable(const std::vector<SummaryRow>& rows, Language language = Language::kEnglish);
 
 // The parts of Table, for the page. One cell per row.

@@ -175,7 +175,6 @@ inline constexpr Phrase kDataParallelAlone = {
     "每步 $1 毫秒中，设备 0 独自工作 $0 毫秒（拷贝与相加 $2、损失 $3、更新 $4），并比其他设备多占 $5 MB。"};
 
 // Transports, recording, caveats.
-inline constexpr Phrase kSharedMemory = {"shared memory", "共享内存"};
 inline constexpr Phrase kWithinMachines = {
     "With --local_aggregation this is the exchange with the servers. Within a machine the workers use shared "
     "memory, and the bytes sent include 3(g-1)/g of the gradient per worker, for g workers on a machine.",

@@ -31,6 +31,7 @@ inline constexpr Heading kHeadDropped = {{"drop-", "丢弃"}, {"ped %", "%"}};
 inline constexpr Heading kHeadAccuracy = {{"test", "测试"}, {"acc.", "准确率"}};
 inline constexpr Heading kHeadRate = {{"best", "最佳"}, {"lr", "学习率"}};
 inline constexpr Heading kHeadPerPush = {{"workers", "每次"}, {"/push", "推送"}};
+inline constexpr Heading kHeadWire = {{"", ""}, {"wire", "传输"}};
 inline constexpr Heading kHeadTarget = {{"target", "达标"}, {"s", "秒"}};
 
 // The short table, without abbreviations.

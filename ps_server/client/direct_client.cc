@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
+#include "common/measure/wires.h"
 #include "ps_server/client/client_session.h"
 #include "ps_server/client/ps_client.h"
 #include "ps_server/server/parameter_server.h"
@@ -121,6 +122,7 @@ class DirectClient : public OneServerClient {
 
   ClientStatus status() const override {
     return {.payload = "in_process",
+            .wires = {kOneProcessWire},
             .start_step = session_.state().start_step,
             .traffic = session_.state().traffic};
   }

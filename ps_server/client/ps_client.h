@@ -74,6 +74,7 @@ struct WorkerBuffers {
 
 struct ClientStatus {
   std::string_view payload;  // "grpc", "shm", "in_process", "cuda_ipc"; several servers may be "mixed"
+  std::vector<std::string_view> wires = {};  // the different ones of all servers (common/measure/wires.h)
   // The first step to make. Above 0 if the job had begun before; then worker 0's weights are the server's.
   int64_t start_step = 0;
   Traffic traffic;

@@ -145,6 +145,9 @@ ClientStatus ShardedClient::status() const {
   for (size_t server = 1; server < servers_.size(); ++server) {
     const ClientStatus one = servers_[server]->status();
     if (one.payload != all.payload) all.payload = "mixed";
+    for (const std::string_view wire : one.wires) {
+      if (std::ranges::find(all.wires, wire) == all.wires.end()) all.wires.push_back(wire);
+    }
     all.traffic = all.traffic + one.traffic;
   }
   all.start_step = start_step_;

@@ -19,6 +19,7 @@
 
 #include "absl/time/clock.h"
 #include "common/base/mutex.h"
+#include "common/measure/wires.h"
 #include "ps_server/client/client_session.h"
 #include "ps_server/client/ps_client.h"
 #include "ps_server/wire/shared_payload.h"
@@ -72,6 +73,9 @@ class GrpcClient : public OneServerClient {
     return {.payload = on_gpu_   ? "cuda_ipc"
                        : shares_ ? "shm"
                                  : "grpc",
+            .wires = {on_gpu_   ? kCudaIpcWire
+                      : shares_ ? kSharedMemoryWire
+                                : kGrpcWire},
             .start_step = state.start_step,
             .traffic = state.traffic};
   }

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
+#include "common/measure/wires.h"
 #include "common/net/random_token.h"
 #include "ring_worker/groups/derived_traffic.h"
 #include "ring_worker/groups/gloo_connections.h"
@@ -279,8 +280,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGlooGroup(Rendezvous& rendezvo
                context->setTimeout(std::chrono::milliseconds(absl::ToInt64Milliseconds(options.timeout)));
                context->connectFullMesh(store, device);
              }));
-  return std::make_unique<GlooGroup>(GroupInfo{rank, size, "gloo", algorithm, "tcp"}, std::move(context),
-                                     store.TakeExchanged(), options);
+  return std::make_unique<GlooGroup>(GroupInfo{rank, size, "gloo", algorithm, "tcp", {kGlooWire}},
+                                     std::move(context), store.TakeExchanged(), options);
 }
 
 }  // namespace psring

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/measure/wires.h"
 #include "ring_worker/groups/derived_traffic.h"
 #include "ring_worker/groups/groups.h"
 #include "ring_worker/groups/mpi_algorithms.h"
@@ -233,6 +234,16 @@ BackendRow MpiBackend() {
           .transports = {"auto", "shm", "tcp"}};
 }
 
+namespace {
+
+// `transport`: MpiSession::TransportOfJob().
+const char* WireOf(const std::string& transport) {
+  if (transport == "shm") return kMpiSharedMemoryWire;
+  return transport == "tcp" ? kMpiTcpWire : kMpiWire;
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeMpiGroup(Rendezvous& rendezvous,
                                                            const GroupOptions& options) {
   const int rank = rendezvous.options().rank;
@@ -254,11 +265,11 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeMpiGroup(Rendezvous& rendezvou
                             return MPI_Comm_dup(MPI_COMM_WORLD, &made);
                           }));
   // By default MPI uses shared memory between the ranks of one host; between hosts it does not report the
-  // transport.
+  // transport. The wire states only what mpirun enforces.
   const std::string transport =
       started_with == "auto" && session.all_ranks_on_one_host() ? "shm" : started_with;
-  return std::make_unique<MpiGroup>(GroupInfo{rank, size, "mpi", algorithm, transport}, comm,
-                                    options.timeout);
+  return std::make_unique<MpiGroup>(
+      GroupInfo{rank, size, "mpi", algorithm, transport, {WireOf(started_with)}}, comm, options.timeout);
 }
 
 }  // namespace psring

@@ -8,6 +8,7 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -277,6 +278,11 @@ class NcclGroup final : public ProcessGroup {
   Traffic traffic_ ABSL_GUARDED_BY(mutex_);
 };
 
+std::string Variable(const char* name) {
+  const char* const value = getenv(name);
+  return value != nullptr ? value : "";
+}
+
 // A name that no other GPU has.
 absl::StatusOr<std::string> GpuName(int gpu) {
   cudaDeviceProp properties = {};
@@ -375,6 +381,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
                                                .backend = "nccl",
                                                .algorithm = algorithm,
                                                .transport = transport,
+                                               .wires = {NcclWire(&Variable)},
                                                .on_gpu = options.gpu >= 0,
                                                .joins_calls = options.gpu >= 0,
                                                .recordable = options.gpu >= 0},

@@ -5,8 +5,10 @@
 #include <map>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "common/measure/wires.h"
 
 namespace psring {
 
@@ -22,6 +24,20 @@ Variables NcclVariables(const NcclWishes& wishes) {
     if (wishes.loopback) variables.emplace_back("NCCL_SOCKET_IFNAME", "=lo");
   }
   return variables;
+}
+
+std::string NcclWire(const std::function<std::string(const char* variable)>& value) {
+  const auto is_on = [&](const char* variable) {
+    const std::string text = value(variable);
+    return !text.empty() && text != "0";
+  };
+  // Otherwise ranks of one machine may use NVLink, PCIe or shared memory.
+  if (!is_on("NCCL_P2P_DISABLE") || !is_on("NCCL_SHM_DISABLE")) return kNcclWire;
+  const std::string net = absl::AsciiStrToLower(value("NCCL_NET"));
+  if (net == "socket") return kNcclSocketsWire;
+  if (net == "ib") return kNcclInfiniBandWire;
+  const bool no_other = is_on("NCCL_IB_DISABLE") && value("NCCL_NET_PLUGIN") == "none";
+  return net.empty() && no_other ? kNcclSocketsWire : kNcclWire;
 }
 
 namespace {

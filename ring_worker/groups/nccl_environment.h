@@ -1,6 +1,7 @@
 // NCCL is configured by environment variables, which it reads when a communicator is created.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,10 @@ struct NcclWishes {
 
 // Pure. Ranks that share a GPU appear as separate hosts, so NCCL uses sockets between them.
 Variables NcclVariables(const NcclWishes& wishes);
+
+// The wire of payload (common/measure/wires.h) if the environment leaves NCCL only one, otherwise kNcclWire:
+// NCCL does not report what it chose. `value`: of an environment variable, empty if it is not set. Pure.
+std::string NcclWire(const std::function<std::string(const char* variable)>& value);
 
 // Sets the variables while it exists, and restores them after the last instance. Threads may create
 // communicators concurrently; only the first instance writes the environment.

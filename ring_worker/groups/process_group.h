@@ -25,9 +25,10 @@ class LinkShaper;
 struct GroupInfo {
   int rank = 0;
   int size = 1;
-  std::string backend;    // "native", "gloo", "mpi", "nccl"
-  std::string algorithm;  // of all-reduce: "ring"
-  std::string transport;  // "shm", "tcp", "shm+tcp", "in_process", "cuda_ipc"
+  std::string backend;                  // "native", "gloo", "mpi", "nccl"
+  std::string algorithm;                // of all-reduce: "ring"
+  std::string transport;                // "shm", "tcp", "shm+tcp", "in_process", "cuda_ipc"
+  std::vector<std::string> wires = {};  // of this rank's payload (common/measure/wires.h)
   // This rank's number among the group's ranks on this host and in its network namespace, and their number.
   // Set by MakeProcessGroup and Split.
   int local_rank = 0;

@@ -39,6 +39,7 @@ class ScheduledGroup final : public ProcessGroup {
                       .backend = "native",
                       .algorithm = options.algorithm,
                       .transport = transport->info().name,
+                      .wires = transport->info().wires,
                       .on_gpu = dynamic_cast<DeviceWork*>(transport.get()) != nullptr,
                       .through_host = through_host}),
         transport_(std::move(transport)),

@@ -12,6 +12,7 @@
 #include "common/cuda/cuda_device.h"
 #include "common/cuda/cuda_stream.h"
 #include "common/cuda_ops/cuda_reduce.h"
+#include "common/measure/wires.h"
 #include "ring_worker/transports/cuda_loans.h"
 #include "ring_worker/transports/cuda_watch.h"
 #include "ring_worker/transports/device_work.h"
@@ -218,6 +219,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     TransportInfo info = parts.loans->info();
     info.name = absl::StrCat(parts.reach.some_apart ? "cuda_ipc" : "cuda_peer",
                              parts.reach.shares_gpu ? " on shared GPUs" : "");
+    info.wires = {parts.reach.some_apart ? kCudaIpcWire : kCudaPeerWire};
     info.traits = {.segment_bytes = kSegmentBytes, .max_segment_bytes = SIZE_MAX, .depth = kDepth};
     return info;
   }

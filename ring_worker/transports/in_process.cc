@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
+#include "common/measure/wires.h"
 #include "common/reduce/reduce.h"
 #include "ring_worker/transports/transport.h"
 
@@ -39,6 +40,7 @@ class InProcessTransport final : public Transport {
  public:
   InProcessTransport(int rank, int size, std::shared_ptr<Exchange> exchange)
       : Transport({.name = "in_process",
+                   .wires = {kOneProcessWire},
                    .rank = rank,
                    .size = size,
                    .ranks_per_node = size,

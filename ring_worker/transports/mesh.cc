@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/cores.h"
+#include "common/measure/wires.h"
 #include "ring_worker/transports/mesh_layout.h"
 #include "ring_worker/transports/mesh_transport.h"
 
@@ -232,9 +233,13 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezv
   if (shared_peers > 0) {
     PSRING_ASSIGN_OR_RETURN(arena, SharedArena::Create(size, wake.get()));
   }
+  std::vector<std::string> wires;
+  if (shared_peers > 0) wires.emplace_back(kSharedMemoryWire);
+  if (shared_peers < size - 1) wires.emplace_back(kTcpWire);
   const TransportInfo info = {.name = shared_peers == 0          ? "tcp"
                                       : shared_peers == size - 1 ? "shm"
                                                                  : "shm+tcp",
+                              .wires = std::move(wires),
                               .rank = rendezvous.options().rank,
                               .size = size,
                               .ranks_per_node = layout.ranks_per_node,

@@ -60,7 +60,8 @@ struct TransportTraits {
 
 // Constant properties of a transport.
 struct TransportInfo {
-  std::string name;  // "shm", "tcp", "shm+tcp", "in_process", "cuda_ipc"
+  std::string name;                // "shm", "tcp", "shm+tcp", "in_process", "cuda_ipc"
+  std::vector<std::string> wires;  // of this rank's payload (common/measure/wires.h); none without peers
   int rank = 0;
   int size = 1;
   // Ranks of this host that share memory, if this number is the same on every host; otherwise 1.

@@ -8,7 +8,9 @@
 #include "common/base/command_line.h"
 #include "common/cuda/cuda_device.h"
 #include "common/devices/make_device.h"
+#include "common/io/hash.h"
 #include "common/measure/open_metrics.h"
+#include "common/net/host_identity.h"
 #include "common/rendezvous/begin_together.h"
 #include "common/rendezvous/job_failure.h"
 #include "trainer/data/data.h"
@@ -28,6 +30,11 @@ constexpr absl::Duration kStopOfOthers = absl::Seconds(5);
 
 // How often the only rank of a job checks whether other ranks were rejected.
 constexpr absl::Duration kSurplusCheck = absl::Milliseconds(200);
+
+std::string HostHash() {
+  const std::string host = absl::StrCat(HostName(), " ", BootId());
+  return HashBytes(host.data(), host.size());
+}
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const TrainerFlags& flags,
                                                            const StrategyRow& strategy, const Device& device,
@@ -295,6 +302,7 @@ absl::Status LiveRank::TrainAndRecord(Kept kept) {
   process_.stop.OnStop(join_.rank, nullptr);
   PSRING_RETURN_IF_ERROR(result.status());
   probe.Fill(trace_, *result);
+  result->host = HostHash();
   result->peak_memory_mb /= training.ranks_per_process;
   if (servers_ != nullptr) {
     client_.reset();  // the servers exit when all clients have left

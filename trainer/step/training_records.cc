@@ -153,6 +153,7 @@ absl::Status Training::Describe() {
     result_.backend = worker_.group->info().backend;
     if (!strategy_row_->needs.servers) result_.algorithm = worker_.group->info().algorithm;
     result_.transport = worker_.group->info().transport;
+    result_.wires = worker_.group->info().wires;
     const bool pinned = worker_.device.gpu() >= 0 && !worker_.group->info().on_gpu;
     result_.payload = absl::StrCat(worker_.group->info().transport, pinned ? " through pinned memory" : "");
   }
@@ -161,6 +162,9 @@ absl::Status Training::Describe() {
     result_.transport = worker_.client->status().payload;
     result_.payload = worker_.client->status().payload;
     result_.placement = options_.server_placement;
+    for (const std::string_view wire : worker_.client->status().wires) {
+      if (std::ranges::find(result_.wires, wire) == result_.wires.end()) result_.wires.emplace_back(wire);
+    }
   }
   result_.parameters = static_cast<int64_t>(model_->parameters().parameters());
   result_.global_batch = plan_.global_batch;

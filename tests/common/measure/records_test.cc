@@ -144,6 +144,8 @@ TEST(RankResult, RoundTrips) {
   result.flags = {"--steps=100"};
   result.optimizer = "momentum";
   result.lr = 0.1;
+  result.wires = {"shared memory", "TCP"};
+  result.host = "0123456789abcdef";
   result.data_parallel = {2, .5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5, 7};
   result.ddp = {{1, 2}, true, {3}, {"fc2.bias"}, .5, 1.5, 2.5, 3.5};
   result.curve = {{1, 2, 3.5, 4.5, 5.5, 0.875}, {10, 20, 30, 40, 50, 1}};
@@ -161,20 +163,22 @@ TEST(RankResult, RoundTrips) {
   for (const char* part : {"ddp", "data_parallel"}) {
     for (const auto& [key, value] : json[part].items()) EXPECT_NE(value, standard[part][key]) << key;
   }
-  EXPECT_EQ(json.size(), 34);
+  EXPECT_EQ(json.size(), 36);
 }
 
 TEST(RankResult, OfAnEarlierVersionHasDefaultsForNewFields) {
   RankResult result;
   result.computed_ms = result.probe_ms = 3;
   auto json = nlohmann::json::parse(ToJson(result));
-  for (const char* field : {"computed_ms", "update_ms", "run_delay_ms", "probe_ms", "ddp", "data_parallel"}) {
+  for (const char* field :
+       {"computed_ms", "update_ms", "run_delay_ms", "probe_ms", "ddp", "data_parallel", "wires", "host"}) {
     json.erase(field);
   }
   const auto back = RankResultFromJson(json.dump());
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->computed_ms, -1);
   EXPECT_EQ(back->data_parallel.replicas, 0);
+  EXPECT_TRUE(back->wires.empty() && back->host.empty());
   json["data_parallel"] = {{"replicas", 2}};
   EXPECT_NE(RankResultFromJson(json.dump()).status().message().find("data_parallel.inputs_bytes: missing"),
             std::string::npos);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/experiments/test_catalog.h"
 
 namespace psring {
@@ -292,6 +293,47 @@ TEST(Summarise, AccuracyTrainingsDoNotTouchTheCost) {
   EXPECT_EQ(rows[0].trainings, 1);
 }
 
+std::string TextCell(const SummaryRow& row, const std::string& column) {
+  for (const Cell& cell : Cells(row)) {
+    if (cell.column != column) continue;
+    if (const auto* whole = std::get_if<int64_t>(&cell.value)) return absl::StrCat(*whole);
+    const auto* text = std::get_if<std::string>(&cell.value);
+    return text != nullptr ? *text : "";
+  }
+  return "no such column";
+}
+
+TEST(Summarise, NamesTheWiresAndTheMachinesOfAllRanks) {
+  ConfigurationRuns runs{.configuration = TestConfiguration("ring", 3)};
+  RunRecords records = Records(3);
+  const std::vector<std::vector<std::string>> wires = {
+      {"TCP"}, {"shared memory", "TCP"}, {"one of tomorrow"}};
+  for (size_t rank = 0; rank < 3; ++rank) {
+    records.ranks[rank].wires = wires[rank];
+    records.ranks[rank].host = rank == 0 ? "first" : "second";
+  }
+  runs.cost = {*FiguresOf(runs.configuration, records)};
+  const SummaryRow row = Summarise("run", {runs}, {}).front();
+  EXPECT_EQ(TextCell(row, "wire"), "shared memory, TCP, one of tomorrow");
+  EXPECT_EQ(TextCell(row, "machines"), "2");
+}
+
+TEST(Summarise, NamesEveryWireOfSeveralRounds) {
+  ConfigurationRuns runs{.configuration = TestConfiguration("ring", 2)};
+  for (const char* wire : {"TCP", "shared memory"}) {
+    RunRecords records = Records(2);
+    for (RankResult& rank : records.ranks) rank.wires = {wire};
+    runs.cost.push_back(*FiguresOf(runs.configuration, records));
+  }
+  EXPECT_EQ(TextCell(Summarise("run", {runs}, {}).front(), "wire"), "shared memory, TCP");
+}
+
+TEST(Summarise, RecordsOfEarlierVersionsHaveNeitherWireNorMachines) {
+  const SummaryRow row = Summarise("run", {Runs("ring", 2, {10})}, {}).front();
+  EXPECT_EQ(TextCell(row, "wire"), "");
+  EXPECT_EQ(TextCell(row, "machines"), "");
+}
+
 TEST(Summarise, HasTheDocumentedColumns) {
   std::string columns;
   for (const Cell& cell : Cells(SummaryRow{}))
@@ -308,7 +350,7 @@ TEST(Summarise, HasTheDocumentedColumns) {
       "wire_tx_bytes_per_worker "
       "staleness_mean staleness_max dropped_gradients loss test_accuracy time_to_target_s replicas_equal "
       "worker_peak_memory_mb server_peak_memory_mb foreign_cpu_pct basis valid note "
-      "lr_tried time_scale scaling workers_per_push ps_schedule tokens_per_s");
+      "lr_tried time_scale scaling workers_per_push ps_schedule tokens_per_s machines wire");
 }
 
 }  // namespace

@@ -115,6 +115,28 @@ TEST(Table, TheShortTableFitsInto80ColumnsAndSaysWhatIsDerived) {
   EXPECT_EQ(table.find("simulated"), std::string::npos);
 }
 
+TEST(Table, ShowsWiresLast) {
+  SummaryRow none = Row("none", 2, {1, 2}), ring = Row("ring", 2, {1, 2});
+  EXPECT_EQ(Table({none, ring}).find("wire"), std::string::npos);
+  ring.mean.wires = {"shared memory", "TCP"};
+  const TableColumn english = PartsOfTable({none, ring}, Language::kEnglish).columns.back();
+  EXPECT_EQ(english.second, "wire");
+  EXPECT_EQ(english.cells, (std::vector<std::string>{"", "shared memory, TCP"}));
+  const TableColumn chinese = PartsOfTable({none, ring}, Language::kChinese).columns.back();
+  EXPECT_EQ(chinese.cells, (std::vector<std::string>{"", "共享内存，TCP"}));
+}
+
+TEST(Table, TheShortTableShowsWiresOnlyIfTheyDiffer) {
+  SummaryRow none = Row("none", 2, {1, 2}), ring = Row("ring", 2, {1, 2}), server = Row("ps-sync", 2, {1, 2});
+  ring.mean.wires = server.mean.wires = {"shared memory"};
+  EXPECT_EQ(ShortTable({none, ring, server}).find("wire"), std::string::npos);
+  server.mean.wires = {"gRPC over TCP"};
+  const std::string table = ShortTable({none, ring, server});
+  EXPECT_NE(table.find("wire\n"), std::string::npos) << table;
+  EXPECT_NE(table.find(" shared memory\n"), std::string::npos) << table;
+  EXPECT_NE(table.find(" gRPC over TCP\n"), std::string::npos) << table;
+}
+
 TEST(Table, MarksWhatIsMeasuredAndDerivedAndOversubscribed) {
   const std::string table = Table({Row("ring", 2, {1, 2}), Row("ring", 4, {1, 2})});
   EXPECT_NE(table.find("m measured, d derived"), std::string::npos);
@@ -140,6 +162,33 @@ TEST(Findings, NameTransportsAndTheirDifferences) {
   const std::string text = AllFindings({ring, server});
   EXPECT_NE(text.find("The transports differ: ps-sync over TCP; ring over shared memory."), std::string::npos)
       << text;
+}
+
+TEST(Findings, OneStrategyOverTwoWiresIsNamedWithItsWorkers) {
+  SummaryRow near = Row("ring", 2, {1, 2}), far = Row("ring", 4, {1, 2}), star = Row("star", 4, {1, 2});
+  near.sample.transport = "shm";
+  far.sample.transport = "shm+tcp";
+  star.sample.transport = "tcp";
+  near.mean.wires = {"shared memory"};
+  far.mean.wires = {"shared memory", "TCP"};
+  star.mean.wires = {"Gloo over TCP"};
+  const std::string text = AllFindings({near, far, star});
+  EXPECT_NE(
+      text.find(
+          "The transports differ: star over TCP; ring x 2 over shared memory; ring x 4 over shared memory "
+          "and TCP."),
+      std::string::npos)
+      << text;
+}
+
+TEST(Findings, AnotherLibraryOverTcpIsNoOtherWire) {
+  SummaryRow ring = Row("ring", 2, {1, 2}), star = Row("star", 2, {1, 2}), server = Row("ps-sync", 2, {1, 2});
+  ring.mean.wires = {"TCP"};
+  star.mean.wires = {"NCCL over sockets"};
+  server.mean.wires = {"gRPC over TCP"};
+  EXPECT_NE(AllFindings({ring, star, server}).find("All payload went over TCP."), std::string::npos);
+  star.mean.wires = {"NCCL"};
+  EXPECT_NE(AllFindings({ring, star, server}).find("star over NCCL"), std::string::npos);
 }
 
 TEST(Findings, DerivedBytesAreNotComparedWithTheory) {

@@ -33,6 +33,7 @@ class ScriptedClient : public OneServerClient {
   void Receives(const message::ToWorker& message) { listener_(message); }
   std::function<void()> on_end = [] {};
   std::function<void(const message::ToServer&)> on_send = [](const message::ToServer&) {};
+  std::string_view payload = "scripted";
   std::vector<int64_t> pushed;  // steps
   int fetched = 0;
 
@@ -52,7 +53,7 @@ class ScriptedClient : public OneServerClient {
   }
   absl::Status Leave(absl::Time) override { return absl::OkStatus(); }
   void Abort(absl::Status) override {}
-  ClientStatus status() const override { return {.payload = "scripted"}; }
+  ClientStatus status() const override { return {.payload = payload, .wires = {payload}}; }
   void SetListener(std::function<void(const message::ToWorker&)> listener) override {
     listener_ = std::move(listener);
   }
@@ -63,6 +64,18 @@ class ScriptedClient : public OneServerClient {
   std::function<void(const message::ToWorker&)> listener_;
   bool went_back_ = false;
 };
+
+TEST(ShardedStatus, NamesTheWiresOfAllServers) {
+  std::vector<std::unique_ptr<OneServerClient>> servers;
+  for (const char* payload : {"one", "another", "one"}) {
+    auto server = std::make_unique<ScriptedClient>([](ScriptedClient&) {});
+    server->payload = payload;
+    servers.push_back(std::move(server));
+  }
+  const auto client = MakeShardedPsClient(std::move(servers));
+  EXPECT_EQ(client->status().payload, "mixed");
+  EXPECT_THAT(client->status().wires, ElementsAre("one", "another"));
+}
 
 // The first server dies between its Welcome and the second one's. A faster worker has already moved the
 // second server to the new epoch, so both agree, but the client of the first one knows only that its server

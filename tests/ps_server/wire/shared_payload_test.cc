@@ -191,6 +191,8 @@ TEST(SharedPayloadTest, WorkersWithDifferentPayloadsTrainTogether) {
         MakeGrpcPsClient(service->address(), {.secret = TestSecret(), .payload = kPayloads[rank]}));
     ASSERT_EQ(worker.Start(), absl::OkStatus());
     EXPECT_EQ(worker.client->status().payload, rank == 0 ? "grpc" : "shm");
+    EXPECT_THAT(worker.client->status().wires,
+                testing::ElementsAre(rank == 0 ? "gRPC over TCP" : "shared memory"));
     for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
     EXPECT_EQ(worker.weights, TrainAlone(job, 3));
     ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());

@@ -40,6 +40,33 @@ TEST(NcclEnvironment, RanksThatShareAGpuUseDifferentHostIdsAndSockets) {
   EXPECT_EQ(first.at("NCCL_SOCKET_IFNAME"), "=lo");
 }
 
+std::string WireUnder(const Map& variables) {
+  return NcclWire([&](const char* name) {
+    const auto found = variables.find(name);
+    return found != variables.end() ? found->second : "";
+  });
+}
+
+TEST(NcclEnvironment, TheWireIsNamedOnlyIfOneIsLeft) {
+  EXPECT_EQ(WireUnder({}), "NCCL");
+  EXPECT_EQ(WireUnder(VariablesOf({.sockets = true})), "NCCL over sockets");
+  EXPECT_EQ(WireUnder(VariablesOf({.shares_gpu = true})), "NCCL over sockets");
+  EXPECT_EQ(WireUnder({{"NCCL_NET", "Socket"}}), "NCCL") << "within a machine";
+  Map set = {{"NCCL_P2P_DISABLE", "1"}, {"NCCL_SHM_DISABLE", "1"}};
+  EXPECT_EQ(WireUnder(set), "NCCL");
+  set["NCCL_IB_DISABLE"] = "1";
+  EXPECT_EQ(WireUnder(set), "NCCL") << "a plugin may offer another network";
+  set["NCCL_NET_PLUGIN"] = "none";
+  EXPECT_EQ(WireUnder(set), "NCCL over sockets");
+  set["NCCL_NET"] = "IB";
+  EXPECT_EQ(WireUnder(set), "NCCL over InfiniBand");
+  set["NCCL_NET"] = "AWS Libfabric";
+  EXPECT_EQ(WireUnder(set), "NCCL");
+  set["NCCL_NET"] = "socket";
+  set["NCCL_SHM_DISABLE"] = "0";
+  EXPECT_EQ(WireUnder(set), "NCCL");
+}
+
 std::string Variable(const char* name) {
   const char* const value = getenv(name);
   return value != nullptr ? value : "unset";

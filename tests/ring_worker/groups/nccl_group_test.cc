@@ -98,6 +98,7 @@ TEST_F(NcclGroupTest, CommunicatorsAreInitialisedWithoutBlockingAndDestroyed) {
          EXPECT_TRUE(group.info().on_gpu);
          EXPECT_EQ(group.info().algorithm, "default");
          EXPECT_TRUE(absl::StartsWith(group.info().transport, "nccl 2.")) << group.info().transport;
+         EXPECT_EQ(group.info().wires, Lines{"NCCL"});
          return AddOnes(group, device, stream);
        })) {
     EXPECT_EQ(status, absl::OkStatus());
@@ -229,6 +230,7 @@ TEST_F(NcclGroupTest, VariablesAreSetOnlyDuringInitialisation) {
        RunRanks(2, {.algorithm = "ring", .transport = "tcp"}, [](auto&group, auto&device, auto&stream) {
          EXPECT_EQ(group.info().algorithm, "ring");
          EXPECT_TRUE(absl::EndsWith(group.info().transport, " tcp")) << group.info().transport;
+         EXPECT_EQ(group.info().wires, Lines{"NCCL over sockets"});
          return AddOnes(group, device, stream);
        })) {
     EXPECT_EQ(status, absl::OkStatus());

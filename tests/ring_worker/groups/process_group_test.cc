@@ -56,6 +56,20 @@ class ProcessGroupTest : public testing::TestWithParam<std::tuple<std::string, s
   }
 };
 
+TEST(GroupInfoTest, NamesTheWiresOfARanksPayload) {
+  using Names = std::vector<std::string>;
+  for (const auto& [transport, ranks, first, last] :
+       {std::tuple("in_process", 2, Names{"memory of one process"}, Names{"memory of one process"}),
+        {"shm", 2, {"shared memory"}, {"shared memory"}},
+        {"tcp", 2, {"TCP"}, {"TCP"}},
+        {"mixed", 3, {"shared memory", "TCP"}, {"TCP"}}}) {  // the last of 3 ranks has no partner
+    RunRanks(transport, ranks, {}, [&](ProcessGroup& group, Stream&) {
+      EXPECT_EQ(group.info().wires, group.rank() + 1 == ranks ? last : first) << transport;
+      return absl::OkStatus();
+    });
+  }
+}
+
 TEST_P(ProcessGroupTest, AllReduceGivesEveryRankTheSameBitsOfTheSum) {
   for (int ranks : {1, 2, 3, 5, 8}) {
     const std::vector<size_t> sizes = {1, 1000, 300007};

@@ -29,6 +29,9 @@ TEST_F(TrainerProcess, ARingOfTwoOverTcpHasEqualReplicasAndWritesRecords) {
   const RankResult result0 = Result(0), result1 = Result(1);
   EXPECT_EQ(result0.weights_hash, result1.weights_hash);
   EXPECT_EQ(result0.transport, "tcp");
+  EXPECT_EQ(result0.wires, std::vector<std::string>{"TCP"});
+  EXPECT_NE(result0.host, "");
+  EXPECT_EQ(result0.host, result1.host);
   EXPECT_EQ(result0.algorithm, "ring");
   EXPECT_EQ(result0.global_batch, 32);
   ASSERT_EQ(result0.curve.size(), 1);
@@ -197,6 +200,8 @@ TEST_F(TrainerProcess, TheServersPayloadIsAsRequestedAndGivesTheSameBits) {
     EXPECT_EQ(server.Wait(), 0) << server.errors();
     for (int rank = 0; rank < 2; ++rank) {
       EXPECT_EQ(Result(rank).payload, transport == "tcp" ? "grpc" : "shm");
+      EXPECT_EQ(Result(rank).wires,
+                std::vector<std::string>{transport == "tcp" ? "gRPC over TCP" : "shared memory"});
       hashes.insert(Result(rank).weights_hash);
     }
   }
