@@ -35,10 +35,6 @@ absl::Status ShardedClient::Start(int worker, const ServerJob& job, const Worker
   worker_ = worker;
   relays_verdicts_ = absl::StartsWith(job.consistency, "backup");
   slices_ = CutBuckets(job.buckets, count());
-  {
-    MutexLock lock(mutex_);
-    held_.resize(servers_.size());
-  }
   for (int server = 0; server < count(); ++server) {
     servers_[server]->SetListener(
         [this, server](const message::ToWorker& message) { OnMessage(server, message); });

@@ -20,7 +20,7 @@ namespace psring {
 class ShardedClient : public PsClient {
  public:
   explicit ShardedClient(std::vector<std::unique_ptr<OneServerClient>> servers)
-      : common_(static_cast<int>(servers.size())), servers_(std::move(servers)) {}
+      : held_(servers.size()), common_(static_cast<int>(servers.size())), servers_(std::move(servers)) {}
   ~ShardedClient() override;
 
   // sharded_client.cc
