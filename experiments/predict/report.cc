@@ -247,6 +247,9 @@ std::string VerdictText(const PredictReport& report, Language language) {
                         report.predictor->options().place == ServerPlace::kRank0;
   return absl::StrCat(verdict->shown ? Say(language, kVerdictWins, winner, workers, interval, next)
                                      : Say(language, phrase, winner, next, workers, interval),
+                      verdict->shown && IsAsynchronousServer(verdict->winner->point.strategy)
+                          ? Say(language, kVerdictAsynchronous, winner)
+                          : "",
                       one_link ? In(language, kSharedLink) : "");
 }
 

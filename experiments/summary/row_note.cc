@@ -39,7 +39,9 @@ std::string NoteOf(const SummaryRow& row, Language language) {
               WithDigits(replicas.device0_extra_mb, 1),
               row.link.bits_per_s > 0 ? notes.Say(kNoteOneMachine) : "");
   }
-  if (row.foreign_cpu_pct > kMostForeignCpuPct) notes.Add(kNoteForeign, WithDigits(row.foreign_cpu_pct, 0));
+  // Simulated times do not depend on other programs.
+  if (!configuration.simulated() && row.foreign_cpu_pct > kMostForeignCpuPct)
+    notes.Add(kNoteForeign, WithDigits(row.foreign_cpu_pct, 0));
   const std::vector<double>& shards = row.mean.each_server_payload_bytes;
   if (shards.size() > 1) {
     const auto [least, most] = std::minmax_element(shards.begin(), shards.end());

@@ -256,6 +256,9 @@ std::string ShortTable(const std::vector<SummaryRow>& rows, Language language) {
   TableParts parts{.columns = Filled(ShortColumns(WiresDiffer(rows), language), rows, language)};
   for (TableColumn& column : parts.columns) column.mark = MarkInWords(column.mark, language);
   const auto any_row = [&](auto is) { return std::ranges::any_of(rows, is); };
+  if (any_row([](Row row) { return row.configuration.strategy.name == "none"; })) {
+    parts.legend.push_back(In(language, kNoneRow));
+  }
   if (any_row(MovesGradients)) parts.legend.push_back(In(language, kShortColumns));
   if (any_row([](Row row) { return row.configuration.oversubscribed; })) {
     parts.legend.push_back(In(language, kOversubscribed));

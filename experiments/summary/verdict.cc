@@ -43,6 +43,7 @@ std::string TimeText(double ms) { return absl::StrFormat("%.*f", ms < 100 ? 1 : 
 
 // Why `best` is faster than `rival`.
 std::string Reason(const SummaryRow& best, const SummaryRow& rival, Language language) {
+  if (best.configuration.simulated()) return "";
   if (best.link.bits_per_s <= 0) return In(language, kOneMachineOnly);
   if (!best.predicted_comm_ms || !rival.predicted_comm_ms) return "";
   const std::string of_best = TimeText(*best.predicted_comm_ms),
@@ -144,7 +145,8 @@ std::string Choice(const std::vector<const SummaryRow*>& candidates, Language la
   const SummaryRow& best = *candidates.front();
   const auto [level_rows, next, pair] = Rank(candidates);
   const std::vector<std::string> level = NamesOf(level_rows, language);
-  const std::string link = DescribeLink(best.link, language);
+  const std::string link =
+      best.configuration.simulated() ? In(language, kVirtualNetwork) : DescribeLink(best.link, language);
   const std::string network = link.substr(0, link.find(" ("));  // without the kind of shaping
   const int workers = best.configuration.workers;
   if (next == nullptr) {

@@ -83,8 +83,12 @@ inline constexpr Phrase kVerdictEven = {
     "Verdict: no difference shown between $0 and $1 with $2 workers: factor $3, simulated.",
     "结论：$2 个 worker 时，$0 与 $1 未显示出差别：倍数 $3，模拟。"};
 inline constexpr Phrase kVerdictWins = {
-    "Verdict: $0 wins with $1 workers, by a factor of $2 in samples/s over $3, simulated.",
-    "结论：$1 个 worker 时 $0 胜出，每秒样本数为 $3 的 $2 倍，模拟。"};
+    "Verdict (simulated): $0 is fastest with $1 workers, $2 times as fast as $3.",
+    "结论（模拟）：$1 个 worker 时 $0 最快，速度为 $3 的 $2 倍。"};
+// After kVerdictWins.
+inline constexpr Phrase kVerdictAsynchronous = {
+    " $0 updates the weights with late gradients: compare accuracy, too, with psring compare.",
+    "$0 用迟到的梯度更新权重：还要用 psring compare 比较准确率。"};
 inline constexpr Phrase kOneGpu = {
     "psring: note: this machine has one GPU, so single and none are measured on it, "
     "and more GPUs are simulated from its times per layer (to share the GPU: --device cuda --oversubscribe; "

@@ -19,7 +19,7 @@ inline constexpr Phrase kDiffersSpare = {"spare workers", "备用 worker"};
 inline constexpr Phrase kDiffersPlace = {"another --server_placement", "不同的 --server_placement"};
 inline constexpr Phrase kDiffersSchedule = {"another --ps_schedule", "不同的 --ps_schedule"};
 inline constexpr Phrase kDiffersLocal = {"no --local_aggregation", "没有 --local_aggregation"};
-inline constexpr Phrase kDiffersServers = {"$0 server(s) for $1 machines (calibrated with one per machine)",
+inline constexpr Phrase kDiffersServers = {"servers: $0 for $1 machines (calibrated with one per machine)",
                                            "$1 台机器 $0 台服务器（按服务器与机器同样多校准）"};
 inline constexpr Phrase kDiffersFabric = {"an oversubscribed fabric", "有收敛的网络"};
 

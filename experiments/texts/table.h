@@ -51,6 +51,9 @@ inline constexpr Phrase kShortColumns = {
     "扩展效率：每秒样本数与单个 worker 之比，再除以 worker 数。"
     "暴露通信：一步中没有被计算掩盖的通信；其余为隐藏通信。"};
 
+inline constexpr Phrase kNoneRow = {"none: the same workers without communication.",
+                                    "none：同样的 worker，但不通信。"};
+
 inline constexpr Phrase kHeadNote = {"note", "备注"};
 
 inline constexpr Phrase kMarks = {

@@ -22,6 +22,9 @@ inline constexpr Phrase kOneMachineOnly = {
     "; this compares programs and processor time on one machine, not networks",
     "；这比较的是一台机器上的程序与处理器时间，不是网络"};
 
+// --clock virtual.
+inline constexpr Phrase kVirtualNetwork = {"the simulated network", "模拟的网络"};
+
 // $0 strategies, $1 workers, $2 the network, $3 the reason.
 inline constexpr Phrase kVerdictNone = {"None of $0 is shown to be faster with $1 workers on $2: $3.",
                                         "在 $2 上 $1 个 worker 时，$0 中没有哪个显示出更快：$3。"};

@@ -111,7 +111,7 @@ TEST(NearestSystem, NamesEveryDifference) {
   const std::string all = absl::StrJoin(Differences(other, system, Language::kEnglish), "; ");
   for (const char* part :
        {"H100 (calibrated on V100)", "calibrated at 20 Gbit/s", "64 machines (calibrated up to 8)",
-        "no --local_aggregation", "1 server(s) for 64 machines"}) {
+        "no --local_aggregation", "servers: 1 for 64 machines"}) {
     EXPECT_THAT(all, HasSubstr(part));
   }
   EXPECT_FALSE(SameEnvironment(other, system));

@@ -235,9 +235,23 @@ TEST(PredictReport, NamesAWinnerAndItsAdvantage) {
   EXPECT_LE(verdict->interval.low, verdict->factor);
   EXPECT_GE(verdict->interval.high, verdict->factor);
   const std::string text = PredictText(report);
-  EXPECT_TRUE(absl::StrContains(text, "Verdict: ring wins with 8 workers")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "Verdict (simulated): ring is fastest with 8 workers")) << text;
   EXPECT_TRUE(absl::StrContains(text, "no constants of a calibrated system")) << text;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(line.size(), 120u) << line;
+}
+
+TEST(PredictReport, AWinnerWithOtherUpdatesIsToBeComparedInAccuracy) {
+  Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
+  PredictReport report = Report(predictor, {8});
+  EXPECT_FALSE(absl::StrContains(PredictText(report), "late gradients"));
+  const PredictionVerdict verdict = *VerdictOf(report);
+  for (PredictedRow& row : report.rows) {
+    if (&row != verdict.winner) continue;
+    row.point.strategy.uses_servers = true;
+    row.point.strategy.synchronous = false;
+  }
+  EXPECT_TRUE(absl::StrContains(PredictText(report), "ring updates the weights with late gradients: compare"))
+      << PredictText(report);
 }
 
 TEST(PredictReport, EqualStrategiesHaveNoWinner) {

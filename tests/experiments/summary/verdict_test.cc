@@ -117,6 +117,19 @@ TEST(Verdict, ConcludesNothingAboutNetworksFromALoopback) {
   EXPECT_THAT(English(rows), Not(HasSubstr("only on links")));
 }
 
+TEST(Verdict, NamesNoMachineIfTimesAreOfAVirtualClock) {
+  std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
+  for (SummaryRow& row : rows) {
+    row.link = {};
+    row.configuration.training.clock = "virtual";
+  }
+  const std::string text = English(rows);
+  EXPECT_THAT(text, HasSubstr("Use ring: 2.50"));
+  EXPECT_THAT(text, HasSubstr("with 4 workers on the simulated network."));
+  EXPECT_THAT(text, HasSubstr("Times are simulated."));
+  EXPECT_THAT(text, Not(HasSubstr("machine")));
+}
+
 TEST(Verdict, NamesNoStrategyIfWorkersShareCoresAndNoLinkLimitsThem) {
   std::vector<SummaryRow> rows = RowsOfFour(110, 120);
   for (SummaryRow& row : rows) row.configuration.oversubscribed = row.configuration.workers > 1;
