@@ -41,7 +41,8 @@ function trustOf(run) {
   }
   if (run.predicted) {
     const outside = rows.filter((row) => /extrapolated/.test(row.note || ''));
-    return {state: 'simulated', why: t(outside.length ? 'trust_outside' : 'trust_predicted', named(outside))};
+    const all = outside.length >= rows.filter((row) => row.plain !== 'none').length;
+    return {state: 'simulated', why: t(!outside.length ? 'trust_predicted' : all ? 'trust_all_outside' : 'trust_outside', named(outside))};
   }
   if (rows.some((row) => row.time_scale > 1)) return {state: 'simulated', why: t('trust_scaled', d3.max(rows, (row) => row.time_scale))};
   if (allSimulated) return {state: 'simulated', why: t('trust_virtual')};

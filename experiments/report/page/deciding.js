@@ -205,7 +205,9 @@ function drawLearning(parent, run, redraw) {
     const trainings = d3.max(rowsOf(run), (row) => (row.accuracy && row.accuracy.trainings) || 0) || 0;
     note = t('curve_note', `${t('caption', run.run_id, trainings > 1 ? t('trainings', trainings) : t('one_training'))}`);
   } else {
-    const series = ((run.steps && run.steps.loss) || []).filter((s) => Array.isArray(s.points) && s.points.length > 1);
+    // A replayed workload has no loss.
+    const series = ((run.steps && run.steps.loss) || []).filter((s) => Array.isArray(s.points) && s.points.length > 1 &&
+        s.points.some(([, , loss]) => loss !== 0));
     if (!series.length) return;
     lines = series.map((s) => ({key: `${s.strategy} × ${s.workers}`,
         points: s.points.map(([samples, wall_s, train_loss]) => ({strategy: s.strategy, workers: s.workers, samples, wall_s,
@@ -245,7 +247,7 @@ function drawStaleness(parent, run) {
   if (!asynchronous.length) return;
   const barsOf = (row) => row.pushes.map((count, staleness) => ({...identity(run, row), staleness, count,
     share: count / d3.sum(row.pushes)})).filter((bar) => bar.count > 0);
-  const bars = asynchronous.flatMap(barsOf), each = 132, high = 92;
+  const bars = asynchronous.flatMap(barsOf), each = 142, high = 92;
   figure(parent, {id: 'staleness', title: t('stale_title'), note: t('stale_note', captionOf(run)), rows: bars,
     height: 44 + each * asynchronous.length,
     draw: (svg, width, height) => {
@@ -264,7 +266,7 @@ function drawStaleness(parent, run) {
             .style('fill', colourOf(row.plain)).append('title').text(`${b.staleness}: ${b.count}`);
         if (row.plain === 'ps-async') group.append('line').attr({x1: x(row.workers - 1), x2: x(row.workers - 1), y1: -6, y2: high}).attr('class', 'theory')
             .style({stroke: 'var(--ink)', 'stroke-width': 2}).append('title').text(`N-1 = ${row.workers - 1}`);
-        group.append('path').attr('transform', `translate(${x(row.staleness_mean)},${high + 6})`)
+        group.append('path').attr('transform', `translate(${x(row.staleness_mean)},${high + 28})`)
             .attr('d', d3.svg.symbol().type('triangle-up').size(60)()).style('fill', 'var(--ink)').append('title')
             .text(brief(row.staleness_mean));
       });

@@ -56,7 +56,7 @@ function drawSettings(parent, run) {
     parent.append(make('details', {class: printed ? 'printed' : ''}, make('summary', {}, title),
         make('pre', {}, JSON.stringify(value, null, 1))));
   };
-  block(t('machine'), manifest.machine);
+  block(t('machine_title'), manifest.machine);
   block(t('software'), manifest.versions);
   block(t('network'), manifest.link);
   block(t('notes'), manifest.notes);
