@@ -164,7 +164,7 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
                       {"p99_us", best([](const SampleFigures& s) { return s.NearestRank(99); })}});
     }
   }
-  const OrderedJson json = {
+  OrderedJson json = {
       {"version", kJsonVersion},
       {"start_time", run.started_utc},
       {"args", run.command_line},
@@ -177,6 +177,14 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
       {"errors", OrderedJson::array()},
       {"notes", plan.notes},
       {"end_time", run.ended_utc}};
+  if (run.wires) {
+    json["network"] = {{"nodes", plan.layout.nodes},
+                       {"nproc_per_node", plan.layout.per_node},
+                       {"placement", plan.layout.spread ? "spread" : "compact"},
+                       {"latency_us", 1e6 * run.wires->latency_s},
+                       {"mb_per_s", 1e-6 * run.wires->bytes_per_s},
+                       {"basis", "measured"}};
+  }
   return JsonText(json, 1) + "\n";
 }
 

@@ -205,9 +205,10 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       ->option_text("S")
       ->check(RealNumber({}))
       ->capture_default_str();
-  verb->add_option("--require_busbw", request.require_busbw,
-                   "Exit with 1, and name the slowest node, link or schedule, if the bus bandwidth of the "
-                   "largest all-reduce is below this, in GB/s, for the fastest combination of any --workers")
+  verb->add_option(
+          "--require_busbw", request.require_busbw,
+          "Exit with 1, and name the slowest node, link or schedule, if the fastest all-reduce of the "
+          "largest size has a bus bandwidth below X GB/s, with any of --workers")
       ->group(results)
       ->option_text("X")
       ->check(RealNumber({.low = 0, .high = 1e6}));

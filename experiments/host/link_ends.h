@@ -13,8 +13,8 @@ absl::StatusOr<double> MeasureLatencyTo(int socket, double seconds);
 absl::Status EchoUntilDone(int socket);
 
 // Bytes/s received in the `seconds` after the first `warmup` seconds; the other end calls SendFor with the
-// sum of both. Returns when everything that was sent has been received. Unavailable: nothing arrived in that
-// time.
+// sum of both. Returns when everything that was sent has been received. If nothing arrived in that time,
+// everything counts.
 absl::StatusOr<double> ReceiveRate(int socket, double warmup, double seconds);
 absl::Status SendFor(int socket, double seconds);
 

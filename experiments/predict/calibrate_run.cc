@@ -11,8 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/base/byte_size.h"
 #include "common/base/check.h"
+#include "common/base/read_file.h"
 #include "common/io/csv.h"
+#include "common/io/json_object.h"
 #include "experiments/plan/estimate.h"
 
 namespace psring {
@@ -123,9 +126,8 @@ class Calibration {
     }
     if (!any) {
       return absl::InvalidArgumentError(
-          "no strategy was run with two numbers of workers above 1, so none can be withheld; run compare "
-          "with "
-          "--workers 2,4, for example");
+          "no strategy was run with two numbers of workers above 1, so none can be withheld; run compare or "
+          "bench with --workers 2,4, for example");
     }
     return absl::StrCat(
         "Predictions are simulated; steps are measured. The largest number of workers of each "
@@ -162,10 +164,38 @@ class Calibration {
     return step.compute_s;
   }
 
+  // The exchange of one gradient.
+  absl::StatusOr<FitRow> ExchangeRow(const StrategyInfo& strategy, const RunStep& step) const {
+    Cluster cluster = inputs_.cluster;
+    if (cluster.link_bytes_per_s <= 0) cluster.link_bytes_per_s = step.link_bytes_per_s;
+    if (step.per_node > 1 && cluster.gpus_per_node != step.per_node) {
+      return absl::InvalidArgumentError(absl::StrCat("its machines had ", step.per_node,
+                                                     " processes each; add --gpus_per_node ", step.per_node,
+                                                     " and --intra with the rate inside a machine"));
+    }
+    const PredictCase point = {.strategy = strategy, .workers = step.workers, .servers = step.servers};
+    const auto predict = [options = inputs_.options, cluster, point,
+                          bytes = step.bytes](const Constants& constants) -> absl::StatusOr<double> {
+      Cluster network = cluster;
+      PredictOptions of_constants = options;
+      Apply(constants, network, of_constants);
+      return Predictor({.tensors = {{.name = "exchange", .bytes = 4}}}, of_constants)
+          .ExchangeSeconds(point, network, bytes);
+    };
+    return FitRow{.label = absl::StrCat(strategy.name, " ", ByteSizeText(static_cast<uint64_t>(step.bytes))),
+                  .size = step.workers,
+                  .measured = step.step_s,
+                  .predict = predict};
+  }
+
   absl::StatusOr<std::vector<FitRow>> RowsOf(const StrategyInfo& strategy) const {
     std::vector<FitRow> rows;
     for (const RunStep& step : inputs_.steps) {
       if (step.strategy != strategy.name || step.workers < 2) continue;
+      if (step.exchange_only) {
+        PSRING_ASSIGN_OR_RETURN(rows.emplace_back(), ExchangeRow(strategy, step));
+        continue;
+      }
       const double compute = ComputeOf(step);
       if (!(compute > 0)) continue;
       if (inputs_.workload && !(inputs_.workload->compute_ms() > 0)) {
@@ -235,6 +265,48 @@ absl::StatusOr<std::vector<RunStep>> ParseRunSteps(const std::string& csv) {
     if (step.workers >= 1 && step.step_s > 0) steps.push_back(std::move(step));
   }
   if (steps.empty()) return absl::InvalidArgumentError("it has no row with a measured step_ms");
+  return steps;
+}
+
+absl::StatusOr<std::vector<RunStep>> ParseBenchExchanges(const std::string& text) {
+  constexpr size_t kMostRows = 1 << 20, kMostNameBytes = 4096;
+  constexpr int kMostWorkers = 1 << 20;
+  constexpr double kMostBytes = 1e15, kMostUs = 3.6e12, kMostMbPerS = 1e8;
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMostRecordBytes, "it"));
+  if (!json.Has("network")) {
+    return absl::InvalidArgumentError(
+        "it is a benchmark of one machine, whose processes share the loopback; run psring bench --nnodes");
+  }
+  PSRING_ASSIGN_OR_RETURN(const JsonObject network, json.Object("network"));
+  PSRING_ASSIGN_OR_RETURN(const double mb_per_s, network.Number("mb_per_s", 0, kMostMbPerS));
+  PSRING_ASSIGN_OR_RETURN(const int per_node, network.WholeNumber("nproc_per_node", 1, kMostWorkers));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, json.Objects("results", kMostRows));
+  std::vector<RunStep> steps;
+  for (const JsonObject& row : rows) {
+    const auto is = [&](const char* key, const char* value) {
+      return row.Text(key, kMostNameBytes).value_or("") == value;
+    };
+    const bool reduces = is("collective", "all_reduce") && is("backend", "native");
+    if (!is("transport", "tcp") || !is("type", "float") ||
+        !(reduces || (is("collective", "ps_push_pull") && is("algorithm", "sync")))) {
+      continue;
+    }
+    const absl::StatusOr<JsonObject> figures = row.Object("out_of_place");
+    if (!figures.ok()) continue;  // null: not measured
+    RunStep step{.placement = "rank0", .exchange_only = true, .per_node = per_node};
+    PSRING_ASSIGN_OR_RETURN(step.strategy, row.Text("algorithm", kMostNameBytes));
+    if (!reduces) step.strategy = "ps-sync";
+    step.servers = reduces ? 0 : 1;
+    PSRING_ASSIGN_OR_RETURN(step.workers, row.WholeNumber("workers", 1, kMostWorkers));
+    PSRING_ASSIGN_OR_RETURN(step.bytes, row.Number("size", 0, kMostBytes));
+    PSRING_ASSIGN_OR_RETURN(const double time_us, figures->NumberOrNull("time", 0, kMostUs));
+    step.step_s = 1e-6 * time_us;
+    step.link_bytes_per_s = 1e6 * mb_per_s;
+    if (step.bytes >= 4 && step.step_s > 0) steps.push_back(std::move(step));
+  }
+  if (steps.empty()) {
+    return absl::InvalidArgumentError("it has no all-reduce or server round over TCP to fit the model to");
+  }
   return steps;
 }
 

@@ -1,5 +1,5 @@
-// psring predict --calibrate: fits the model to the measured steps of a run. The largest number of workers is
-// withheld from the fit, to check it. Pure.
+// psring predict --calibrate: fits the model to the measured steps of a run, or to the exchanges of a
+// benchmark. The largest number of workers is withheld from the fit, to check it. Pure.
 #pragma once
 
 #include <optional>
@@ -11,17 +11,23 @@
 
 namespace psring {
 
-// A row of summary.csv.
+// A row of summary.csv, or a row of a benchmark: one exchange, without computing.
 struct RunStep {
   std::string strategy, placement;
   int workers = 0, servers = 0;
   double step_s = 0, compute_s = 0, bytes = 0, bucket_mb = 0, link_bytes_per_s = 0;
   int batch = 0;
+  bool exchange_only = false;
+  int per_node = 1;  // with exchange_only: workers of each machine
 };
 
 // From the text of a summary.csv: rows with a measured step. InvalidArgument: a column is missing, or there
 // is no such row.
 absl::StatusOr<std::vector<RunStep>> ParseRunSteps(const std::string& csv);
+
+// From the text of the bench.json of several machines: native all-reduces over TCP, and rounds of one
+// parameter server (ps-sync). InvalidArgument: it is of one machine, or has no such row.
+absl::StatusOr<std::vector<RunStep>> ParseBenchExchanges(const std::string& json);
 
 struct CalibrateInputs {
   std::vector<RunStep> steps;

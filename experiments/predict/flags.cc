@@ -17,6 +17,7 @@
 #include "experiments/predict/nearest.h"
 #include "experiments/predict/predict.h"
 #include "experiments/texts/language_flag.h"
+#include "experiments/theory/machine_profile.h"
 #include "experiments/virtual_cluster/link.h"
 #include "ring_worker/schedules/schedule.h"
 
@@ -64,12 +65,21 @@ absl::StatusOr<Delays> UnderstandDelays(const RawPredictFlags& raw, int least_wo
   return delays;
 }
 
+bool LinkComesFromProfile(const RawPredictFlags& raw) {
+  return raw.link.empty() && raw.cluster.empty() && !raw.profile.empty();
+}
+
 absl::StatusOr<Cluster> UnderstandCluster(const RawPredictFlags& raw) {
   Cluster cluster;
   if (!raw.cluster.empty()) {
     PSRING_ASSIGN_OR_RETURN(cluster, LoadCluster(raw.cluster));
   }
   PSRING_RETURN_IF_ERROR(Rate("--link", raw.link, cluster.link_bytes_per_s));
+  if (LinkComesFromProfile(raw)) {
+    PSRING_ASSIGN_OR_RETURN(const MachineProfile profile, LoadMachineProfile(raw.profile));
+    cluster.link_bytes_per_s = profile.link_bytes_per_s;
+    if (profile.link_bytes_per_s > 0) cluster.fraction = 1;  // it is what a program gets
+  }
   PSRING_RETURN_IF_ERROR(Rate("--intra", raw.intra, cluster.intra_bytes_per_s));
   PSRING_RETURN_IF_ERROR(Latency("--latency", raw.latency, cluster.latency_s));
   PSRING_RETURN_IF_ERROR(Latency("--intra_latency", raw.intra_latency, cluster.intra_latency_s));
@@ -96,7 +106,9 @@ std::set<std::string> Given(const RawPredictFlags& raw, const Cluster& cluster) 
   const auto add = [&](bool set, const char* name) {
     if (set) given.insert(name);
   };
-  add(raw.fraction.has_value() || !raw.cluster.empty(), "fraction");
+  add(raw.fraction.has_value() || !raw.cluster.empty() ||
+          (LinkComesFromProfile(raw) && cluster.link_bytes_per_s > 0),
+      "fraction");
   add(!raw.latency.empty() || !raw.cluster.empty() || !raw.profile.empty(), "latency_us");
   add(raw.compute_varies != "none", "compute_cv");
   add(raw.sender_loss.has_value() || cluster.sender_loss > 0, "sender_loss");
@@ -241,8 +253,8 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   std::vector<std::string> constants;
   for (const ConstantInfo& info : ConstantInfos()) constants.push_back(info.name);
   add("Results", "--calibrate", raw.calibrate, "RUN",
-      "Instead of a prediction, fit the model to the measured steps of a run (its folder or summary.csv). "
-      "The "
+      "Instead of a prediction, fit the model to the measured steps of a run (its folder or summary.csv), or "
+      "to the exchanges of bench --nnodes. The "
       "largest number of workers is withheld and predicted; prints the errors");
   add(InHelpAll("Results"), "--fit", raw.fit, "NAME,...",
       absl::StrCat("With --calibrate: at most two of ", absl::StrJoin(constants, ", "),
@@ -251,8 +263,10 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
                  "Instead of a prediction, fit the model to published runs, predict the largest ones, and "
                  "print all errors")
       ->group(InHelpAll("Results"));
-  add(network, "--profile", raw.profile, "FILE",
-      "Result of psring bench (bench.json), to which latency and the speed of adding are fitted");
+  add(network, "--profile", raw.profile, "RUN",
+      "Run of psring bench (its folder or bench.json), to which latency and the speed of adding are fitted; "
+      "of "
+      "several machines (--nnodes) also the links' rate, without --link");
 
   add("Results", "--out", raw.out, "DIR",
       "Folder for the results, new or empty; else runs/<UTC time>-predict");

@@ -7,10 +7,12 @@
 #include <set>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/read_file.h"
 #include "common/io/files.h"
 #include "common/measure/trace.h"
 #include "experiments/compare/experiment.h"
@@ -58,12 +60,18 @@ class PredictionRun {
     PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
     PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt_));
     const bool folder = std::filesystem::is_directory(flags_.calibrate);
-    const std::string path = folder ? flags_.calibrate + "/summary.csv" : flags_.calibrate;
-    PSRING_ASSIGN_OR_RETURN(const std::string csv, ReadFile(path));
+    const std::string in_folder = flags_.calibrate + "/bench.json";
+    const bool bench =
+        folder ? std::filesystem::exists(in_folder) : absl::EndsWith(flags_.calibrate, ".json");
+    const std::string path = !folder ? flags_.calibrate
+                             : bench ? in_folder
+                                     : flags_.calibrate + "/summary.csv";
+    PSRING_ASSIGN_OR_RETURN(const std::string text_of_run, ReadFile(path, kMostRecordBytes));
     const auto named = [&](const absl::Status& status) {
       return absl::Status(status.code(), absl::StrCat("--calibrate ", path, ": ", status.message()));
     };
-    absl::StatusOr<std::vector<RunStep>> steps = ParseRunSteps(csv);
+    absl::StatusOr<std::vector<RunStep>> steps =
+        bench ? ParseBenchExchanges(text_of_run) : ParseRunSteps(text_of_run);
     if (!steps.ok()) return named(steps.status());
     CalibrateInputs inputs{.steps = *std::move(steps),
                            .cluster = flags_.cluster,

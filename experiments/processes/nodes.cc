@@ -208,7 +208,7 @@ bool Nodes::AllNodesFollow() {
 std::vector<std::string> Nodes::Machines() const {
   std::vector<std::string> machines;
   for (int node = 0; node < options_.nodes; ++node) {
-    machines.push_back(absl::StrCat(host(node), " at ", address(node)));
+    machines.push_back(absl::StrCat(PeerText(host(node)), " at ", PeerText(address(node))));
   }
   return machines;
 }

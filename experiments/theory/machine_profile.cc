@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -135,6 +136,7 @@ absl::StatusOr<MachineProfile> ProfileFrom(const JsonObject& json) {
   PSRING_ASSIGN_OR_RETURN(profile.latency_s, FittedAt(json, "latency_s", 0));
   PSRING_ASSIGN_OR_RETURN(profile.bytes_per_s, FittedAt(json, "bytes_per_s", 1));
   PSRING_ASSIGN_OR_RETURN(profile.add_s_per_byte, FittedAt(json, "add_s_per_byte", 0));
+  PSRING_ASSIGN_OR_RETURN(profile.link_bytes_per_s, json.Number("link_bytes_per_s", 0, kMostValue, 0));
   PSRING_ASSIGN_OR_RETURN(profile.r_squared, json.Number("r_squared", -kMostValue, 1, 0));
   PSRING_ASSIGN_OR_RETURN(profile.points, json.WholeNumber("points", 0, INT32_MAX, 0));
   if (json.Has("not_told_apart")) {
@@ -155,6 +157,14 @@ absl::StatusOr<std::set<std::string>> HostsOf(const JsonObject& bench) {
     hosts.insert(std::move(host));
   }
   return hosts;
+}
+
+// The typical rate between a benchmark's machines; 0: one machine.
+absl::StatusOr<double> LinkRateOf(const JsonObject& bench) {
+  if (!bench.Has("network")) return 0;
+  PSRING_ASSIGN_OR_RETURN(const JsonObject network, bench.Object("network"));
+  PSRING_ASSIGN_OR_RETURN(const double mb_per_s, network.Number("mb_per_s", 0, kMostValue));
+  return 1e6 * mb_per_s;
 }
 
 // The measured times of native all-reduces, by transport.
@@ -272,17 +282,19 @@ absl::StatusOr<std::vector<MachineProfile>> ProfilesOfBench(const std::string& s
     return absl::InvalidArgumentError(absl::StrCat(source, " is not a result of psring bench (bench.json)"));
   }
   PSRING_ASSIGN_OR_RETURN(const std::set<std::string> hosts, HostsOf(json));
+  PSRING_ASSIGN_OR_RETURN(const double link, LinkRateOf(json));
   PSRING_ASSIGN_OR_RETURN(const auto by_transport, PointsOf(json));
   std::vector<MachineProfile> profiles;
   absl::Status last = absl::InvalidArgumentError("it contains no native all-reduce of two or more workers");
   for (const auto& [transport, points] : by_transport) {
-    absl::StatusOr<MachineProfile> profile = FitProfile(points, hosts.size() <= 1);
+    absl::StatusOr<MachineProfile> profile = FitProfile(points, link <= 0 && hosts.size() <= 1);
     if (!profile.ok()) {
       last = profile.status();
       continue;
     }
     profile->source = source;
     profile->transport = transport;
+    profile->link_bytes_per_s = link;
     profiles.push_back(*std::move(profile));
   }
   if (profiles.empty()) return absl::InvalidArgumentError(absl::StrCat(source, ": ", last.message()));
@@ -298,6 +310,7 @@ std::string ProfilesJson(const std::vector<MachineProfile>& profiles) {
                     {"latency_s", ToJson(profile.latency_s)},
                     {"bytes_per_s", ToJson(profile.bytes_per_s)},
                     {"add_s_per_byte", ToJson(profile.add_s_per_byte)},
+                    {"link_bytes_per_s", profile.link_bytes_per_s},
                     {"r_squared", profile.r_squared},
                     {"points", profile.points},
                     {"not_told_apart", profile.not_told_apart},
@@ -319,7 +332,10 @@ absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& 
   return profiles;
 }
 
-absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& path) {
+absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& file_or_run) {
+  std::error_code error;
+  const bool is_run = std::filesystem::is_directory(file_or_run, error);
+  const std::string path = is_run ? file_or_run + "/bench.json" : file_or_run;
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostRecordBytes));
   const bool is_profile = text.find("psring_machine_profile") != std::string::npos;
   PSRING_ASSIGN_OR_RETURN(const std::vector<MachineProfile> profiles,
@@ -338,6 +354,10 @@ std::string Describe(const MachineProfile& profile) {
       1e6 * profile.latency_s.interval.high, 1e9 * profile.add_s_per_byte.value,
       1e9 * profile.add_s_per_byte.interval.low, 1e9 * profile.add_s_per_byte.interval.high, profile.points,
       profile.transport, profile.source, profile.r_squared);
+  if (profile.link_bytes_per_s > 0) {
+    absl::StrAppendFormat(&text, " The links between the machines carry %.3g Gbit/s (median, *measured*).",
+                          8e-9 * profile.link_bytes_per_s);
+  }
   for (const std::string& term : profile.not_told_apart) {
     absl::StrAppend(&text, " They do not determine ", term, ", which is set to 0.");
   }

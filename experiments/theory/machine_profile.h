@@ -22,7 +22,8 @@ struct MachineProfile {
   std::string transport;       // "tcp", "shm"
   bool shared_medium = false;  // all ranks are on one host and share the rate B
   Fitted latency_s, bytes_per_s, add_s_per_byte;
-  double r_squared = 0;  // of the fit to the times
+  double link_bytes_per_s = 0;  // measured between machines, one pair at a time; 0: one machine
+  double r_squared = 0;         // of the fit to the times
   int points = 0;
   std::vector<std::string> not_told_apart;  // parameters that the data do not determine ("g"); set to 0
 
@@ -49,7 +50,8 @@ std::string ProfilesJson(const std::vector<MachineProfile>& profiles);
 absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& json,
                                                              const std::string& name = "");
 
-// Reads a profile, or fits one to a bench.json. With several transports: tcp, else the first.
+// Reads a profile, or fits one to a bench.json, also of a run's folder. With several transports: tcp, else
+// the first.
 absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& path);
 
 // The parameters and the quality of the fit, in a few sentences.

@@ -1,4 +1,4 @@
-// summary.csv, as predict --calibrate reads it, and what is fitted to it.
+// summary.csv and bench.json, as predict --calibrate reads them, and what is fitted to them.
 #include "experiments/plan/rates.h"
 #include "experiments/predict/calibrate_run.h"
 #include "tests/fuzz/input.h"
@@ -6,6 +6,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text = psring::TextOf(data, size);
   (void)psring::ParseRunSteps(text);
+  (void)psring::ParseBenchExchanges(text);
   (void)psring::RatesFromCsv(text);
   return 0;
 }

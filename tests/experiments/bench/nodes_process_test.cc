@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/virtual_cluster/namespaces.h"
@@ -155,6 +156,24 @@ TEST_F(BenchOnNodesTest, RunsUnderMpirun) {
       mpirun->environment));
   EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
   EXPECT_EQ(Manifest()["machines"].size(), 2u);
+}
+
+TEST_F(BenchOnNodesTest, PredictReadsItsResults) {
+  StartedOnes nodes =
+      StartNodes(3, "--workers 2,3", "--sizes 4K,64K,1M,4M -n 2 -w 0 --timeout 20 --rounds 1");
+  EXPECT_TRUE(WaitForAll(nodes));
+  for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
+  for (const auto& [arguments, says] :
+       {std::pair{"--profile", "The links between the machines carry"}, {"--calibrate", "ring 4M"}}) {
+    StartedOnes predict;
+    predict.push_back(std::make_unique<Started>(
+        Command(PSRING_BINARY, absl::StrCat("predict --workers 2,4 ", arguments, " ", Folder("run"),
+                                            " --out ", Folder("predict"))),
+        std::vector<std::string>()));
+    EXPECT_TRUE(WaitForAll(predict) && predict[0]->Succeeded()) << predict[0]->Story();
+    // Long lines are wrapped.
+    EXPECT_THAT(absl::StrReplaceAll(predict[0]->output(), {{"\n  ", " "}}), HasSubstr(says));
+  }
 }
 
 // Machines as network namespaces, with links of 100 Mbit/s. The link of node 1 then gets half of it.

@@ -193,6 +193,53 @@ TEST(CalibrateRun, BadInputSaysWhatIsMissing) {
               HasSubstr("--workers 2,4"));
 }
 
+// The exchanges of a ring as the model itself predicts them, as in a bench.json.
+std::string BenchOf(const Constants& truth, const std::vector<int>& workers, int per_node = 1) {
+  std::vector<std::string> rows;
+  for (const int n : workers) {
+    for (const double bytes : {65536.0, 1048576.0, 16777216.0}) {
+      Cluster cluster{.link_bytes_per_s = 1e9 / 8};
+      PredictOptions options;
+      Apply(truth, cluster, options);
+      const Predictor predictor({.tensors = {{.name = "w", .bytes = 4}}}, options);
+      const double seconds =
+          predictor.ExchangeSeconds({.strategy = kRing, .workers = n}, cluster, bytes).value();
+      rows.push_back(absl::StrFormat(
+          R"({"size":%.0f,"type":"float","collective":"all_reduce","backend":"native","algorithm":"ring",)"
+          R"("transport":"tcp","workers":%d,"out_of_place":{"time":%.6f}})",
+          bytes, n, 1e6 * seconds));
+    }
+  }
+  return absl::StrFormat(R"({"results":[%s],"network":{"mb_per_s":125,"nproc_per_node":%d}})",
+                         absl::StrJoin(rows, ","), per_node);
+}
+
+TEST(CalibrateRun, FitsTheExchangesOfABenchmarkOfSeveralMachines) {
+  const auto steps = ParseBenchExchanges(BenchOf({{"fraction", 0.6}, {"latency_us", 200}}, {2, 4, 8}));
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  EXPECT_EQ(steps->size(), 9u);
+  const auto text = CalibrationText({.steps = *steps, .strategies = {kRing}});
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, HasSubstr("ring 16M"));
+  EXPECT_THAT(*text, HasSubstr("withheld"));
+  EXPECT_THAT(*text, HasSubstr("--fraction 0.6"));
+}
+
+TEST(CalibrateRun, RejectsABenchmarkThatItCannotFit) {
+  const auto why = [](const std::string& json) {
+    return std::string(ParseBenchExchanges(json).status().message());
+  };
+  EXPECT_THAT(why(R"({"results":[]})"), HasSubstr("a benchmark of one machine"));
+  EXPECT_THAT(why(R"({"results":[],"network":{"mb_per_s":1,"nproc_per_node":1}})"),
+              HasSubstr("no all-reduce or server round"));
+  EXPECT_THAT(why(R"({"results":[],"network":{"mb_per_s":-1,"nproc_per_node":1}})"), HasSubstr("mb_per_s"));
+  EXPECT_FALSE(ParseBenchExchanges("broken").ok());
+  const auto steps = ParseBenchExchanges(BenchOf({{"fraction", 0.6}}, {2, 4}, 2));
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  EXPECT_THAT(std::string(CalibrationText({.steps = *steps, .strategies = {kRing}}).status().message()),
+              HasSubstr("add --gpus_per_node 2"));
+}
+
 TEST(CalibrateRun, ErrorsNameTheLine) {
   const std::string head = std::string(kHead) + "none,2,0,,32,4,100,60,60,1000,measured\n";
   for (const auto& [row, what] :
