@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -121,10 +122,10 @@ absl::Status Roster::Hopeless(const std::vector<int>& missing, const std::string
     const Member& member = members_[static_cast<size_t>(joined->second)];
     if (member.presence == Presence::kHere) continue;
     const bool died = member.presence == Presence::kLost;
-    const absl::Status gone = absl::UnavailableError(absl::StrCat(
+    absl::Status gone = absl::UnavailableError(absl::StrCat(
         Describe(member), died ? " has died" : " has left", " while others waited for it ", where));
     if (died) return gone;
-    if (left.ok()) left = gone;
+    if (left.ok()) left = std::move(gone);
   }
   return left;
 }

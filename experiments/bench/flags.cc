@@ -100,7 +100,7 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   CLI::App* verb =
       app.add_subcommand("bench", "Measure collectives of every backend, with nccl-tests' flags and table");
   const auto add = [&](const char* group, const char* names, std::string& to, const char* value,
-                       const char* text, ValueCheck check) {
+                       const char* text, const ValueCheck& check) {
     verb->add_option(names, to, text)->group(group)->option_text(value)->check(check);
   };
   const auto number = [&](const std::string& group, const char* names, int& to, const char* text, int least,

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/net/tls.h"
 #include "common/rendezvous/launched_as.h"
 
 namespace psring {
@@ -34,7 +35,7 @@ absl::Status RunBenchOnNodes(const BenchFlags& flags, const BenchPlan& plan, con
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Nodes> nodes,
                           Nodes::Join(options, SharedBenchFlags(flags.request, plan)));
   if (nodes->leads()) {
-    const absl::Status status = lead(*nodes);
+    absl::Status status = lead(*nodes);
     nodes->End(status);
     return status;
   }

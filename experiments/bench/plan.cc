@@ -437,7 +437,7 @@ std::string BenchCombination::name() const {
 }
 
 std::string BenchLaunch::name() const {
-  const std::string count = absl::StrCat(workers, workers == 1 ? " worker" : " workers");
+  std::string count = absl::StrCat(workers, workers == 1 ? " worker" : " workers");
   switch (kind) {
     case BenchLaunchKind::kPlain:
       return count;

@@ -42,8 +42,13 @@ struct NetworkReport {
   std::vector<double> ring;         // bytes/s from i to i + 1, all at once
 
   bool all_pairs() const;  // whether every rate was measured
-  double latency(int from, int to) const { return latency_s[static_cast<size_t>(from * nodes + to)]; }
-  double rate(int from, int to) const { return bytes_per_s[static_cast<size_t>(from * nodes + to)]; }
+  double latency(int from, int to) const { return latency_s[Index(from, to)]; }
+  double rate(int from, int to) const { return bytes_per_s[Index(from, to)]; }
+
+ private:
+  size_t Index(int from, int to) const {
+    return static_cast<size_t>(from) * static_cast<size_t>(nodes) + static_cast<size_t>(to);
+  }
 };
 double SlowestRate(const NetworkReport& network);  // bytes/s, of a pair; 0: none was measured
 
