@@ -18,6 +18,7 @@ function drawAnswer(parent, run) {
   const {state, why} = trustOf(run);
   if (state) parent.append(make('p', {id: 'trust', class: `badge ${state}`}, make('strong', {}, t(`trust_${state}`)), ` ${why}`));
   drawSplit(parent, run);
+  drawBench(parent, run);
   const more = (id, title, ...children) => parent.append(make('details', {class: 'printed', id}, make('summary', {}, title), ...children));
   if (run.table) more('table', t('table'), answerTable(run.table[language]));
   if (others.length) {

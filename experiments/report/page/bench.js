@@ -10,9 +10,11 @@ function benchLead(run) {
   if (!rows.length) return '';
   const workers = d3.max(rows, (row) => +row.workers),
       size = d3.max(rows.filter((row) => +row.workers === workers), (row) => +row.size);
-  const list = rows.filter((row) => +row.workers === workers && +row.size === size && isNumber(busbwOf(row)))
-      .map((row) => t('lead_bench_one', benchName(row), brief(busbwOf(row))));
-  return t('lead_bench', bytesText(size), workers, list.join(language === 'zh' ? '；' : ', '));
+  const largest = rows.filter((row) => +row.workers === workers && +row.size === size && isNumber(busbwOf(row)));
+  const fastest = unique(largest.map((row) => row.collective)).map((collective) => largest
+      .filter((row) => row.collective === collective).reduce((best, row) => (busbwOf(row) > busbwOf(best) ? row : best)));
+  return fastest.length ? t('lead_bench', bytesText(size), workers, fastest.map((row) =>
+      t('lead_bench_one', benchName(row), brief(busbwOf(row)))).join(t('semicolon'))) : '';
 }
 
 function drawBench(parent, run) {

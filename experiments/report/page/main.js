@@ -72,7 +72,6 @@ function drawCharts(parent, run) {
   drawThroughput(parent, runs);
   drawEfficiency(parent, runs);
   drawBytes(parent, run);
-  drawBench(parent, run);
   drawNetwork(parent, run);
 }
 
