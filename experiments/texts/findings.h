@@ -185,9 +185,9 @@ inline constexpr Phrase kOneWire = {"All payload went over $0.", "所有数据�
 inline constexpr Phrase kOverWire = {"$0 over $1", "$0 经由 $1"};
 inline constexpr Phrase kWiresDiffer = {
     "The transports differ: $0. Differences between these rows come from the transport as well as the "
-    "strategy. With --transport tcp all except NCCL use the same transport.",
+    "strategy. With --transport tcp, and nccl-tcp in place of nccl, all use TCP.",
     "传输方式不同：$0。这些行之间的差别既来自策略，也来自传输方式。"
-    "用 --transport tcp 可使 NCCL 以外的都相同。"};
+    "用 --transport tcp，并以 nccl-tcp 代替 nccl，可使它们都经由 TCP。"};
 inline constexpr Phrase kRecording = {
     "Recording took at most $0% of a step ($1: $2 ms, not included in the step's time, measured)$3",
     "记录的开销最多为一步的 $0%（$1：$2 毫秒，不计入该步时间，测量）$3"};

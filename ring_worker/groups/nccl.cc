@@ -359,7 +359,11 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
       .loopback = absl::StartsWith(options.bind_host, "127.") || options.bind_host == "localhost",
       .shares_gpu = shares,
       .rank = rank};
-  const ScopedVariables variables(NcclVariables(wishes));
+  const Variables settings = NcclVariables(wishes);
+  if (absl::Status kept = KeepForThisProcess(settings); !kept.ok()) {
+    return absl::Status(kept.code(), absl::StrCat("rank ", rank, ": ", kept.message()));
+  }
+  const ScopedVariables variables(settings);
 
   ncclUniqueId id = {};
   if (rank == 0) PSRING_RETURN_IF_ERROR(nccl.ToStatus("ncclGetUniqueId", nccl.GetUniqueId(&id)));

@@ -7,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/mutex.h"
 #include "common/measure/wires.h"
 
@@ -38,6 +39,41 @@ std::string NcclWire(const std::function<std::string(const char* variable)>& val
   if (net == "ib") return kNcclInfiniBandWire;
   const bool no_other = is_on("NCCL_IB_DISABLE") && value("NCCL_NET_PLUGIN") == "none";
   return net.empty() && no_other ? kNcclSocketsWire : kNcclWire;
+}
+
+namespace {
+
+// One per process, as in NCCL.
+Mutex kept_mutex;
+std::optional<Variables>& KeptVariables() ABSL_EXCLUSIVE_LOCKS_REQUIRED(kept_mutex) {
+  static auto* const kept = new std::optional<Variables>;
+  return *kept;
+}
+
+std::string Text(const Variables& variables) {
+  return variables.empty() ? "its own choice of transport"
+                           : absl::StrJoin(variables, " ", absl::PairFormatter("="));
+}
+
+}  // namespace
+
+absl::Status KeepForThisProcess(const Variables& variables) {
+  Variables kept = variables;
+  std::erase_if(kept, [](const auto& variable) {
+    return variable.first == "NCCL_ALGO" || variable.first == "NCCL_HOSTID";
+  });
+  MutexLock lock(kept_mutex);
+  std::optional<Variables>& first = KeptVariables();
+  if (!first.has_value()) first = kept;
+  if (*first == kept) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("this process already uses NCCL with ", Text(*first),
+                   ", and NCCL reads its settings once per process; use other processes for ", Text(kept)));
+}
+
+void ForgetForThisProcess() {
+  MutexLock lock(kept_mutex);
+  KeptVariables().reset();
 }
 
 namespace {

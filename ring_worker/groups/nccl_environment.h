@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace psring {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
@@ -20,6 +22,13 @@ struct NcclWishes {
 
 // Pure. Ranks that share a GPU appear as separate hosts, so NCCL uses sockets between them.
 Variables NcclVariables(const NcclWishes& wishes);
+
+// NCCL reads most variables once per process, for its first communicator. The first call keeps `variables`,
+// except NCCL_ALGO and NCCL_HOSTID, which may differ between groups. FailedPrecondition: an earlier group had
+// others, which NCCL would silently go on using. Any thread.
+absl::Status KeepForThisProcess(const Variables& variables);
+// For tests: a fake NCCL reads its environment for every communicator.
+void ForgetForThisProcess();
 
 // The wire of payload (common/measure/wires.h) if the environment leaves NCCL only one, otherwise kNcclWire:
 // NCCL does not report what it chose. `value`: of an environment variable, empty if it is not set. Pure.

@@ -9,6 +9,7 @@
 #include "ps_server/client/ps_client.h"
 #include "ring_worker/groups/groups.h"
 #include "tests/ring_worker/fake_rendezvous.h"
+#include "trainer/strategies/group_options.h"
 #include "trainer/strategies/local_aggregation.h"
 
 namespace psring {
@@ -150,8 +151,11 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
   const bool gpu_each = options.backend == "nccl";
   Connections connections;
   if (gpu_each) {
-    connections.groups =
-        MeetInAStore(workers, {.backend = "nccl", .timeout = absl::Seconds(options.timeout_s)}, gpu_each);
+    connections.groups = MeetInAStore(workers,
+                                      {.backend = "nccl",
+                                       .transport = GroupOptionsOf(**strategy, options).transport,
+                                       .timeout = absl::Seconds(options.timeout_s)},
+                                      gpu_each);
   } else if (options.local_aggregation) {
     connections = ConnectMachines(**strategy, options, workers, per_machine);
   } else {

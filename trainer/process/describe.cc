@@ -49,6 +49,7 @@ std::string DescribeAsJson() {
                           {"needs", NeedsText(row.needs)},
                           {"backend", row.backend},
                           {"algorithm", row.algorithm},
+                          {"transport", row.transport},
                           {"synchronous", row.synchronous},
                           {"single_process", row.single_process},
                           {"replicates", row.replicates},

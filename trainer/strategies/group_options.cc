@@ -26,7 +26,7 @@ GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& 
   const bool rounds_on_host = backend == "native" && options.wire != "float32";
   return {.backend = backend,
           .algorithm = strategy.algorithm,
-          .transport = options.transport,
+          .transport = *strategy.transport != 0 ? strategy.transport : options.transport,
           .timeout = absl::Seconds(options.timeout_s),
           .gpu = rounds_on_host ? -1 : gpu};
 }
@@ -61,6 +61,11 @@ absl::Status CheckGroupFlagsCount(const StrategyRow& strategy, const TrainingOpt
                      strategy.needs.process_group ? absl::StrCat(", which always uses ", strategy.backend)
                                                   : ", which has no collectives",
                      "; omit it"));
+  }
+  if (options.transport != "auto" && *strategy.transport != 0 && options.transport != strategy.transport) {
+    return absl::InvalidArgumentError(absl::StrCat("--transport ", options.transport,
+                                                   " has no effect with --strategy ", strategy.name,
+                                                   ", which always uses ", strategy.transport, "; omit it"));
   }
   if (options.transport != "auto" && strategy.needs.none()) {
     return absl::InvalidArgumentError(absl::StrCat("--transport ", options.transport,

@@ -80,6 +80,7 @@ struct StrategyRow {
   Needs needs = {};
   const char* backend = "";     // of its collectives or servers: "native", "gloo", "mpi", "nccl"; "": none
   const char* algorithm = "";   // of the process group, or the server's consistency without its number
+  const char* transport = "";   // of the process group, whatever --transport says; "": the flag's
   bool synchronous = true;      // all ranks hold equal weights after every step
   bool single_process = false;  // rejects a world size above 1
   double default_momentum = .9;

@@ -40,6 +40,21 @@ TEST(NcclEnvironment, RanksThatShareAGpuUseDifferentHostIdsAndSockets) {
   EXPECT_EQ(first.at("NCCL_SOCKET_IFNAME"), "=lo");
 }
 
+TEST(NcclEnvironment, AProcessKeepsItsFirstRestrictions) {
+  const Variables sockets = NcclVariables({.sockets = true});
+  ForgetForThisProcess();
+  EXPECT_EQ(KeepForThisProcess(sockets), absl::OkStatus());
+  EXPECT_EQ(KeepForThisProcess(NcclVariables({.ring = true, .sockets = true})), absl::OkStatus());
+  EXPECT_EQ(KeepForThisProcess({}).message(),
+            "this process already uses NCCL with NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_IB_DISABLE=1 "
+            "NCCL_NET=Socket, and NCCL reads its settings once per process; use other processes for its own "
+            "choice of transport");
+  ForgetForThisProcess();
+  EXPECT_EQ(KeepForThisProcess({}), absl::OkStatus());
+  EXPECT_EQ(KeepForThisProcess(sockets).code(), absl::StatusCode::kFailedPrecondition);
+  ForgetForThisProcess();
+}
+
 std::string WireUnder(const Map& variables) {
   return NcclWire([&](const char* name) {
     const auto found = variables.find(name);

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/devices/make_device.h"
+#include "ring_worker/groups/nccl_environment.h"
 #include "ring_worker/groups/process_group.h"
 #include "tests/common/cuda/fake_cuda.h"
 #include "tests/eventually.h"
@@ -29,7 +30,10 @@ using Lines = std::vector<std::string>;
 
 class NcclGroupTest : public testing::Test {
  protected:
-  NcclGroupTest() { nccl_.Reset(); }
+  NcclGroupTest() {
+    nccl_.Reset();
+    ForgetForThisProcess();
+  }
   ~NcclGroupTest() override {
     nccl_.Reset();
     TheFakeCuda().devices = 1;
@@ -242,6 +246,24 @@ TEST_F(NcclGroupTest, VariablesAreSetOnlyDuringInitialisation) {
     }
   }
   EXPECT_EQ(getenv("NCCL_ALGO"), nullptr) << "only during initialization";
+}
+
+TEST_F(NcclGroupTest, OneProcessHasOneSetOfRestrictions) {
+  for (const auto& [first, second] : {std::pair("auto", "tcp"), {"tcp", "auto"}}) {
+    ForgetForThisProcess();
+    for (const absl::Status& status : RunRanks(2, {.transport = first}, AddOnes)) {
+      EXPECT_EQ(status, absl::OkStatus());
+    }
+    nccl_.Reset();
+    for (const absl::Status& status : RunRanks(2, {.transport = second}, AddOnes)) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_TRUE(absl::StrContains(status.message(), "NCCL reads its settings once per process")) << status;
+    }
+    EXPECT_EQ(nccl_.Log(0), Lines()) << "no communicator with other settings than it says";
+    for (const absl::Status& status : RunRanks(2, {.algorithm = "ring", .transport = first}, AddOnes)) {
+      EXPECT_EQ(status, absl::OkStatus()) << "NCCL_ALGO is read for every communicator";
+    }
+  }
 }
 
 TEST_F(NcclGroupTest, ThreadsOfOneProcessOnOneGpuAreRejectedWithARemedy) {

@@ -1,6 +1,7 @@
 // Steps that are recorded with NCCL's all-reduces give the results and records of other steps, and do not
 // hang. Uses a fake CUDA runtime and a fake libnccl (fake_nccl.h), which varies the order that a graph leaves
 // open.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -8,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "ring_worker/groups/nccl_environment.h"
 #include "tests/common/cuda/fake_cuda.h"
 #include "tests/ring_worker/groups/fake_nccl.h"
 #include "tests/trainer/cluster.h"
@@ -95,6 +97,20 @@ TEST_F(RecordedSteps, AreOneLaunchIncludingTheirAllReduces) {
     EXPECT_EQ(nccl_.Log(rank).back(), "destroy") << absl::StrJoin(nccl_.Log(rank), ", ");
   }
   EXPECT_EQ(TheFakeCuda().graph_launches - before, 3 * 7) << "of three ranks, in all steps but the first";
+}
+
+TEST_F(RecordedSteps, UseOnlySocketsUnderNcclTcp) {
+  ForgetForThisProcess();
+  TrainingOptions options = Options();
+  options.strategy = "nccl-tcp";
+  for (const RankOutcome& outcome : ExpectTheBitsOfPlainTraining(options)) {
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    EXPECT_EQ(outcome.result->wires, std::vector<std::string>{"NCCL over sockets"});
+  }
+  for (const char* variable : {"NCCL_NET=Socket", "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"}) {
+    EXPECT_THAT(nccl_.Log(0), testing::Contains(variable));
+  }
+  ForgetForThisProcess();
 }
 
 TEST_F(RecordedSteps, GiveTheBitsOfPlainTraining) {

@@ -35,6 +35,19 @@ TEST(GroupOptionsTest, StrategiesOfOtherLibrariesKeepTheirBackend) {
   EXPECT_EQ(GroupOptionsOf(Row("nccl"), Flags("", "tcp")).transport, "tcp");
 }
 
+TEST(GroupOptionsTest, AStrategyMayNameItsTransport) {
+  for (const char* transport : {"auto", "tcp"}) {
+    const GroupOptions options = GroupOptionsOf(Row("nccl-tcp"), Flags("", transport));
+    EXPECT_EQ(options.backend, "nccl");
+    EXPECT_EQ(options.transport, "tcp");
+    EXPECT_TRUE(CheckGroupFlagsCount(Row("nccl-tcp"), Flags("", transport)).ok());
+  }
+  EXPECT_EQ(GroupOptionsOf(Row("nccl"), Flags("")).transport, "auto");
+  const absl::Status status = CheckGroupFlagsCount(Row("nccl-tcp"), Flags("", "shm"));
+  EXPECT_EQ(status.message(),
+            "--transport shm has no effect with --strategy nccl-tcp, which always uses tcp; omit it");
+}
+
 TEST(GroupOptionsTest, RingBetweenGpusUsesNcclUnlessABackendIsGiven) {
   const bool has_nccl = CheckGroupOptions({.backend = "nccl"}, Collective::kAllReduce).ok();
   const GroupOptions ring = GroupOptionsOf(Row("ring"), Flags(""), /*gpu=*/1);

@@ -299,7 +299,7 @@ TEST(BucketPipeline, KeepsTheOrderOfBuckets) {
 TEST(Registry, AnUnknownNameSuggestsTheNearest) {
   EXPECT_EQ(FindStrategy("rign").status().message(),
             "unknown strategy 'rign'; did you mean 'ring'? There are none, single, dp, star, ring, direct, "
-            "halving-doubling, double-binary-tree, gloo, mpi, nccl, ps-sync, ps-backup:B, "
+            "halving-doubling, double-binary-tree, gloo, mpi, nccl, nccl-tcp, ps-sync, ps-backup:B, "
             "ps-ssp:K, ps-async");
   const auto suggests = [](const std::string& name, const std::string& meant) {
     return absl::StrContains(FindStrategy(name).status().message(),
