@@ -24,6 +24,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
         arrivals_(context.device.NewStream(StreamKind::kCompute, "arrivals")) {}
 
   ~ParameterServerStrategy() override {
+    lane_.reset();  // after the pushes that it holds
     // Exchanges in flight write into the weights and into this object.
     if (!AllArrived()) {
       client_.Abort(absl::CancelledError("the worker has stopped"));
@@ -178,7 +179,6 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
     {
       MutexLock lock(mutex_);
       records_[bucket.index].bucket = bucket.index;
-      ++in_flight_;
     }
     context_.compute.Stamp(ready_ns_[static_cast<size_t>(bucket.index)]);
     // On a CPU the gradient is already complete and needs no thread that waits for it. Once a lane exists,
@@ -197,6 +197,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
     {
       MutexLock lock(mutex_);
       records_[bucket.index].begin_ns = context_.trace.Now();
+      ++in_flight_;  // not earlier: a lane that has failed pushes nothing more
     }
     ConstSpan gradient = GradientOf(bucket);
     if (feedback_.has_value()) gradient = feedback_->Encode(bucket.first, gradient);
