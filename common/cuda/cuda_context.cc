@@ -11,6 +11,12 @@ absl::Status CudaStatus(absl::string_view call, cudaError_t error) {
   return absl::InternalError(absl::StrCat(call, ": ", cudaGetErrorString(error)));
 }
 
+cudaError_t QueryEvent(cudaEvent_t event) {
+  const cudaError_t state = cudaEventQuery(event);
+  if (state == cudaErrorNotReady) (void)cudaGetLastError();
+  return state;
+}
+
 CudaContext::CudaContext(int index) : index_(index), name_(absl::StrCat("cuda:", index)) {}
 
 CudaContext::~CudaContext() {

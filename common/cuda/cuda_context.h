@@ -16,6 +16,10 @@ namespace psring {
 // "cudaMalloc: out of memory", as Internal. Clears the error, so that later calls do not return it.
 absl::Status CudaStatus(absl::string_view call, cudaError_t error);
 
+// cudaEventQuery. cudaErrorNotReady does not remain as the thread's last error, which the next kernel launch
+// would report as its own.
+cudaError_t QueryEvent(cudaEvent_t event);
+
 // Thread-safe. Events are reused, because creating one takes longer than recording it.
 class CudaContext {
  public:

@@ -29,6 +29,7 @@ absl::Status NoDriver(int index, cudaError_t error) {
   int driver = 0, runtime = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
   (void)cudaRuntimeGetVersion(&runtime);
+  (void)cudaGetLastError();  // clears the errors, which the caller does not expect
   if (error == cudaErrorInsufficientDriver && driver == 0) {
     return NoDevice(index, "this machine has no NVIDIA driver; install it, and check it with nvidia-smi");
   }
@@ -53,6 +54,7 @@ absl::Status CheckKernels(int index) {
   int major = 0, minor = 0;
   (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index);
   (void)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index);
+  (void)cudaGetLastError();
   return NoDevice(index, absl::StrCat("this build has no kernels for its GPU, which has architecture ", major,
                                       minor, " (", cudaGetErrorString(error),
                                       "); build with -DPSRING_CUDA_ARCHITECTURES=", major, minor));
@@ -85,7 +87,7 @@ class CudaDevice : public Device {
       return OutOfMemory(bytes, error);
     }
     Buffer buffer(data, bytes, [context = context_](void* memory) {
-      if (context->Select().ok()) cudaFree(memory);
+      if (context->Select().ok()) (void)CudaStatus("cudaFree", cudaFree(memory));
     });
     const std::unique_ptr<Stream> stream = NewStream(StreamKind::kCompute, "zero");
     stream->Zero(data, bytes);
@@ -107,7 +109,7 @@ class CudaDevice : public Device {
     return Buffer(
         data, bytes,
         [memory, context = context_](void* pinned) {
-          if (context->Select().ok()) cudaHostUnregister(pinned);
+          if (context->Select().ok()) (void)CudaStatus("cudaHostUnregister", cudaHostUnregister(pinned));
         },
         fd);
   }

@@ -59,7 +59,7 @@ class CudaEvent : public Event::State {
   bool Happened() const override {
     MutexLock lock(mutex_);
     if (recorded_ && recording_ != nullptr) return false;
-    return recorded_ && (!error_.ok() || cudaEventQuery(event_) != cudaErrorNotReady);
+    return recorded_ && (!error_.ok() || QueryEvent(event_) != cudaErrorNotReady);
   }
 
   absl::Status Wait(absl::Time deadline) override {
@@ -134,13 +134,13 @@ void CudaWaits::Note(const char* what) {
 absl::Status CudaWaits::Await(cudaEvent_t event, absl::Time deadline) {
   const absl::Time begin = absl::Now();
   while (true) {
-    const cudaError_t state = cudaEventQuery(event);
+    const cudaError_t state = QueryEvent(event);
     if (state == cudaSuccess) return absl::OkStatus();
     if (state != cudaErrorNotReady) return Failed(state);
     const absl::Time now = absl::Now();
     if (absl::Status gone = AskWatches(); !gone.ok()) {
       // The failure also ends the enqueued work. Waits briefly for that, since its memory is freed next.
-      while (cudaEventQuery(event) == cudaErrorNotReady && absl::Now() < now + kGivenUp) {
+      while (QueryEvent(event) == cudaErrorNotReady && absl::Now() < now + kGivenUp) {
         absl::SleepFor(kLook);
       }
       return gone;
@@ -206,7 +206,7 @@ CudaQueue::~CudaQueue() {
   } else if (done_ != nullptr && cudaEventRecord(done_, stream_) == cudaSuccess) {
     // Work that was enqueued before the error may still use memory that its owner frees next.
     const absl::Time deadline = absl::Now() + kGivenUp;
-    while (cudaEventQuery(done_) == cudaErrorNotReady && absl::Now() < deadline) absl::SleepFor(kLook);
+    while (QueryEvent(done_) == cudaErrorNotReady && absl::Now() < deadline) absl::SleepFor(kLook);
   }
   for (const PendingStamp& stamp : stamps_) {
     if (!stamp.recorded) context_->GiveBack(Use::kTime, stamp.event);

@@ -34,7 +34,9 @@ absl::StatusOr<Buffer> ImportMemory(Device& device, const std::string& text, siz
   PSRING_RETURN_IF_ERROR(CudaStatus(absl::StrCat(device.name(), ": cudaIpcOpenMemHandle"),
                                     cudaIpcOpenMemHandle(&data, handle, cudaIpcMemLazyEnablePeerAccess)));
   return Buffer(data, bytes, [gpu](void* memory) {
-    if (cudaSetDevice(gpu) == cudaSuccess) cudaIpcCloseMemHandle(memory);
+    if (CudaStatus("cudaSetDevice", cudaSetDevice(gpu)).ok()) {
+      (void)CudaStatus("cudaIpcCloseMemHandle", cudaIpcCloseMemHandle(memory));
+    }
   });
 }
 

@@ -20,10 +20,11 @@ class GpuScratch {
   // At least `bytes`; earlier contents are lost.
   absl::StatusOr<void*> Reserve(size_t bytes) {
     if (bytes > buffer_.bytes()) {
+      // If there is no memory, the smaller one remains usable.
+      PSRING_ASSIGN_OR_RETURN(Buffer larger, device_.Allocate(std::max(bytes, 2 * buffer_.bytes())));
       // Queued work may still use the smaller one. Sizes at least double, so there are few of these.
       if (buffer_.bytes() > 0) retired_.push_back(std::move(buffer_));
-      const size_t held = retired_.empty() ? 0 : retired_.back().bytes();
-      PSRING_ASSIGN_OR_RETURN(buffer_, device_.Allocate(std::max(bytes, 2 * held)));
+      buffer_ = std::move(larger);
     }
     return buffer_.data();
   }

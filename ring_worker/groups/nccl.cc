@@ -331,6 +331,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
                                                             const GroupOptions& options) {
   int devices = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess || devices == 0) {
+    (void)cudaGetLastError();
     return absl::FailedPreconditionError(
         absl::StrCat("NCCL needs a GPU: no CUDA driver was found, or no device (",
                      error == cudaSuccess ? "no device" : cudaGetErrorString(error),

@@ -176,7 +176,7 @@ absl::Status NcclCommunicator::Examine() {
   PSRING_RETURN_IF_ERROR(ExamineWithoutEvents());
   while (!in_flight_.empty()) {
     const InFlight& first = in_flight_.front();
-    const cudaError_t state = cudaEventQuery(first.done);
+    const cudaError_t state = QueryEvent(first.done);
     if (state == cudaErrorNotReady) {
       return absl::Now() > first.since + timeout_ ? Fail(Late(first.what)) : absl::OkStatus();
     }

@@ -63,7 +63,9 @@ bool LentRegions::Describe(const void* data, size_t bytes, Loan& loan) const {
 }
 
 LentEvents::~LentEvents() {
-  for (const Moment& event : events_) cudaEventDestroy(reinterpret_cast<cudaEvent_t>(event.address));
+  for (const Moment& event : events_) {
+    (void)CudaStatus("cudaEventDestroy", cudaEventDestroy(reinterpret_cast<cudaEvent_t>(event.address)));
+  }
 }
 
 absl::Status LentEvents::Create(bool exported) {
@@ -91,7 +93,7 @@ absl::StatusOr<Moment> LentEvents::Record(cudaStream_t stream) {
 
 BorrowedGpu::~BorrowedGpu() {
   for (const cudaEvent_t event : events_) {
-    if (event != nullptr) cudaEventDestroy(event);
+    if (event != nullptr) (void)CudaStatus("cudaEventDestroy", cudaEventDestroy(event));
   }
 }
 

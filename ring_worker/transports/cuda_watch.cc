@@ -39,7 +39,7 @@ absl::Status CudaCallWatch::LookLocked() {
   if (!failure_.ok()) return failure_;
   while (!in_flight_.empty()) {
     const InFlight& first = in_flight_.front();
-    const cudaError_t state = cudaEventQuery(first.done);
+    const cudaError_t state = QueryEvent(first.done);
     if (state == cudaErrorNotReady) {
       if (absl::Now() <= first.since + timeout_) return absl::OkStatus();
       return failure_ = absl::DeadlineExceededError(

@@ -9,6 +9,7 @@
 #include "common/cuda/cuda_device.h"
 #include "common/cuda/cuda_stream.h"
 #include "common/cuda/recorded_work.h"
+#include "common/cuda_ops/gpu_scratch.h"
 #include "common/devices/make_device.h"
 #include "common/devices/make_ops.h"
 #include "tests/common/cuda/fake_cuda.h"
@@ -33,6 +34,7 @@ class FakeCudaTest : public testing::Test {
     TheFakeCuda().launches_fail = false;
     TheFakeCuda().has_cudnn = true;
     TheFakeCuda().kernel_without_cudnn = 0;
+    TheFakeCuda().memory = size_t{1} << 30;
   }
 };
 
@@ -41,6 +43,46 @@ TEST_F(FakeCudaTest, AMissingDriverIsNamed) {
   EXPECT_EQ(CudaDeviceCount(), 0);
   EXPECT_EQ(MakeDevice("auto").value()->name(), "cpu");
   ExpectSaid(MakeDevice("cuda").status(), {"no CUDA device", "no NVIDIA driver", "--device cpu"});
+}
+
+TEST_F(FakeCudaTest, ErrorsThatWereReportedDoNotRemainTheLastError) {
+  const auto device = *MakeDevice("cuda");
+  EXPECT_FALSE(device->Allocate(TheFakeCuda().memory + 1).ok());
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  TheFakeCuda().driver_version = 0;
+  EXPECT_FALSE(MakeDevice("cuda").ok());
+  EXPECT_EQ(CudaDeviceCount(), 0);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST_F(FakeCudaTest, PollingAnEventIsNoErrorOfTheNextLaunch) {
+  const auto device = *MakeDevice("cuda");
+  const Buffer buffer = *device->Allocate(64);
+  const auto stream = device->NewStream(StreamKind::kCompute, "test");
+  std::latch go(1);
+  CudaStream::From(*stream)->Enqueue("wait", [&](cudaStream_t queue) {
+    OnFakeGpu(queue, [&] { go.wait(); });
+    return absl::OkStatus();
+  });
+  const Event event = stream->Record();
+  EXPECT_FALSE(event.Happened());
+  stream->Zero(buffer.data(), buffer.bytes());
+  go.count_down();
+  EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
+}
+
+TEST_F(FakeCudaTest, ScratchRemainsUsableIfThereIsNoMemoryForMore) {
+  const auto device = *MakeDevice("cuda");
+  GpuScratch scratch(*device);
+  const absl::StatusOr<void*> small = scratch.Reserve(1000);
+  ASSERT_TRUE(small.ok() && *small != nullptr) << small.status();
+  TheFakeCuda().memory = TheFakeCuda().used.load();
+  EXPECT_EQ(scratch.Reserve(100'000).status().code(), absl::StatusCode::kResourceExhausted);
+  const absl::StatusOr<void*> again = scratch.Reserve(1000);
+  ASSERT_EQ(again.status(), absl::OkStatus());
+  EXPECT_EQ(*again, *small);
+  TheFakeCuda().memory = size_t{1} << 30;
+  EXPECT_TRUE(scratch.Reserve(100'000).ok());
 }
 
 TEST_F(FakeCudaTest, ADriverThatIsTooOldIsNamedWithBothVersions) {

@@ -133,7 +133,10 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 }
 cudaError_t cudaFree(void* memory) {
   if (fake::Forbidden()) return fake::Return(cudaErrorStreamCaptureUnsupported);
-  if (memory != nullptr) fake::TheArena().Free(memory);
+  if (memory != nullptr) {
+    if (fake::TheArena().IsOpen(memory)) ++TheFakeCuda().freed_while_open;
+    fake::TheArena().Free(memory);
+  }
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
@@ -167,12 +170,16 @@ cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsig
   if (!TheFakeCuda().handles_open || !fake::TheArena().Owns(owners.memory)) {
     return fake::Return(cudaErrorInvalidResourceHandle);
   }
-  fake::TheArena().ReachTo(owners.memory + owners.bytes);
-  *memory = fake::TheArena().Opened(owners.memory);
+  const size_t off = TheFakeCuda().opens_wrong_memory ? fake::kPage : 0;
+  fake::TheArena().ReachTo(owners.memory + owners.bytes + off);
+  fake::TheArena().NoteOpened(owners.memory, +1);
+  *memory = static_cast<char*>(fake::TheArena().Opened(owners.memory)) + off;
   ++TheFakeCuda().opened;
   return cudaSuccess;
 }
-cudaError_t cudaIpcCloseMemHandle(void*) {
+cudaError_t cudaIpcCloseMemHandle(void* memory) {
+  const size_t off = TheFakeCuda().opens_wrong_memory ? fake::kPage : 0;
+  fake::TheArena().NoteOpened(fake::TheArena().OwnersOf(static_cast<char*>(memory) - off), -1);
   --TheFakeCuda().opened;
   return cudaSuccess;
 }

@@ -46,6 +46,10 @@ struct FakeCuda {
   // them can open them, too.
   std::atomic<bool> handles_open = true;
   std::atomic<int> opened = 0;
+  // From now on an opened handle shows other memory than the owner's, as behind an IOMMU.
+  std::atomic<bool> opens_wrong_memory = false;
+  // Buffers that were freed while handles of theirs were open in this process.
+  std::atomic<int> freed_while_open = 0;
   std::atomic<bool> peers_reach = true;  // a device may access another's memory
   // By device: the work enqueued so far. While it is paused nothing runs, until a host thread waits, that
   // is, polls one event repeatedly.

@@ -116,7 +116,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   const fake::Marks& marks = *fake::Of(event)->marks;
   if (!marks.Has(marks.recorded)) {
     fake::HostPolls(fake::Of(event)->device, &marks);
-    return cudaErrorNotReady;
+    return fake::Return(cudaErrorNotReady);
   }
   return fake::failed ? cudaErrorIllegalAddress : cudaSuccess;
 }

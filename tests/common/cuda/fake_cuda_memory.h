@@ -69,6 +69,18 @@ class Arena {
   }
   // The address at which a process that opens a handle sees the owner's `address`.
   void* Opened(const void* address) const { return opened_ + (static_cast<const char*>(address) - memory_); }
+  const void* OwnersOf(const void* opened) const {
+    return memory_ + (static_cast<const char*>(opened) - opened_);
+  }
+  // Open handles of a buffer, by its first byte.
+  void NoteOpened(const void* buffer, int change) {
+    std::lock_guard lock(mutex_);
+    if ((opens_[buffer] += change) == 0) opens_.erase(buffer);
+  }
+  bool IsOpen(const void* buffer) {
+    std::lock_guard lock(mutex_);
+    return opens_.contains(buffer);
+  }
   struct Taken {
     size_t bytes = 0;
     int device = -1;
@@ -116,6 +128,7 @@ class Arena {
   int open_ = 0;
   size_t reach_ = 0;               // the highest end of any buffer
   std::map<size_t, Taken> taken_;  // by first byte
+  std::map<const void*, int> opens_;
 };
 
 // The contents of a memory handle; at the same address in forked processes.
