@@ -13,6 +13,11 @@
 #include "ps_server/wire/own_sockets.h"
 
 namespace psring {
+namespace {
+
+constexpr absl::Duration kUntilServerCloses = absl::Seconds(5);
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> GrpcClient::Dial(const std::string& address,
                                                                 absl::Time deadline) const {
@@ -37,6 +42,9 @@ GrpcClient::~GrpcClient() {
   }
   queue_.Shutdown();
   thread_.join();
+  // The caller may free its GPU's memory next. Any answer is the end of the connection. Without a Leave the
+  // job has failed, and the server may keep the memory until it ends.
+  if (in_use_.valid() && left_sent_) (void)in_use_.Receive(absl::Now() + kUntilServerCloses);
 }
 
 absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuffers& memory,
@@ -96,6 +104,7 @@ absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, absl:
     return absl::FailedPreconditionError("the restarted server cannot reach this worker's GPU");
   }
   on_gpu_ = handed.on_gpu;
+  in_use_ = std::move(handed.in_use);
   MutexLock lock(mutex_);
   memory_ = std::move(memory);
   shares_ = true;

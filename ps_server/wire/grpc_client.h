@@ -156,6 +156,7 @@ class GrpcClient : public OneServerClient {
   WorkerBuffers caller_;  // weights and slots only until Start has returned
   std::atomic<bool> shares_{false};
   std::atomic<bool> on_gpu_{false};  // decided by Start
+  UnixSocket in_use_;                // see HandedOver; of the thread of Start, then of the loop
   ClientSession session_;
   Borrowers borrowers_;
   grpc::CompletionQueue queue_;

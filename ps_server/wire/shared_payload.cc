@@ -1,5 +1,6 @@
 #include "ps_server/wire/shared_payload.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -18,6 +19,7 @@
 #include "common/cuda/cuda_sharing.h"
 #include "common/net/authentication.h"
 #include "common/net/random_token.h"
+#include "common/net/tcp_socket.h"
 #include "common/net/unix_socket.h"
 
 namespace psring {
@@ -116,6 +118,11 @@ class Receiver : public PayloadReceiver {
       }
     }
     const std::string answer = handed.memory.on_gpu() ? kInOnGpu : "in";
+    if (handed.memory.on_gpu()) {
+      FileDescriptor second(fcntl(worker.fd(), F_DUPFD_CLOEXEC, 0));
+      if (!second.valid()) return SystemError("cannot keep a worker's local connection");
+      handed.memory.in_use = UnixSocket(std::move(second));
+    }
     {
       MutexLock lock(mutex_);
       if (waiting_.size() >= kMostWaiting)
@@ -199,7 +206,7 @@ absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSec
   std::string token = RandomToken(kTokenBytes);
   PSRING_ASSIGN_OR_RETURN(const SharedMemory page, SharedMemory::Create(kPageBytes));
   std::memcpy(page.data(), token.data(), kTokenBytes);
-  const absl::StatusOr<UnixSocket> server = UnixSocket::Connect(words[0]);
+  absl::StatusOr<UnixSocket> server = UnixSocket::Connect(words[0]);
   if (!server.ok()) {
     return absl::UnavailableError(
         absl::StrCat("its local socket cannot be reached from here (", server.status().message(), ")"));
@@ -215,7 +222,9 @@ absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSec
   if (std::memcmp(page.data() + kTokenBytes, words[1].data(), kTokenBytes) != 0) {
     return absl::UnavailableError("the server's token did not appear in this worker's memory");
   }
-  return HandedOver{.token = std::move(token), .on_gpu = answer.text == kInOnGpu};
+  const bool on_gpu = answer.text == kInOnGpu;
+  return HandedOver{
+      .token = std::move(token), .on_gpu = on_gpu, .in_use = on_gpu ? *std::move(server) : UnixSocket()};
 }
 
 }  // namespace psring

@@ -11,7 +11,9 @@
 //
 // A worker that computes on a GPU adds handles of its gradients and weights there (CUDA IPC). A server on a
 // GPU opens them if it can, and confirms it. Such a handle is valid only on one host; the page has proved
-// that worker and server are on the same.
+// that worker and server are on the same. CUDA does not allow the worker to free memory that the server has
+// open, so the server keeps the local connection until it has closed the handles, and a worker that has left
+// waits for the connection's end.
 #pragma once
 
 #include <cstddef>
@@ -26,12 +28,14 @@
 #include "common/base/shared_memory.h"
 #include "common/device/device.h"
 #include "common/net/job_secret.h"
+#include "common/net/unix_socket.h"
 #include "ps_server/client/ps_client.h"
 
 namespace psring {
 
 // A worker's gradients and weights, mapped by the server.
 struct WorkerMemory {
+  UnixSocket in_use;  // to the worker, if on_gpu(); declared first: closed after the handles
   SharedMemory gradients, weights;
   // The same on the worker's GPU, used if the server's GPU can access it; otherwise empty.
   Buffer gradients_on_gpu, weights_on_gpu;
@@ -74,6 +78,7 @@ struct ClientMemory {
 struct HandedOver {
   std::string token;    // for the Join
   bool on_gpu = false;  // the server uses the worker's GPU
+  UnixSocket in_use;    // if on_gpu: the server closes it when it no longer does
 };
 // An error states why there is no common memory.
 absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSecret& secret,

@@ -152,6 +152,8 @@ class ScheduledGroup final : public ProcessGroup {
     return static_cast<std::byte*>(scratch_.back().data());
   }
 
+  // Peers may have it open until the transport, whose destructor waits for them, is gone.
+  std::deque<Buffer> scratch_;
   const std::unique_ptr<Transport> transport_;
   HostWork host_;
   DeviceWork& device_;  // the transport on a GPU, otherwise host_
@@ -163,7 +165,6 @@ class ScheduledGroup final : public ProcessGroup {
   // Used by the thread that runs the calls:
   Execution execution_;
   std::deque<Prepared> prepared_;
-  std::deque<Buffer> scratch_;
   uint32_t next_call_ = 0;
 
   Mutex mutex_;

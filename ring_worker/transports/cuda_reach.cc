@@ -13,7 +13,9 @@
 #include "common/cuda/cuda_context.h"
 #include "common/cuda/cuda_device.h"
 #include "common/cuda/cuda_sharing.h"
+#include "common/cuda/cuda_stream.h"
 #include "common/cuda/gpu_reduce.h"
+#include "common/cuda_ops/cuda_reduce.h"
 #include "common/net/host_identity.h"
 #include "ring_worker/transports/cuda_ipc.h"
 #include "ring_worker/transports/cuda_loans.h"
@@ -22,24 +24,31 @@ namespace psring {
 namespace {
 
 constexpr char kSeparator = '|';
+constexpr size_t kProbeValues = 64;
+
+float ProbeValue(int rank, size_t i) {
+  return static_cast<float>(static_cast<size_t>(rank) * kProbeValues + i + 1);
+}
 
 // A rank's description. Empty: it has no usable GPU.
 struct Card {
   std::string kernel, process, unit;
   int gpu = -1;
   std::string memory, event;  // handles of a region and of an event, for testing
+  uint64_t address = 0;       // of the region, in its process; 0: there is none
 };
 
 std::string CardText(const Card& card) {
   return absl::StrCat(card.kernel, "|", card.process, "|", card.unit, "|", card.gpu, "|", card.memory, "|",
-                      card.event);
+                      card.event, "|", card.address);
 }
 
 absl::StatusOr<Card> ParseCard(int rank, const std::string& text) {
   if (text.empty()) return Card();
   const std::vector<std::string> words = absl::StrSplit(text, kSeparator);
   Card card;
-  if (words.size() != 6 || !absl::SimpleAtoi(words[3], &card.gpu)) {
+  if (words.size() != 7 || !absl::SimpleAtoi(words[3], &card.gpu) ||
+      !absl::SimpleAtoi(words[6], &card.address)) {
     return absl::InternalError(absl::StrCat("rank ", rank, " describes its GPU as: ", text));
   }
   card.kernel = words[0];
@@ -56,9 +65,15 @@ struct Probe {
   LentEvents events;
 };
 
-absl::Status Offer(Device& device, Probe& probe, Card& card) {
+absl::Status Offer(int rank, Device& device, Probe& probe, Card& card) {
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(device.gpu())));
-  PSRING_ASSIGN_OR_RETURN(probe.memory, device.Allocate(256));
+  PSRING_ASSIGN_OR_RETURN(probe.memory, device.Allocate(kProbeValues * sizeof(float)));
+  std::vector<float> values;
+  for (size_t i = 0; i < kProbeValues; ++i) values.push_back(ProbeValue(rank, i));
+  const std::unique_ptr<Stream> stream = device.NewStream(StreamKind::kCompute, "probe");
+  stream->Copy(probe.memory.data(), values.data(), probe.memory.bytes());
+  PSRING_RETURN_IF_ERROR(stream->Synchronize());
+  card.address = reinterpret_cast<uint64_t>(probe.memory.data());
   PSRING_ASSIGN_OR_RETURN(card.memory, ExportMemory(device, probe.memory));
   PSRING_RETURN_IF_ERROR(probe.events.Create(/*exported=*/true));
   const Moment& first = probe.events.all().front();
@@ -66,7 +81,27 @@ absl::Status Offer(Device& device, Probe& probe, Card& card) {
   return absl::OkStatus();
 }
 
-absl::Status ReachThread(int gpu, const Card& peer) {
+// A kernel on `device` reads what rank `peer` offered at `memory`. Handles and peer access may be granted
+// although the GPUs read wrong values from each other.
+absl::Status CheckValues(Device& device, int peer, const void* memory) {
+  PSRING_ASSIGN_OR_RETURN(const Buffer read, device.Allocate(kProbeValues * sizeof(float)));
+  const std::unique_ptr<Stream> stream = device.NewStream(StreamKind::kCompute, "probe");
+  CudaStream::From(*stream)->Enqueue("probe", [&](cudaStream_t queue) {
+    return EnqueueReduce(ReduceOp::kSum, DType::kFloat32, kProbeValues, read.data(), &memory, 1, queue);
+  });
+  std::vector<float> values(kProbeValues);
+  stream->Copy(values.data(), read.data(), read.bytes());
+  PSRING_RETURN_IF_ERROR(stream->Synchronize());
+  for (size_t i = 0; i < kProbeValues; ++i) {
+    if (values[i] == ProbeValue(peer, i)) continue;
+    return absl::FailedPreconditionError(
+        "it reads other values than were written there; check the IOMMU and PCIe access control (ACS)");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReachThread(Device& device, int rank, const Card& peer) {
+  const int gpu = device.gpu();
   if (peer.gpu == gpu) return absl::OkStatus();
   int can = 0;
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaDeviceCanAccessPeer", cudaDeviceCanAccessPeer(&can, gpu, peer.gpu)));
@@ -76,30 +111,27 @@ absl::Status ReachThread(int gpu, const Card& peer) {
   }
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(gpu)));
   const cudaError_t enabled = cudaDeviceEnablePeerAccess(peer.gpu, 0);
-  if (enabled == cudaSuccess) return absl::OkStatus();
-  (void)cudaGetLastError();
-  return enabled == cudaErrorPeerAccessAlreadyEnabled ? absl::OkStatus()
-                                                      : CudaStatus("cudaDeviceEnablePeerAccess", enabled);
+  const absl::Status status = CudaStatus("cudaDeviceEnablePeerAccess", enabled);
+  if (!status.ok() && enabled != cudaErrorPeerAccessAlreadyEnabled) return status;
+  if (peer.address == 0) return absl::FailedPreconditionError("it has no memory to test");
+  return CheckValues(device, rank, reinterpret_cast<const void*>(peer.address));
 }
 
-absl::Status ReachProcess(Device& device, const Card& mine, const Card& peer) {
+absl::Status ReachProcess(Device& device, const Card& mine, int rank, const Card& peer) {
   if (peer.kernel != mine.kernel) return absl::FailedPreconditionError("they are on different hosts");
   if (peer.memory.empty() || peer.event.empty() || mine.memory.empty()) {
     return absl::FailedPreconditionError("CUDA gives no IPC handles here");
   }
-  PSRING_RETURN_IF_ERROR(ImportMemory(device, peer.memory, 256).status());
+  PSRING_ASSIGN_OR_RETURN(const Buffer theirs,
+                          ImportMemory(device, peer.memory, kProbeValues * sizeof(float)));
+  PSRING_RETURN_IF_ERROR(CheckValues(device, rank, theirs.data()));
   cudaIpcEventHandle_t handle = {};
   const std::string bytes = absl::HexStringToBytes(peer.event);
   if (bytes.size() != sizeof(handle.reserved)) return absl::InternalError("not a handle of an event");
   std::memcpy(handle.reserved, bytes.data(), sizeof(handle.reserved));
   cudaEvent_t event = nullptr;
-  const cudaError_t opened = cudaIpcOpenEventHandle(&event, handle);
-  if (opened != cudaSuccess) {
-    (void)cudaGetLastError();
-    return CudaStatus("cudaIpcOpenEventHandle", opened);
-  }
-  cudaEventDestroy(event);
-  return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(CudaStatus("cudaIpcOpenEventHandle", cudaIpcOpenEventHandle(&event, handle)));
+  return CudaStatus("cudaEventDestroy", cudaEventDestroy(event));
 }
 
 }  // namespace
@@ -117,7 +149,7 @@ absl::StatusOr<GpuReach> FindGpuReach(Rendezvous& rendezvous, int gpu, const std
     if (made.ok()) {
       device = *std::move(made);
       mine = {.kernel = BootId(), .process = process, .unit = device->unit(), .gpu = gpu};
-      if (absl::Status offered = Offer(*device, probe, mine); !offered.ok()) {
+      if (absl::Status offered = Offer(rank, *device, probe, mine); !offered.ok()) {
         mine.memory.clear();  // other processes will report it
         mine.event.clear();
       }
@@ -138,8 +170,9 @@ absl::StatusOr<GpuReach> FindGpuReach(Rendezvous& rendezvous, int gpu, const std
     reach.some_apart |= card.process != process;
     units.push_back(card.unit);
     if (device == nullptr || static_cast<int>(peer) == rank) continue;
-    const absl::Status reached =
-        card.process == process ? ReachThread(gpu, card) : ReachProcess(*device, mine, card);
+    const absl::Status reached = card.process == process
+                                     ? ReachThread(*device, static_cast<int>(peer), card)
+                                     : ReachProcess(*device, mine, static_cast<int>(peer), card);
     if (!reached.ok() && why.empty()) {
       why = absl::StrCat("rank ", rank, "'s GPU does not reach rank ", peer, "'s: ", reached.message());
     }

@@ -111,7 +111,7 @@ class LiveRank {
   std::unique_ptr<Rendezvous> rendezvous_;
   std::unique_ptr<WorkerParts> parts_;  // of checkpoints
   std::unique_ptr<OwnServers> servers_;
-  std::vector<Buffer> registered_;       // with the group; must outlive it
+  std::vector<Buffer> registered_;       // with the group, or open in the server; must outlive both
   std::unique_ptr<Rendezvous> machine_;  // --local_aggregation: the ranks of this machine
   std::unique_ptr<ProcessGroup> group_;
   std::unique_ptr<ProcessGroup> statistics_;  // --sync_batch_norm: a part of group_, with the same ranks

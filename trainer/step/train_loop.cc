@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/io/hash.h"
+#include "ps_server/client/ps_client.h"
 #include "trainer/step/training.h"
 
 namespace psring {
@@ -20,6 +21,11 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
 Training::~Training() {
   strategy_ = {};
   compute_.reset();
+  // The server may have them open until the client is destroyed.
+  if (worker_.registered == nullptr || worker_.client == nullptr) return;
+  if (worker_.device.gpu() < 0 || worker_.client->status().payload != "cuda_ipc") return;
+  worker_.registered->push_back(std::move(weights_));
+  worker_.registered->push_back(std::move(own_gradient_));
 }
 
 absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {

@@ -32,7 +32,8 @@ struct Worker {
   ProcessGroup* group = nullptr;
   // With --sync_batch_norm: a second group of the same ranks, which layers use while `group` sums gradients.
   ProcessGroup* statistics = nullptr;
-  // Owns the buffers that are registered with the group; must outlive the group. Null: none are registered.
+  // Owns the buffers that are registered with the group, and those that a server has open on this GPU; must
+  // outlive group and client. Null: none are registered.
   std::vector<Buffer>* registered = nullptr;
   PsClient* client = nullptr;
   // Waits for all ranks.

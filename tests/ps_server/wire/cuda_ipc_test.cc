@@ -117,6 +117,7 @@ class CudaIpcTest : public ::testing::Test {
 };
 
 TEST_F(CudaIpcTest, TrainingHasTheSameResultAsOverTheWire) {
+  const int freed_while_open = TheFakeCuda().freed_while_open;
   for (const std::string consistency : {"sync", "async", "ssp:1"}) {
     for (const bool deterministic : {false, true}) {
       if (deterministic && consistency != "sync") continue;
@@ -153,6 +154,7 @@ TEST_F(CudaIpcTest, TrainingHasTheSameResultAsOverTheWire) {
       }
     }
   }
+  EXPECT_EQ(TheFakeCuda().freed_while_open, freed_while_open) << "workers wait until the server closed them";
 }
 
 TEST_F(CudaIpcTest, NonFiniteElementsAreRejectedWithTheirIndex) {

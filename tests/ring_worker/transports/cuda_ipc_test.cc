@@ -318,6 +318,18 @@ TEST_F(CudaIpc, PayloadIsThatOfTheSchedule) {
   });
 }
 
+TEST_F(CudaIpc, ScratchIsFreedWhenNoPeerHasItOpen) {
+  for (const int count : {2, 4}) {
+    RunRanks({.count = count, .processes = true}, [&](const Here& here) {
+      const size_t part = 3000, all = part * static_cast<size_t>(here.group.size());
+      OnGpu in(here, DType::kFloat32, all, false), out(here, DType::kFloat32, part, false);
+      PSRING_RETURN_IF_ERROR(here.group.ReduceScatter(in.span(), out.span(), ReduceOp::kSum, here.stream));
+      return here.stream.Synchronize();
+    });
+  }
+  EXPECT_EQ(TheFakeCuda().freed_while_open, 0);
+}
+
 TEST_F(CudaIpc, AMissingPeerIsNamedAtTheTimeout) {
   std::latch others_end(2);
   const auto statuses =
@@ -461,6 +473,23 @@ TEST_F(CudaIpc, ProcessesUseHostMemoryIfHandlesCannotBeOpened) {
   }
   for (std::thread& thread : threads) thread.join();
   TheFakeCuda().handles_open = true;
+}
+
+TEST_F(CudaIpc, GpusThatReadWrongValuesAreNotUsed) {
+  TheFakeCuda().opens_wrong_memory = true;
+  const auto store = std::make_shared<FakeStore>();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      FakeRendezvous rendezvous(store, rank, 2);
+      const auto reach = FindGpuReach(rendezvous, 0, absl::StrCat("process ", rank));
+      ASSERT_TRUE(reach.ok()) << reach.status();
+      EXPECT_TRUE(absl::StrContains(reach->why_not, "it reads other values than were written there"))
+          << reach->why_not;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  TheFakeCuda().opens_wrong_memory = false;
 }
 
 }  // namespace
