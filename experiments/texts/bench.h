@@ -7,8 +7,8 @@ namespace psring {
 
 inline constexpr Phrase kBenchOn = {"# psring bench $0 ($1) on $2 $3, $4",
                                     "# psring bench $0（$1），$2 核，$4"};
-inline constexpr Phrase kBenchOnNodes = {"# on $0 machines, with at most $1 processes on each",
-                                         "# 在 $0 台机器上，每台至多 $1 个进程"};
+inline constexpr Phrase kBenchOnNodes = {"# on $0 machines; ranks per machine: at most $1",
+                                         "# 在 $0 台机器上；每台的 rank 数：至多 $1"};
 // By value of --average.
 inline constexpr Phrase kAverages[] = {{"rank 0's", "rank 0 的"},
                                        {"the mean of the ranks'", "各 rank 的平均"},

@@ -72,7 +72,7 @@ TEST_F(BenchOnNodesTest, MeasuresTheNetworkThenCollectivesAndServers) {
   EXPECT_TRUE(WaitForAll(nodes));
   for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
   const std::string out = nodes[0]->output();
-  EXPECT_THAT(out, HasSubstr("# on 3 machines, with at most 2 processes on each"));
+  EXPECT_THAT(out, HasSubstr("# on 3 machines; ranks per machine: at most 2"));
   EXPECT_THAT(out, HasSubstr("# Network between 3 machines"));
   EXPECT_THAT(out, HasSubstr("=== all_reduce, native ring over tcp, private buffers, 4 workers"));
   EXPECT_THAT(out, HasSubstr("=== ps_push_pull, grpc sync on 2 servers over tcp, 3 workers"));

@@ -99,6 +99,11 @@ TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
       {{"--iter", "3"}, "--iters"},
       {{"-e", "1000G", "-b", "1000G"}, "this machine has"},
       {{"--out", "/proc/psring"}, "/proc/psring"},
+      {{"--nproc_per_node", "2"}, "--nproc_per_node is for several machines"},
+      {{"--master_addr", "a"}, "give --nnodes"},
+      {{"--nnodes", "2"}, "needs --master_addr"},
+      {{"--require_busbw", "-1"}, "--require_busbw"},
+      {{"--require_busbw", "1", "--workers", "1"}, "of two or more workers"},
   };
   for (const Case& bad : cases) {
     const Outcome outcome = Run(bad.arguments);
@@ -194,6 +199,22 @@ TEST_F(BenchTest, TheParameterServersRoundHasTheSameTable) {
     EXPECT_EQ(columns[8], "0");
     EXPECT_EQ(columns[9], "N/A");
   }
+}
+
+TEST_F(BenchTest, FailsBelowTheRequiredBusBandwidthAndNamesTheSlowest) {
+  const std::vector<std::string> flags = {
+      "--backend", "native", "--algorithm", "ring,star", "--transport",    "tcp", "-b", "4K",
+      "-e",        "4K",     "-n",          "2",         "--require_busbw"};
+  std::vector<std::string> low = flags, high = flags;
+  low.push_back("1e-9");
+  high.push_back("100000");
+  EXPECT_EQ(Run(low).exit_code, 0);
+  const Outcome outcome = Run(high);
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("of 4K is below --require_busbw 100000 (all_reduce, native "));
+  EXPECT_THAT(outcome.err, HasSubstr("; the slowest is all_reduce, native "));
+  EXPECT_EQ(DataLines(outcome.out).size(), 2u) << "the figures are printed";
+  EXPECT_TRUE(fs::exists(root_ / "work/runs/latest/bench.json"));
 }
 
 TEST_F(BenchTest, ASignalEndsAllProcessesAndSetsTheExitCode) {
