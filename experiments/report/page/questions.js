@@ -109,7 +109,9 @@ function judge({value, choices, exact, slips}, text) {
 
 function showScore(run) {
   const known = Object.values(questionsOf(run)), states = known.map((question) => judge(question, given.get(`${run.run_id} ${question.id}`) || '').state);
-  document.getElementById('score').textContent = t('score', states.filter((state) => state === 'right').length, states.filter(Boolean).length, known.length);
+  const answered = states.filter(Boolean).length;
+  document.getElementById('score').textContent = answered ? t('score', states.filter((state) => state === 'right').length, answered, known.length)
+      : t('score_none', known.length);
 }
 
 // Draws the exercises that the run can answer.

@@ -2,6 +2,7 @@
 Object.assign(TEXTS, {
   exercise: ['Exercise {0}.', '练习 {0}。'],
   score: ['{0} right of {1} answered; this page has {2} exercises.', '已答 {1} 题，{0} 题正确；本页共 {2} 题。'],
+  score_none: ['This page has {0} exercises.', '本页共 {0} 题。'],
   rounds_word: ['rounds', '轮'],
   ask_server_time: ['The gradient has {0} MB, and a link carries {1} MB per second in each direction. How long is the busiest link of the server busy in one exchange with {2} workers ({3})?',
     '梯度为 {0} MB，链路每个方向每秒 {1} MB。{2} 个 worker（{3}）的一次交换中，服务器最忙的链路要忙多久？'],
