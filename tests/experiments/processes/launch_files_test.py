@@ -150,7 +150,7 @@ class Commands(unittest.TestCase):
         script = (LAUNCH / "slurm-gpu.sbatch").read_text()
         for flag in ("--nnodes", "--nproc_per_node"):
             self.assertIn(flag, script)
-            for verb in ("compare", "train"):
+            for verb in ("compare", "train", "bench"):
                 self.assertIn(flag, output_of(PSRING, verb, "--help-all"))
 
 
