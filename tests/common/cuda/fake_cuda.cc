@@ -1,10 +1,12 @@
 // Devices, kernels, memory and streams. fake_cuda_graphs.cc has events and graphs.
 #include "tests/common/cuda/fake_cuda.h"
 
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -178,6 +180,7 @@ cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsig
   return cudaSuccess;
 }
 cudaError_t cudaIpcCloseMemHandle(void* memory) {
+  if (TheFakeCuda().closes_slowly) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const size_t off = TheFakeCuda().opens_wrong_memory ? fake::kPage : 0;
   fake::TheArena().NoteOpened(fake::TheArena().OwnersOf(static_cast<char*>(memory) - off), -1);
   --TheFakeCuda().opened;

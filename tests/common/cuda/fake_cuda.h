@@ -48,6 +48,8 @@ struct FakeCuda {
   std::atomic<int> opened = 0;
   // From now on an opened handle shows other memory than the owner's, as behind an IOMMU.
   std::atomic<bool> opens_wrong_memory = false;
+  // Closing a handle takes a while, in which others may wrongly free its memory.
+  std::atomic<bool> closes_slowly = false;
   // Buffers that were freed while handles of theirs were open in this process.
   std::atomic<int> freed_while_open = 0;
   std::atomic<bool> peers_reach = true;  // a device may access another's memory

@@ -111,6 +111,7 @@ class CudaIpcTest : public ::testing::Test {
  protected:
   ~CudaIpcTest() override {
     TheFakeCuda().handles_open = true;
+    TheFakeCuda().closes_slowly = false;
     EXPECT_EQ(TheFakeCuda().opened, 0) << "all opened handles are closed";
   }
   const std::unique_ptr<Device> gpu_ = *MakeDevice("cuda"), cpu_ = MakeCpuDevice();
@@ -118,6 +119,7 @@ class CudaIpcTest : public ::testing::Test {
 
 TEST_F(CudaIpcTest, TrainingHasTheSameResultAsOverTheWire) {
   const int freed_while_open = TheFakeCuda().freed_while_open;
+  TheFakeCuda().closes_slowly = true;
   for (const std::string consistency : {"sync", "async", "ssp:1"}) {
     for (const bool deterministic : {false, true}) {
       if (deterministic && consistency != "sync") continue;
