@@ -369,7 +369,7 @@ class Planner {
         continue;
       }
       // NCCL reads some of its variables once per process, so its sockets get their own processes.
-      if (on_gpus() && combination.backend == "nccl" && combination.transport == "tcp") {
+      if (combination.backend == "nccl" && combination.transport == "tcp") {
         nccl_sockets.push_back(i);
         continue;
       }

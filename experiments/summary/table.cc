@@ -111,12 +111,12 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows, Language langua
   };
 }
 
-// Of the rows that send anything.
+// Of the rows that send anything, whatever their libraries: TCP and gRPC over TCP do not differ.
 bool WiresDiffer(const std::vector<SummaryRow>& rows) {
-  std::set<std::string> wires;
-  for (Row row : rows) wires.insert(WireText(row.mean.wires, Language::kEnglish));
-  wires.erase("");
-  return wires.size() > 1;
+  std::set<std::string> media;
+  for (Row row : rows) media.insert(MediumText(row.mean.wires, Language::kEnglish));
+  media.erase("");
+  return media.size() > 1;
 }
 
 std::vector<Column> ShortColumns(bool with_wires, Language language) {

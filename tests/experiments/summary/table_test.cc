@@ -130,7 +130,10 @@ TEST(Table, TheShortTableShowsWiresOnlyIfTheyDiffer) {
   SummaryRow none = Row("none", 2, {1, 2}), ring = Row("ring", 2, {1, 2}), server = Row("ps-sync", 2, {1, 2});
   ring.mean.wires = server.mean.wires = {"shared memory"};
   EXPECT_EQ(ShortTable({none, ring, server}).find("wire"), std::string::npos);
+  ring.mean.wires = {"TCP"};
   server.mean.wires = {"gRPC over TCP"};
+  EXPECT_EQ(ShortTable({none, ring, server}).find("wire"), std::string::npos);
+  ring.mean.wires = {"shared memory"};
   const std::string table = ShortTable({none, ring, server});
   EXPECT_NE(table.find("wire\n"), std::string::npos) << table;
   EXPECT_NE(table.find(" shared memory\n"), std::string::npos) << table;
