@@ -1,6 +1,7 @@
 // Citing and packing a run folder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -103,7 +104,7 @@ TEST(RecordedRuns, OfEverySchemaVersionCanBeReadAndCited) {
 
 class Pack : public testing::Test {
  protected:
-  Pack() : work_(testing::TempDir() + "pack_test"), run_(work_ / "run-1") {
+  Pack() : work_(absl::StrCat(testing::TempDir(), "psring-pack-", getpid())), run_(work_ / "run-1") {
     fs::remove_all(work_);
     fs::create_directories(run_ / "records" / std::string(80, 'd') / "checkpoints");
     Write("manifest.json", "{}");

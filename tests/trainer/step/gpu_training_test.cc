@@ -2,6 +2,7 @@
 // runs on any machine and kills a process whose host code accesses device memory; and on CUDA, skipped
 // without GPU.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -254,7 +255,7 @@ TEST_F(OnGpu, AsynchronousAnd16BitPushesLearn) {
 }
 
 TEST_F(OnGpu, AReplayedWorkloadKeepsItsTimes) {
-  const std::string file = testing::TempDir() + "/gpu_training.csv";
+  const std::string file = absl::StrCat(testing::TempDir(), "/gpu_training-", getpid(), ".csv");
   std::ofstream(file) << "# forward_ms: 2\n# backward_ms: 9\n# batch: 4\n# device: none\n"
                          "name,bytes,ready_ms\nlast,4000,3\nfirst,8000,8\n";
   TrainingOptions options = SmallOptions("ring");
