@@ -154,9 +154,9 @@ TEST(ValidateTrainingOptions, TheVirtualClockExcludesRanksPerProcess) {
   options.ranks_per_process = 2;
   EXPECT_TRUE(ValidateTrainingOptions(options).ok());
   options.clock = "virtual";
-  EXPECT_EQ(ValidateTrainingOptions(options).message(),
-            "--ranks_per_process with --clock virtual, which is one process for all workers: leave one of "
-            "them out");
+  EXPECT_EQ(
+      ValidateTrainingOptions(options).message(),
+      "--ranks_per_process with --clock virtual, which is one process for all workers: omit one of them");
 }
 
 TEST(CheckRecovery, NamesConflictingFlags) {
