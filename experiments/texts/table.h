@@ -101,8 +101,8 @@ inline constexpr Phrase kPerPushColumn = {
     "sum.",
     "每次推送的 worker 数：--local_aggregation，一台机器上这么多 worker 先把梯度相加，再推送一次。"};
 inline constexpr Phrase kOversubscribed = {
-    "* oversubscribed: more workers than cores; timings are not meaningful.",
-    "* 超额：worker 数多于核数，时间没有意义。"};
+    "* oversubscribed: more workers than cores, so computing takes longer than on machines of their own.",
+    "* 超额：worker 数多于核数，因此计算比每个 worker 独占一台机器时慢。"};
 inline constexpr Phrase kNotValid = {
     "! not valid: other programs used too much of the processors, or ranks shared a GPU; "
     "see the note in summary.csv.",
