@@ -42,7 +42,10 @@ def record(model, loss, batch, path=None, steps=5, device=None, **remarks):
     """
     import torch
 
+    # Frozen parameters have no gradient to send.
     parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    if not parameters:
+        raise ValueError("no parameter of the model requires a gradient")
     on_gpu = parameters[0][1].is_cuda
 
     def mark():
@@ -86,7 +89,8 @@ def record(model, loss, batch, path=None, steps=5, device=None, **remarks):
 
     unused = [name for name, _ in parameters if not samples[name]]
     if unused:
-        raise ValueError(f"{', '.join(unused)} got no gradient, but psring sends every tensor in every step")
+        raise ValueError(f"no gradient for {', '.join(unused)}, but psring sends every tensor in every step: use these parameters "
+                         "in loss(), or leave them out with requires_grad_(False)")
     rows = [(name, 4 * p.numel(), median(samples[name])) for name, p in parameters]
     end = max(median(backward), max(row[2] for row in rows))
     device = device or (torch.cuda.get_device_name() if on_gpu else "CPU")
@@ -117,7 +121,7 @@ def from_trace(trace, sizes, batch, device, out):
     steps = [e["ts"] for e in events if e["name"].startswith("ProfilerStep") and e["ts"] <= begin]
     start = max(steps) if steps else min(e["ts"] for e in events)
     if len(ready) % len(sizes) != 0:
-        refuse(f"{trace} completes {len(ready)} gradients, not a multiple of the {len(sizes)} sizes; list every parameter once")
+        refuse(f"{trace} completes {len(ready)} gradients, not a multiple of the {len(sizes)} sizes; list every parameter that gets a gradient once")
     ready = ready[:len(sizes)]  # of the first step
     rows = [(name, size, (at - begin) / 1e3) for (name, size), at in zip(sizes, ready)]
     write(out, rows, (begin - start) / 1e3, rows[-1][2], batch, device, source=os.path.basename(trace))

@@ -71,7 +71,7 @@ int PsringMain(int argc, char** argv) {
   std::string replayed;
   CLI::App* replay =
       app.add_subcommand("replay", "Repeat the asynchronous runs of a run's folder and compare the weights");
-  replay->add_option("run", replayed, "The folder: runs/latest, or one of its record folders")
+  replay->add_option("run", replayed, "A run folder, such as runs/latest, or one of its record folders")
       ->required()
       ->option_text("RUN");
   RawPredictFlags predict_raw;

@@ -68,12 +68,14 @@ OnWorkerLoss ParseOnWorkerLoss(const std::string& word) {
   return word == "stop" ? OnWorkerLoss::kStop : OnWorkerLoss::kContinue;
 }
 
-// The order of arrivals is written only if it is complete: no worker was lost or answered twice, and no
-// server was restarted.
+// The order of arrivals is written only if it is complete: no worker was lost or answered twice, no server
+// was restarted, and there were not too many updates.
 absl::Status WriteRecords(const Flags& flags, const ServerStats& stats, const Arrivals& arrivals) {
   const std::string suffix = absl::StrCat("-server", flags.server);
   const bool undisturbed = stats.restarts == 0 && stats.lost_workers.empty() && stats.answered_again == 0;
-  if (undisturbed && !arrivals.updates.empty()) {
+  bool complete = !arrivals.updates.empty();
+  for (size_t bucket = 0; bucket < arrivals.updates.size(); ++bucket) complete &= !arrivals.IsFull(bucket);
+  if (undisturbed && complete) {
     PSRING_RETURN_IF_ERROR(
         WriteFile(absl::StrCat(flags.record, "/arrivals", suffix, ".bin"), ToBytes(arrivals)));
   }
@@ -274,7 +276,7 @@ int main(int argc, char** argv) {
       ->group(psring::kDebugGroup)
       ->capture_default_str();
   app.add_option("--debug.staging_mb", flags.staging_mb,
-                 "Asynchronous modes: MB for gradients and answers in transit over gRPC, for all workers "
+                 "Asynchronous modes: MiB for gradients and answers in transit over gRPC, for all workers "
                  "together (at least one bucket); workers wait while there is no memory")
       ->group(psring::kDebugGroup)
       ->check(psring::WholeNumber(1, 1 << 20))

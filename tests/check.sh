@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that take longer than tests or need more tools: formatting, clang-tidy and sanitizers. Called by `./run check`,
 # which installs the tools. --all: clang-tidy on all sources, all test cases with sanitizers instead of one in four, and
-# 10 minutes of fuzzing for each parser instead of 20 s, and 200 random faults of real jobs.
+# 10 minutes of fuzzing for each parser instead of 20 s, 200 random faults of real jobs, and the container image.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -111,9 +111,19 @@ faults() {
   PSRING_FAULTS=200 build/release/bin/faults_test --gtest_brief=1
 }
 
+# The image, as users build and run it. Says so where this machine cannot run containers.
+containers() {
+  [[ -n $all ]] || return 0
+  step "the container image"
+  local status=0
+  tests/experiments/container/image_test.sh || status=$?
+  ((status == 0 || status == 77)) || return $status
+}
+
 formatting
 tidy
 faults
+containers
 sanitized asan '*' "${address_tests[@]}"
 sanitized tsan "$not_with_threads" "${thread_tests[@]}"
 fuzzing

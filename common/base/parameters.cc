@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/random.h"
 
 namespace psring {
 
@@ -34,6 +35,23 @@ int ParameterLayout::AddBuffer(std::string name, std::vector<int> shape, float i
   initial_buffers_.resize(first + count, initial);
   buffers_.push_back({std::move(name), std::move(shape), first, count, count});
   return static_cast<int>(buffers_.size()) - 1;
+}
+
+int ParameterLayout::AddTable(Table table) {
+  PSRING_CHECK(table.rows > 0 && table.width > 0 && table.bags > 0 && table.per_bag > 0);
+  table.first = table_elements();
+  tables_.push_back(std::move(table));
+  return static_cast<int>(tables_.size()) - 1;
+}
+
+size_t ParameterLayout::table_elements() const {
+  return tables_.empty() ? 0 : tables_.back().first + tables_.back().count();
+}
+
+void InitialRow(const Table& values, int table, int row, uint64_t seed, float* to) {
+  Random random(seed,
+                (uint64_t{1} << 63) + (static_cast<uint64_t>(table) << 32) + static_cast<uint64_t>(row));
+  for (int i = 0; i < values.width; ++i) to[i] = random.Uniform(-values.bound, values.bound);
 }
 
 namespace {

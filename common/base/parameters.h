@@ -8,11 +8,16 @@
 // tensors are padding: always zero, in weights, gradients and optimizer state. They belong to the bucket of
 // the tensor before them, are sent with it, and are neither saved nor counted as parameters.
 //
+// Tables are trained by rows: a step reads and changes only the rows that its samples look up, so their
+// gradients consist of these rows and never have the size of a table. Their values are in a flat buffer of
+// their own, without padding, and belong to no bucket.
+//
 // Buffers are state that is not trained, such as the running statistics of batch normalization. They are in
 // one more flat buffer, without padding, and belong to no bucket.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -34,6 +39,18 @@ struct Tensor {
   ImageShape image = {};  // the inputs of each output; count() is 0 if they are not an image
 };
 
+// A table [rows][width], and the lookups of a sample that read it: `bags` sums of `per_bag` rows each, from
+// lookup `first_lookup` of the sample's input `input` on.
+struct Table {
+  std::string name;
+  int rows = 0, width = 0;
+  int input = 0, first_lookup = 0, bags = 1, per_bag = 1;
+  float bound = 0;   // initial values are uniform in +-bound
+  size_t first = 0;  // offset in the flat buffer of all tables, in elements; set by AddTable
+
+  size_t count() const { return size_t{1} * static_cast<size_t>(rows) * static_cast<size_t>(width); }
+};
+
 class ParameterLayout {
  public:
   static constexpr size_t kAlignment = 16;  // in elements
@@ -47,6 +64,9 @@ class ParameterLayout {
   // Appends a tensor to the buffers; returns its index among them.
   int AddBuffer(std::string name, std::vector<int> shape, float initial);
 
+  // Appends a table, of which each lookup of the samples belongs to at most one; returns its index.
+  int AddTable(Table table);
+
   const std::vector<Tensor>& tensors() const { return tensors_; }
   size_t count() const { return count_; }            // elements of the flat buffer, with padding
   size_t parameters() const { return parameters_; }  // without padding
@@ -54,12 +74,19 @@ class ParameterLayout {
   const std::vector<Tensor>& buffers() const { return buffers_; }
   const std::vector<float>& initial_buffers() const { return initial_buffers_; }
 
+  const std::vector<Table>& tables() const { return tables_; }
+  size_t table_elements() const;
+
  private:
   size_t alignment_;
   std::vector<Tensor> tensors_, buffers_;
   std::vector<float> initial_buffers_;
+  std::vector<Table> tables_;
   size_t count_ = 0, parameters_ = 0;
 };
+
+// The initial values of row `row` of table number `table`, which every process that stores it computes.
+void InitialRow(const Table& values, int table, int row, uint64_t seed, float* to);
 
 // A contiguous slice of the flat buffers, in elements.
 struct Bucket {

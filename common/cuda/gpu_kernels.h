@@ -59,6 +59,12 @@ struct Momentum {
     elementwise::Momentum(scale, rate, momentum, x[0], g, x[1]);
   }
 };
+struct Adagrad {
+  float scale, rate, epsilon;
+  PSRING_HOST_DEVICE void operator()(float* x, float g) const {
+    elementwise::Adagrad(scale, rate, epsilon, x[0], g, x[1]);
+  }
+};
 struct Adam {
   elementwise::AdamRates rates;
   PSRING_HOST_DEVICE void operator()(float* x, float g) const {
@@ -174,7 +180,7 @@ using Kernel =
     std::variant<Update<AddTo, 1>, Add<BFloat16>, Add<Float16>, Convert<BFloat16, float>,
                  Convert<Float16, float>, Convert<float, BFloat16>, Convert<float, Float16>,
                  FindNotFinite<float>, FindNotFinite<BFloat16>, FindNotFinite<Float16>, Update<Sgd, 1>,
-                 Update<Momentum, 2>, Update<Adam, 3>, GradientAndSumColumns<float>,
+                 Update<Momentum, 2>, Update<Adagrad, 2>, Update<Adam, 3>, GradientAndSumColumns<float>,
                  GradientAndSumColumns<BFloat16>, Gelu<float>, Gelu<BFloat16>, SumChunks, GatherTaps<float>,
                  GatherTaps<BFloat16>, SumTaps<float>, SumTaps<BFloat16>, MaxPool<float>, MaxPool<BFloat16>,
                  AveragePool<float>, AveragePool<BFloat16>, AveragePoolGradient<float>,

@@ -206,7 +206,7 @@ class GpuOps : public Ops {
   void Apply(const OptimizerStep& step, Span weights, ConstSpan gradient, const std::array<Span, 2>& slots,
              Stream& stream) override {
     CheckStep(step, weights, gradient, slots);
-    constexpr const char* kNames[] = {"sgd", "momentum", "adam"};
+    constexpr const char* kNames[] = {"sgd", "momentum", "adagrad", "adam"};
     context_.math().Enqueue(stream, kNames[step.index()], [=, this] {
       float *const w = weights.floats(), *const first = slots[0].floats(), *const second = slots[1].floats();
       const float* const g = gradient.floats();
@@ -218,6 +218,11 @@ class GpuOps : public Ops {
         return context_.math().Launch(
             weights.count,
             gpu::Update<gpu::Momentum, 2>{{s->gradient_scale, s->learning_rate, s->momentum}, g, {w, first}});
+      }
+      if (const auto* s = std::get_if<AdagradStep>(&step)) {
+        return context_.math().Launch(
+            weights.count,
+            gpu::Update<gpu::Adagrad, 2>{{s->gradient_scale, s->learning_rate, s->epsilon}, g, {w, first}});
       }
       return context_.math().Launch(
           weights.count,

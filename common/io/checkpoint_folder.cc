@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -25,15 +27,36 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kPrefix[] = "step";
-constexpr char kPartsPrefix[] = "workers-";
+constexpr char kPartsPrefix[] = "workers-", kRandomLetters[] = "XXXXXX";
 constexpr char kUnfinished[] = ".part";
 
-absl::Status WriteThrough(const std::string& path, const std::string& bytes) {
-  const FileDescriptor file(open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644));
-  if (!file.valid()) return FileError("write", path);
-  PSRING_RETURN_IF_ERROR(WriteToFile(file.get(), bytes.data(), bytes.size(), path));
-  return ForceToDisk(file.get(), path);
-}
+// Writes files into a folder, each forced to disk when the next begins.
+class FolderSink : public CheckpointSink {
+ public:
+  explicit FolderSink(std::string folder) : folder_(std::move(folder)) {}
+
+  absl::Status Append(const std::string& file, std::string_view piece) override {
+    const std::string path = absl::StrCat(folder_, "/", file);
+    if (path != path_) {
+      PSRING_RETURN_IF_ERROR(End());
+      file_ = FileDescriptor(open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644));
+      if (!file_.valid()) return FileError("write", path);
+      path_ = path;
+    }
+    return WriteToFile(file_.get(), piece.data(), piece.size(), path_);
+  }
+  absl::Status End() {
+    if (!file_.valid()) return absl::OkStatus();
+    PSRING_RETURN_IF_ERROR(ForceToDisk(file_.get(), path_));
+    file_ = FileDescriptor();
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::string folder_;
+  std::string path_;
+  FileDescriptor file_;
+};
 
 // Renames `from` to `to`, which may exist: a reader finds the old one or the new one.
 absl::Status MoveInPlace(const std::string& from, const std::string& to) {
@@ -109,13 +132,29 @@ absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence) {
 }
 
 absl::StatusOr<std::string> MakePartsFolder(const std::string& folder) {
-  std::error_code error;
-  std::string path = absl::StrCat(fs::absolute(folder, error).string(), "/", kPartsPrefix, "XXXXXX");
+  std::string path = absl::StrCat(folder, "/", kPartsPrefix, kRandomLetters);
   if (mkdtemp(path.data()) == nullptr) return FileError("make", path);
-  return path;
+  return fs::path(path).filename().string();
 }
 
-absl::Status SaveCheckpoint(const std::string& folder, int64_t step, const CheckpointFiles& files, int keep) {
+bool IsPartsFolder(const std::string& name) {
+  absl::string_view letters = name;
+  return absl::ConsumePrefix(&letters, kPartsPrefix) && letters.size() == strlen(kRandomLetters) &&
+         std::all_of(letters.begin(), letters.end(), absl::ascii_isalnum);
+}
+
+absl::Status WritePart(const std::string& folder, const std::string& name, const std::string& bytes) {
+  const std::string path = absl::StrCat(folder, "/", name);
+  const FileDescriptor in(open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!in.valid()) return FileError("open", folder);
+  const FileDescriptor file(
+      openat(in.get(), name.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (!file.valid()) return FileError("write", path);
+  return WriteToFile(file.get(), bytes.data(), bytes.size(), path);
+}
+
+absl::Status SaveCheckpoint(const std::string& folder, int64_t step, const CheckpointContent& content,
+                            int keep) {
   RemoveFrom(folder, kPrefix, kUnfinished);
   const std::string path = absl::StrCat(folder, "/", kPrefix, step);
   const std::string beside = absl::StrCat(path, kUnfinished);
@@ -124,10 +163,9 @@ absl::Status SaveCheckpoint(const std::string& folder, int64_t step, const Check
   if (error) {
     return absl::UnavailableError(absl::StrCat("cannot write ", beside, ": ", error.message()));
   }
-  absl::Status status;
-  for (const auto& [name, bytes] : files) {
-    if (status.ok()) status = WriteThrough(absl::StrCat(beside, "/", name), bytes);
-  }
+  FolderSink sink(beside);
+  absl::Status status = content(sink);
+  if (status.ok()) status = sink.End();
   if (status.ok()) status = ForceFolderToDisk(beside);
   if (status.ok()) status = MoveInPlace(beside, path);
   if (status.ok()) status = ForceFolderToDisk(folder);

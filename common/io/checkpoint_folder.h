@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,12 +39,30 @@ absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence);
 
 using CheckpointFiles = std::vector<std::pair<std::string, std::string>>;  // name, bytes
 
-// Creates a new folder within `folder`, in which the ranks of a run store their parts of a checkpoint. If
-// this run does not remove it, the next OpenCheckpoints does.
+// Takes the files of a checkpoint, one after the other, each in pieces: all of them need not fit into memory.
+class CheckpointSink {
+ public:
+  virtual ~CheckpointSink() = default;
+  // Another name begins the next file.
+  virtual absl::Status Append(const std::string& file, std::string_view piece) = 0;
+};
+using CheckpointContent = std::function<absl::Status(CheckpointSink& sink)>;
+
+// Creates a new folder within `folder`, in which the ranks of a run store their parts of a checkpoint, and
+// returns its name. If this run does not remove it, the next OpenCheckpoints does.
 absl::StatusOr<std::string> MakePartsFolder(const std::string& folder);
 
-// Writes a temporary folder, forces it to disk and renames it to step<step>; then removes all but the newest
-// `keep` checkpoints, and unfinished ones of earlier writers. One writer per folder.
-absl::Status SaveCheckpoint(const std::string& folder, int64_t step, const CheckpointFiles& files, int keep);
+// Whether MakePartsFolder gives such names. What another process names must be checked, so that it cannot
+// choose where this one writes.
+bool IsPartsFolder(const std::string& name);
+
+// Writes `bytes` to the file `name` in `folder`; follows no symbolic link in place of either.
+absl::Status WritePart(const std::string& folder, const std::string& name, const std::string& bytes);
+
+// Writes `content` to a temporary folder, forces it to disk and renames it to step<step>; then removes all
+// but the newest `keep` checkpoints, and unfinished ones of earlier writers. After an error of `content`
+// nothing has changed. One writer per folder.
+absl::Status SaveCheckpoint(const std::string& folder, int64_t step, const CheckpointContent& content,
+                            int keep);
 
 }  // namespace psring

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/io/json_shape.h"
 #include "common/io/json_text.h"
 
 namespace psring {
@@ -13,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepest = 32;
+constexpr size_t kDeepest = 32;         // within the document
 constexpr size_t kMostShownBytes = 40;  // of a value or a name in an error
 
 std::string Shown(const json& value) {
@@ -68,15 +69,10 @@ absl::StatusOr<JsonObject> JsonObject::Parse(const std::string& text, size_t mos
   if (text.size() > most_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(begin, text.size(), " bytes are more than ", most_bytes));
   }
-  bool too_deep = false;
-  const auto limit_depth = [&too_deep](int depth, json::parse_event_t, json&) {
-    too_deep = too_deep || depth > kDeepest;
-    return !too_deep;
-  };
-  json document = json::parse(text, limit_depth, /*allow_exceptions=*/false);
-  if (too_deep) {
+  if (ShapeOfJson(text).depth > kDeepest + 1) {
     return absl::InvalidArgumentError(absl::StrCat(begin, "nested deeper than ", kDeepest, " levels"));
   }
+  json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (document.is_discarded()) {
     return absl::InvalidArgumentError(absl::StrCat(begin, "not a JSON object, or truncated"));
   }

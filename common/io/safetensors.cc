@@ -91,48 +91,20 @@ absl::StatusOr<Place> ReadPlace(const std::string& name, const Json& json, uint6
   return place;
 }
 
-}  // namespace
-
-std::string EncodeSafetensors(const std::vector<NamedTensor>& tensors,
-                              const std::map<std::string, std::string>& metadata) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header[kMetadata] = metadata;
-  uint64_t end = 0;
-  for (const NamedTensor& tensor : tensors) {
-    PSRING_CHECK(!header.contains(tensor.name) && tensor.name != kMetadata);
-    const uint64_t bytes = tensor.values.size() * sizeof(float);
-    PSRING_CHECK(Elements(tensor.shape, tensor.values.size()) == tensor.values.size());
-    header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {end, end + bytes}}};
-    end += bytes;
-  }
-  std::string text = header.dump();
-  while (text.size() % 8 != 0) text.push_back(' ');  // the format aligns the data this way
-  std::string bytes(kLengthBytes, 0);
-  for (size_t i = 0; i < kLengthBytes; ++i) bytes[i] = static_cast<char>(text.size() >> (8 * i));
-  bytes.reserve(kLengthBytes + text.size() + end);
-  bytes += text;
-  for (const NamedTensor& tensor : tensors) {
-    bytes.append(reinterpret_cast<const char*>(tensor.values.data()), tensor.values.size() * sizeof(float));
-  }
-  return bytes;
+absl::Status CheckHeaderLength(uint64_t header_bytes, uint64_t rest) {
+  if (header_bytes > rest) return Damaged("it is truncated, or not a safetensors file");
+  if (header_bytes <= kMostTextBytes) return absl::OkStatus();
+  return Damaged(absl::StrCat("its header has ", header_bytes, " bytes; the limit is ", kMostTextBytes));
 }
 
-absl::StatusOr<std::vector<NamedTensor>> DecodeSafetensors(std::string_view bytes) {
-  if (bytes.size() < kLengthBytes) return Damaged("it ends early");
-  const uint64_t header_bytes = LengthAt(bytes);
-  bytes.remove_prefix(kLengthBytes);
-  if (header_bytes > bytes.size()) return Damaged("it is truncated, or not a safetensors file");
-  if (header_bytes > kMostTextBytes) {
-    return Damaged(absl::StrCat("its header has ", header_bytes, " bytes; the limit is ", kMostTextBytes));
-  }
-  const Json header = Json::parse(bytes.substr(0, header_bytes), nullptr, /*allow_exceptions=*/false);
-  const std::string_view data = bytes.substr(header_bytes);
+// Ordered by offset, from the JSON header and the number of bytes after it.
+absl::StatusOr<std::vector<Place>> PlacesIn(std::string_view text, uint64_t data_bytes) {
+  const Json header = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!header.is_object()) return Damaged("its header is not a JSON object");
-
   std::vector<Place> places;
   for (const auto& [name, json] : header.items()) {
     if (name == kMetadata) continue;
-    PSRING_ASSIGN_OR_RETURN(Place place, ReadPlace(name, json, data.size()));
+    PSRING_ASSIGN_OR_RETURN(Place place, ReadPlace(name, json, data_bytes));
     places.push_back(std::move(place));
   }
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
@@ -143,8 +115,70 @@ absl::StatusOr<std::vector<NamedTensor>> DecodeSafetensors(std::string_view byte
     if (place.begin != end) return Damaged("its tensors overlap or have gaps");
     end = place.end;
   }
-  if (end < data.size()) return Damaged("it has bytes that belong to no tensor");
+  if (end < data_bytes) return Damaged("it has bytes that belong to no tensor");
+  return places;
+}
 
+}  // namespace
+
+std::string SafetensorsHeader(const std::vector<TensorShape>& tensors,
+                              const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header[kMetadata] = metadata;
+  uint64_t end = 0;
+  for (const TensorShape& tensor : tensors) {
+    PSRING_CHECK(!header.contains(tensor.name) && tensor.name != kMetadata);
+    const std::optional<uint64_t> count = Elements(tensor.shape, INT64_MAX / sizeof(float));
+    PSRING_CHECK(count.has_value());
+    const uint64_t bytes = *count * sizeof(float);
+    header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {end, end + bytes}}};
+    end += bytes;
+  }
+  std::string text = header.dump();
+  while (text.size() % 8 != 0) text.push_back(' ');  // the format aligns the data this way
+  std::string bytes(kLengthBytes, 0);
+  for (size_t i = 0; i < kLengthBytes; ++i) bytes[i] = static_cast<char>(text.size() >> (8 * i));
+  return bytes + text;
+}
+
+std::string EncodeSafetensors(const std::vector<NamedTensor>& tensors,
+                              const std::map<std::string, std::string>& metadata) {
+  std::vector<TensorShape> shapes;
+  for (const NamedTensor& tensor : tensors) {
+    PSRING_CHECK(Elements(tensor.shape, tensor.values.size()) == tensor.values.size());
+    shapes.push_back({tensor.name, tensor.shape});
+  }
+  std::string bytes = SafetensorsHeader(shapes, metadata);
+  for (const NamedTensor& tensor : tensors) {
+    bytes.append(reinterpret_cast<const char*>(tensor.values.data()), tensor.values.size() * sizeof(float));
+  }
+  return bytes;
+}
+
+absl::StatusOr<std::vector<StoredTensor>> FindTensors(const FileContent& file) {
+  std::string length(kLengthBytes, 0);
+  PSRING_RETURN_IF_ERROR(file.Read(0, kLengthBytes, length.data()));
+  const uint64_t header_bytes = LengthAt(length), rest = file.size() - kLengthBytes;
+  PSRING_RETURN_IF_ERROR(CheckHeaderLength(header_bytes, rest));
+  std::string header(static_cast<size_t>(header_bytes), 0);
+  PSRING_RETURN_IF_ERROR(file.Read(kLengthBytes, header.size(), header.data()));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<Place> places, PlacesIn(header, rest - header_bytes));
+  std::vector<StoredTensor> tensors;
+  for (const Place& place : places) {
+    if (IsBatchCounter(place.name)) continue;
+    tensors.push_back(
+        {.name = place.name, .shape = place.shape, .at = kLengthBytes + header_bytes + place.begin});
+  }
+  return tensors;
+}
+
+absl::StatusOr<std::vector<NamedTensor>> DecodeSafetensors(std::string_view bytes) {
+  if (bytes.size() < kLengthBytes) return Damaged("it ends early");
+  const uint64_t header_bytes = LengthAt(bytes);
+  bytes.remove_prefix(kLengthBytes);
+  PSRING_RETURN_IF_ERROR(CheckHeaderLength(header_bytes, bytes.size()));
+  const std::string_view data = bytes.substr(header_bytes);
+  PSRING_ASSIGN_OR_RETURN(std::vector<Place> places, PlacesIn(bytes.substr(0, header_bytes), data.size()));
   std::vector<NamedTensor> tensors;
   for (Place& place : places) {
     if (IsBatchCounter(place.name)) continue;

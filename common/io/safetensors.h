@@ -1,6 +1,6 @@
 // The safetensors format for tensors in a file (huggingface/safetensors): eight bytes of length,
 // little-endian; a JSON header with the name, type, shape and offsets of every tensor; the data in the order
-// of the offsets, without gaps. Only float32 is supported. Pure; the caller reads and writes files.
+// of the offsets, without gaps. Only float32 is supported.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/io/file_content.h"
 
 namespace psring {
 
@@ -23,9 +24,25 @@ struct NamedTensor {
 std::string EncodeSafetensors(const std::vector<NamedTensor>& tensors,
                               const std::map<std::string, std::string>& metadata);
 
+// The beginning of a file whose data follow: those of each tensor, in this order.
+struct TensorShape {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+std::string SafetensorsHeader(const std::vector<TensorShape>& tensors,
+                              const std::map<std::string, std::string>& metadata);
+
 // Accepts any bytes: DataLoss says in one line what is wrong (truncated, not JSON, an offset outside of the
 // file, a shape that does not fit, overlapping tensors), Unimplemented names a tensor of another type.
 // Ordered by offset. Tensors named "...num_batches_tracked" are left out.
 absl::StatusOr<std::vector<NamedTensor>> DecodeSafetensors(std::string_view bytes);
+
+// The same without the values, which begin at byte `at` of the file and fit the shape.
+struct StoredTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  uint64_t at = 0;
+};
+absl::StatusOr<std::vector<StoredTensor>> FindTensors(const FileContent& file);
 
 }  // namespace psring

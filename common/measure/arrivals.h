@@ -2,6 +2,7 @@
 // run. With it the run can be reproduced bit for bit.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,11 +12,17 @@
 namespace psring {
 
 struct Arrivals {
+  // Of all buckets together, so that a long run needs at most 32 MiB.
+  static constexpr size_t kMostUpdates = 1 << 24;
+
   std::string consistency;  // "async", "ssp:2"
   int workers = 0;
   // By bucket: the worker whose push caused each update. A worker's pushes belong to its steps 0, 1, 2 and so
   // on.
   std::vector<std::vector<uint16_t>> updates;
+
+  // Whether no more updates of the bucket are recorded.
+  bool IsFull(size_t bucket) const { return updates[bucket].size() >= kMostUpdates / updates.size(); }
 };
 
 // Compact: a line of JSON, then one byte per update (two with more than 256 workers), bucket by bucket.

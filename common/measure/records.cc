@@ -60,6 +60,10 @@ constexpr auto kDataParallel = [](auto& visit, auto& record) {
       FIELD(device0_extra_mb);
 };
 
+constexpr auto kRows = [](auto& visit, auto& record) {
+  FIELD(gathered_bytes), FIELD(reduced_bytes), FIELD(pushed_bytes), FIELD(asked_bytes), FIELD(pulled_bytes);
+};
+
 constexpr auto kRankResult = [](auto& visit, auto& record) {
   FIELD(rank), FIELD(world_size), FIELD(strategy), FIELD(device), FIELD(ops), FIELD(backend),
       FIELD(algorithm), FIELD(transport), FIELD(payload), FIELD(placement), FIELD(parameters),
@@ -77,6 +81,7 @@ constexpr auto kRankResult = [](auto& visit, auto& record) {
   visit.Optional("host", record.host);
   visit.OptionalObject("ddp", record.ddp, kDdpFigures);
   visit.OptionalObject("data_parallel", record.data_parallel, kDataParallel);
+  visit.OptionalObject("rows", record.rows, kRows);
   visit.Objects("curve", record.curve, kCurvePoint);
 };
 

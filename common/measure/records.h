@@ -90,6 +90,25 @@ struct DataParallelFigures {
   double device0_alone_ms() const { return moved_ms() + loss_ms + update_ms; }
 };
 
+// The exchange of rows of tables, means over the measured steps, in bytes. 0: none.
+struct RowFigures {
+  double gathered_bytes = 0;  // this rank's part of all-gathers
+  double reduced_bytes = 0;   // of tables that were all-reduced as a whole
+  double pushed_bytes = 0;    // to servers, numbers and gradients
+  double asked_bytes = 0;     // to servers, numbers of the rows that are pulled
+  double pulled_bytes = 0;    // from servers
+
+  double all() const { return gathered_bytes + reduced_bytes + pushed_bytes + asked_bytes + pulled_bytes; }
+  // Adds one of `count` values of which this becomes the mean.
+  void AddToMean(const RowFigures& value, double count) {
+    gathered_bytes += value.gathered_bytes / count;
+    reduced_bytes += value.reduced_bytes / count;
+    pushed_bytes += value.pushed_bytes / count;
+    asked_bytes += value.asked_bytes / count;
+    pulled_bytes += value.pulled_bytes / count;
+  }
+};
+
 struct RankResult {
   int rank = 0;
   int world_size = 1;
@@ -109,7 +128,8 @@ struct RankResult {
   double peak_memory_mb = 0;      // MiB; of its process, divided evenly among the ranks in it
   DdpFigures ddp;
   DataParallelFigures data_parallel;  // means over the measured steps
-  int64_t wire_tx_bytes = -1;         // by the interface's counter, in the measured steps; -1: not counted
+  RowFigures rows;
+  int64_t wire_tx_bytes = -1;  // by the interface's counter, in the measured steps; -1: not counted
   // Means over the measured steps; below 0: unknown, as in records of earlier versions.
   double computed_ms = -1;   // from the step's begin until its complete gradient was handed over
   double update_ms = -1;     // the optimizer's, on this rank

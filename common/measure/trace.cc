@@ -57,7 +57,9 @@ const char* SpanName(SpanKind kind) {
 
 Trace::Trace(int rank, size_t capacity, Clock clock)
     : rank_(rank), capacity_(capacity), clock_(std::move(clock)) {
-  spans_.reserve(capacity);
+  // Also touches the memory, so that a long run's does not grow.
+  spans_.resize(capacity);
+  spans_.clear();
 }
 
 void Trace::Add(const TraceSpan& span) {

@@ -54,6 +54,8 @@ bool IsLoopback(const std::string& host) {
          (::inet_pton(AF_INET, host.c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
 }
 
+bool IsWildcard(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
+
 absl::StatusOr<AddressList> ResolveHost(const std::string& host, int port) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;

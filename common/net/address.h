@@ -23,6 +23,9 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& text);
 // "localhost", an address 127.x.x.x, or ::1. Other names are not resolved.
 bool IsLoopback(const std::string& host);
 
+// "0.0.0.0" or "::": all addresses of this machine, to listen on.
+bool IsWildcard(const std::string& host);
+
 // The addresses of `host` for TCP, from getaddrinfo; not empty. InvalidArgument: "host 'x': Name or service
 // not known".
 using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -25,7 +24,9 @@ namespace {
 
 constexpr size_t kMostPending = 256;
 constexpr absl::Duration kHandshakeTime = absl::Seconds(10);  // for one handshake
-constexpr absl::Duration kReportEvery = absl::Seconds(10);
+// With kMostPending, others wait in the listener's queue until one is this old and can be closed. So a
+// thousand members that come at once do not replace each other, and silent clients delay them little.
+constexpr absl::Duration kLeastHandshakeTime = absl::Seconds(1);
 
 using Nonce = std::array<char, 16>;
 
@@ -124,36 +125,12 @@ bool BeginsReport(int socket) {
          BytesOf(received) == BytesOf(expected);
 }
 
-// "10.0.0.7:41522"; for a Unix socket, "process 4711 of this host".
-std::string PeerOf(int socket) {
-  sockaddr_storage address = {};
-  socklen_t length = sizeof address;
-  if (getpeername(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return "an unknown address";
-  if (address.ss_family == AF_UNIX) {
-    ucred peer = {};
-    socklen_t size = sizeof peer;
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return "a process of this host";
-    return absl::StrCat("process ", peer.pid, " of this host");
-  }
-  char host[NI_MAXHOST] = {}, port[NI_MAXSERV] = {};
-  if (getnameinfo(reinterpret_cast<sockaddr*>(&address), length, host, sizeof host, port, sizeof port,
-                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "an unknown address";
-  }
-  return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
-}
-
-const char* WhatIsWrong(ServerHandshake::Reason reason) {
-  switch (reason) {
-    case ServerHandshake::Reason::kTls:
-      return "with --tls, which this process does not use";
-    case ServerHandshake::Reason::kNoTls:
-      return "without --tls, which this process uses";
-    case ServerHandshake::Reason::kCertificate:
-      return "with another CA or an invalid certificate";
-    default:
-      return "without the job's secret";
-  }
+// Of PendingConnections: the oldest that has not sent a valid first message, else the oldest.
+template <typename List>
+auto Replaceable(List& pending) {
+  const auto silent = std::find_if(pending.begin(), pending.end(),
+                                   [](const auto& one) { return !one.handshake.has_answered(); });
+  return silent == pending.end() ? pending.begin() : silent;
 }
 
 }  // namespace
@@ -179,6 +156,9 @@ absl::Status AuthenticateTo(int socket, const Credentials& credentials, const st
   }
   const JobSecret::Digest expected = Proof(credentials.secret, "server", BytesOf(hello), answer.nonce);
   if (!Equal(BytesOf(answer.proof), BytesOf(expected))) {
+    // Otherwise the server could not tell this from a lost connection.
+    const JobSecret::Digest none = {};
+    (void)WriteAll(socket, none.data(), none.size(), deadline);
     return absl::PermissionDeniedError(absl::StrCat(
         server, " does not have this job's secret; give all processes the same ", kSecretFileVariable));
   }
@@ -245,6 +225,7 @@ ServerHandshake::State ServerHandshake::Advance(const Credentials& credentials) 
     received_ += static_cast<size_t>(got);
     if (received_ < bytes) continue;
     if (stage_ == Stage::kProof) {
+      reason_ = Reason::kSecret;
       if (!Equal(BytesOf(proof_), expected_proof_)) return State::kRejected;
       return is_report_ ? State::kReport : State::kAuthenticated;
     }
@@ -269,6 +250,7 @@ ServerHandshake::State ServerHandshake::Encrypt(const Credentials& credentials) 
     const bool in_clear_text = absl::StrContains(socket.status().message(), TlsHandshake::kNotEncrypted);
     reason_ = in_clear_text                               ? Reason::kNoTls
               : absl::IsPermissionDenied(socket.status()) ? Reason::kCertificate
+              : absl::IsUnavailable(socket.status())      ? Reason::kIncomplete
                                                           : Reason::kSecret;
     return State::kRejected;
   }
@@ -291,7 +273,10 @@ ServerHandshake::State ServerHandshake::AnswerHello(const Credentials& credentia
     expected.purpose = static_cast<uint8_t>(Purpose::kOtherTls);
     secret_ = ForReports(credentials.secret);
   }
-  if (std::memcmp(hello_.data(), &expected, sizeof expected) != 0) return State::kRejected;
+  if (std::memcmp(hello_.data(), &expected, sizeof expected) != 0) {
+    reason_ = Reason::kSecret;
+    return State::kRejected;
+  }
   Answer answer = {.opening = expected, .nonce = NewNonce()};
   answer.proof = Proof(secret_, "server", BytesOf(hello_), answer.nonce);
   expected_proof_ = std::string(BytesOf(Proof(secret_, "client", BytesOf(hello_), answer.nonce)));
@@ -300,17 +285,26 @@ ServerHandshake::State ServerHandshake::AnswerHello(const Credentials& credentia
   return sent == static_cast<ssize_t>(sizeof answer) ? State::kPending : State::kRejected;
 }
 
-PendingConnections::~PendingConnections() {
-  for (size_t i = 0; i < rejected_.size(); ++i) ReportRejected(static_cast<ServerHandshake::Reason>(i));
-}
+PendingConnections::PendingConnections(const Credentials& credentials, OnOtherTls on_other_tls)
+    : credentials_(credentials),
+      on_other_tls_(std::move(on_other_tls)),
+      rejected_{RejectionLog("connection", "that did not complete the handshake"),
+                RejectionLog("connection", "without the job's secret"),
+                RejectionLog("connection", "with --tls, which this process does not use", kSameTls),
+                RejectionLog("connection", "without --tls, which this process uses", kSameTls),
+                RejectionLog("connection", "with another CA or an invalid certificate", kSameTls)} {}
 
 absl::StatusOr<std::vector<PendingConnections::Member>> PendingConnections::Wait(
     absl::Span<const int> listeners, absl::Time deadline) {
   std::vector<pollfd> waits;
   while (true) {
     waits.clear();
-    for (const int listener : listeners) waits.push_back({listener, POLLIN, 0});
-    absl::Time until = deadline;
+    absl::Time room = absl::InfinitePast();  // when another connection may be accepted
+    if (pending_.size() >= kMostPending)
+      room = Replaceable(pending_)->until - kHandshakeTime + kLeastHandshakeTime;
+    const bool is_full = absl::Now() < room;
+    for (const int listener : listeners) waits.push_back({listener, is_full ? short{0} : short{POLLIN}, 0});
+    absl::Time until = is_full ? std::min(deadline, room) : deadline;
     for (const Pending& pending : pending_) {
       waits.push_back({pending.handshake.socket(), pending.handshake.events(), 0});
       until = std::min(until, pending.until);
@@ -379,30 +373,16 @@ absl::Status PendingConnections::Accept(int listener, size_t index) {
 }
 
 void PendingConnections::CloseOne() {
-  auto closed = std::find_if(pending_.begin(), pending_.end(),
-                             [](const Pending& one) { return !one.handshake.has_answered(); });
-  if (closed == pending_.end()) closed = pending_.begin();
+  const auto closed = Replaceable(pending_);
+  // It may be a member's, which tries again.
+  if (pending_.size() >= kMostPending)
+    absl::StrAppend(&closed->peer, ", when ", kMostPending, " connected at once");
   Reject(*closed);
   pending_.erase(closed);
 }
 
 void PendingConnections::Reject(const Pending& pending) {
-  const ServerHandshake::Reason reason = pending.handshake.reason();
-  Rejected& rejected = rejected_[static_cast<size_t>(reason)];
-  ++rejected.count;
-  rejected.last = pending.peer;
-  if (absl::Now() >= rejected.next_report) ReportRejected(reason);
-}
-
-void PendingConnections::ReportRejected(ServerHandshake::Reason reason) {
-  Rejected& rejected = rejected_[static_cast<size_t>(reason)];
-  if (rejected.count == 0) return;
-  std::fprintf(stderr, "psring: rejected %lld connection%s %s, last from %s%s\n",
-               static_cast<long long>(rejected.count), rejected.count == 1 ? "" : "s", WhatIsWrong(reason),
-               rejected.last.c_str(),
-               reason == ServerHandshake::Reason::kSecret ? "" : absl::StrCat("; ", kSameTls).c_str());
-  rejected.count = 0;
-  rejected.next_report = absl::Now() + kReportEvery;
+  rejected_[static_cast<size_t>(pending.handshake.reason())].Add(pending.peer);
 }
 
 AuthenticatedListener::AuthenticatedListener(TcpListener listener, const Credentials& credentials,

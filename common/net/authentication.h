@@ -28,6 +28,7 @@
 #include "absl/types/span.h"
 #include "common/base/file_descriptor.h"
 #include "common/net/job_secret.h"
+#include "common/net/rejection_log.h"
 #include "common/net/tcp_socket.h"
 #include "common/net/tls.h"
 
@@ -76,7 +77,7 @@ class ServerHandshake {
  public:
   // kReport: of ReportOtherTls; the connection is for nothing else.
   enum class State { kPending, kAuthenticated, kReport, kRejected };
-  enum class Reason { kSecret, kTls, kNoTls, kCertificate };  // why a client is rejected
+  enum class Reason { kIncomplete, kSecret, kTls, kNoTls, kCertificate };  // why a client is rejected
 
   // `tls`: null: the connection is not encrypted.
   explicit ServerHandshake(FileDescriptor socket, const std::shared_ptr<TlsContext>& tls = nullptr);
@@ -105,7 +106,7 @@ class ServerHandshake {
   std::optional<TlsHandshake> tls_;  // until its end
   JobSecret secret_;                 // of the connection
   bool is_report_ = false;
-  Reason reason_ = Reason::kSecret;
+  Reason reason_ = Reason::kIncomplete;
   Stage stage_ = Stage::kHello;
   std::array<char, kHelloBytes> hello_ = {};
   std::array<char, kProofBytes> proof_ = {};
@@ -129,9 +130,7 @@ class PendingConnections {
   // A process of the job has another --tls (ReportOtherTls). In Wait.
   using OnOtherTls = std::function<void(uint64_t detail, const std::string& peer)>;
 
-  explicit PendingConnections(const Credentials& credentials, OnOtherTls on_other_tls = nullptr)
-      : credentials_(credentials), on_other_tls_(std::move(on_other_tls)) {}
-  ~PendingConnections();
+  explicit PendingConnections(const Credentials& credentials, OnOtherTls on_other_tls = nullptr);
 
   // Waits until members have been authenticated; none: `deadline` has passed. `listeners` are non-blocking,
   // and the same in every call; -1 is ignored. Cancelled: a listener was shut down. ResourceExhausted: out of
@@ -148,23 +147,15 @@ class PendingConnections {
     std::string peer;
     bool within_host;
   };
-  // Of one reason; not reported yet.
-  struct Rejected {
-    int64_t count = 0;
-    std::string last;
-    absl::Time next_report = absl::InfinitePast();
-  };
-
   absl::Status Accept(int listener, size_t index);
   // Rejects one to make room.
   void CloseOne();
   void Reject(const Pending& pending);
-  void ReportRejected(ServerHandshake::Reason reason);
 
   const Credentials credentials_;
   const OnOtherTls on_other_tls_;
-  std::list<Pending> pending_;  // in the order in which they were accepted
-  std::array<Rejected, 4> rejected_;
+  std::list<Pending> pending_;            // in the order in which they were accepted
+  std::array<RejectionLog, 5> rejected_;  // by reason
 };
 
 // A thread that accepts connections of a job's members on a TCP port.

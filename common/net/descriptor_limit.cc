@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t kOfEveryProcess = 12;  // streams, gRPC, logs
 constexpr int64_t kOfARank = 4;          // its store, records and wake-ups
+constexpr int64_t kOfAGroup = 4;         // two listeners, a wake-up, shared memory
 constexpr int64_t kOfAPeer = 4;          // two sockets, and with shared memory two mappings
 constexpr int64_t kOfAServer = 2;
 constexpr int64_t kOfAChild = 6;         // its output, its end, its log, its connection to the store
@@ -18,7 +19,7 @@ constexpr int64_t kWithTls = 3;          // a connection, and two ends of a loca
 }  // namespace
 
 int64_t TrainerDescriptors(const DescriptorUse& use) {
-  const int64_t peers = use.has_group ? kOfAPeer * (use.world_size - 1) : 0;
+  const int64_t peers = use.peers > 0 ? kOfAGroup + kOfAPeer * use.peers : 0;
   const int64_t members = use.hosts_store ? kOfAStoresMember * (use.world_size + use.servers) : 0;
   return kOfEveryProcess + use.ranks * kOfARank +
          (use.tls ? kWithTls : 1) * (use.ranks * (peers + kOfAServer * use.servers) + members);

@@ -13,7 +13,7 @@ struct DescriptorUse {
   int ranks = 1;             // in this process
   int world_size = 1;        // ranks of the job
   int servers = 0;           // to which each rank connects
-  bool has_group = false;    // each rank connects to every other one
+  int peers = 0;             // ranks to which each rank connects
   bool hosts_store = false;  // the rendezvous store
   bool tls = false;          // connections are encrypted
 };

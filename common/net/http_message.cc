@@ -20,7 +20,6 @@ namespace {
 const char* ReasonOf(int code) {
   constexpr std::pair<int, const char*> kReasons[] = {{200, "OK"},
                                                       {400, "Bad Request"},
-                                                      {401, "Unauthorized"},
                                                       {403, "Forbidden"},
                                                       {404, "Not Found"},
                                                       {405, "Method Not Allowed"},
@@ -38,7 +37,8 @@ struct HttpField {
 };
 
 HttpAnswer Refuse(int code, const std::string& why, bool head_only = false) {
-  return {true, HttpBytes({.code = code, .body = absl::StrCat(why, "\n")}, head_only)};
+  const bool rejected = code == 403;
+  return {true, HttpBytes({.code = code, .body = absl::StrCat(why, "\n")}, head_only), rejected};
 }
 
 // "127.0.0.1:80", "localhost", "[::1]:80" without the port; empty if it is malformed.
@@ -118,7 +118,7 @@ HttpAnswer AnswerHttp(const std::string& received, const HttpAccess& access,
     }
   }
   if (!HasToken(words[1], fields, access.token)) {
-    return Refuse(401, "this server answers only requests with its token; use the URL that psring printed",
+    return Refuse(403, "this server answers only requests with its token; use the URL that psring printed",
                   head_only);
   }
   return {true, HttpBytes(answer(std::string(words[1].substr(0, words[1].find('?')))), head_only)};

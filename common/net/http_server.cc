@@ -30,7 +30,8 @@ struct Connection {
 };
 
 // Reads, replies and writes as far as possible without waiting. False: the connection is finished.
-bool Serve(Connection& connection, const HttpAccess& access, const HttpServer::Answer& answer) {
+bool Serve(Connection& connection, const HttpAccess& access, const HttpServer::Answer& answer,
+           RejectionLog& rejections) {
   char block[4096];
   while (!connection.answered) {
     const ssize_t n = recv(connection.socket.get(), block, sizeof block, MSG_DONTWAIT);
@@ -40,6 +41,7 @@ bool Serve(Connection& connection, const HttpAccess& access, const HttpServer::A
     connection.received.append(block, static_cast<size_t>(n));
     HttpAnswer reply = AnswerHttp(connection.received, access, answer);
     connection.answered = reply.complete;
+    if (reply.rejected) rejections.Add(PeerOf(connection.socket.get()));
     connection.sending = std::move(reply.bytes);
   }
   while (connection.sent < connection.sending.size()) {
@@ -83,6 +85,9 @@ HttpServer::HttpServer(const HttpServerOptions& options, Answer answer, TcpListe
       access_(AccessOf(options)),
       answer_(std::move(answer)),
       listener_(std::move(listener)),
+      rejections_("request",
+                  absl::StrCat("at ", AddressText(host_, listener_.port),
+                               access_.token.empty() ? " for another host" : " without its token")),
       end_(std::move(end)) {
   thread_ = std::thread([this] { Serve(); });
 }
@@ -94,7 +99,8 @@ HttpServer::~HttpServer() {
 }
 
 std::string HttpServer::url(const std::string& path) const {
-  return absl::StrCat("http://", AddressText(host_, listener_.port), path,
+  const std::string host = !IsWildcard(host_) ? host_ : host_ == "::" ? "::1" : "127.0.0.1";
+  return absl::StrCat("http://", AddressText(host, listener_.port), path,
                       access_.token.empty() ? "" : absl::StrCat("?token=", access_.token));
 }
 
@@ -114,8 +120,9 @@ void HttpServer::Serve() {
     if (waits[0].revents != 0) return;
     // Backwards, so that finished connections can be removed.
     for (size_t i = connections.size(); i-- > 0;) {
-      const bool goes_on = absl::Now() < connections[i].deadline &&
-                           (waits[i + 2].revents == 0 || psring::Serve(connections[i], access_, answer_));
+      const bool goes_on =
+          absl::Now() < connections[i].deadline &&
+          (waits[i + 2].revents == 0 || psring::Serve(connections[i], access_, answer_, rejections_));
       if (!goes_on) connections.erase(connections.begin() + static_cast<std::ptrdiff_t>(i));
     }
     if (waits[1].revents == 0) continue;

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/file_descriptor.h"
+#include "common/net/rejection_log.h"
 #include "common/net/tcp_socket.h"
 
 namespace psring {
@@ -32,6 +33,7 @@ inline constexpr size_t kLargestHttpRequest = 8192;
 struct HttpAnswer {
   bool complete = false;  // otherwise more of the request must be received
   std::string bytes;
+  bool rejected = false;  // because of HttpAccess
 };
 // Which requests a server answers.
 struct HttpAccess {
@@ -49,7 +51,8 @@ HttpAnswer AnswerHttp(const std::string& received, const HttpAccess& access,
 struct HttpServerOptions {
   std::string host = "127.0.0.1";
   int port = 0;  // 0: the system chooses
-  // Requests must contain it unless `host` is a loopback address. Empty: a random one.
+  // Requests must contain it unless `host` is a loopback address; others are counted on stderr. Empty: a
+  // random one.
   std::string token = {};
   // From a connection's begin to its end: a client that sends or reads more slowly is disconnected.
   absl::Duration patience = absl::Seconds(5);
@@ -65,7 +68,9 @@ class HttpServer {
   // Stops at once; pending requests are not answered.
   ~HttpServer();
 
-  // "http://127.0.0.1:4242" and `path`, with the token if one is needed.
+  // "http://127.0.0.1:4242" and `path`, with the token if one is needed. The loopback stands for all
+  // addresses
+  // ("0.0.0.0", "::"), which is where a user of this machine, `docker -p` or `ssh -L` finds the server.
   std::string url(const std::string& path = "") const;
   int port() const { return listener_.port; }
 
@@ -78,6 +83,7 @@ class HttpServer {
   const HttpAccess access_;
   const Answer answer_;
   TcpListener listener_;
+  RejectionLog rejections_;
   FileDescriptor end_;  // an eventfd: readable once the server must stop
   std::thread thread_;
 };

@@ -6,7 +6,7 @@ namespace psring {
 
 void AddLinkFlags(CLI::App& app, LinkShape& shape) {
   constexpr char kGroup[] = "This machine's link, if psring emulates it";
-  app.add_option("--link_bits_per_s", shape.bits_per_s, "Rate of each direction; 0: no limit")
+  app.add_option("--link_bits_per_s", shape.bits_per_s, "Rate in each direction; 0: no limit")
       ->group(kGroup)
       ->check(RealNumber({.low = 0, .low_allowed = true}))
       ->capture_default_str();
@@ -14,7 +14,7 @@ void AddLinkFlags(CLI::App& app, LinkShape& shape) {
       ->group(kGroup)
       ->check(WholeNumber(0, INT64_MAX))
       ->capture_default_str();
-  app.add_option("--link_latency_s", shape.latency_s, "Added to outgoing data")
+  app.add_option("--link_latency_s", shape.latency_s, "Latency added to outgoing data, in seconds")
       ->group(kGroup)
       ->check(RealNumber({.low = 0, .high = 10, .low_allowed = true, .high_allowed = true}))
       ->capture_default_str();

@@ -18,6 +18,7 @@ void Add(size_t count, float* to, const float* from);
 
 void Apply(const SgdStep& step, size_t count, float* weights, const float* gradient);
 void Apply(const MomentumStep& step, size_t count, float* weights, const float* gradient, float* velocity);
+void Apply(const AdagradStep& step, size_t count, float* weights, const float* gradient, float* sum);
 void Apply(const AdamStep& step, size_t count, float* weights, const float* gradient, float* mean,
            float* variance);
 
@@ -32,5 +33,12 @@ void MaxPoolBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax
 // Added up in float32 in the order of the positions.
 void AveragePoolForward(const PoolShape& shape, ConstSpan x, Span y);
 void AveragePoolBackward(const PoolShape& shape, ConstSpan dy, Span dx);
+
+// The first lookup of the batch whose row is outside the table, or -1; then y is incomplete.
+int BagsForward(const BagShape& shape, const int32_t* at, const float* values, Span y);
+void BagsBackward(size_t width, const RowGroups& groups, ConstSpan dy, float* gradient);
+
+void DotsForward(const DotShape& shape, ConstSpan a, ConstSpan b, Span y);
+void DotsBackward(const DotShape& shape, ConstSpan a, ConstSpan b, ConstSpan dy, Span da, Span db);
 
 }  // namespace psring::cpu

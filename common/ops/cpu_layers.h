@@ -1,4 +1,4 @@
-// Normalization, attention, embeddings and the loss on CPUs, for activations of one type, float32 or
+// Normalization, attention, embeddings, dropout and the loss on CPUs, for activations of one type, float32 or
 // bfloat16.
 #pragma once
 
@@ -51,6 +51,16 @@ class CpuEmbedding : public EmbeddingOps {
   const DType type_;
 };
 
+class CpuDropout : public DropoutOps {
+ public:
+  explicit CpuDropout(DType activations) : type_(activations) {}
+  void Apply(const DropoutShape& shape, const uint64_t* seeds, ConstSpan x, ConstSpan residual, Span y,
+             Stream& stream) override;
+
+ private:
+  const DType type_;
+};
+
 class CpuBatchNorm : public BatchNormOps {
  public:
   explicit CpuBatchNorm(DType activations) : type_(activations) {}
@@ -75,6 +85,27 @@ class CpuLoss : public LossOps {
   explicit CpuLoss(DType activations) : type_(activations) {}
   void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const int32_t* labels, Span dlogits,
                            double* loss_sum, int64_t* correct, Stream& stream) override;
+
+ private:
+  const DType type_;
+};
+
+class CpuBags : public BagOps {
+ public:
+  explicit CpuBags(DType activations) : type_(activations) {}
+  void Forward(const BagShape& shape, const int32_t* at, ConstSpan values, Span y, Stream& stream) override;
+  void Backward(int width, const RowGroups& groups, ConstSpan dy, Span gradient, Stream& stream) override;
+
+ private:
+  const DType type_;
+};
+
+class CpuDots : public DotOps {
+ public:
+  explicit CpuDots(DType activations) : type_(activations) {}
+  void Forward(const DotShape& shape, ConstSpan a, ConstSpan b, Span y, Stream& stream) override;
+  void Backward(const DotShape& shape, ConstSpan a, ConstSpan b, ConstSpan dy, Span da, Span db,
+                Stream& stream) override;
 
  private:
   const DType type_;

@@ -100,6 +100,9 @@ class CpuOps : public Ops {
       if (const auto* momentum = std::get_if<MomentumStep>(&step)) {
         cpu::Apply(*momentum, count, w, g, slots[0].floats());
       }
+      if (const auto* adagrad = std::get_if<AdagradStep>(&step)) {
+        cpu::Apply(*adagrad, count, w, g, slots[0].floats());
+      }
       if (const auto* adam = std::get_if<AdamStep>(&step)) {
         cpu::Apply(*adam, count, w, g, slots[0].floats(), slots[1].floats());
       }

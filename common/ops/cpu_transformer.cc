@@ -117,6 +117,13 @@ void CpuEmbedding::Backward(const EmbeddingShape& shape, const int32_t* indices,
   });
 }
 
+void CpuDropout::Apply(const DropoutShape& shape, const uint64_t* seeds, ConstSpan x, ConstSpan residual,
+                       Span y, Stream& stream) {
+  CheckDropout(shape, x, residual, y);
+  CheckTypes(type_, {x, residual, y});
+  RunOnCpu(stream, [=] { cpu::Dropout(shape, seeds, x, residual, y); });
+}
+
 void CpuLoss::SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const int32_t* labels,
                                   Span dlogits, double* loss_sum, int64_t* correct, Stream& stream) {
   CheckLoss(batch, classes, logits, dlogits);
@@ -125,6 +132,35 @@ void CpuLoss::SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, cons
     const int outside = cpu::SoftmaxCrossEntropy(batch, classes, logits, labels, dlogits, loss_sum, correct);
     return outside < 0 ? absl::OkStatus() : LabelOutside(classes, outside, labels[outside]);
   });
+}
+
+void CpuBags::Forward(const BagShape& shape, const int32_t* at, ConstSpan values, Span y, Stream& stream) {
+  CheckBags(shape, values, y);
+  CheckTypes(type_, {y});
+  stream.Run([=] {
+    const int outside = cpu::BagsForward(shape, at, values.floats(), y);
+    return outside < 0 ? absl::OkStatus() : RowOutside(shape.rows, outside, at[outside]);
+  });
+}
+
+void CpuBags::Backward(int width, const RowGroups& groups, ConstSpan dy, Span gradient, Stream& stream) {
+  CheckGroups(width, groups, dy, gradient);
+  CheckTypes(type_, {dy});
+  RunOnCpu(stream, [=] { cpu::BagsBackward(static_cast<size_t>(width), groups, dy, gradient.floats()); });
+}
+
+void CpuDots::Forward(const DotShape& shape, ConstSpan a, ConstSpan b, Span y, Stream& stream) {
+  CheckDots(shape, a, b, y);
+  CheckTypes(type_, {a, b, y});
+  RunOnCpu(stream, [=] { cpu::DotsForward(shape, a, b, y); });
+}
+
+void CpuDots::Backward(const DotShape& shape, ConstSpan a, ConstSpan b, ConstSpan dy, Span da, Span db,
+                       Stream& stream) {
+  CheckDots(shape, a, b, dy);
+  CheckDots(shape, da, db, dy);
+  CheckTypes(type_, {a, b, dy, da, db});
+  RunOnCpu(stream, [=] { cpu::DotsBackward(shape, a, b, dy, da, db); });
 }
 
 }  // namespace psring

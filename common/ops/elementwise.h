@@ -25,6 +25,14 @@ PSRING_HOST_DEVICE inline void Momentum(float scale, float rate, float momentum,
   w -= rate * v;
 }
 
+PSRING_HOST_DEVICE inline void Adagrad(float scale, float rate, float epsilon, float& w, float gradient,
+                                       float& sum) {
+  const float g = gradient * scale;
+  const float s = sum + g * g;
+  sum = s;
+  w -= rate * g / (std::sqrt(s) + epsilon);
+}
+
 // Adam's constants for one step, including the bias corrections.
 struct AdamRates {
   float scale, beta1, beta2, epsilon, rate, root_correction, kept;

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "common/device/device.h"
+#include "common/ops/row_ops.h"
 #include "common/ops/transformer_ops.h"
 
 namespace psring {
@@ -140,7 +141,10 @@ struct OpFamilies {
   NormalizationOps* normalization = nullptr;
   AttentionOps* attention = nullptr;
   EmbeddingOps* embedding = nullptr;
+  DropoutOps* dropout = nullptr;
   BatchNormOps* batch_norm = nullptr;
+  BagOps* bags = nullptr;
+  DotOps* dots = nullptr;
 };
 
 }  // namespace psring

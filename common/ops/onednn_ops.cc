@@ -144,6 +144,9 @@ class OneDnnOps : public CpuOps {
         normalization_(activations),
         attention_(activations, threads),
         embedding_(activations),
+        dropout_(activations),
+        bags_(activations),
+        dots_(activations),
         batch_norm_(activations) {
     PSRING_CHECK(threads > 0);
     PSRING_CHECK(activations == DType::kFloat32 ||
@@ -154,6 +157,9 @@ class OneDnnOps : public CpuOps {
     families_.normalization = &normalization_;
     families_.attention = &attention_;
     families_.embedding = &embedding_;
+    families_.dropout = &dropout_;
+    families_.bags = &bags_;
+    families_.dots = &dots_;
     families_.batch_norm = &batch_norm_;
   }
 
@@ -173,6 +179,9 @@ class OneDnnOps : public CpuOps {
   CpuNormalization normalization_;
   CpuAttention attention_;
   CpuEmbedding embedding_;
+  CpuDropout dropout_;
+  CpuBags bags_;
+  CpuDots dots_;
   CpuBatchNorm batch_norm_;
 };
 
@@ -219,3 +228,37 @@ std::unique_ptr<Ops> MakeOneDnnOps(int threads, DType activations) {
 }
 
 }  // namespace psring
+
+namespace psring::onednn {
+
+void Workplace::Reserve(size_t bytes) {
+  if (bytes <= bytes_) return;
+  const auto size = static_cast<dnnl::memory::dim>(bytes);
+  scratch_ = dnnl::memory({{size}, dnnl::memory::data_type::u8, dnnl::memory::format_tag::a}, engine_);
+  bytes_ = bytes;
+}
+
+Kernel::Kernel(const dnnl::primitive_desc_base& desc, Workplace& workplace)
+    : desc_(desc), primitive_(desc.get()), workplace_(workplace) {
+  workplace_.Reserve(desc_.scratchpad_desc().get_size());
+}
+
+void Kernel::Run(absl::Span<const Argument> arguments) {
+  if (workplace_.calls() != nullptr)
+    workplace_.calls()->push_back({this, {arguments.begin(), arguments.end()}});
+  for (const Argument& argument : arguments) {
+    Memory(argument.id).set_data_handle(const_cast<void*>(argument.data));
+  }
+  Memory(DNNL_ARG_SCRATCHPAD).set_data_handle(workplace_.scratch());
+  primitive_.execute(workplace_.stream(), memories_);
+  workplace_.stream().wait();
+}
+
+dnnl::memory& Kernel::Memory(int id) {
+  const auto found = memories_.find(id);
+  if (found != memories_.end()) return found->second;
+  const dnnl::memory::desc desc = desc_.query_md(dnnl::query::exec_arg_md, id);
+  return memories_.emplace(id, dnnl::memory(desc, workplace_.engine(), DNNL_MEMORY_NONE)).first->second;
+}
+
+}  // namespace psring::onednn

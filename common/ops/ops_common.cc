@@ -99,6 +99,12 @@ void CheckEmbedding(const EmbeddingShape& shape, ConstSpan table, ConstSpan posi
   PSRING_CHECK(y.count == shape.count * width);
 }
 
+void CheckDropout(const DropoutShape& shape, ConstSpan x, ConstSpan residual, ConstSpan y) {
+  PSRING_CHECK(shape.probability >= 0 && shape.probability < 1 && shape.elements < size_t{1} << 34);
+  PSRING_CHECK(x.count == size_t(shape.batch) * shape.elements && y.count == x.count);
+  PSRING_CHECK(residual.data == nullptr || residual.count == x.count);
+}
+
 void CheckBatchNorm(const BatchNormShape& shape, ConstSpan x, ConstSpan y, ConstSpan weight,
                     ConstSpan statistics) {
   const size_t channels = shape.channels;
@@ -116,6 +122,25 @@ void CheckLoss(int batch, int classes, ConstSpan logits, ConstSpan dlogits) {
   PSRING_CHECK(dlogits.data == nullptr || dlogits.count == logits.count);
 }
 
+void CheckBags(const BagShape& shape, ConstSpan values, ConstSpan y) {
+  PSRING_CHECK(values.count == size_t(shape.rows) * shape.width);
+  PSRING_CHECK(y.count == size_t(shape.batch) * shape.all_bags * shape.width);
+  PSRING_CHECK(shape.first + shape.bags * shape.per_bag <= shape.lookups);
+  PSRING_CHECK(shape.first_bag + shape.bags <= shape.all_bags);
+}
+
+void CheckGroups(int width, const RowGroups& groups, ConstSpan dy, ConstSpan gradient) {
+  PSRING_CHECK(groups.begin.size() == groups.slots.size() + 1 && groups.begin.back() == groups.bags.size());
+  for (const int32_t slot : groups.slots) PSRING_CHECK((size_t(slot) + 1) * width <= gradient.count);
+  for (const int32_t bag : groups.bags) PSRING_CHECK((size_t(bag) + 1) * width <= dy.count);
+}
+
+void CheckDots(const DotShape& shape, ConstSpan a, ConstSpan b, ConstSpan y) {
+  PSRING_CHECK(a.count == size_t(shape.batch) * shape.width);
+  PSRING_CHECK(b.count == a.count * shape.others);
+  PSRING_CHECK(y.count == size_t(shape.batch) * shape.outputs());
+}
+
 void CheckTypes(DType type, std::initializer_list<ConstSpan> spans) {
   for (const ConstSpan& span : spans) PSRING_CHECK(span.data == nullptr || span.type == type);
 }
@@ -123,6 +148,11 @@ void CheckTypes(DType type, std::initializer_list<ConstSpan> spans) {
 absl::Status IndexOutside(const EmbeddingShape& shape, int position, int32_t index) {
   return absl::InvalidArgumentError(absl::StrCat("embedding: index ", index, " at position ", position,
                                                  " is outside a table of ", shape.rows, " rows"));
+}
+
+absl::Status RowOutside(int rows, int lookup, int32_t row) {
+  return absl::InvalidArgumentError(absl::StrCat("table: row ", row, " of lookup ", lookup,
+                                                 " of the batch is outside a table of ", rows, " rows"));
 }
 
 absl::Status LabelOutside(int classes, int row, int32_t label) {
@@ -139,7 +169,7 @@ void CheckPool(const PoolShape& shape, size_t pooled, size_t full) {
 void CheckStep(const OptimizerStep& step, Span weights, ConstSpan gradient,
                const std::array<Span, 2>& slots) {
   PSRING_CHECK(weights.count == gradient.count);
-  for (size_t i = 0; i < step.index(); ++i) PSRING_CHECK(slots[i].count == weights.count);
+  for (size_t i = 0; i < SlotsOf(step); ++i) PSRING_CHECK(slots[i].count == weights.count);
 }
 
 elementwise::AdamRates RatesOf(const AdamStep& step) {

@@ -1,11 +1,13 @@
 // Checks that every implementation of Ops shares.
 #pragma once
 
+#include <algorithm>
 #include <initializer_list>
 
 #include "absl/status/status.h"
 #include "common/ops/elementwise.h"
 #include "common/ops/ops.h"
+#include "common/reduce/threefry.h"
 
 namespace psring {
 
@@ -23,13 +25,19 @@ void CheckLayerNorm(const LayerNormShape& shape, ConstSpan x, ConstSpan weight, 
                     ConstSpan statistics);
 void CheckAttention(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, ConstSpan log_sum_exp);
 void CheckEmbedding(const EmbeddingShape& shape, ConstSpan table, ConstSpan positions, ConstSpan y);
+void CheckDropout(const DropoutShape& shape, ConstSpan x, ConstSpan residual, ConstSpan y);
 void CheckLoss(int batch, int classes, ConstSpan logits, ConstSpan dlogits);
+
+void CheckBags(const BagShape& shape, ConstSpan values, ConstSpan y);
+void CheckGroups(int width, const RowGroups& groups, ConstSpan dy, ConstSpan gradient);
+void CheckDots(const DotShape& shape, ConstSpan a, ConstSpan b, ConstSpan y);
 
 // That all spans that have data are of `type`.
 void CheckTypes(DType type, std::initializer_list<ConstSpan> spans);
 
 // The errors of indices and labels that are out of range.
 absl::Status IndexOutside(const EmbeddingShape& shape, int position, int32_t index);
+absl::Status RowOutside(int rows, int lookup, int32_t row);
 absl::Status LabelOutside(int classes, int row, int32_t label);
 
 // `x` and `y`: activations of all rows.
@@ -41,6 +49,28 @@ void CheckPool(const PoolShape& shape, size_t pooled, size_t full);
 
 // The counts of Ops::Apply.
 void CheckStep(const OptimizerStep& step, Span weights, ConstSpan gradient, const std::array<Span, 2>& slots);
+
+// What dropout keeps of one sample. 16 counters of Threefry give the bits of 64 elements: element i has word
+// i / 16 % 4 of counter i / 64 * 16 + i % 16, so that a vector of counters yields four vectors of elements.
+struct DropoutMask {
+  static constexpr size_t kLanes = 16;
+
+  DropoutMask(const DropoutShape& shape, uint64_t seed)
+      : key({static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), shape.layer, 0}),
+        threshold(static_cast<uint32_t>(std::min(shape.probability * 0x1p32 + .5, 0x1p32 - 1))),
+        scale(static_cast<float>(1 / (1 - shape.probability))) {}
+
+  bool Keeps(size_t element) const {
+    const size_t counter = element / (4 * kLanes) * kLanes + element % kLanes;
+    const Words4 bits = Threefry({static_cast<uint32_t>(counter), 0, 0, 0}, key);
+    const uint32_t words[] = {bits.w0, bits.w1, bits.w2, bits.w3};
+    return words[element / kLanes % 4] >= threshold;
+  }
+
+  ThreefryKey key;
+  uint32_t threshold;  // an element is dropped if its 32 bits are below it
+  float scale;
+};
 
 elementwise::AdamRates RatesOf(const AdamStep& step);
 

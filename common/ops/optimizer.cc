@@ -18,7 +18,8 @@ const OptimizerRow& RowOf(OptimizerKind kind) {
                                                            {"sgd", {}},
                                                            {"momentum", {"momentum_buffer"}},
                                                            {"adam", {"exp_avg", "exp_avg_sq"}},
-                                                           {"adamw", {"exp_avg", "exp_avg_sq"}}};
+                                                           {"adamw", {"exp_avg", "exp_avg_sq"}},
+                                                           {"adagrad", {"sum"}}};
   return rows[static_cast<size_t>(kind)];
 }
 
@@ -32,12 +33,12 @@ float BiasCorrection(double beta, int64_t t) {
 }  // namespace
 
 absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& name) {
-  for (const auto kind :
-       {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam, OptimizerKind::kAdamW}) {
+  for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam,
+                          OptimizerKind::kAdamW, OptimizerKind::kAdagrad}) {
     if (name == OptimizerName(kind)) return kind;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown optimizer \"", name, "\"; use sgd, momentum, adam or adamw"));
+      absl::StrCat("unknown optimizer \"", name, "\"; use sgd, momentum, adagrad, adam or adamw"));
 }
 
 std::string OptimizerName(OptimizerKind kind) { return RowOf(kind).name; }
@@ -83,11 +84,36 @@ absl::StatusOr<Optimizer> Optimizer::Create(const OptimizerConfig& config, Devic
   return optimizer;
 }
 
-void Optimizer::Apply(size_t first, Span weights, ConstSpan gradient, int64_t samples, double learning_rate,
-                      int64_t update, Ops& ops, Stream& stream, double factor) const {
-  PSRING_CHECK(weights.count == gradient.count && samples > 0 && update > 0);
+OptimizerStep StepOf(const OptimizerConfig& config, int64_t samples, double learning_rate, int64_t update,
+                     double factor) {
+  PSRING_CHECK(samples > 0 && update > 0);
+  constexpr float kAdagradEpsilon = 1e-10f;  // PyTorch's
   const float scale = static_cast<float>(factor / static_cast<double>(samples));
   const float rate = static_cast<float>(learning_rate);
+  switch (config.kind) {
+    case OptimizerKind::kSgd:
+      return SgdStep{scale, rate};
+    case OptimizerKind::kMomentum:
+      return MomentumStep{scale, rate, static_cast<float>(config.momentum)};
+    case OptimizerKind::kAdagrad:
+      return AdagradStep{scale, rate, kAdagradEpsilon};
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kAdamW:
+      break;
+  }
+  return AdamStep{.gradient_scale = scale,
+                  .learning_rate = rate,
+                  .beta1 = static_cast<float>(config.beta1),
+                  .beta2 = static_cast<float>(config.beta2),
+                  .epsilon = static_cast<float>(config.epsilon),
+                  .bias_correction1 = BiasCorrection(config.beta1, update),
+                  .bias_correction2 = BiasCorrection(config.beta2, update)};
+}
+
+void Optimizer::Apply(size_t first, Span weights, ConstSpan gradient, int64_t samples, double learning_rate,
+                      int64_t update, Ops& ops, Stream& stream, double factor) const {
+  PSRING_CHECK(weights.count == gradient.count);
+  const OptimizerStep all = StepOf(config_, samples, learning_rate, update, factor);
   // Elements [from, to) of the state's range.
   const auto apply = [&](const OptimizerStep& step, size_t from, size_t to) {
     if (from == to) return;
@@ -97,18 +123,8 @@ void Optimizer::Apply(size_t first, Span weights, ConstSpan gradient, int64_t sa
               stream);
   };
   const size_t end = first + weights.count;
-  if (config_.kind == OptimizerKind::kSgd) return apply(SgdStep{scale, rate}, first, end);
-  if (config_.kind == OptimizerKind::kMomentum) {
-    return apply(MomentumStep{scale, rate, static_cast<float>(config_.momentum)}, first, end);
-  }
-  const AdamStep adam{.gradient_scale = scale,
-                      .learning_rate = rate,
-                      .beta1 = static_cast<float>(config_.beta1),
-                      .beta2 = static_cast<float>(config_.beta2),
-                      .epsilon = static_cast<float>(config_.epsilon),
-                      .bias_correction1 = BiasCorrection(config_.beta1, update),
-                      .bias_correction2 = BiasCorrection(config_.beta2, update)};
-  if (config_.kind == OptimizerKind::kAdam) return apply(adam, first, end);
+  if (config_.kind != OptimizerKind::kAdamW) return apply(all, first, end);
+  const AdamStep adam = std::get<AdamStep>(all);
   AdamStep with_decay = adam;
   with_decay.kept = static_cast<float>(1 - learning_rate * config_.weight_decay);
   size_t done = first;

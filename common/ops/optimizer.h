@@ -12,9 +12,10 @@
 
 namespace psring {
 
-enum class OptimizerKind { kSgd, kMomentum, kAdam, kAdamW };
+enum class OptimizerKind { kSgd, kMomentum, kAdam, kAdamW, kAdagrad };
 
-absl::StatusOr<OptimizerKind> ParseOptimizer(const std::string& name);  // "sgd", "momentum", "adam", "adamw"
+absl::StatusOr<OptimizerKind> ParseOptimizer(
+    const std::string& name);  // "sgd", "momentum", "adam", "adamw", "adagrad"
 std::string OptimizerName(OptimizerKind kind);
 
 // The names of the slots of its state, in order, as in PyTorch.
@@ -56,6 +57,11 @@ struct LrSchedule {
 };
 
 double LearningRate(const LrSchedule& schedule, int64_t samples_before);
+
+// One update: `gradient` is a sum over `samples` samples, whose mean is multiplied by `factor`
+// (gradient_norm.h); `update` counts from 1 (Adam's t). Without AdamW's decay.
+OptimizerStep StepOf(const OptimizerConfig& config, int64_t samples, double learning_rate, int64_t update,
+                     double factor = 1);
 
 // The optimizer's state for `count` parameters on the device: 0, 1 or 2 slots of that count. Distinct ranges
 // may be applied concurrently by distinct threads, each with its own Ops.

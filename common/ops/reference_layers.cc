@@ -277,6 +277,19 @@ void ReferenceEmbedding::Backward(const EmbeddingShape& s, const int32_t* indice
   });
 }
 
+void ReferenceDropout::Apply(const DropoutShape& s, const uint64_t* seeds, ConstSpan x, ConstSpan residual,
+                             Span y, Stream& stream) {
+  CheckDropout(s, x, residual, y);
+  RunOnCpu(stream, [=] {
+    for (size_t i = 0; i < y.count; ++i) {
+      const bool keeps = seeds == nullptr || DropoutMask(s, seeds[i / s.elements]).Keeps(i % s.elements);
+      const double scale = seeds == nullptr ? 1 : 1 / (1 - s.probability);
+      const double added = residual.data == nullptr ? 0 : residual.floats()[i];
+      y.floats()[i] = static_cast<float>(added + (keeps ? x.floats()[i] * scale : 0));
+    }
+  });
+}
+
 void ReferenceLoss::SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const int32_t* labels,
                                         Span dlogits, double* loss_sum, int64_t* correct, Stream& stream) {
   CheckLoss(batch, classes, logits, dlogits);
@@ -301,6 +314,114 @@ void ReferenceLoss::SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits
       }
     }
     return absl::OkStatus();
+  });
+}
+
+namespace {
+
+// The vectors of a sample: 0 is a, the others are b's.
+struct Vectors {
+  const float *a, *b;
+  size_t width;
+  const float* operator[](int i) const { return i == 0 ? a : b + static_cast<size_t>(i - 1) * width; }
+};
+
+// visit(output, i, j) for each product of vectors i and j that is an output.
+template <typename Visit>
+void ForEachProduct(const DotShape& s, const Visit& visit) {
+  size_t at = static_cast<size_t>(s.width);
+  for (int j = 1; j <= s.others; ++j) {
+    if (s.kind == Dots::kFirstWithOthers) {
+      visit(static_cast<size_t>(2 * j - 1), 0, j);
+    } else {
+      for (int i = 0; i < j; ++i) visit(at++, i, j);
+    }
+  }
+}
+
+}  // namespace
+
+void ReferenceBags::Forward(const BagShape& s, const int32_t* at, ConstSpan values, Span y, Stream& stream) {
+  CheckBags(s, values, y);
+  stream.Run([=] {
+    const size_t width = static_cast<size_t>(s.width);
+    for (int sample = 0; sample < s.batch; ++sample) {
+      for (int bag = 0; bag < s.bags; ++bag) {
+        for (size_t c = 0; c < width; ++c) {
+          double sum = 0;
+          for (int k = 0; k < s.per_bag; ++k) {
+            const int lookup = sample * s.lookups + s.first + bag * s.per_bag + k;
+            const int32_t row = at[lookup];
+            if (row < 0 || row >= s.rows) return RowOutside(s.rows, lookup, row);
+            sum += values.floats()[static_cast<size_t>(row) * width + c];
+          }
+          const size_t to = static_cast<size_t>(sample * s.all_bags + s.first_bag + bag);
+          y.floats()[to * width + c] = static_cast<float>(sum);
+        }
+      }
+    }
+    return absl::OkStatus();
+  });
+}
+
+void ReferenceBags::Backward(int width, const RowGroups& groups, ConstSpan dy, Span gradient,
+                             Stream& stream) {
+  CheckGroups(width, groups, dy, gradient);
+  RunOnCpu(stream, [=] {
+    const size_t columns = static_cast<size_t>(width);
+    for (size_t i = 0; i < groups.slots.size(); ++i) {
+      for (size_t c = 0; c < columns; ++c) {
+        double sum = 0;
+        for (int32_t k = groups.begin[i]; k < groups.begin[i + 1]; ++k) {
+          sum += dy.floats()[static_cast<size_t>(groups.bags[static_cast<size_t>(k)]) * columns + c];
+        }
+        gradient.floats()[static_cast<size_t>(groups.slots[i]) * columns + c] += static_cast<float>(sum);
+      }
+    }
+  });
+}
+
+void ReferenceDots::Forward(const DotShape& s, ConstSpan a, ConstSpan b, Span y, Stream& stream) {
+  CheckDots(s, a, b, y);
+  RunOnCpu(stream, [=] {
+    const size_t width = static_cast<size_t>(s.width), outputs = s.outputs();
+    for (size_t sample = 0; sample < static_cast<size_t>(s.batch); ++sample) {
+      const Vectors vectors{a.floats() + sample * width,
+                            b.floats() + sample * static_cast<size_t>(s.others) * width, width};
+      float* const to = y.floats() + sample * outputs;
+      std::fill_n(to, outputs, 0.0f);
+      if (s.kind == Dots::kAllPairs) std::copy_n(vectors.a, width, to);
+      ForEachProduct(s, [&](size_t output, int i, int j) {
+        double sum = 0;
+        for (size_t c = 0; c < width; ++c) sum += double{vectors[i][c]} * vectors[j][c];
+        to[output] = static_cast<float>(sum);
+      });
+    }
+  });
+}
+
+void ReferenceDots::Backward(const DotShape& s, ConstSpan a, ConstSpan b, ConstSpan dy, Span da, Span db,
+                             Stream& stream) {
+  CheckDots(s, a, b, dy);
+  CheckDots(s, da, db, dy);
+  RunOnCpu(stream, [=] {
+    const size_t width = static_cast<size_t>(s.width), others = static_cast<size_t>(s.others);
+    for (size_t sample = 0; sample < static_cast<size_t>(s.batch); ++sample) {
+      const Vectors vectors{a.floats() + sample * width, b.floats() + sample * others * width, width};
+      const float* const d = dy.floats() + sample * s.outputs();
+      std::vector<double> sums((others + 1) * width);
+      if (s.kind == Dots::kAllPairs) std::copy_n(d, width, sums.begin());
+      ForEachProduct(s, [&](size_t output, int i, int j) {
+        for (size_t c = 0; c < width; ++c) {
+          sums[static_cast<size_t>(i) * width + c] += double{d[output]} * vectors[j][c];
+          sums[static_cast<size_t>(j) * width + c] += double{d[output]} * vectors[i][c];
+        }
+      });
+      for (size_t c = 0; c < width; ++c) da.floats()[sample * width + c] = static_cast<float>(sums[c]);
+      for (size_t c = 0; c < others * width; ++c) {
+        db.floats()[sample * others * width + c] = static_cast<float>(sums[width + c]);
+      }
+    }
   });
 }
 

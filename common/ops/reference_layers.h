@@ -42,10 +42,29 @@ class ReferenceEmbedding : public EmbeddingOps {
                 Span dpositions, bool add, Stream& stream) override;
 };
 
+class ReferenceDropout : public DropoutOps {
+ public:
+  void Apply(const DropoutShape& shape, const uint64_t* seeds, ConstSpan x, ConstSpan residual, Span y,
+             Stream& stream) override;
+};
+
 class ReferenceLoss : public LossOps {
  public:
   void SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const int32_t* labels, Span dlogits,
                            double* loss_sum, int64_t* correct, Stream& stream) override;
+};
+
+class ReferenceBags : public BagOps {
+ public:
+  void Forward(const BagShape& shape, const int32_t* at, ConstSpan values, Span y, Stream& stream) override;
+  void Backward(int width, const RowGroups& groups, ConstSpan dy, Span gradient, Stream& stream) override;
+};
+
+class ReferenceDots : public DotOps {
+ public:
+  void Forward(const DotShape& shape, ConstSpan a, ConstSpan b, Span y, Stream& stream) override;
+  void Backward(const DotShape& shape, ConstSpan a, ConstSpan b, ConstSpan dy, Span da, Span db,
+                Stream& stream) override;
 };
 
 // GELU and its derivative by definition.

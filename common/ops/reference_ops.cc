@@ -154,6 +154,9 @@ class ReferenceOps : public CpuOps {
     families_.normalization = &normalization_;
     families_.attention = &attention_;
     families_.embedding = &embedding_;
+    families_.dropout = &dropout_;
+    families_.bags = &bags_;
+    families_.dots = &dots_;
     families_.batch_norm = &batch_norm_;
   }
   std::string name() const override { return "reference"; }
@@ -165,6 +168,9 @@ class ReferenceOps : public CpuOps {
   ReferenceNormalization normalization_;
   ReferenceAttention attention_;
   ReferenceEmbedding embedding_;
+  ReferenceDropout dropout_;
+  ReferenceBags bags_;
+  ReferenceDots dots_;
   ReferenceBatchNorm batch_norm_;
 };
 

@@ -2,49 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
+#include "common/ops/ops_common.h"
 #include "common/reduce/elementwise_math.h"
+#include "common/reduce/lanes.h"
 #include "common/reduce/sixteen_bits.h"
+#include "common/reduce/threefry.h"
 
-// PSRING_MULTIVERSION comes from CMake; see cpu_kernels.cc. What such a function calls is inlined into each
-// of its versions.
-#define PSRING_INLINE [[gnu::always_inline]] inline
+// PSRING_MULTIVERSION comes from CMake; see cpu_kernels.cc.
 
 namespace psring::cpu {
 namespace {
 
 using elementwise::BFloat16;
+using elementwise::BitsAs;
 using elementwise::Exp;
 using elementwise::Load;
 using elementwise::Store;
-
-// The compiler splits it into the registers that an instruction set has.
-constexpr size_t kLanes = 16;
-typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
-
-PSRING_INLINE Vector LoadVector(const float* from) {
-  Vector values;
-  memcpy(&values, from, sizeof(values));
-  return values;
-}
-PSRING_INLINE Vector LoadVector(const BFloat16* from) {
-  typedef uint16_t Halves __attribute__((vector_size(kLanes * sizeof(uint16_t))));
-  typedef uint32_t Words __attribute__((vector_size(kLanes * sizeof(uint32_t))));
-  Halves halves;
-  memcpy(&halves, from, sizeof(halves));
-  const Words words = __builtin_convertvector(halves, Words) << 16;
-  Vector values;
-  memcpy(&values, &words, sizeof(values));
-  return values;
-}
-PSRING_INLINE void StoreVector(Vector values, float* to) { memcpy(to, &values, sizeof(values)); }
-
-PSRING_INLINE float SumOfLanes(const Vector& values) {
-  float sum = 0;
-  for (size_t lane = 0; lane < kLanes; ++lane) sum += values[lane];
-  return sum;
-}
 
 template <typename T>
 PSRING_INLINE const T* Values(ConstSpan span) {
@@ -156,14 +130,50 @@ PSRING_INLINE double RowLoss(size_t classes, const T* z, size_t label, T* d, boo
     sums += LoadVector(exponentials);
   }
   float sum = SumOfLanes(sums);
-  for (size_t c = whole; c < classes; ++c) sum += Exp(Load(z[c]) - highest);
+  float last[kLanes] = {};  // the exponentials after the whole vectors
+  for (size_t c = whole; c < classes; ++c) {
+    last[c - whole] = Exp(Load(z[c]) - highest);
+    sum += last[c - whole];
+  }
   const double loss = std::log(double{sum}) - (double{Load(z[label])} - highest);
   if (d == nullptr) return loss;
-  const float label_logit = Load(z[label]), inverse = 1.0f / sum;
+  const float inverse = 1.0f / sum;
+  const float label_exponential = label < whole ? Exp(Load(z[label]) - highest) : last[label - whole];
 #pragma GCC ivdep
-  for (size_t c = 0; c < classes; ++c) d[c] = Store<T>(Exp(Load(z[c]) - highest) * inverse);
-  d[label] = Store<T>(Exp(label_logit - highest) * inverse - 1.0f);
+  for (size_t c = 0; c < whole; ++c) d[c] = Store<T>(Exp(Load(z[c]) - highest) * inverse);
+  for (size_t c = whole; c < classes; ++c) d[c] = Store<T>(last[c - whole] * inverse);
+  d[label] = Store<T>(label_exponential * inverse - 1.0f);
   return loss;
+}
+
+// As RowLoss, of rows of two classes: several rows together, which the compiler makes vectors of.
+template <typename T>
+PSRING_INLINE void LossesOfPairs(size_t rows, const T* z, const int32_t* labels, T* d, double& loss,
+                                 int64_t& hits) {
+  constexpr size_t kRows = 64;
+  for (size_t first = 0; first < rows; first += kRows) {
+    const size_t count = std::min(kRows, rows - first);
+    float sums[kRows], highest[kRows], of_label[kRows], gradients[2 * kRows];
+    for (size_t i = 0; i < count; ++i) {
+      const float a = Load(z[2 * (first + i)]), b = Load(z[2 * (first + i) + 1]), most = b > a ? b : a;
+      const float of_a = Exp(a - most), of_b = Exp(b - most), sum = of_a + of_b, inverse = 1.0f / sum;
+      const int32_t label = labels[first + i];
+      sums[i] = sum;
+      highest[i] = most;
+      of_label[i] = label == 0 ? a : b;
+      const bool counts = label != kIgnoredLabel;
+      gradients[2 * i] = counts ? of_a * inverse - (label == 0 ? 1.0f : 0.0f) : 0.0f;
+      gradients[2 * i + 1] = counts ? of_b * inverse - (label == 1 ? 1.0f : 0.0f) : 0.0f;
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const int32_t label = labels[first + i];
+      if (label == kIgnoredLabel) continue;
+      loss += std::log(double{sums[i]}) - (double{of_label[i]} - highest[i]);
+      hits += of_label[i] == highest[i] && (label == 0 || Load(z[2 * (first + i)]) != highest[i]);
+    }
+    if (d == nullptr) continue;
+    for (size_t i = 0; i < 2 * count; ++i) d[2 * first + i] = Store<T>(gradients[i]);
+  }
 }
 
 template <typename T>
@@ -171,7 +181,8 @@ PSRING_INLINE void Losses(int batch, size_t classes, const T* z, const int32_t* 
                           double* loss_sum, int64_t* correct) {
   double loss = 0;
   int64_t hits = 0;
-  for (int row = 0; row < batch; ++row) {
+  if (classes == 2) LossesOfPairs(size_t(batch), z, labels, d, loss, hits);
+  for (int row = 0; row < batch && classes != 2; ++row) {
     const size_t at = size_t(row) * classes;
     if (labels[row] == kIgnoredLabel) {
       if (d != nullptr) std::fill_n(d + at, classes, T{});
@@ -218,6 +229,57 @@ PSRING_INLINE void AddRows(const EmbeddingShape& s, const int32_t* indices, cons
   }
 }
 
+// y[i] = x[i] scale + residual[i], or only the residual; without a branch.
+template <bool kAdds, typename T>
+PSRING_INLINE void Put(bool keeps, float scale, const T* x, const T* residual, T* y, size_t i) {
+  float value = BitsAs<float>(BitsAs<uint32_t>(Load(x[i]) * scale) & (0u - static_cast<uint32_t>(keeps)));
+  if constexpr (kAdds) value += Load(residual[i]);
+  y[i] = Store<T>(value);
+}
+
+// One sample.
+template <bool kAdds, typename T>
+PSRING_INLINE void Drop(size_t count, const DropoutMask& mask, const T* __restrict x,
+                        const T* __restrict residual, T* __restrict y) {
+  const ThreefryKey key = mask.key;
+  const uint32_t threshold = mask.threshold;
+  const float scale = mask.scale;
+  constexpr size_t kLanes = DropoutMask::kLanes, kGroup = 4 * kLanes;
+  const size_t whole = count / kGroup * kGroup;
+  for (size_t first = 0; first < whole; first += kGroup) {
+    const uint32_t counter = static_cast<uint32_t>(first / 4);
+#pragma GCC ivdep
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      const Words4 bits = Threefry({counter + lane, 0, 0, 0}, key);
+      const size_t i = first + lane;
+      Put<kAdds>(bits.w0 >= threshold, scale, x, residual, y, i);
+      Put<kAdds>(bits.w1 >= threshold, scale, x, residual, y, i + kLanes);
+      Put<kAdds>(bits.w2 >= threshold, scale, x, residual, y, i + 2 * kLanes);
+      Put<kAdds>(bits.w3 >= threshold, scale, x, residual, y, i + 3 * kLanes);
+    }
+  }
+  for (size_t i = whole; i < count; ++i) Put<kAdds>(mask.Keeps(i), scale, x, residual, y, i);
+}
+
+template <bool kAdds, typename T>
+PSRING_INLINE void DropAll(const DropoutShape& shape, const uint64_t* seeds, const void* x,
+                           const void* residual, void* y) {
+  const T* const from = static_cast<const T*>(x);
+  const T* const added = static_cast<const T*>(residual);
+  T* const to = static_cast<T*>(y);
+  const size_t count = shape.elements;
+  if (seeds == nullptr) {
+    const size_t all = static_cast<size_t>(shape.batch) * count;
+#pragma GCC ivdep
+    for (size_t i = 0; i < all; ++i) Put<kAdds>(true, 1, from, added, to, i);
+    return;
+  }
+  for (size_t sample = 0; sample < static_cast<size_t>(shape.batch); ++sample) {
+    const size_t at = sample * count;
+    Drop<kAdds>(count, DropoutMask(shape, seeds[sample]), from + at, kAdds ? added + at : added, to + at);
+  }
+}
+
 int FirstOutside(const EmbeddingShape& s, const int32_t* indices) {
   for (int i = 0; i < s.count; ++i) {
     if (indices[i] < 0 || indices[i] >= s.rows) return i;
@@ -260,6 +322,17 @@ PSRING_MULTIVERSION void LayerNormBackward(const LayerNormShape& shape, ConstSpa
   }
   NormalizeGradient(shape, Values<BFloat16>(x), weight, statistics, Values<BFloat16>(dy),
                     Values<BFloat16>(dx), add, dweight, dbias);
+}
+
+PSRING_MULTIVERSION void Dropout(const DropoutShape& shape, const uint64_t* seeds, ConstSpan x,
+                                 ConstSpan residual, Span y) {
+  const bool adds = residual.data != nullptr;
+  if (x.type == DType::kFloat32) {
+    if (adds) return DropAll<true, float>(shape, seeds, x.data, residual.data, y.data);
+    return DropAll<false, float>(shape, seeds, x.data, residual.data, y.data);
+  }
+  if (adds) return DropAll<true, BFloat16>(shape, seeds, x.data, residual.data, y.data);
+  DropAll<false, BFloat16>(shape, seeds, x.data, residual.data, y.data);
 }
 
 PSRING_MULTIVERSION int SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const int32_t* labels,

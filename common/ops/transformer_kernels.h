@@ -22,6 +22,9 @@ void LayerNormForward(const LayerNormShape& shape, ConstSpan x, const float* wei
 void LayerNormBackward(const LayerNormShape& shape, ConstSpan x, const float* weight, const float* statistics,
                        ConstSpan dy, Span dx, bool add, float* dweight, float* dbias);
 
+// As DropoutOps::Apply.
+void Dropout(const DropoutShape& shape, const uint64_t* seeds, ConstSpan x, ConstSpan residual, Span y);
+
 // As LossOps::SoftmaxCrossEntropy. The row of the first label that is neither a class nor ignored, or -1;
 // then nothing is written.
 int SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const int32_t* labels, Span dlogits,

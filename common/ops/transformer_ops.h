@@ -2,6 +2,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 
 #include "common/device/device.h"
@@ -46,6 +47,25 @@ class AttentionOps {
   // Writes dqkv.
   virtual void Backward(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, ConstSpan log_sum_exp,
                         ConstSpan dy, Span dqkv, Stream& stream) = 0;
+};
+
+// Dropout (Srivastava et al. 2014), inverted: in training each element is 0 with this probability, and the
+// others are multiplied by 1 / (1 - probability).
+struct DropoutShape {
+  int batch;
+  size_t elements;     // of a sample, below 2^34
+  double probability;  // in [0, 1)
+  uint32_t layer;      // its number among the layers that draw
+};
+
+class DropoutOps {
+ public:
+  virtual ~DropoutOps() = default;
+  // y [batch][elements] = mask(x) + residual. residual.data may be null. `seeds` [batch]: what is dropped of
+  // a sample is a function of its seed, the layer and the element only (DropoutMask in ops_common.h); null:
+  // nothing, and y = x + residual. With dy as x and without a residual, y is the gradient of x.
+  virtual void Apply(const DropoutShape& shape, const uint64_t* seeds, ConstSpan x, ConstSpan residual,
+                     Span y, Stream& stream) = 0;
 };
 
 struct EmbeddingShape {

@@ -16,6 +16,7 @@
 #include "common/net/tls.h"
 #include "common/options/training_options.h"
 #include "common/workloads/workload.h"
+#include "common/workloads/zipf.h"
 
 namespace psring {
 namespace {
@@ -24,6 +25,14 @@ std::string CheckDevice(const std::string& text) {
   if (!absl::StartsWith(text, "cuda:")) return OneOf({"auto", "cpu", "cuda", "cuda:I"})(text);
   const std::string wrong = WholeNumber(0, 1023)(text.substr(5));
   return wrong.empty() ? "" : absl::StrCat("'", text, "' is not a GPU: ", wrong);
+}
+
+std::string CheckData(const std::string& text) {
+  if (absl::StartsWith(text, "zipf:")) {
+    const absl::StatusOr<ZipfName> zipf = ParseZipf(text);
+    return zipf.ok() ? "" : std::string(zipf.status().message());
+  }
+  return OneOf({"fashion-mnist", "mnist", "synthetic", "text", "tokens", "words", "zipf:ROWS:ALPHA"})(text);
 }
 
 std::string CheckGiven(const std::string& text) { return text.empty() ? "it is empty" : ""; }
@@ -53,24 +62,28 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit.group = "What is trained";
   visit({"--strategy", "NAME",
          "How the replicas are synchronized: ring (or allreduce), ps-sync (or ps), ps-async, ... (an unknown "
-         "name "
-         "lists all)",
+         "name lists all)",
          Help::kBrief},
         o.strategy, CheckGiven);
   visit({"--model", "NAME",
-         "The network: mlp, mlp-small, cnn, resnet18 or resnet50; gpt-nano, gpt-mini or gpt2 for texts",
+         "The network: mlp, mlp-small, cnn, resnet18 or resnet50; gpt-nano, gpt-mini or gpt2 for texts; "
+         "dlrm-small or skipgram, with tables of which a step changes only some rows",
          Help::kBrief},
         o.model, CheckGiven);
-  visit(
-      {"--width", "N",
-       "Neurons in each hidden layer of mlp and mlp-small, channels of a resnet's first stage, width of gpt; "
-       "else the model's own"},
-      o.width, WholeNumber(1, 1 << 16));
-  visit({"--layers", "N", "Transformer blocks of gpt; else the model's own"}, o.layers, WholeNumber(1, 1024));
-  visit({"--heads", "N", "Attention heads of gpt, a divisor of the width; else the model's own"}, o.heads,
+  visit({"--width", "N",
+         "Neurons in each hidden layer of mlp and mlp-small, channels of a resnet's first stage, width of "
+         "gpt and of the rows of tables; default: the model's own"},
+        o.width, WholeNumber(1, 1 << 16));
+  visit({"--layers", "N", "Transformer blocks of gpt; default: the model's own"}, o.layers,
         WholeNumber(1, 1024));
-  visit({"--context", "N", "Tokens of a sample of gpt; else the model's own"}, o.context,
+  visit({"--heads", "N", "Attention heads of gpt, a divisor of the width; default: the model's own"}, o.heads,
+        WholeNumber(1, 1024));
+  visit({"--context", "N", "Tokens of a sample of gpt; default: the model's own"}, o.context,
         WholeNumber(1, 1 << 16));
+  visit({"--dropout", "P",
+         "Gpt: drop each element of the embedding, and of what attention and MLP of a block add, with this "
+         "probability in training; the same elements for any number of workers"},
+        o.dropout, RealNumber({.low = 0, .high = 1, .low_allowed = true}));
   visit({"--workload", "NAME",
          absl::StrCat("Replay recorded layer times instead of training a network: ",
                       absl::StrJoin(WorkloadNames(), ", "), ", or your own model's CSV file (./mine.csv)"),
@@ -78,15 +91,18 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.workload, CheckGiven);
   visit({"--compute_speedup", "X", "Divide the recorded times of the workload by X"}, o.compute_speedup,
         Between(1e-3, 1e3));
-  visit({"--data", "NAME", "fashion-mnist (default), mnist or synthetic; for gpt text (default) or tokens",
+  visit({"--data", "NAME",
+         "fashion-mnist (default), mnist or synthetic; for gpt: text (default) or tokens; for dlrm-small: "
+         "zipf:ROWS:ALPHA, generated clicks whose rows follow Zipf's distribution; for skipgram: words",
          Help::kBrief},
-        o.data, OneOf({"fashion-mnist", "mnist", "synthetic", "text", "tokens"}));
-  visit(
-      {"--data_dir", "DIR",
-       "Folder of the four idx files, else where Debian installs them; of tokens: of train.bin and val.bin"},
-      o.data_dir, CheckGiven);
-  visit({"--text", "FILE", "The text, of which each byte is a token; else the King James Bible"}, o.text,
-        CheckGiven);
+        o.data, CheckData);
+  visit({"--data_dir", "DIR",
+         "Folder of the four idx files (default: where Debian installs them) or, with --data tokens, of "
+         "train.bin and val.bin"},
+        o.data_dir, CheckGiven);
+  visit({"--text", "FILE",
+         "The text; its tokens are its bytes, for skipgram its words; default: the King James Bible"},
+        o.text, CheckGiven);
   visit({"--device", "DEVICE", "auto, cpu, cuda (rank i of a host uses GPU i) or cuda:I", Help::kBrief},
         o.device, CheckDevice);
   visit.Switch({"--oversubscribe", "", "Let ranks share a GPU: a functional test, not a speed test"},
@@ -106,10 +122,14 @@ void VisitFlags(Options& o, Visitor& visit) {
                 "launch per layer; with single, none and NCCL (one rank per process) one launch replays the "
                 "entire step with its all-reduces"},
                o.cuda_graph, true);
+  visit.Switch({"--recompute", "",
+                "Resnets and gpt: keep only the input of each block for backward, which computes the block "
+                "again; less memory, up to a third more computing, the same results"},
+               o.recompute, true);
 
-  visit.group = "How long (one of --steps, --samples, --epochs; else 1 epoch)";
+  visit.group = "How long (one of --steps, --samples, --epochs; default 1 epoch)";
   visit({"--steps", "N", "Measured steps per worker", Help::kBrief}, o.steps, large_count);
-  visit({"--samples", "N", "Samples over all workers; tokens of a text", Help::kBrief}, o.samples,
+  visit({"--samples", "N", "Samples (of a text: tokens) over all workers", Help::kBrief}, o.samples,
         large_count);
   visit({"--epochs", "X", "Passes over the data", Help::kBrief}, o.epochs, positive);
   visit({"--warmup_steps", "N", "Steps per worker before the measured ones"}, o.warmup_steps,
@@ -118,7 +138,7 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit.group = "One step";
   visit({"--batch", "N", "Samples per worker and step", Help::kBrief}, o.batch, count);
   visit({"--micro_batches", "N",
-         "Add up N batches in order for each step, which computes what N workers would (only single)"},
+         "Add up N batches in order for each step, which computes what N workers would (only with single)"},
         o.micro_batches, count);
   visit({"--accumulate", "K", "Each worker adds up the gradients of K batches, then synchronizes them"},
         o.accumulate, count);
@@ -126,16 +146,20 @@ void VisitFlags(Options& o, Visitor& visit) {
          "true: skip an epoch's last step if the samples do not fill it; false: use the remaining samples, "
          "each counted once; some workers may have fewer or none"},
         o.drop_last, OneOf({"true", "false"}));
-  visit({"--optimizer", "NAME", "sgd, momentum, adam or adamw; else the model's: gpt adamw, others momentum"},
-        o.optimizer, OneOf({"sgd", "momentum", "adam", "adamw"}));
-  visit({"--lr", "X", "Learning rate of one update; else the model's", Help::kBrief}, o.lr, positive);
-  visit({"--momentum", "X", "Momentum; else the strategy's: 0.9, asynchronous 0"}, o.momentum,
+  visit({"--optimizer", "NAME",
+         "sgd, momentum, adagrad, adam or adamw; default: the model's (adamw for gpt, sgd for models with "
+         "tables, momentum for others)"},
+        o.optimizer, OneOf({"sgd", "momentum", "adagrad", "adam", "adamw"}));
+  visit({"--lr", "X", "Learning rate of one update; default: the model's", Help::kBrief}, o.lr, positive);
+  visit({"--momentum", "X", "Momentum; default: the strategy's (0.9, or 0 if asynchronous)"}, o.momentum,
         RealNumber({.low = 0, .high = 1, .low_allowed = true}));
-  visit({"--weight_decay", "X", "Weight decay of adamw, of matrices only: not of biases and normalizations"},
+  visit({"--weight_decay", "X",
+         "Weight decay of adamw; it applies to matrices, not to biases and normalizations"},
         o.weight_decay, not_negative);
   visit({"--schedule", "NAME", "Learning rate: constant, linear (down to 0) or cosine (down to a tenth)"},
         o.schedule, OneOf({"constant", "linear", "cosine"}));
-  visit({"--warmup_epochs", "X", "Epochs in which the rate rises to the scaled one; with cosine from 0"},
+  visit({"--warmup_epochs", "X",
+         "Epochs in which the learning rate rises from --lr to its scaled value, with cosine from 0"},
         o.warmup_epochs, not_negative);
   visit.Switch({"--linear_scaling", "",
                 "Multiply the learning rate by the number of workers that contribute to an update"},
@@ -169,8 +193,9 @@ void VisitFlags(Options& o, Visitor& visit) {
          "All-reduce strategies: rank 0 sends its buffers (running statistics of resnets) before every "
          "forward pass, as PyTorch's DDP does"},
         o.broadcast_buffers, OneOf({"true", "false"}));
-  visit({"--backend", "NAME", "Library of the collectives: native, gloo, mpi or nccl; else the strategy's"},
-        o.backend, OneOf({"native", "gloo", "mpi", "nccl"}));
+  visit(
+      {"--backend", "NAME", "Library of the collectives: native, gloo, mpi or nccl; default: the strategy's"},
+      o.backend, OneOf({"native", "gloo", "mpi", "nccl"}));
   visit({"--transport", "NAME",
          "For collectives and the exchange with a server: tcp (with a server, gRPC), shm (shared memory), or "
          "auto: the fastest that both ends share"},
@@ -183,8 +208,8 @@ void VisitFlags(Options& o, Visitor& visit) {
 
   visit.group = "Parameter server";
   visit({"--servers", "S",
-         "Servers that share the parameters, each with a slice of every bucket; else 1, or one per worker if "
-         "colocated"},
+         "Servers that share the parameters, each with a slice of every bucket; default: 1, or one per "
+         "worker if colocated"},
         o.servers, WholeNumber(1, kMostServers));
   visit({"--server_placement", "NAME",
          "rank0 (on rank 0's host and device), dedicated (on their own machines) or colocated (one with each "
@@ -207,12 +232,13 @@ void VisitFlags(Options& o, Visitor& visit) {
       {"--staleness_lr", "NAME",
        "Asynchronous strategies: inverse divides a late gradient's learning rate by its staleness; or none"},
       o.staleness_lr, OneOf({"none", "inverse"}));
-  visit({"--on_worker_loss", "WHAT",
-         "stop, or continue with the remaining workers; else synchronous modes stop and asynchronous ones "
-         "continue"},
-        o.on_worker_loss, OneOf({"stop", "continue"}));
-  visit({"--worker_timeout", "S", "Seconds that a worker has to reconnect to the server"}, o.worker_timeout_s,
-        Between(0, 1e6));
+  visit(
+      {"--on_worker_loss", "WHAT",
+       "stop, or continue with the remaining workers; default: synchronous modes stop and asynchronous ones "
+       "continue"},
+      o.on_worker_loss, OneOf({"stop", "continue"}));
+  visit({"--worker_timeout", "S", "Seconds within which a worker must reconnect to the server"},
+        o.worker_timeout_s, Between(0, 1e6));
 
   visit.group = "Slow workers and timeouts";
   visit({"--straggler", "W:F,...",
@@ -241,8 +267,8 @@ void VisitFlags(Options& o, Visitor& visit) {
          "--checkpoint_dir; from the beginning if there is none yet), or a .safetensors file (only weights)"},
         o.resume, CheckGiven);
   visit({"--max_restarts", "N",
-         "How often psring restarts the job from the last checkpoint after a process died; restarting only a "
-         "server, where possible, counts too"},
+         "How often psring may restart the job from the last checkpoint after a process has died; restarting "
+         "only a server, where possible, counts too"},
         o.max_restarts, WholeNumber(0, 1000));
 
   visit.group = "Virtual clock (one process computes the real gradients of all workers; times are simulated)";
@@ -251,7 +277,7 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit(
       {"--compute_ms", "TIME",
        "Compute time of a step of one undisturbed worker: 6, exp:MEAN, lognormal:MEDIAN:SIGMA, or trace:RUN "
-       "(as measured in an earlier run); else psring measures it"},
+       "(as measured in an earlier run); default: psring measures it"},
       o.compute_ms, VirtualTimeText());
   visit({"--network_ms", "TIME",
          "Time of one gradient, or one set of weights, on a worker's link, in the same format; a ring takes "
@@ -265,9 +291,9 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.score, OneOf({"test", "validation"}));
   visit({"--debug.reject_nonfinite", "BOOL", "The server rejects gradients that contain NaN or infinity"},
         o.reject_nonfinite, OneOf({"true", "false"}));
-  visit({"--debug.staging_mb", "MB",
+  visit({"--debug.staging_mb", "MIB",
          "Asynchronous strategies: a server's memory for gradients and replies in transit, over all workers; "
-         "a push waits until there is some"},
+         "a push waits until enough is free"},
         o.staging_mb, WholeNumber(1, 1 << 20));
 }
 

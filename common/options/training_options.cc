@@ -154,9 +154,12 @@ int ServersOf(const TrainingOptions& options, int workers) {
 
 absl::Status ApplyModel(TrainingOptions& options) {
   if (options.data.empty() && options.workload.empty()) {
-    options.data = absl::StartsWith(options.model, "gpt") ? "text" : "fashion-mnist";
+    options.data = absl::StartsWith(options.model, "gpt")    ? "text"
+                   : absl::StartsWith(options.model, "dlrm") ? "zipf:1000000:1.05"
+                   : options.model == "skipgram"             ? "words"
+                                                             : "fashion-mnist";
   }
-  return FirstOf({{!options.text.empty() && options.data != "text",
+  return FirstOf({{!options.text.empty() && options.data != "text" && options.data != "words",
                    absl::StrCat("--text is for models of texts, such as --model gpt-nano, with --data text; ",
                                 "this model is ", options.model, ", with --data ", options.data)}});
 }
@@ -171,6 +174,10 @@ absl::Status ApplyWorkload(TrainingOptions& options) {
   const auto fixed = [&](const char* flag) {
     return absl::StrCat(flag, " is determined by --workload ", options.workload, "; omit one of them");
   };
+  const auto computes_nothing = [&](const char* flag) {
+    return absl::StrCat(flag, " with --workload ", options.workload,
+                        ", which computes nothing; omit one of them");
+  };
   PSRING_RETURN_IF_ERROR(
       FirstOf({{options.batch != standard.batch && options.batch != workload.batch, fixed("--batch")},
                {options.eval_every != standard.eval_every, fixed("--eval_every")},
@@ -182,6 +189,8 @@ absl::Status ApplyWorkload(TrainingOptions& options) {
                {options.width != standard.width, fixed("--width")},
                {options.heads != standard.heads, fixed("--heads")},
                {options.context != standard.context, fixed("--context")},
+               {options.dropout != standard.dropout, computes_nothing("--dropout")},
+               {options.recompute, computes_nothing("--recompute")},
                {options.model != standard.model, fixed("--model")}}));
   options.batch = workload.batch;
   options.evaluate = false;

@@ -20,11 +20,12 @@ struct TrainingOptions {
   std::string strategy = "single";
   std::string model = "mlp";
   int layers = 0, width = 0, heads = 0, context = 0;  // 0: the model's
-  std::string workload;                               // replayed instead of training a model; empty: none
-  double compute_speedup = 1;                         // of the workload
-  std::string data;                                   // empty: the model's own, which ApplyModel sets
-  std::string data_dir;                               // empty: where Debian installs the data
-  std::string text;                                   // empty: the King James Bible
+  double dropout = 0;
+  std::string workload;        // replayed instead of training a model; empty: none
+  double compute_speedup = 1;  // of the workload
+  std::string data;            // empty: the model's own, which ApplyModel sets
+  std::string data_dir;        // empty: where Debian installs the data
+  std::string text;            // empty: the King James Bible
   bool reads_text() const { return data == "text" || data == "tokens"; }
   std::string device = "auto";
   bool oversubscribe = false;
@@ -39,6 +40,7 @@ struct TrainingOptions {
   int64_t warmup_steps = 0;  // before the measured ones
 
   bool cuda_graph = false;
+  bool recompute = false;
   int batch = 128;
   int micro_batches = 1;  // single only
   int replicas = 1;       // dp only: devices in one process (--workers); not a flag

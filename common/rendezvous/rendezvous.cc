@@ -36,7 +36,7 @@ constexpr absl::Duration kGrace = absl::Seconds(5);
 constexpr int kPingMs = 10'000;
 // Between attempts to reach a store that is not up yet, and the limit of one attempt.
 constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(50);
-constexpr absl::Duration kLongestAttempt = absl::Seconds(2);
+constexpr absl::Duration kLongestAttempt = absl::Seconds(10);
 constexpr size_t kMostErrorBytes = 8192;  // of the store
 // Of another process's clock, which is added to ours: 36 years.
 constexpr int64_t kLatestNs = int64_t{1} << 60;
@@ -227,6 +227,12 @@ class GrpcRendezvous final : public Rendezvous {
     request.mutable_ranks()->Add(ranks.begin(), ranks.end());
     PSRING_ASSIGN_OR_RETURN(proto::ExchangeReply reply, Call(&Stub::Exchange, request, timeout + kGrace,
                                                              absl::StrCat("at exchange '", name, "'")));
+    const size_t expected = ranks.empty() ? static_cast<size_t>(options_.world_size) : ranks.size();
+    if (static_cast<size_t>(reply.values_size()) != expected) {
+      return absl::InternalError(absl::StrCat("rendezvous store at ", address_, " answered exchange '", name,
+                                              "' with ", reply.values_size(), " values instead of ",
+                                              expected));
+    }
     return std::vector<std::string>(std::make_move_iterator(reply.mutable_values()->begin()),
                                     std::make_move_iterator(reply.mutable_values()->end()));
   }

@@ -95,8 +95,10 @@ void Roster::RankEnded(int rank, const std::string& why) {
 
 void Roster::Depart(int64_t member, Presence how) {
   if (member < 0 || member >= size()) return;
-  Presence& presence = members_[static_cast<size_t>(member)].presence;
-  if (presence == Presence::kHere) presence = how;
+  Member& departing = members_[static_cast<size_t>(member)];
+  if (departing.presence != Presence::kHere) return;
+  departing.presence = how;
+  departing.departure = departures_++;
 }
 
 bool Roster::HasRank(int64_t member) const {
@@ -108,26 +110,30 @@ bool Roster::AnyoneHere() const {
                      [](const Member& member) { return member.presence == Presence::kHere; });
 }
 
-// A rank that died comes first: others leave because of it.
+// Others leave because of the first rank that died, that was rejected, or that left; in this order.
 absl::Status Roster::Hopeless(const std::vector<int>& missing, const std::string& where) const {
-  absl::Status left;
+  const Member* first = nullptr;
+  const Refusal* rejected = nullptr;
+  const auto cause = [](const Member& member) {
+    return std::pair(member.presence != Presence::kLost, member.departure);
+  };
   for (const int rank : missing) {
     const auto joined = member_of_rank_.find(rank);
     if (joined == member_of_rank_.end()) {
-      for (const Refusal& refusal : refused_) {
-        if (refusal.rank == rank) return absl::UnavailableError(refusal.why);
-      }
+      const auto refusal = std::ranges::find(refused_, rank, &Refusal::rank);
+      if (rejected == nullptr && refusal != refused_.end()) rejected = &*refusal;
       continue;
     }
     const Member& member = members_[static_cast<size_t>(joined->second)];
-    if (member.presence == Presence::kHere) continue;
-    const bool died = member.presence == Presence::kLost;
-    absl::Status gone = absl::UnavailableError(absl::StrCat(
-        Describe(member), died ? " has died" : " has left", " while others waited for it ", where));
-    if (died) return gone;
-    if (left.ok()) left = std::move(gone);
+    if (member.presence != Presence::kHere && (first == nullptr || cause(member) < cause(*first))) {
+      first = &member;
+    }
   }
-  return left;
+  const bool died = first != nullptr && first->presence == Presence::kLost;
+  if (!died && rejected != nullptr) return absl::UnavailableError(rejected->why);
+  if (first == nullptr) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(Describe(*first), died ? " has died" : " has left",
+                                             " while others waited for it ", where));
 }
 
 absl::Status Roster::Hopeless(const std::string& where) const {

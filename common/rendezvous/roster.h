@@ -66,6 +66,7 @@ class Roster {
   struct Member {
     Participant process;
     Presence presence = Presence::kHere;
+    int64_t departure = -1;  // its place in the order of departures
   };
   struct Refusal {
     int rank;
@@ -80,6 +81,7 @@ class Roster {
   std::vector<Member> members_;
   std::map<int, int64_t> member_of_rank_;
   std::vector<Refusal> refused_;
+  int64_t departures_ = 0;
 };
 
 }  // namespace psring

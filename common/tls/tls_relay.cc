@@ -11,8 +11,10 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <list>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -25,24 +27,69 @@ namespace {
 constexpr size_t kPieceBytes = 64 << 10;  // of one system call on the local socket: four records
 constexpr absl::Duration kDrainTime = absl::Seconds(5);
 
-class Relay {
- public:
-  Relay(SslPtr ssl, FileDescriptor tcp, FileDescriptor local, int closing, int64_t rekey_bytes)
-      : ssl_(std::move(ssl)),
-        tcp_(std::move(tcp)),
-        local_(std::move(local)),
-        closing_(closing),
-        rekey_bytes_(rekey_bytes) {}
+// Between two calls of poll(), so that a busy connection delays others little.
+constexpr int kTurns = 8;
 
-  void Run() {
-    while (true) {
+// At least as many connections as a rank of a ring has can be encrypted at the same time.
+size_t MostLoops() { return std::clamp<size_t>(2 * std::thread::hardware_concurrency(), 4, 32); }
+
+// Signals are for the threads that wait for them.
+void BlockSignals() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+}
+
+}  // namespace
+
+// One connection.
+class TlsRelays::Relay {
+ public:
+  Relay(SslPtr ssl, FileDescriptor tcp, FileDescriptor local, int64_t rekey_bytes)
+      : ssl_(std::move(ssl)), tcp_(std::move(tcp)), local_(std::move(local)), rekey_bytes_(rekey_bytes) {}
+
+  // Moves what can be moved, if anything may. False: the connection has ended.
+  bool Run() {
+    for (int turn = 0; is_ready_ && turn < kTurns; ++turn) {
       const bool sent = Send(), received = Receive();
-      if (out_ended_ && (in_ended_ || user_has_closed_)) return;
-      if (sent || received) {
-        progress_ = absl::Now();
-      } else if (!Wait()) {
-        return;
-      }
+      if (out_ended_ && (in_ended_ || user_has_closed_)) return false;
+      is_ready_ = sent || received;
+      if (is_ready_) progress_ = absl::Now();
+    }
+    return is_ready_ || absl::Now() < Until();
+  }
+  bool is_ready() const { return is_ready_; }
+
+  // When what is left cannot be delivered in time any more.
+  absl::Time Until() const {
+    if (is_closing_) return std::min(progress_, closed_at_) + kDrainTime;
+    return user_has_closed_ ? progress_ + kDrainTime : absl::InfiniteFuture();
+  }
+
+  void BeginClosing() {
+    if (is_closing_) return;
+    is_closing_ = is_ready_ = true;
+    closed_at_ = progress_ = absl::Now();
+  }
+
+  // For poll(): of the TCP connection and of the local socket.
+  static constexpr size_t kWaits = 2;
+  void AddWaits(std::vector<pollfd>& waits) const {
+    const bool has_out = HasOut();
+    const bool reads_net = !in_ended_ && !net_ended_ && in_.empty();
+    const short net = static_cast<short>((has_out ? send_wants_ : 0) | (reads_net ? receive_wants_ : 0));
+    const short local = static_cast<short>((ReadsLocal() ? POLLIN : 0) | (!in_.empty() ? POLLOUT : 0));
+    waits.push_back({net != 0 || OnlySends() ? tcp_.get() : -1, net, 0});
+    waits.push_back({user_has_closed_ ? -1 : local_.get(), local, 0});
+  }
+  // What poll() has returned for them.
+  void Notice(const pollfd* waits) {
+    is_ready_ |= waits[0].revents != 0 || waits[1].revents != 0;
+    if (OnlySends() && waits[0].events == 0 && (waits[0].revents & (POLLERR | POLLHUP)) != 0)
+      AbandonSending();
+    if ((waits[1].revents & POLLHUP) != 0) {  // both directions have ended
+      user_has_closed_ = true;
+      progress_ = absl::Now();
     }
   }
 
@@ -149,42 +196,13 @@ class Relay {
     }
   }
 
-  // False: what is left cannot be delivered in time.
-  bool Wait() {
-    const bool has_out = !out_ended_ && (!out_.empty() || local_ended_);
-    const bool reads_net = !in_ended_ && !net_ended_ && in_.empty();
-    const bool reads_local = !out_ended_ && !has_out;
-    const short net = static_cast<short>((has_out ? send_wants_ : 0) | (reads_net ? receive_wants_ : 0));
-    const short local = static_cast<short>((reads_local ? POLLIN : 0) | (!in_.empty() ? POLLOUT : 0));
-    // After the peer's half-close, a reset is noticed here.
-    const bool only_sends = in_ended_ && reads_local;
-    pollfd waits[] = {{is_closing_ ? -1 : closing_, POLLIN, 0},
-                      {net != 0 || only_sends ? tcp_.get() : -1, net, 0},
-                      {user_has_closed_ ? -1 : local_.get(), local, 0}};
-    absl::Time until = absl::InfiniteFuture();
-    if (user_has_closed_ || is_closing_) until = progress_ + kDrainTime;
-    if (is_closing_) until = std::min(until, closed_at_ + kDrainTime);
-    const absl::Duration left = until - absl::Now();
-    if (left <= absl::ZeroDuration()) return false;
-    const int timeout_ms = until == absl::InfiniteFuture()
-                               ? -1
-                               : static_cast<int>(absl::ToInt64Milliseconds(left + absl::Milliseconds(1)));
-    if (poll(waits, 3, timeout_ms) <= 0) return true;
-    if (waits[0].revents != 0) {
-      is_closing_ = true;
-      closed_at_ = progress_ = absl::Now();
-    }
-    if (only_sends && net == 0 && (waits[1].revents & (POLLERR | POLLHUP)) != 0) AbandonSending();
-    if ((waits[2].revents & POLLHUP) != 0) {  // both directions have ended
-      user_has_closed_ = true;
-      progress_ = absl::Now();
-    }
-    return true;
-  }
+  bool HasOut() const { return !out_ended_ && (!out_.empty() || local_ended_); }
+  bool ReadsLocal() const { return !out_ended_ && !HasOut(); }
+  // After the peer's half-close, a reset is noticed by poll().
+  bool OnlySends() const { return in_ended_ && ReadsLocal(); }
 
   const SslPtr ssl_;
   const FileDescriptor tcp_, local_;
-  const int closing_;
   const int64_t rekey_bytes_;
 
   Piece out_, in_;
@@ -195,55 +213,147 @@ class Relay {
   bool is_broken_ = false;    // because the connection failed
   bool in_ended_ = false;     // and it has been delivered, or cannot be
   bool user_has_closed_ = false, is_closing_ = false;
+  bool is_ready_ = true;       // something may be able to move
   int64_t with_this_key_ = 0;  // bytes
   absl::Time progress_ = absl::Now(), closed_at_;
 };
 
-// Signals are for the threads that wait for them.
-void BlockSignals() {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);
-}
+// A thread and its connections.
+class TlsRelays::Loop {
+ public:
+  // Unavailable, ResourceExhausted: the system has no descriptors, or no threads.
+  static absl::StatusOr<std::unique_ptr<Loop>> Start() {
+    std::unique_ptr<Loop> loop(new Loop);
+    if (!loop->wake_.valid()) {
+      return absl::UnavailableError(absl::StrCat("cannot open an eventfd for TLS: ", std::strerror(errno)));
+    }
+    try {
+      loop->thread_ = std::thread([loop = loop.get()] { loop->Run(); });
+    } catch (const std::system_error&) {
+      return absl::ResourceExhaustedError("cannot start a thread for TLS; raise the limit of processes");
+    }
+    return loop;
+  }
+  ~Loop() {
+    if (!thread_.joinable()) return;
+    BeginClosing();
+    thread_.join();
+  }
 
-}  // namespace
+  void Add(std::unique_ptr<Relay> relay) {
+    MutexLock lock(mutex_);
+    added_.push_back(std::move(relay));
+    ++count_;
+    Wake();
+  }
+  void BeginClosing() {
+    MutexLock lock(mutex_);
+    closing_ = true;
+    Wake();
+  }
+  size_t count() {
+    MutexLock lock(mutex_);
+    return count_;
+  }
 
-TlsRelays::TlsRelays(int64_t rekey_bytes)
-    : rekey_bytes_(rekey_bytes), closing_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+ private:
+  Loop() : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+  void Wake() {
+    const uint64_t one = 1;
+    (void)!write(wake_.get(), &one, sizeof one);  // fails only if it is readable already
+  }
+
+  void Run() {
+    BlockSignals();
+    std::list<std::unique_ptr<Relay>> relays;
+    std::vector<pollfd> waits;
+    while (true) {
+      bool closing = false;
+      {
+        MutexLock lock(mutex_);
+        relays.splice(relays.end(), added_);
+        closing = closing_;
+      }
+      if (closing && relays.empty()) return;
+      size_t ended = 0;
+      bool busy = false;
+      absl::Time until = absl::InfiniteFuture();
+      waits.assign(1, {wake_.get(), POLLIN, 0});
+      for (auto relay = relays.begin(); relay != relays.end();) {
+        if (closing) (*relay)->BeginClosing();
+        if (!(*relay)->Run()) {
+          relay = relays.erase(relay);
+          ++ended;
+          continue;
+        }
+        busy |= (*relay)->is_ready();
+        until = std::min(until, (*relay)->Until());
+        (*relay)->AddWaits(waits);
+        ++relay;
+      }
+      if (ended > 0) {
+        MutexLock lock(mutex_);
+        count_ -= ended;
+        continue;  // a new one may have come, or this may be the end
+      }
+      const int64_t left_ms = absl::ToInt64Milliseconds(until - absl::Now() + absl::Milliseconds(1));
+      const int timeout_ms = busy ? 0 : until == absl::InfiniteFuture() ? -1 : static_cast<int>(left_ms);
+      if (poll(waits.data(), waits.size(), timeout_ms) <= 0) continue;
+      if (waits[0].revents != 0) {
+        uint64_t wakes;
+        (void)!read(wake_.get(), &wakes, sizeof wakes);
+      }
+      size_t at = 1;
+      for (const std::unique_ptr<Relay>& relay : relays) {
+        relay->Notice(&waits[at]);
+        at += Relay::kWaits;
+      }
+    }
+  }
+
+  const FileDescriptor wake_;
+  Mutex mutex_;
+  std::list<std::unique_ptr<Relay>> added_ ABSL_GUARDED_BY(mutex_);
+  size_t count_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+TlsRelays::TlsRelays(int64_t rekey_bytes) : rekey_bytes_(rekey_bytes) {}
 
 TlsRelays::~TlsRelays() {
-  const uint64_t one = 1;
-  if (closing_.valid()) PSRING_CHECK(write(closing_.get(), &one, sizeof one) == sizeof one);
   MutexLock lock(mutex_);
-  for (Thread& thread : threads_) thread.thread.join();
+  for (const std::unique_ptr<Loop>& loop : loops_) loop->BeginClosing();  // all at the same time
+}
+
+absl::StatusOr<TlsRelays::Loop*> TlsRelays::LeastLoop() {
+  if (loops_.size() < MostLoops()) {
+    absl::StatusOr<std::unique_ptr<Loop>> loop = Loop::Start();
+    if (loop.ok()) loops_.push_back(*std::move(loop));
+    if (loops_.empty()) return loop.status();
+  }
+  Loop* least = nullptr;
+  size_t least_count = 0;
+  for (const std::unique_ptr<Loop>& loop : loops_) {
+    const size_t count = loop->count();
+    if (least != nullptr && count >= least_count) continue;
+    least = loop.get();
+    least_count = count;
+  }
+  return least;
 }
 
 absl::StatusOr<FileDescriptor> TlsRelays::Start(SslPtr ssl, FileDescriptor tcp) {
   int ends[2];
-  if (!closing_.valid() || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     return absl::UnavailableError(absl::StrCat("cannot open a local socket for TLS: ", std::strerror(errno)));
   }
   FileDescriptor users(ends[0]);
-  auto relay = std::make_unique<Relay>(std::move(ssl), std::move(tcp), FileDescriptor(ends[1]),
-                                       closing_.get(), rekey_bytes_);
+  auto relay = std::make_unique<Relay>(std::move(ssl), std::move(tcp), FileDescriptor(ends[1]), rekey_bytes_);
   MutexLock lock(mutex_);
-  threads_.remove_if([](Thread& thread) {
-    if (!thread.over) return false;
-    thread.thread.join();
-    return true;
-  });
-  Thread& thread = threads_.emplace_back();
-  try {
-    thread.thread = std::thread([relay = std::move(relay), &thread]() mutable {
-      BlockSignals();
-      relay->Run();
-      relay.reset();
-      thread.over = true;
-    });
-  } catch (const std::system_error&) {
-    threads_.pop_back();
-    return absl::ResourceExhaustedError("cannot start a thread for TLS; raise the limit of processes");
-  }
+  PSRING_ASSIGN_OR_RETURN(Loop* const loop, LeastLoop());
+  loop->Add(std::move(relay));
   return users;
 }
 

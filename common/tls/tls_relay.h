@@ -1,14 +1,12 @@
-// Copies between TLS connections and local sockets, one thread for each connection. A thread, because users
-// of the local socket may block, and encryption of several connections then uses several cores.
+// Copies between TLS connections and local sockets, on a few threads that share the connections. Threads,
+// because users of the local socket may block, and encryption of several connections then uses several cores.
 #pragma once
 
 #include <openssl/ssl.h>
 
-#include <atomic>
 #include <cstdint>
-#include <list>
 #include <memory>
-#include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/base/file_descriptor.h"
@@ -37,15 +35,15 @@ class TlsRelays {
   absl::StatusOr<FileDescriptor> Start(SslPtr ssl, FileDescriptor tcp);
 
  private:
-  struct Thread {
-    std::thread thread;
-    std::atomic<bool> over = false;
-  };
+  class Relay;
+  class Loop;
+
+  // The thread with the fewest connections; a new one if there are few threads.
+  absl::StatusOr<Loop*> LeastLoop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int64_t rekey_bytes_;
-  const FileDescriptor closing_;  // an eventfd, readable from the destructor on
   Mutex mutex_;
-  std::list<Thread> threads_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Loop>> loops_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace psring

@@ -3,9 +3,9 @@
 
     common/workloads/architectures.py [NAME ...]
 
-Sizes are those of the papers. No time is measured: a layer's share of the step follows from its floating-point
-operations (2 per multiply-add; backward costs twice forward), and the whole step from a device's measured speed
-(common/workloads/devices.cc). Biases and normalization cost nothing and are ready with their layer.
+Sizes are those of the papers, of gpt_mini those of psring's model. No time is measured: a layer's share of the step follows
+from its floating-point operations (2 per multiply-add; backward costs twice forward), and the whole step from a device's
+measured speed (common/workloads/devices.cc). Biases and normalization cost nothing and are ready with their layer.
 """
 import pathlib
 import sys
@@ -142,6 +142,25 @@ def gpt2():
     return net
 
 
+def gpt_mini():
+    """psring's model gpt-mini (trainer/models/gpt.cc) on the King James Bible: the names, sizes and order of its gradients."""
+    layers, width, length, vocabulary = 6, 384, 256, 73
+    net = Net()
+    net.add([("transformer.wte.weight", vocabulary * width), ("transformer.wpe.weight", length * width)], 0)
+    for i in range(layers):
+        name = f"transformer.h.{i}"
+        net.norm(f"{name}.ln_1", width)
+        net.dense(f"{name}.attn.c_attn", width, 3 * width, length)
+        net.add([], 2 * length * length * width)  # causal attention
+        net.dense(f"{name}.attn.c_proj", width, width, length)
+        net.norm(f"{name}.ln_2", width)
+        net.dense(f"{name}.mlp.c_fc", width, 4 * width, length)
+        net.dense(f"{name}.mlp.c_proj", 4 * width, width, length)
+    net.norm("transformer.ln_f", width)
+    net.add([], 2 * width * vocabulary * length)  # the head's matrix is the embedding of tokens
+    return net
+
+
 def llama_8b():
     net = transformer(32, 4096, 14336, 8192, 128256, keys=2048, gated=True, bias=False)
     net.norm("final.norm", 4096, bias=False)
@@ -160,6 +179,8 @@ WORKLOADS = {
     "bert_base": (bert_base, "BERT-base, 128 tokens, 20 masked", TEXT, 32, "sentence", "Devlin et al. 2019, BERT"),
     "gpt2": (gpt2, "GPT-2 (124 M), 1,024 tokens", TEXT, 8, "text",
              "Radford et al. 2019, Language Models are Unsupervised Multitask Learners"),
+    "gpt_mini": (gpt_mini, "gpt-mini (10.8 M), 256 tokens", TEXT, 64, "text",
+                 "psring's model gpt-mini on the King James Bible; batch: Karpathy, nanoGPT, config/train_shakespeare_char.py"),
     "llama_8b": (llama_8b, "Llama 3 8B, 8,192 tokens", TEXT, 1, "text", "Dubey et al. 2024, The Llama 3 Herd of Models, table 3"),
 }
 

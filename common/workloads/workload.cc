@@ -138,7 +138,7 @@ class Reader {
       }
       fields.pop_back();
     }
-    absl::string_view ready = absl::StripAsciiWhitespace(fields.back());
+    const std::string ready(absl::StripAsciiWhitespace(fields.back()));
     PSRING_RETURN_IF_ERROR(Milliseconds("ready_ms", ready, tensor.ready_ms));
     fields.pop_back();
     if (!absl::SimpleAtoi(fields.back(), &tensor.bytes) || tensor.bytes < 4 || tensor.bytes % 4 != 0) {
@@ -201,8 +201,14 @@ absl::StatusOr<Workload> LoadWorkload(const std::string& name_or_path) {
                                             absl::StrJoin(WorkloadNames(), ", "),
                                             ", or the path of a CSV file (./mine.csv)"));
   }
-  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(name_or_path));
-  return ParseWorkload(name_or_path, text);
+  const absl::StatusOr<std::string> text = ReadFile(name_or_path);
+  if (!text.ok()) {
+    return absl::Status(
+        text.status().code(),
+        absl::StrCat(text.status().message(),
+                     "; experiments/export_workload.py records a PyTorch model in such a file"));
+  }
+  return ParseWorkload(name_or_path, *text);
 }
 
 Workload Faster(Workload workload, double speedup) {

@@ -245,7 +245,8 @@ class Benchmark {
     SayLines(BenchTablesText(request, result_, flags_.language));
     if (run_.network) SayLines(absl::StrCat("# ", Slowest(flags_.language)));
     if (!outputs.json().empty()) display_.Say(absl::StrCat("# Writing JSON output to ", outputs.json()));
-    display_.Say(Say(flags_.language, kBenchAllOfIt, outputs.folder(), absl::StrFormat("%.0f", run_.wall_s)));
+    display_.Say(Say(flags_.language, kBenchAllOfIt, outputs.folder(), absl::StrFormat("%.0f", run_.wall_s),
+                     CommandName()));
     return absl::OkStatus();
   }
 

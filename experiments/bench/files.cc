@@ -73,11 +73,6 @@ double BestPercent(const CollectiveRow& row) {
   return std::max(row.out_of_place.percent_of_limit, row.in_place.percent_of_limit);
 }
 
-// The machines that have ranks of the combination.
-int NodesWith(const BenchPlan& plan, const BenchCombination& combination) {
-  return plan.layout.nodes == 1 ? 1 : plan.LayoutOf(combination.workers).nodes_used();
-}
-
 std::string Number(double value, bool there = true) { return there ? absl::StrFormat("%.6g", value) : ""; }
 
 }  // namespace
@@ -233,7 +228,8 @@ std::string BenchCsv(const BenchRequest& request, const BenchResult& result, con
           {Number(limit.value_or(0), limit.has_value()), absl::StrCat(cell.out_of_place.calls_per_turn),
            absl::StrCat(cell.out_of_place.times_us.size()),
            MostOnAMachine(result.plan().layout, combination.workers) > run.machine.cores ? "true" : "false",
-           Number(Mean(table.foreign_cpu_pct)), absl::StrCat(NodesWith(result.plan(), combination))});
+           Number(Mean(table.foreign_cpu_pct)),
+           absl::StrCat(result.plan().LayoutOf(combination.workers).nodes_used())});
       text += CsvLine(fields);
     }
   }

@@ -115,8 +115,8 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   const char* what = "What is measured (comma-separated: all combinations, alternating call by call)";
   const std::string all_of_what = InHelpAll(what);
   add(what, "--collective,--collectives", raw.collectives, "NAME,...",
-      "all_reduce, reduce_scatter, all_gather, broadcast, or ps_push_pull: a round of the gRPC parameter "
-      "server, which has no backends, algorithms or transports [all_reduce]",
+      "all_reduce, reduce_scatter, all_gather, broadcast, or ps_push_pull: a round of the parameter "
+      "server, over shm or tcp (gRPC), without backends and algorithms [all_reduce]",
       ListOf(CheckText));
   add(what, "--backend,--backends", raw.backends, "NAME,...",
       "native, gloo, mpi, nccl [all in this build except nccl; on GPUs native and nccl]", ListOf(CheckText));
@@ -132,7 +132,8 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       "private: each process's own memory, from malloc; huge: the same on huge pages; shared: memory that "
       "peers read in place, as in psring's trainer [private; native over shm: shared too]",
       ListOf(OneOf({"private", "huge", "shared"})));
-  add(what, "--workers", raw.workers, "N,...", "Processes, 1 to 64 [2; with --nnodes all]",
+  add(what, "--workers", raw.workers, "N,...",
+      "Processes, 1 to 1024, with bfloat16 64, with half 512 [2; with --nnodes all]",
       CountsText(kMostBenchWorkers));
   add(what, "--servers", raw.servers, "S,...",
       "Parameter servers of ps_push_pull, each with a slice of every gradient [1]",
@@ -172,8 +173,7 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
          1'000'000);
   number(calls, "-c,--check", request.checks,
          "Calls of which every element is checked; 0: none, and #wrong is N/A. If an element is wrong, no "
-         "figure "
-         "is printed",
+         "figure is printed",
          0, 1'000'000);
   number(InHelpAll(calls), "-a,--average", request.average,
          "How the ranks' times are combined: 0 rank 0's, 1 mean, 2 minimum, 3 maximum (nccl-tests 1)", 0, 3);
@@ -220,7 +220,7 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   add(results, "-J,--output_file", raw.flags.json_file, "FILE",
       "nccl-tests' JSON, with more fields; never overwrites: FILE.0 and so on", CheckJsonPath);
   add(results, "--out", raw.flags.out, "DIR",
-      "Folder for the results, new or empty; else runs/<UTC time>-bench", CheckText);
+      "Folder for the results, new or empty; default: runs/<UTC time>-bench", CheckText);
   AddLanguageFlag(*verb, raw.language, "Language of the text around the tables, and of the page: en or zh")
       ->group(results);
   verb->add_flag("--dry_run", raw.flags.dry_run, "Print the plan and the expected time, then exit")

@@ -46,6 +46,11 @@ std::optional<std::string> Find(const std::vector<std::string>& table, const std
   return std::nullopt;
 }
 
+// With more ranks, sums of the values that ring_worker sends and checks are not exact (TestValues).
+int MostExactRanks(const std::string& type) {
+  return type == "bfloat16" ? 64 : type == "float16" ? 512 : kMostBenchWorkers;
+}
+
 class Planner {
  public:
   Planner(const BenchRequest& request, const BenchCatalog& catalog, const absl::Status& mpirun)
@@ -161,6 +166,13 @@ class Planner {
       if (request_.root >= workers && Contains(request_.collectives, "broadcast")) {
         return absl::InvalidArgumentError(
             absl::StrCat("--root ", request_.root, " is not a rank of ", workers, " workers"));
+      }
+      for (const std::string& type : request_.types) {
+        const int most = MostExactRanks(type);
+        if (workers <= most || Collectives().empty()) continue;
+        return absl::InvalidArgumentError(absl::StrCat("--workers ", workers, " with ", type,
+                                                       ", whose sums are exact with at most ", most,
+                                                       " workers; use fewer, or another --datatype"));
       }
     }
     return absl::OkStatus();

@@ -12,7 +12,7 @@
 
 namespace psring {
 
-inline constexpr int kMostBenchWorkers = 64;
+inline constexpr int kMostBenchWorkers = 1024;
 inline constexpr int kMostBenchServers = 64;
 inline constexpr char kAllReduce[] = "all_reduce";
 inline constexpr char kPushPull[] = "ps_push_pull";  // a round of the parameter server
@@ -87,7 +87,6 @@ struct BenchPlan {
   NodeLayout layout;  // the machines
 
   NodeLayout LayoutOf(int workers) const;
-  int NodeOfServer(int workers, int server) const;  // one after another on the machines with workers
 };
 
 // Defaults: all backends of this build except nccl, which needs GPUs; for native the algorithms ring, direct

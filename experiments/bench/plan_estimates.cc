@@ -6,22 +6,22 @@
 
 namespace psring {
 
+namespace {
+
+// One machine runs any number of workers.
+NodeLayout OfWorkers(NodeLayout layout, int workers) {
+  if (layout.nodes == 1) layout.per_node = workers;
+  layout.processes = workers;
+  return layout;
+}
+
+}  // namespace
+
 int MostOnAMachine(const NodeLayout& layout, int workers) {
-  if (layout.nodes == 1) return workers;
-  NodeLayout of_workers = layout;
-  of_workers.processes = workers;
-  return of_workers.ProcessesOn(0);
+  return OfWorkers(layout, workers).ProcessesOn(0);
 }
 
-NodeLayout BenchPlan::LayoutOf(int workers) const {
-  NodeLayout of_workers = layout;
-  of_workers.processes = workers;
-  return of_workers;
-}
-
-int BenchPlan::NodeOfServer(int workers, int server) const {
-  return layout.nodes == 1 ? 0 : server % LayoutOf(workers).nodes_used();
-}
+NodeLayout BenchPlan::LayoutOf(int workers) const { return OfWorkers(layout, workers); }
 
 uint64_t BenchMemoryBytes(const BenchPlan& plan) {
   uint64_t most = 0, all_sizes = 0;

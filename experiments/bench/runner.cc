@@ -74,15 +74,11 @@ std::string LogPath(const std::string& folder, const std::string& name) {
 }
 
 // The variables that torchrun sets.
-Words RankEnvironment(const BenchPlan& plan, const BenchLaunch& launch, int rank) {
-  Words environment = {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
-                       absl::StrCat("WORLD_SIZE=", launch.workers)};
-  if (plan.layout.nodes == 1) return environment;
-  const NodeLayout layout = plan.LayoutOf(launch.workers);
+Words RankEnvironment(const NodeLayout& layout, int rank) {
   const int node = layout.NodeOfProcess(rank);
-  environment[1] = absl::StrCat("LOCAL_RANK=", rank - layout.FirstOf(node));
-  environment.push_back(absl::StrCat("LOCAL_WORLD_SIZE=", layout.ProcessesOn(node)));
-  return environment;
+  return {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank - layout.FirstOf(node)),
+          absl::StrCat("WORLD_SIZE=", layout.processes),
+          absl::StrCat("LOCAL_WORLD_SIZE=", layout.ProcessesOn(node))};
 }
 
 ChildSpec Server(const BenchRequest& request, const BenchLaunch& launch, const BenchBinaries& binaries,
@@ -164,17 +160,18 @@ absl::StatusOr<std::vector<ChildSpec>> BenchChildren(const BenchRequest& request
   }
   const NodeLayout layout = plan.LayoutOf(launch.workers);
   for (int rank = 0; rank < launch.workers; ++rank) {
-    if (layout.nodes > 1 && layout.NodeOfProcess(rank) != host.node) continue;
+    if (layout.NodeOfProcess(rank) != host.node) continue;
     ChildSpec& child = children.emplace_back();
     child.name = absl::StrCat("rank ", rank);
     child.command = command;
-    child.environment = RankEnvironment(plan, launch, rank);
+    child.environment = RankEnvironment(layout, rank);
     Append(child.environment, StoreEnvironment(host));
     child.log_path = LogPath(folder, absl::StrCat("rank", rank));
   }
   const int servers = push_pull ? plan.combinations[launch.combinations[0]].servers : 0;
   for (int server = 0; server < servers; ++server) {
-    if (plan.NodeOfServer(launch.workers, server) != host.node) continue;
+    // One after another on the machines with workers.
+    if (server % layout.nodes_used() != host.node) continue;
     children.push_back(Server(request, launch, binaries, host, server, servers, folder));
   }
   return children;

@@ -38,9 +38,9 @@ def main():
         print("\n".join(table))
         return
     runs.write_result("accuracy.md", [
-        "# What the strategies learn", "",
-        f"{runs.measured_on()}: test accuracy on Fashion-MNIST, batch 128 per worker, linear decay to 0, each "
-        "strategy's default learning rate and momentum. Written by experiments/benchmarks/accuracy.py.", "", *table])
+        "# Test accuracy of each strategy", "",
+        f"{runs.measured_on()}: test accuracy on Fashion-MNIST, batch 128 per worker, each strategy's "
+        "default learning rate (with linear decay to 0) and momentum. Written by experiments/benchmarks/accuracy.py.", "", *table])
 
 
 if __name__ == "__main__":

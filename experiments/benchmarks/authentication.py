@@ -129,7 +129,7 @@ def main():
         f"TCP connections that a training with {args.workers} workers opens, *measured*. Handshakes take place when a connection is "
         "opened. The last column, *derived*, is the time of all of them, one after another; some take place at the same time.", "",
         *runs.table(f"strategy | {few} steps | {many} steps | handshakes, ms", rows), "",
-        f"Load average before it: {load:.1f}."], args.out)
+        f"Load average before the run: {load:.1f}."], args.out)
 
 
 if __name__ == "__main__":

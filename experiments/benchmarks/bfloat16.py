@@ -17,8 +17,8 @@ CONTENDERS = {
     "single, float32": ["--strategy", "single"],
     "single, bfloat16": ["--strategy", "single", "--precision", "bfloat16"],
     "ring x 2 over TCP, float32": RING,
-    "ring x 2 over TCP, bfloat16 on the wire": [*RING, "--wire", "bfloat16"],
-    "ring x 2 over TCP, bfloat16 and on the wire": [*RING, "--precision", "bfloat16", "--wire", "bfloat16"],
+    "ring x 2 over TCP, float32, bfloat16 on the wire": [*RING, "--wire", "bfloat16"],
+    "ring x 2 over TCP, bfloat16, also on the wire": [*RING, "--precision", "bfloat16", "--wire", "bfloat16"],
 }
 
 
@@ -33,7 +33,7 @@ def speed_table(model, rounds):
     for name, values in results.items():
         base = results["single, float32" if name.startswith("single") else "ring x 2 over TCP, float32"]
         rows.append([name, runs.spread(values), "" if values is base else f"{runs.paired_ratio(values, base):.2f}"])
-    return [others, "", *runs.table("contender | samples/s | times float32 (paired median)", rows), ""]
+    return [others, "", *runs.table("contender | samples/s | speed over float32's (paired median)", rows), ""]
 
 
 def accuracy_table(model, seeds):
@@ -43,7 +43,9 @@ def accuracy_table(model, seeds):
         mean = statistics.mean(reached)
         difference = mean - base.setdefault(name.split(",")[0], mean)
         rows.append([name, f"{mean:.4f}", ", ".join(f"{a:.4f}" for a in reached), f"{difference:+.4f}"])
-    return [f"Test accuracy after {EPOCHS[model]} epoch(s), linear decay, seeds 1 to {seeds}:", "",
+    epochs = f"{EPOCHS[model]} epoch{'s' * (EPOCHS[model] > 1)}"
+    return [f"Test accuracy after {epochs} with linear decay of the learning rate, "
+            f"{'one seed' if seeds == 1 else f'seeds 1 to {seeds}'}:", "",
             *runs.table("contender | mean | each seed | minus float32", rows), ""]
 
 
@@ -54,7 +56,7 @@ def main():
     parser.add_argument("--models", default="cnn,mlp")
     args = parser.parse_args()
     native = "with" if "avx512_bf16" in runs.cpu_info() else "WITHOUT"
-    lines = ["# bfloat16 against float32", "",
+    lines = ["# bfloat16 compared with float32", "",
              f"{runs.measured_on()}, {native} AVX512-BF16; batch 128 per worker, one thread per process, momentum SGD, "
              f"Fashion-MNIST; {args.rounds} interleaved rounds; samples/s as median (lowest to highest). Written by "
              "experiments/benchmarks/bfloat16.py.", ""]

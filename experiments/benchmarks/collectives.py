@@ -85,9 +85,9 @@ def section(title, results, manifest, command):
         f"{machine['system']}, kernel {machine['kernel']}, revision {manifest['versions']['revision']}. Other programs "
         f"used {min(foreign):.0f} to {max(foreign):.0f}% of the processors meanwhile.", "",
         f"    {command}", "",
-        "All *measured*. busbw in GB/s (10^9 bytes) as nccl-tests defines it, 2(N-1)/N bytes/time; the time of a call is the "
-        "slowest rank's, the median over all iterations; every value checked. Out of place / in place; in brackets the "
-        "better one's percentage of what the machine can do at most (see experiments/figures.md).", ""]
+        "All *measured*. busbw in GB/s (10^9 bytes) as nccl-tests defines it, 2(N-1)/N × bytes / time; the time of a call is the "
+        "slowest rank's, the median over all iterations; every value is checked. Out of place / in place; in parentheses, the "
+        "better one's percentage of the machine's limit ([definition](../figures.md#bench)).", ""]
     for workers in sorted({row["workers"] for row in results}):
         rows = [row for row in results if row["workers"] == workers]
         crowded = f" on {machine['cores']} cores" if workers > machine["cores"] else ""

@@ -14,6 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 GLIBC_TUNED = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296",
                "MALLOC_TOP_PAD_": "67108864"}
+HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # PyTorch's allocator, and glibc's
 
 
 def add_flags(parser):
@@ -49,7 +50,7 @@ def tensorflow_version(args):
 
 def allocators():
     """{name: environment} of the memory allocators that this machine has."""
-    found = {"default malloc": {}, "malloc tuned": GLIBC_TUNED}
+    found = {"default malloc": {}, "malloc tuned": GLIBC_TUNED, "malloc with huge pages": HUGE_PAGES}
     for name, package in (("tcmalloc_minimal", "libtcmalloc-minimal4"), ("jemalloc", "libjemalloc2")):
         files = sorted(glob.glob(f"/usr/lib/*/lib{name}.so.[0-9]"))
         if files:

@@ -101,13 +101,13 @@ def report(rows):
     median = statistics.median(errors)
     if median >= MEDIAN_BELOW:
         problems.append(f"the median error is {median:.1%}")
-    lines = [*runs.table("case | strategy | workers | servers | step, ms (m) | predicted, ms (s) | off (d) | of it, ms (d)",
+    lines = [*runs.table("case | strategy | workers | servers | step, ms (m) | predicted, ms (s) | off (d) | largest parts of the difference, ms (d)",
                          cells), "",
              "m measured, s simulated, d derived; ~ other programs used more than a quarter of the processors, but psring's "
              "processes had priority; ! not valid."]
     return "\n".join(lines), list(dict.fromkeys(problems)), (
-        f"{len(rows)} rows: median error {median:.1%} (to be below {MEDIAN_BELOW:.0%}), worst {max(errors):.1%} (to be "
-        f"below {WORST_BELOW:.0%})")
+        f"{len(rows)} rows, median error {median:.1%} (limit {MEDIAN_BELOW:.0%}), worst {max(errors):.1%} "
+        f"(limit {WORST_BELOW:.0%})")
 
 
 def main():
@@ -123,7 +123,7 @@ def main():
         print(case.name, file=sys.stderr)
         rows += runs.measure_again_if_disturbed(lambda folder, case=case: measure(options, folder, case))
         text, problems, verdict = report(rows)
-        verdict = f"**{'Not held' if problems else 'Held'}**: {verdict}." + "".join(f"\n* {one}" for one in problems)
+        verdict = f"**{'Not within' if problems else 'Within'} the limits**: {verdict}." + "".join(f"\n* {one}" for one in problems)
         if options.out:  # updated after each case
             pathlib.Path(options.out).write_text(
                 HEAD + " ".join(sys.argv) + f"\n\n{runs.measured_on()}.\n\n{text}\n\n{verdict}\n")

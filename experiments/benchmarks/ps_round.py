@@ -45,9 +45,9 @@ def limits_section(args):
         "experiments/benchmarks/ps_round.py.", "", "## Compared with the limits of the machine", "",
         "    psring bench --collective ps_push_pull " + " ".join(flags), "",
         "Real rounds alternate with those that measure the limit, and weights are checked. Times are per call of the slowest "
-        f"rank, the median over the iterations of all rounds. The limit is, over TCP, the same round "
-        "over plain TCP; in shared memory, one pass that adds all gradients and writes the updated weights of every worker. "
-        f"Other programs used {min(foreign):.0f} to {max(foreign):.0f}% of the processors.", "",
+        f"rank, the median over the iterations of all rounds. Over TCP, the limit is the same round "
+        "over plain TCP; in shared memory, it is one pass that adds all gradients and writes the updated weights of every worker. "
+        f"Other programs used at most {max(foreign):.0f}% of the processors.", "",
         *runs.table("workers | transport | size, B | time, us | busbw, GB/s | % of limit | limit, us | buffers", rows), ""]
 
 
@@ -89,7 +89,7 @@ def peers_section(args, versions, *programs):
                    for transport in ("shm", "tcp")), ", ".join(f"{v / 1e3:.1f}" for v in values)]
                 for name, values in results.items()]
         lines += [f"### {workers} worker{'s' * (workers > 1)}", "", others, "",
-                  *runs.table("server | ms | it / psring over shm (paired median) | it / psring over tcp | each round, ms",
+                  *runs.table("server | ms | ratio to psring over shm (paired median) | ratio to psring over tcp | each round, ms",
                               rows), ""]
     return lines
 
@@ -112,7 +112,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         ps_lite = peers.build_ps_lite(args.ps_lite, folder)
         versions = (f"PyTorch {torch or 'absent'}, TensorFlow {tensorflow or 'absent'}, ps-lite "
-                    f"{'as in --ps_lite' if ps_lite else 'absent'}")
+                    f"{'built from the folder given with `--ps_lite`' if ps_lite else 'absent'}")
         lines = limits_section(args) + peers_section(args, versions, torch, tensorflow, ps_lite)
     runs.write_result("ps_round.md", lines, args.out)
 

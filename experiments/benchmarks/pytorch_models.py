@@ -1,4 +1,6 @@
-"""psring's models in PyTorch, with the same names of tensors. Requires PyTorch."""
+"""psring's models in PyTorch; transformers and ResNets have the same names of tensors. Requires PyTorch."""
+import torch
+from pytorch_data import NUMBERS, TABLES, lookups_of_tables
 from torch import nn
 from torch.nn import functional
 
@@ -91,3 +93,53 @@ class ResNet18(nn.Module):
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
             x = stage(x)
         return self.fc(x.mean(dim=(2, 3)))
+
+
+def perceptron(*widths):
+    layers = [part for inputs, outputs in zip(widths, widths[1:]) for part in (nn.Linear(inputs, outputs), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
+
+
+def table(rows, width, bound):
+    return torch.empty(rows, width).uniform_(-bound, bound)
+
+
+class Dlrm(nn.Module):
+    """DLRM (Naumov et al. 2019). `joined`: one table with the rows of all, so that a step has one lookup and one gradient."""
+
+    def __init__(self, rows, joined, width=64):
+        super().__init__()
+        self.lookups, self.width, self.joined = lookups_of_tables(), width, joined
+        self.bottom = perceptron(NUMBERS, 2 * width, width)
+        own = [rows * TABLES] if joined else [rows] * TABLES
+        self.tables = nn.ModuleList(nn.EmbeddingBag(count, width, mode="sum", sparse=True,
+                                                    _weight=table(count, width, rows**-.5)) for count in own)
+        # Not buffers, which DDP would broadcast in every step.
+        self.first_rows = torch.repeat_interleave(rows * torch.arange(TABLES), torch.tensor(self.lookups))
+        self.first_lookups = torch.tensor([0, *self.lookups]).cumsum(0)[:-1]
+        self.pairs = torch.tril_indices(TABLES + 1, TABLES + 1, -1)
+        self.top = perceptron(width + TABLES * (TABLES + 1) // 2, 2 * width, width, 2)
+
+    def bags(self, rows):
+        if not self.joined:
+            return [one(part) for one, part in zip(self.tables, rows.split(self.lookups, 1))]
+        starts = torch.arange(len(rows))[:, None] * rows.shape[1] + self.first_lookups
+        return self.tables[0]((rows + self.first_rows).flatten(), starts.flatten()).view(len(rows), TABLES, -1).unbind(1)
+
+    def forward(self, numbers, rows):
+        numbers = self.bottom(numbers)
+        vectors = torch.stack([numbers, *self.bags(rows)], 1)
+        products = torch.bmm(vectors, vectors.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]
+        return self.top(torch.cat([numbers, products], 1))
+
+
+class SkipGram(nn.Module):
+    """word2vec's skip-grams with negative sampling (Mikolov et al. 2013): logits of a word's targets."""
+
+    def __init__(self, words, width=128):
+        super().__init__()
+        self.words = nn.Embedding(words, width, sparse=True, _weight=table(words, width, .5 / width))
+        self.targets = nn.Embedding(words, width, sparse=True, _weight=torch.zeros(words, width))
+
+    def forward(self, word, targets):
+        return torch.bmm(self.targets(targets), self.words(word).transpose(1, 2)).flatten()

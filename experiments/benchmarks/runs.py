@@ -5,6 +5,7 @@ import datetime
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -120,7 +121,7 @@ def interleave(contenders, rounds, label):
     total1, busy1 = cpu_ticks()
     own = (sum(os.times()[2:4]) - own0) * os.sysconf("SC_CLK_TCK")
     foreign = 100 * max(0.0, busy1 - busy0 - own) / max(1, total1 - total0)
-    return results, f"Processor time of others during the run: {foreign:.1f}%; load average before it: {load:.1f}."
+    return results, f"Processor time of other programs during the run: {foreign:.1f}%; load average before it: {load:.1f}."
 
 
 def paired_ratio(values, base):
@@ -135,6 +136,15 @@ def table(head, rows):
     """Returns the lines of a Markdown table. head: its column names, separated by |."""
     return [f"| {head} |", "|" + "---|" * (head.count("|") + 1),
             *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)]
+
+
+def with_section(page, title, lines):
+    """The page's text with these lines as its section `title`, in the place of the old one or at the end."""
+    parts = re.split(r"^(?=## )", page, flags=re.MULTILINE)
+    section = "\n".join([f"## {title}", "", *lines])
+    at = next((i for i, part in enumerate(parts) if part.splitlines()[:1] == [f"## {title}"]), len(parts))
+    parts[at:at + 1] = [section]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
 def write_result(name, lines, folder=RESULTS):

@@ -6,7 +6,8 @@
 Runs the cases one after another: single, ring and ps-async with a batch of 32, ps-sync with 128; with 4 workers and a server
 process where there are workers. After --settle minutes and at the end, it adds up the resident memory (anonymous pages and
 shared memory, from /proc/PID/smaps_rollup: Pss, so that pages of several processes count once) and the open descriptors of all
-processes of the job. Pages of files do not count: a process's part of a library changes when other programs use it. Exit code 1 if memory grew by 1% or more, or descriptors at all, or if the job ended by itself.
+processes of the job. Pages of files do not count: a process's part of a library changes when other programs use it. Exit code 1
+if memory grew by 1% or more, or descriptors at all, or if the job ended by itself.
 """
 import os
 import pathlib
@@ -25,6 +26,8 @@ CASES = {"single": ["--strategy", "single", "--batch", "32"],
          "ps-async": ["--strategy", "ps-async", *WORKERS, *SERVER, "--batch", "32"],
          "ps-sync": ["--strategy", "ps-sync", *WORKERS, *SERVER, "--batch", "128"]}
 GROWTH_BELOW = .01
+EXPLANATION = ("Memory: resident anonymous and shared pages of all processes of a job. `single`, `ring` and `ps-async` have a batch of "
+               "32, `ps-sync` of 128; all but `single` have 4 workers, and `ps-*` a server.")
 
 
 def family(root):
@@ -98,12 +101,12 @@ def main():
         growth = kib1 / kib0 - 1
         rows.append((case, processes, f"{kib0 / 1024:.1f}", f"{kib1 / 1024:.1f}", f"{growth:+.2%}", fds0, fds1))
         print(f"{case}: memory {growth:+.2%}, descriptors {fds0} to {fds1}", file=sys.stderr)
-    lines = runs.table(f"case | processes | MiB after {args.settle:g} min | after {args.minutes:g} min | growth | descriptors | at the end",
-                       rows)
+    lines = runs.table(f"case | processes | MiB after {args.settle:g} min | after {args.minutes:g} min | growth | "
+                       f"descriptors after {args.settle:g} min | after {args.minutes:g} min", rows)
     print("\n".join(lines))
     if args.out:
         args.out.write_text("\n".join(["# Memory and descriptors of long jobs", "", runs.measured_on() + ". Written by "
-                                       "experiments/benchmarks/soak.py; all *measured*.", "", *lines]) + "\n")
+                                       "experiments/benchmarks/soak.py; all *measured*.", "", EXPLANATION, "", *lines]) + "\n")
     return failed
 
 

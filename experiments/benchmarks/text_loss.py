@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares what psring and PyTorch learn: the loss of gpt-nano on the King James Bible's last 2%, per token.
+"""Compares the loss of gpt-nano per token of the King James Bible's last 2% after training with psring and with PyTorch.
 
     ./run build && experiments/benchmarks/text_loss.py [--steps 2000] [--seeds 3] [--torch_python torch/bin/python]
 
@@ -48,9 +48,10 @@ def main():
         losses = [loss(seed) for seed in range(1, args.seeds + 1)]
         rows.append([name, f"{statistics.mean(losses):.4f}", f"{min(losses):.4f}", f"{max(losses):.4f}"])
     runs.write_result("text_loss.md", [
-        "# What psring and PyTorch learn from a text", "",
+        "# Loss on a text compared with PyTorch", "",
         f"{runs.measured_on()}: loss of gpt-nano per token of the King James Bible's last 2%, after {args.steps} batches of 12 "
-        f"windows of 64 tokens; AdamW, constant learning rate 0.001; {args.seeds} seeds. All *measured*. Written by "
+        f"windows of 64 tokens; AdamW, constant learning rate 0.001; {args.seeds} seeds. The 4 workers of ps-async train on "
+        f"{args.steps // 4} batches each. All *measured*. Written by "
         "experiments/benchmarks/text_loss.py.", "",
         *runs.table("contender | mean | lowest | highest", rows)])
 

@@ -76,7 +76,8 @@ def main():
         "# Encrypted connections", "",
         f"{runs.measured_on()}. All *measured*. Written by experiments/benchmarks/tls.py.", "",
         f"{args.workers} workers on one machine, {args.bytes} B; medians of {args.rounds} interleaved rounds (lowest to highest). "
-        "Workers, server and the threads that encrypt share the cores of this machine, so machines of a network lose less.", "",
+        "Workers, server and the threads that encrypt share the cores of this machine; the loss between separate machines "
+        "was not measured.", "",
         *runs.table(f"what | unit | {PLAIN} | {ENCRYPTED} | with / without (paired median)", rows), "",
         *(f"* {note}" for note in notes)], args.out)
 

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """Compares the training speed of psring with PyTorch and TensorFlow on one machine, in samples/s (of texts: tokens/s).
 
-    ./run build && experiments/benchmarks/training.py [--rounds 5] [--models mlp,cnn,resnet18,gpt-nano,gpt-mini]
+    ./run build && experiments/benchmarks/training.py [--rounds 5] [--models mlp,cnn,gpt-nano,gpt-mini,resnet18,dlrm-small,skipgram]
                                                       [--torch_python torch/bin/python] [--tensorflow_python tf/bin/python]
 
 One process, two workers with an all-reduce (psring's ring; PyTorch DDP over gloo), and two workers with a parameter server in a
 process of its own (psring; PyTorch's RPC; TensorFlow's ParameterServerStrategy, which is asynchronous). All train the same
 network with the same batch, optimizer and learning rate in float32, with one computing thread per process, and report the loss
-at the end, so that different work would be seen. Transformers are compared with PyTorch and DDP only.
+at the end, so that different work would be seen, and the peak memory of a rank. Models other than mlp and cnn are compared
+with PyTorch and DDP only, over TCP.
 
-PyTorch is measured as most programs use it, and at its best: the fastest of eager, the fused optimizer, torch.compile and
-channels last, then the fastest allocator with it, each tried once before the rounds. What is not installed is omitted. The
-rounds are interleaved, the first is a warm-up. Then step_limit compares psring's step with only its matrix products and
-convolutions. Prints the tables and writes training_MODEL.md to --out.
+PyTorch is measured as most programs use it, and at its best: the fastest of eager, the fused optimizer, torch.compile, channels
+last and, of several tables, one table with the rows of all; then the fastest allocator with it, each tried once before the
+rounds. Tables have sparse gradients. What is not installed is omitted. The rounds are interleaved, the first is a warm-up. Then
+step_limit compares psring's step with only its matrix products and convolutions. Prints the tables and writes a section for each
+model to training_MODEL.md, or training_models.md, in --out; other sections of the page are kept.
 """
 import json
 import pathlib
@@ -24,6 +26,11 @@ import runs
 
 MOMENTUM = ["--optimizer", "momentum", "--lr", "0.02"]
 ADAMW = ["--optimizer", "adamw", "--lr", "0.001"]
+CODE = {"eager": [], "fused optimizer": ["--fused"], "torch.compile, fused optimizer": ["--fused", "--compile"]}
+CHANNELS_LAST = {"channels last, fused optimizer": ["--fused", "--channels_last"],
+                 "channels last, torch.compile, fused optimizer": ["--fused", "--channels_last", "--compile"]}
+JOINED = {"one table, fused optimizer": ["--fused", "--joined_tables"],
+          "one table, torch.compile, fused optimizer": ["--fused", "--joined_tables", "--compile"]}
 
 
 class Work(typing.NamedTuple):
@@ -32,18 +39,22 @@ class Work(typing.NamedTuple):
     update: list
     text: str
     warmup_steps: int = 10
-
-    def is_text(self):
-        return self.update is ADAMW
+    unit: str = "samples"
+    code: dict = CODE  # of PyTorch
+    with_servers: bool = False
+    limit_rounds: int = 20
 
 
 PICTURES, BIBLE = "momentum SGD, float32, Fashion-MNIST", "AdamW, float32, King James Bible"
-WORK = {"mlp": Work(300, 128, MOMENTUM, PICTURES), "cnn": Work(30, 128, MOMENTUM, PICTURES),
-        "resnet18": Work(6, 16, MOMENTUM, PICTURES, warmup_steps=2),
-        "gpt-nano": Work(100, 12, ADAMW, BIBLE), "gpt-mini": Work(6, 12, ADAMW, BIBLE, warmup_steps=2)}
-CODE = {"eager": [], "fused optimizer": ["--fused"], "torch.compile, fused optimizer": ["--fused", "--compile"]}
-CHANNELS_LAST = {"channels last, fused optimizer": ["--fused", "--channels_last"],
-                 "channels last, torch.compile, fused optimizer": ["--fused", "--channels_last", "--compile"]}
+WORK = {"mlp": Work(300, 128, MOMENTUM, PICTURES, with_servers=True),
+        "cnn": Work(30, 128, MOMENTUM, PICTURES, code={**CODE, **CHANNELS_LAST}, with_servers=True),
+        "gpt-nano": Work(100, 12, ADAMW, BIBLE, unit="tokens"),
+        "gpt-mini": Work(3, 12, ADAMW, BIBLE, warmup_steps=1, unit="tokens", limit_rounds=1),
+        "resnet18": Work(6, 16, MOMENTUM, PICTURES, warmup_steps=2, code={**CODE, **CHANNELS_LAST}, limit_rounds=5),
+        "dlrm-small": Work(150, 512, ["--optimizer", "sgd", "--lr", "1"], "SGD, float32, 8 tables of 1,000,000 rows of width 64, "
+                           "26 lookups per sample by Zipf's distribution (1.05)", warmup_steps=20, code={**CODE, **JOINED}),
+        "skipgram": Work(1000, 256, ["--optimizer", "sgd", "--lr", "10"], "SGD, float32, words of the King James Bible, width 128, "
+                         "5 negatives", warmup_steps=50, unit="targets")}
 SERVER = ["--server_placement", "dedicated"]
 
 
@@ -54,7 +65,7 @@ class Contenders:
         self.args, self.model = args, model
         self.work = WORK[model]
         self.steps = str(args.steps or self.work.steps)
-        self.measure, self.loss, self.base = {}, {}, {}
+        self.measure, self.loss, self.memory_mb, self.base = {}, {}, {}, {}
         self.tried = []
 
     def common(self):
@@ -62,20 +73,21 @@ class Contenders:
                 "--batch", str(self.work.batch), *self.work.update]
 
     def add(self, name, run, base=""):
-        """run: returns {"samples_per_s", "loss"}. base: the psring contender that it is compared with."""
+        """run: returns {"samples_per_s", "loss", a peak memory}. base: the psring contender that it is compared with."""
         def measure():
             result = run()
             self.loss[name] = float(result["loss"])
+            self.memory_mb[name] = float(result.get("worker_peak_memory_mb") or result.get("peak_memory_mb") or 0)
             return float(result["samples_per_s"])
         self.measure[name], self.base[name] = measure, base
 
     def add_psring(self, name, *flags):
-        self.add(name, lambda: runs.train([*self.common(), "--no_eval", *flags]))
+        self.add(name, lambda: runs.train([*self.common(), "--schedule", "constant", "--no_eval", *flags]))
 
     def torch(self, workers, code, env, script="pytorch_peer.py"):
         return peers.torch(self.args, script, *self.common(), "--workers", str(workers), *code, env=env)
 
-    def best_torch(self, workers):
+    def best_torch(self, workers, codes=None, allocators=None):
         """Returns (name, flags, environment) of the fastest: of the code, then of the allocators with it. What fails is
         omitted: torch.compile needs a compiler, and old versions have no fused optimizer on CPUs."""
         def fastest(candidates):
@@ -92,18 +104,47 @@ class Contenders:
                 print(f"{self.model}: PyTorch, {label}: {speeds[-1]:,.0f}", file=sys.stderr)
             return candidates[speeds.index(max(speeds))]
 
-        codes = {**CODE, **(CHANNELS_LAST if self.model in ("cnn", "resnet18") else {})}
-        name, code, _ = fastest([(f"{name}, malloc tuned", code, peers.GLIBC_TUNED) for name, code in codes.items()])
+        name, code, _ = fastest([(f"{name}, malloc tuned", code, peers.GLIBC_TUNED)
+                                 for name, code in (codes or self.work.code).items()])
         name = name.removesuffix(", malloc tuned")
-        return fastest([(f"{name}, {allocator}", code, env) for allocator, env in peers.allocators().items()])
+        return fastest([(f"{name}, {allocator}", code, env) for allocator, env in (allocators or peers.allocators()).items()])
 
 
 def contenders(args, model, with_torch, with_tensorflow):
     all_of = Contenders(args, model)
     all_of.add_psring("psring single, 1 process", "--strategy", "single")
+    if all_of.work.with_servers:
+        add_with_servers(all_of, args, with_torch, with_tensorflow)
+        return all_of
     all_of.add_psring("psring none, 2 processes", "--strategy", "none", "--workers", 2)
-    is_text = all_of.work.is_text()
-    ddp_base = f"psring ring over {'TCP' if is_text else 'shared memory'}, 2 workers"
+    ring = "psring ring over TCP, 2 workers"
+    all_of.add_psring(ring, "--strategy", "ring", "--workers", 2, "--transport", "tcp")
+    if with_torch:
+        (name, code, env), (ddp, ddp_code, ddp_env) = search(all_of, args.search)
+        all_of.add(f"PyTorch at its best ({name}), 1 process", lambda: all_of.torch(1, code, env), "psring single, 1 process")
+        all_of.add(f"PyTorch DDP at its best ({ddp}), 2 workers", lambda: all_of.torch(2, ddp_code, ddp_env), ring)
+    return all_of
+
+
+def search(all_of, path):
+    """PyTorch's fastest configurations with one process and with two: as an earlier run has written them to `path`, else tried,
+    and added to it. With two: the best code and allocator of one, or the same without torch.compile."""
+    known = json.loads(path.read_text()) if path and path.exists() else {}
+    if all_of.model not in known:
+        name, code, env = all_of.best_torch(1)
+        codes = {name.rpartition(", ")[0]: code, **{of: flags for of, flags in all_of.work.code.items()
+                                                    if flags == [flag for flag in code if flag != "--compile"]}}
+        best = [(name, code, env), all_of.best_torch(2, codes, {name.rpartition(", ")[2]: env})]
+        known[all_of.model] = {"best": best, "tried": all_of.tried}
+        if path:
+            path.write_text(json.dumps(known, indent=1))
+    all_of.tried = known[all_of.model]["tried"]
+    return known[all_of.model]["best"]
+
+
+def add_with_servers(all_of, args, with_torch, with_tensorflow):
+    all_of.add_psring("psring none, 2 processes", "--strategy", "none", "--workers", 2)
+    ddp_base = "psring ring over shared memory, 2 workers"
     for transport, name in (("shm", "shared memory"), ("tcp", "TCP")):
         for strategy, its, flags in (("ring", "", []), ("ps-sync", " and a server", SERVER),
                                      ("ps-async", " and a server", SERVER)):
@@ -116,42 +157,51 @@ def contenders(args, model, with_torch, with_tensorflow):
         all_of.add("PyTorch DDP, 2 workers", lambda: all_of.torch(2, [], {}), ddp_base)
         ddp, ddp_code, ddp_env = all_of.best_torch(2)
         all_of.add(f"PyTorch DDP at its best ({ddp}), 2 workers", lambda: all_of.torch(2, ddp_code, ddp_env), ddp_base)
-        for mode, flags in (("sync", []), ("async", ["--asynchronous"])) * (not is_text):  # with the best code of one process
+        for mode, flags in (("sync", []), ("async", ["--asynchronous"])):  # with the best code of one process
             all_of.add(f"PyTorch RPC, {mode}hronous, 2 workers and a server",
                        lambda flags=flags: all_of.torch(2, [*code, *flags], env, "pytorch_server_peer.py"),
                        f"psring ps-{mode} over shared memory, 2 workers and a server")
-    if with_tensorflow and not is_text:
+    if with_tensorflow:
         all_of.add("TensorFlow ParameterServerStrategy, 2 workers and a server",
                    lambda: peers.tensorflow(args, *all_of.common(), "--workers", "2"),
                    "psring ps-async over TCP, 2 workers and a server")
-    return all_of
 
 
 def limit_text(model):
-    """A step of one process and the same calls of matrix products and convolutions alone, in turn."""
-    found = json.loads(runs.run([runs.PSRING.with_name("step_limit"), model, WORK[model].batch, 20]))
-    return (f"One psring process: a step takes {found['step_ms']:.1f} ms, its matrix products and convolutions alone "
-            f"{found['limit_ms']:.1f} ms: {found['step_over_limit']:.2f} times (medians of {found['rounds']} rounds in turn; "
-            "the same library calls, with one thread).")
+    """A step of one process, alternating with only its matrix products and convolutions, by the same calls."""
+    try:
+        found = json.loads(runs.run([runs.PSRING.with_name("step_limit"), model, WORK[model].batch, WORK[model].limit_rounds]))
+    except SystemExit as failure:
+        print(f"omitted: step_limit: {str(failure).strip().splitlines()[-1]}", file=sys.stderr)
+        return ""
+    return (f"One psring process: a step takes {found['step_ms']:.1f} ms, only its matrix products and convolutions "
+            f"{found['limit_ms']:.1f} ms: {found['step_over_limit']:.2f} times as long (medians of {found['rounds']} alternating "
+            f"round{'s' * (found['rounds'] > 1)}; the same library calls, with one thread).")
 
 
 def write(args, model, found, results, others, versions):
     rows = []
     for name, values in results.items():
-        base = found.base[name]
+        base, memory = found.base[name], found.memory_mb[name]
         rows.append([name, runs.spread(values), f"{runs.paired_ratio(results[base], values):.2f}" if base else "",
-                     base.removeprefix("psring "), f"{found.loss[name]:.3f}", ", ".join(f"{v:,.0f}" for v in values)])
-    lines = ["# Training speed compared with PyTorch and TensorFlow", "",
-             f"{runs.measured_on()}, no GPU; {versions}; batch {found.work.batch} per worker, {found.steps} steps "
+                     base.removeprefix("psring "), f"{memory:,.0f}" if memory else "", f"{found.loss[name]:.3f}",
+                     ", ".join(f"{v:,.0f}" for v in values)])
+    unit = found.work.unit
+    lines = [f"{runs.measured_on()}, no GPU; {versions}; batch {found.work.batch} per worker, {found.steps} steps "
              f"after {found.work.warmup_steps} of warm-up, one computing thread per process, {found.work.text}; "
-             f"{args.rounds} interleaved rounds; {'tokens' if found.work.is_text() else 'samples'}/s as median (lowest to highest). All *measured*. Written by "
-             "experiments/benchmarks/training.py.", "", f"## {model}", "", others, "",
-             *runs.table(f"contender | {'tokens' if found.work.is_text() else 'samples'}/s | psring / it (paired median) | compared with psring's | "
-                         "loss of the last tenth | each round", rows)]
+             f"{args.rounds} interleaved rounds; {unit}/s as median (lowest to highest); peak memory of rank 0, MiB (VmHWM). "
+             f"All *measured*. {others}", "",
+             *runs.table(f"contender | {unit}/s | psring's speed over this one's (paired median) | compared with psring's | memory | "
+                         "training loss, mean of the last tenth of the steps | each round", rows)]
     if found.tried:
-        lines += ["", "PyTorch, each tried once to find the fastest:", "", *runs.table("PyTorch | samples/s", found.tried)]
+        lines += ["", "Variants of PyTorch, each tried once to find the fastest:", "", *runs.table(f"PyTorch | {unit}/s", found.tried)]
     lines += ["", limit_text(model)]
-    runs.write_result(f"training_{model}.md", lines, args.out)
+    name = f"training_{model}.md" if found.work.with_servers else "training_models.md"
+    path = args.out / name
+    head = (f"# Training speed compared with PyTorch{' and TensorFlow' * found.work.with_servers}\n\n"
+            "Sections of models are written by experiments/benchmarks/training.py.\n\n")
+    page = runs.with_section(path.read_text() if path.exists() else head, model, lines)
+    runs.write_result(name, page.splitlines(), args.out)
 
 
 def main():
@@ -160,15 +210,21 @@ def main():
     parser.add_argument("--models", default="mlp,cnn")
     parser.add_argument("--steps", type=int, default=0, help="measured steps; else the model's")
     parser.add_argument("--out", type=pathlib.Path, default=runs.RESULTS, help="folder for the results")
+    parser.add_argument("--search", type=pathlib.Path, help="JSON file for PyTorch's fastest configuration of each model but mlp "
+                        "and cnn: what it contains is not tried again")
+    parser.add_argument("--only_search", action="store_true", help="with --search: end before the rounds")
     peers.add_flags(parser)
     args = parser.parse_args()
     models = args.models.split(",")
     if args.rounds < 1 or args.steps < 0 or not set(models) <= set(WORK):
         parser.error(f"--rounds must be at least 1, --steps not negative, --models of {','.join(WORK)}")
-    torch, tensorflow = peers.torch_version(args), peers.tensorflow_version(args)
-    versions = f"PyTorch {torch or 'absent'}, TensorFlow {tensorflow or 'absent'}"
+    torch = peers.torch_version(args)
+    tensorflow = peers.tensorflow_version(args) if any(WORK[model].with_servers for model in models) else ""
     for model in models:
+        versions = f"PyTorch {torch or 'absent'}" + f", TensorFlow {tensorflow or 'absent'}" * WORK[model].with_servers
         found = contenders(args, model, torch, tensorflow)
+        if args.only_search:
+            continue
         results, others = runs.interleave(found.measure, args.rounds, model)
         write(args, model, found, results, others, versions)
 

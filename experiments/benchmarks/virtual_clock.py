@@ -73,7 +73,9 @@ def main():
     lines = ["# Simulated time compared with real time", "",
              f"{runs.measured_on()}: {args.model}, Fashion-MNIST, workers over TCP, --straggler {STRAGGLER}, "
              f"{args.epochs:g} epochs, {args.repeats} seeds each; live (*measured*), and on a virtual clock with the times of "
-             "each live training (*simulated* in time, accuracy *measured*). Written by experiments/benchmarks/virtual_clock.py."]
+             "each live training (*simulated* in time, accuracy *measured*). Written by experiments/benchmarks/virtual_clock.py.", "",
+             f"agrees: samples/s and staleness within {TOLERANCE:.0%}, and the virtual mean of the accuracy within the range of the "
+             "live seeds."]
     failed = []
     for workers in map(int, args.workers.split(",")):
         # With two workers, a backup worker would leave only one.
@@ -85,7 +87,7 @@ def main():
         lines += ["", f"## {workers} workers", "", *runs.table(
             "strategy | samples/s live | virtual | off | staleness live | virtual | off | dropped live | virtual | "
             "accuracy live (lowest to highest) | virtual (mean) | agrees", rows),
-            "", f"Others used {max(foreign):.0f}% of the machine at most."]
+            "", f"Other programs used at most {max(foreign):.0f}% of the processors."]
     if args.only:
         print("\n".join(lines))
     else:

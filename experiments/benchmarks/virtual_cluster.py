@@ -107,7 +107,7 @@ def main():
         ratios.append([name, workers, f"{ratio:.2f}", f"{theory:.2f}", f"{ratio / theory - 1:+.1%}{mark}"])
     text = "\n".join([
         *runs.table("case | workers | exchange, ms (m) | formula, ms (d) | off | wire bytes / payload (m)", exchanges), "",
-        *runs.table("over ring | workers | measured | theory | off", ratios)])
+        *runs.table("time relative to the ring | workers | measured | theory | off", ratios)])
     print(text)
     if options.out:
         pathlib.Path(options.out).write_text(f"{runs.measured_on()}.\n\n{text}\n")

@@ -1,9 +1,21 @@
 #!/usr/bin/env bash
 # Runs all tests and, if there are GPUs, trainings and benchmarks on them: check.sh [FOLDER]. Writes the results to one
 # folder. Exits with 0 if no step failed.
+# On several machines, by hand or under srun: check.sh --nnodes N [--node_rank I --master_addr HOST] [FOLDER]. Measures their
+# network, collectives, strategies and GPUs together instead. Machine 0's folder has the results; machine I's logs are in its
+# subfolder node-I, of the same folder if the machines share it. Other flags of psring for several machines are passed on.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-out=${1:-$PWD/results-$(hostname)-$(date -u +%Y%m%dT%H%M%SZ)}
+nodes=() rank=${SLURM_PROCID:-${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${JOB_COMPLETION_INDEX:-0}}}}
+while [[ ${1:-} == --* ]]; do
+  [[ $1 != *=* && $# -gt 1 ]] || { echo "check.sh: write ${1%%=*} and its value as two words" >&2; exit 1; }
+  if [[ $1 == --node_rank ]]; then rank=$2; fi
+  nodes+=("$1" "$2")
+  shift 2
+done
+name=$(hostname)-$(date -u +%Y%m%dT%H%M%SZ)
+out=${1:-$PWD/results-${SLURM_STEP_ID:+slurm-$SLURM_JOB_ID.}${SLURM_STEP_ID:-$name}}
+if ((${#nodes[@]})) && [[ $rank != 0 ]]; then out=$out/node-$rank; fi
 mkdir -p "$out" || exit 1
 failed=0
 
@@ -34,6 +46,7 @@ step() {
 
 { uname -a; nvidia-smi || true; } >"$out/machine.log" 2>&1
 step doctor 60 "$here/bin/psring" doctor
+if ((${#nodes[@]})); then . "$here/check_nodes.sh"; fi
 for test in "$here"/tests/*; do
   step "$(basename "$test")" 600 "$test" --gtest_brief=0
 done

@@ -17,6 +17,7 @@
 #include "experiments/plan/rates.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/texts/plan.h"
+#include "experiments/texts/unit.h"
 
 namespace psring {
 namespace {
@@ -104,7 +105,8 @@ void ShortenTrainings(const ExperimentFlags& flags, double slowness, Experiment&
   plan.accuracy_s = std::min(plan.accuracy_s, std::max(0.0, left_s) / std::max(1.0, slowness));
   AddNote(flags,
           Say(flags.options.language, kTrainingsShortened, plan.accuracy.front().training.samples, planned,
-              HumanSeconds(flags.options.time_budget_s)),
+              HumanSeconds(flags.options.time_budget_s),
+              UnitOf(flags.options.training.reads_text(), flags.options.language)),
           experiment, display);
   experiment.set_configurations(plan);
 }

@@ -23,6 +23,7 @@ struct ExperimentFlags {
   LinkOptions link;
   NodesOptions nodes;
   bool link_is_default = false;  // not given; psring omits it if a configuration does not support it
+  bool transport_given = false;  // --transport
   int metrics_port = -1;         // below 0: none
   bool live = false;             // serve a page with progress on this machine
   int live_port = 0;             // 0: the system chooses

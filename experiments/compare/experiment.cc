@@ -16,7 +16,9 @@
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
+#include "common/net/address.h"
 #include "experiments/compare/checkpoints.h"
+#include "experiments/compare/on_nodes.h"
 #include "experiments/host/connections.h"
 #include "experiments/plan/budget.h"
 #include "experiments/plan/estimate.h"
@@ -29,9 +31,11 @@
 #include "experiments/summary/residuals.h"
 #include "experiments/summary/table.h"
 #include "experiments/summary/time_scale.h"
+#include "experiments/summary/validity.h"
 #include "experiments/summary/verdict.h"
 #include "experiments/texts/errors.h"
 #include "experiments/texts/plan.h"
+#include "experiments/texts/unit.h"
 #include "experiments/texts/wrap.h"
 
 namespace psring {
@@ -59,6 +63,10 @@ std::string ResumedFrom(const TrainingOptions& training) {
   return newest.empty() && training.resume != "latest" ? training.resume : newest;
 }
 
+std::string AbsolutePath(const std::string& path) {
+  return path.empty() ? path : std::filesystem::absolute(path).string();
+}
+
 absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prepared& prepared) {
   const TrainingOptions& training = flags.options.training;
   const std::string resumed = ResumedFrom(training);
@@ -67,9 +75,12 @@ absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prep
   PSRING_ASSIGN_OR_RETURN(Provenance provenance, DescribeProvenance(prepared.binaries.all(), inputs));
   if (training.workload.empty()) {
     TrainingOptions data;
+    data.model = training.model;  // the kind of samples and, of a text, their length
+    data.context = training.context;
+    data.batch = 1;
     data.data = training.data;
-    data.data_dir = training.data_dir;
-    if (!data.data_dir.empty()) data.data_dir = std::filesystem::absolute(data.data_dir).string();
+    data.data_dir = AbsolutePath(training.data_dir);
+    data.text = AbsolutePath(training.text);
     data.seed = training.seed;
     data.validation = training.validation;
     provenance.data_flags = TrainingArguments(data);
@@ -180,8 +191,10 @@ absl::Status Experiment::StartServing() {
     if (path == "/live.json") return {.type = "application/json", .body = live->Json()};
     return {.code = 404, .body = "not found; see / and /live.json\n"};
   };
-  PSRING_ASSIGN_OR_RETURN(live_server_, HttpServer::Start({.port = flags_.live_port}, answer));
-  display_.Say(Say(language(), kLiveLine, live_server_->url()));
+  const std::string& bind = flags_.nodes.network.bind;
+  const std::string& host = IsWildcard(bind) ? bind : prepared_.site.address;
+  PSRING_ASSIGN_OR_RETURN(live_server_, HttpServer::Start({.host = host, .port = flags_.live_port}, answer));
+  display_.Say(Say(language(), kLiveLine, live_server_->url("/")));
   return absl::OkStatus();
 }
 
@@ -291,8 +304,9 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     display_.Say(absl::StrCat(In(language(), kNoteLine), Say(language(), known ? kClocksAgree : kClocksApart,
                                                              absl::StrFormat("%.2g", within_ms))));
   }
-  std::string line = Say(language(), kLaunchLine, label, configuration.name(),
-                         WithThousands(figures.samples_per_s), absl::StrFormat("%.1f", figures.step_ms));
+  std::string line =
+      Say(language(), kLaunchLine, label, configuration.name(), WithThousands(figures.samples_per_s),
+          absl::StrFormat("%.1f", figures.step_ms), UnitOf(configuration.training.reads_text(), language()));
   if (figures.test_accuracy) {
     line += Say(language(), kLaunchAccuracy, absl::StrFormat("%.4f", *figures.test_accuracy));
   }
@@ -322,7 +336,8 @@ absl::Status Experiment::Keep(const Done& done) {
     PSRING_RETURN_IF_ERROR(folder_.KeepTrace(done.label, done.configuration));
   }
   ConfigurationRuns& runs = RunsOf(done.configuration);
-  runs.sample = done.records.ranks.front();
+  // Steps of the accuracy part touch other rows.
+  if (part != "accuracy" || runs.cost.empty()) runs.sample = SampleOf(done.records);
   if (part != "accuracy") runs.cost.push_back(done.figures);
   if (part != "cost") runs.accuracy.push_back(done.figures);
   if (part == "accuracy") manifest_.trainings_done.push_back(done.label.records);
@@ -413,7 +428,7 @@ absl::Status Experiment::Report(const std::string& ended) {
   manifest_.wall_s = manifest_.earlier_s + seconds();
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.csv", SummaryCsv(rows)));
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.json", SummaryJson(rows)));
-  PSRING_RETURN_IF_ERROR(folder_.Write("table.json", TableJson(rows, manifest_.wires)));
+  PSRING_RETURN_IF_ERROR(folder_.Write("table.json", TableJson(rows, manifest_.wires, prepared_.cores)));
   PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
   PSRING_RETURN_IF_ERROR(WriteManifest(ended.empty()));
 
@@ -426,6 +441,9 @@ absl::Status Experiment::Report(const std::string& ended) {
 
   const std::string verdict = Verdict(rows, manifest_.wires, language());
   std::string text = absl::StrCat("\n", verdict.empty() ? "" : Wrap(verdict, "") + "\n");
+  if (const std::optional<Validity> validity = ValidityOf(rows, prepared_.cores, language())) {
+    absl::StrAppend(&text, Wrap(validity->Text(language()), ""), "\n");
+  }
   const std::vector<std::string> found = findings(language());
   if (flags_.verbose) {
     absl::StrAppend(&text, Table(rows, language()), "\n");
@@ -442,8 +460,9 @@ absl::Status Experiment::Report(const std::string& ended) {
                                           flags_.tensorboard ? folder_.path() + "/tensorboard" : "");
   absl::StrAppend(&text, flags_.verbose ? "\n" : "",
                   Say(language(), kAllOfIt, HumanSeconds(manifest_.wall_s), folder_.path(), beside), "\n");
-  absl::StrAppend(&text, ended.empty() ? Say(language(), kRepeatLine, manifest_.verb, folder_.path())
-                                       : Say(language(), kContinueLine, folder_.path()));
+  absl::StrAppend(&text, ended.empty()
+                             ? Say(language(), kRepeatLine, CommandName(), manifest_.verb, folder_.path())
+                             : Say(language(), kContinueLine, CommandName(), folder_.path()));
   display_.Say(text);
   return absl::OkStatus();
 }

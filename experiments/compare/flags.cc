@@ -92,12 +92,14 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
       "are marked simulated",
       RealNumber({.low = 1, .high = 1000, .low_allowed = true, .high_allowed = true}))
       ->capture_default_str();
-  verb.add_flag("--live", raw.flags.live,
-                "While it runs, serve a page with progress, throughput, loss and link use on this machine's "
-                "loopback, and print its address")
+  verb.add_flag(
+          "--live", raw.flags.live,
+          "While it runs, serve a page with progress, throughput, loss and link use: on this machine's "
+          "loopback, or at --bind (0.0.0.0: all addresses of this machine) with a token in its URL; print "
+          "its URL")
       ->group(kResults);
   Add(verb, InHelpAll(kResults), "--live_port", raw.flags.live_port, "PORT",
-      "The port of --live; else the system chooses", WholeNumber(1, 65535));
+      "The port of --live; default: the system chooses", WholeNumber(1, 65535));
   Add(verb, InHelpAll(kResults), "--metrics_port", raw.flags.metrics_port, "PORT",
       "Every worker and server serves steps, bytes, waits and staleness as OpenMetrics: rank r at "
       "http://ADDRESS:PORT+r/metrics, server s at PORT+workers+s; ADDRESS is the loopback or --bind, in a "
@@ -114,7 +116,7 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
   AddLanguageFlag(verb, raw.language, "Language of the output, and initially of the page: en or zh")
       ->group(kResults);
   Add(verb, kResults, "--out", raw.flags.out, "DIR",
-      "Folder for the results, new or empty; else runs/<UTC time>-<verb>", CheckName);
+      "Folder for the results, new or empty; default: runs/<UTC time>-<verb>", CheckName);
   AddConfigFlag(verb, kResults);
 }
 
@@ -124,7 +126,7 @@ RawExperimentFlags CompareDefaults() {
   RawExperimentFlags raw;
   // A learning rate that decays to 0 reduces noise at the end, so differences in accuracy show sooner.
   raw.flags.options.training.schedule = "linear";
-  // A comparison represents a network, so all strategies use TCP, not shared memory.
+  // A comparison represents a network, so all strategies use TCP between workers, not shared memory.
   raw.flags.options.training.transport = "tcp";
   raw.link = "auto";
   return raw;
@@ -136,15 +138,16 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   // Flags that differ between the verbs.
   Add(*verb, kWhat, "--strategies,--strategy", raw.strategies, "NAME,...",
       "Comma-separated: ring, direct, ps-sync, ps-ssp:2, ps-async, ... (an unknown name lists all); single "
-      "and none are added as references. By default none, ring, ps-sync, ps-async; accuracy of single, ring "
-      "and ps-async",
+      "and none are added as references. By default none, ring, ps-sync and ps-async, for a model with "
+      "tables also hybrid; in the accuracy part single, ring and ps-async",
       ListOf(CheckName));
   Add(*verb, kWhat, "--workers", raw.workers, "N,...",
-      "Comma-separated [1,2,4; on several GPUs or machines 1,2,4,... all; with --straggler 4]",
+      "Numbers of workers, comma-separated [2,4; on several GPUs or machines 2,4,... up to all; with "
+      "--straggler 4]",
       CountsText(kMostLogicalWorkers));
   Add(*verb, kWhat, "--servers", raw.servers, "S,...",
-      "Parameter servers that share the parameters, each with a slice of every bucket; comma-separated; else "
-      "1, or one per worker if colocated",
+      "Parameter servers that share the parameters, each with a slice of every bucket; comma-separated; "
+      "default: 1, or one per worker if colocated",
       CountsText(kMostServers));
   AddSharedFlags(*verb, raw);
   AddNodeFlags(*verb, raw.flags.nodes);
@@ -157,7 +160,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       ->group(kWhat);
   Add(*verb, "One step", "--lr", raw.lrs, "X,...",
       "Learning rate of one update. Of several, comma-separated, each strategy gets the one with the best "
-      "accuracy on 5,000 held-out training samples (--validation); else the model's",
+      "accuracy on 5,000 held-out training samples (--validation); default: the model's",
       ListOf(RealNumber({})));
   Add(*verb, "One step", "--tune", raw.tune, "lr[:X,...]",
       "Try 0.5, 1 and 2 (or X,...) times its learning rate with every strategy and number of workers, and "
@@ -165,31 +168,30 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       CheckTune);
   verb->get_option("--repeats")
       ->description(
-          "Rounds of the cost part, and trainings (with the next seed each) of the accuracy part; else as "
-          "many rounds as fit into --time_budget, and one training");
+          "Rounds of the cost part, and trainings (with the next seed each) of the accuracy part; default: "
+          "as many rounds as fit into --time_budget, and one training");
   verb->get_option("--time_budget")
       ->description(
           "A limit for the whole run, from preparation to results: the plan is shortened to fit or rejected, "
           "and no round starts that could not end in time. Without it, values that are not given are chosen "
-          "to fit into 3m");
+          "to fit into 2m");
   Add(*verb, InHelpAll(kHowOften), "--steps", raw.flags.options.training.steps, "N",
-      "Measured steps of a launch in the cost part; else chosen to fit --time_budget",
+      "Measured steps of a launch in the cost part; default: chosen to fit --time_budget",
       WholeNumber(1, 1'000'000'000));
   Add(*verb, InHelpAll(kHowOften), "--samples", raw.flags.options.training.samples, "N",
-      "Samples of each training in the accuracy part, over all workers; else chosen to fit --time_budget",
+      "Samples of each training in the accuracy part, over all workers; default: chosen to fit --time_budget",
       WholeNumber(1, INT64_MAX));
   Add(*verb, InHelpAll(kHowOften), "--epochs", raw.flags.options.training.epochs, "X",
       "As --samples, in passes over the data", RealNumber({}));
   Add(*verb, InHelpAll(kHowOften), "--warmup_steps", raw.flags.options.training.warmup_steps, "N",
-      "Steps before the measured ones in the cost part [3]", WholeNumber(0, 1'000'000));
+      "Steps before the measured ones in the cost part [3]", WholeNumber(1, 1'000'000));
   AddTrainingFlags(
       *verb, raw.flags.options.training,
       {"--strategy", "--servers", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr", "--resume"});
   Add(*verb, kResults, "--resume", raw.resume, "RUN",
       "Continue a comparison that was interrupted, failed or ran out of time: in its folder, with its flags, "
       "from its last finished round on. Only --time_budget, --live, --live_port, --dry_run, --verbose and "
-      "--lang can be "
-      "added",
+      "--lang can be added",
       CheckName);
   verb->get_option("--no_eval")->description("Skip the accuracy part");
   raw.transport = verb->get_option("--transport");
@@ -213,6 +215,7 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
       ->description("Reject a training that would take longer")
       ->group(InHelpAll(kHowOften));
   AddTrainingFlags(*verb, raw.flags.options.training, {"--strategy"});
+  raw.transport = verb->get_option("--transport");
   verb->get_option("--resume")->group("Checkpoints and failure");
   verb->get_option("--global_batch")->excludes("--batch");
   return verb;

@@ -10,6 +10,7 @@
 #include "common/base/command_line.h"
 #include "common/base/delays.h"
 #include "common/cuda/cuda_device.h"
+#include "common/net/address.h"
 #include "experiments/compare/flags.h"
 #include "experiments/compare/on_nodes.h"
 #include "experiments/compare/resume.h"
@@ -160,13 +161,11 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   PSRING_ASSIGN_OR_RETURN(flags.link.latency_s, ParseLatency(raw.latency));
   PSRING_RETURN_IF_ERROR(CheckLink(flags.link));
   PSRING_RETURN_IF_ERROR(UnderstandScale(flags));
-  if (flags.link.wanted()) {
-    if (raw.flags.options.training.transport == "shm") {
-      return absl::InvalidArgumentError(
-          "machines of a virtual cluster share no memory; omit --transport shm, or --link and --latency");
-    }
-    options.training.transport = "tcp";
+  if (flags.link.wanted() && options.training.transport == "shm") {
+    return absl::InvalidArgumentError(
+        "machines of a virtual cluster share no memory; omit --transport shm, or --link and --latency");
   }
+  flags.transport_given = raw.transport != nullptr && raw.transport->count() > 0;
   if (!raw.time_budget.empty()) {
     PSRING_ASSIGN_OR_RETURN(options.time_budget_s, ParseSeconds(raw.time_budget));
     options.time_budget_given = true;
@@ -177,6 +176,22 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   PSRING_RETURN_IF_ERROR(UnderstandRates(raw, options));
   PSRING_RETURN_IF_ERROR(UnderstandLike(raw, options.training));
   return flags;
+}
+
+// All addresses are only for readers of the live page: peers need one address of this machine.
+absl::Status CheckListening(const ExperimentFlags& flags) {
+  const std::string& bind = flags.nodes.network.bind;
+  if (!IsWildcard(bind)) return absl::OkStatus();
+  const char* wrong = nullptr;
+  if (flags.nodes.several()) {
+    wrong = " names no machine; give the address at which the others reach this one";
+  } else if (flags.metrics_port >= 0) {
+    wrong = " is only for --live; with --metrics_port, give one address";
+  } else if (!flags.live) {
+    wrong = " is only for --live; give both, or one address";
+  }
+  if (wrong == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--bind ", bind, wrong));
 }
 
 void ResolveDevice(ExperimentFlags& flags) {
@@ -211,13 +226,13 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
   if (!raw.resume.empty() && RunIsHere(raw)) return ResumedFlags(raw, command_line);
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   PSRING_RETURN_IF_ERROR(UnderstandNodes(raw.launcher, flags));
+  PSRING_RETURN_IF_ERROR(CheckListening(flags));
   if (flags.nodes.several()) {
     const NodeLayout layout = flags.nodes.layout();
     const std::vector<int> all = WorkersOnNodes(layout, flags.options.training.ranks_per_process);
     if (raw.workers.empty()) flags.options.workers = all;
     // As in training; on one machine, TCP represents a network.
-    const bool given = raw.transport != nullptr && raw.transport->count() > 0;
-    if (!given) flags.options.training.transport = "auto";
+    if (!flags.transport_given) flags.options.training.transport = "auto";
   } else if (flags.nodes.per_node > 0) {
     return absl::InvalidArgumentError("--nproc_per_node is for several machines; give --nnodes or omit it");
   }
@@ -245,6 +260,7 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   if (flags.options.strategies.empty()) flags.options.strategies = {"single"};
   PSRING_RETURN_IF_ERROR(UnderstandNodes(raw.launcher, flags));
+  PSRING_RETURN_IF_ERROR(CheckListening(flags));
   if (flags.nodes.per_node > 0 && !raw.workers.empty()) {
     return absl::InvalidArgumentError("--workers and --nproc_per_node exclude each other; omit one of them");
   }

@@ -21,7 +21,7 @@ CLI::Option* AddNodeFlag(CLI::App& verb, const std::string& group, const char* n
 }  // namespace
 
 void AddNodeFlags(CLI::App& verb, NodesOptions& nodes) {
-  AddNodeFlag(verb, kMachines, "--nnodes", nodes.nodes, "N", "How many machines",
+  AddNodeFlag(verb, kMachines, "--nnodes", nodes.nodes, "N", "Number of machines",
               WholeNumber(1, kMostWorkers))
       ->capture_default_str();
   AddNodeFlag(verb, kMachines, "--nproc_per_node", nodes.per_node, "N",
@@ -40,22 +40,19 @@ void AddNodeFlags(CLI::App& verb, NodesOptions& nodes) {
       "Port on which node 0 listens for the others [MASTER_PORT, else under srun one derived from the job, "
       "else 29500]",
       WholeNumber(1, 65535));
-  AddNodeFlag(
-      verb, InHelpAll(kMachines), "--bind", nodes.network.bind, "ADDRESS",
-      "Address of this machine on which its processes listen; else the loopback, or with several machines "
-      "the "
-      "address of the route to node 0",
-      CheckNodeName);
+  AddNodeFlag(verb, InHelpAll(kMachines), "--bind", nodes.network.bind, "ADDRESS",
+              "Address of this machine on which its processes listen; default: the loopback, or with several "
+              "machines the address of the route to node 0",
+              CheckNodeName);
   AddNodeFlag(verb, InHelpAll(kMachines), "--interface", nodes.network.interface, "NAME",
               "As --bind, by the name of the network interface", CheckNodeName);
 }
 
 void AddPlacementFlag(CLI::App& verb, NodesOptions& nodes) {
-  AddNodeFlag(
-      verb, InHelpAll(kMachines), "--placement", nodes.placement, "HOW",
-      "Machines of fewer workers than --nnodes times --nproc_per_node: compact fills one after another, "
-      "spread uses all equally",
-      OneOf({"compact", "spread"}))
+  AddNodeFlag(verb, InHelpAll(kMachines), "--placement", nodes.placement, "HOW",
+              "Machines to use for fewer workers than --nnodes times --nproc_per_node: compact fills one "
+              "machine after another, spread uses all equally",
+              OneOf({"compact", "spread"}))
       ->capture_default_str();
 }
 

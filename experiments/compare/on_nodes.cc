@@ -45,7 +45,8 @@ NodeSetup SetupOf(const ExperimentFlags& flags, const Binaries& binaries) {
   const CompareOptions& options = flags.options;
   NodeSetup own{.binaries = binaries,
                 .training = options.training,
-                .strategies = options.strategies.empty() ? DefaultStrategies() : options.strategies,
+                // With all that node 0 may choose, which knows whether the model has tables.
+                .strategies = ComparedStrategies(options, /*has_tables=*/true),
                 .servers = options.servers,
                 .tries_rates = CountOfRates(options) > 0,
                 .layout = flags.nodes.layout(),
@@ -84,7 +85,7 @@ absl::Status CheckOnNodes(const std::vector<Configuration>& configurations, cons
 
 std::vector<int> WorkersOnNodes(const NodeLayout& layout, int ranks_per_process) {
   std::vector<int> workers;
-  for (int count = 1; count < layout.capacity(); count *= 2) workers.push_back(count * ranks_per_process);
+  for (int count = 2; count < layout.capacity(); count *= 2) workers.push_back(count * ranks_per_process);
   workers.push_back(layout.capacity() * ranks_per_process);
   return workers;
 }
@@ -130,7 +131,7 @@ absl::Status RunOnNodes(const ExperimentFlags& flags, const Interrupt& interrupt
                              const std::string& folder) { return nodes->TrainingTask(order, own, folder); },
                          interrupt, display);
   }
-  const absl::Status status = lead(*nodes);
+  absl::Status status = lead(*nodes);
   nodes->End(status);
   return status;
 }

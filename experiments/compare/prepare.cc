@@ -12,7 +12,9 @@
 #include "common/base/delays.h"
 #include "common/io/files.h"
 #include "common/measure/trace.h"
+#include "common/net/address.h"
 #include "common/options/server_arguments.h"
+#include "common/rendezvous/own_address.h"
 #include "experiments/compare/on_nodes.h"
 #include "experiments/host/gpu_probe.h"
 #include "experiments/plan/launches.h"
@@ -60,7 +62,8 @@ absl::StatusOr<std::vector<Configuration>> AllConfigurations(const ExperimentFla
                                                              const Prepared& prepared) {
   const CompareOptions& options = flags.options;
   std::vector<Configuration> all;
-  for (const std::string& name : options.strategies.empty() ? DefaultStrategies() : options.strategies) {
+  const bool has_tables = HasTables(prepared.catalog, options.training);
+  for (const std::string& name : ComparedStrategies(options, has_tables)) {
     for (const int workers : options.workers) {
       for (const int servers : options.servers) {
         TrainingOptions training = options.training;
@@ -74,10 +77,14 @@ absl::StatusOr<std::vector<Configuration>> AllConfigurations(const ExperimentFla
   return all;
 }
 
-// Sets the most workers on a machine.
-void CountOnAMachine(const ExperimentFlags& flags, Shaping shaping, Probe& probe) {
+// Sets the most workers on a machine, and how processes communicate. Those in one network namespace share
+// memory, as on one machine; links that psring shapes need TCP.
+void DescribeMachines(const ExperimentFlags& flags, Shaping shaping, Probe& probe) {
   const int each = flags.options.training.ranks_per_process;
   probe.per_machine = shaping != Shaping::kNone ? each : 0;
+  if (shaping == Shaping::kUserspace) probe.transport = "tcp";
+  if (shaping == Shaping::kNetns && !flags.transport_given) probe.transport = "auto";
+  if (shaping == Shaping::kNone) probe.transport.clear();
   if (!flags.nodes.several()) return;
   const NodeLayout layout = flags.nodes.layout();
   probe.on_machines = true;
@@ -193,6 +200,9 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   PSRING_ASSIGN_OR_RETURN(prepared.catalog, AskTrainer(prepared.binaries, interrupt));
   PSRING_RETURN_IF_ERROR(CheckCompareOptions(flags.options, prepared.catalog));
   PSRING_RETURN_IF_ERROR(OpenMeasured(flags.options.training, prepared));
+  if (!IsWildcard(flags.nodes.network.bind)) {
+    PSRING_ASSIGN_OR_RETURN(prepared.site.address, OwnAddress(flags.nodes.network, {}));
+  }
   if (!flags.dry_run) {
     PSRING_ASSIGN_OR_RETURN(prepared.claim, flags.resume.empty()
                                                 ? RunClaim::Make(flags.out, verb, absl::Now())
@@ -221,7 +231,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   }
   std::string why_userspace;
   PSRING_ASSIGN_OR_RETURN(prepared.shaping, VirtualCluster::Choose(prepared.link, interrupt, why_userspace));
-  CountOnAMachine(flags, prepared.shaping, prepared.probe);
+  DescribeMachines(flags, prepared.shaping, prepared.probe);
   PSRING_ASSIGN_OR_RETURN(std::vector<Configuration> configurations, AllConfigurations(flags, prepared));
   absl::Status collectives = CheckCollectives(configurations, prepared);
   if (!collectives.ok() && flags.link_is_default && prepared.shaping != Shaping::kNone) {
@@ -229,7 +239,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
     const std::string why_no_link(collectives.message());
     prepared.link = {};
     prepared.shaping = Shaping::kNone;
-    CountOnAMachine(flags, prepared.shaping, prepared.probe);
+    DescribeMachines(flags, prepared.shaping, prepared.probe);
     PSRING_ASSIGN_OR_RETURN(configurations, AllConfigurations(flags, prepared));
     collectives = CheckCollectives(configurations, prepared);
     if (collectives.ok()) {
@@ -238,7 +248,8 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   }
   PSRING_RETURN_IF_ERROR(collectives);
   PSRING_RETURN_IF_ERROR(CheckOnNodes(configurations, flags));
-  PSRING_RETURN_IF_ERROR(CheckBatches(flags.options, prepared.catalog, prepared.probe.samples));
+  PSRING_RETURN_IF_ERROR(
+      CheckBatches(flags.options, prepared.catalog, prepared.probe.samples / prepared.probe.predictions));
   PSRING_RETURN_IF_ERROR(
       BuildVirtualCluster(flags, configurations, why_userspace, interrupt, display, prepared));
   PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training, interrupt,

@@ -69,10 +69,11 @@ struct Ground {
   }
   // On several machines this psring starts only node 0's processes.
   bool IsHere(int node) const { return site.nodes == nullptr || node == 0; }
-  // Whether psring restarts the server: only on this machine, which has its saved state.
+  // Whether psring restarts the server: only on this machine, which has its saved state. It does not contain
+  // tables.
   bool Returns(const Configuration& configuration, int server) const {
     return ServerReturns(configuration.training, configuration.servers()) &&
-           (site.nodes == nullptr || NodeOf(configuration, server) == 0);
+           !configuration.model.has_tables && (site.nodes == nullptr || NodeOf(configuration, server) == 0);
   }
   int NodeOf(const Configuration& configuration, int server) const {
     if (site.nodes == nullptr) return NodeOfServer(configuration, server);
@@ -288,6 +289,7 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
   Probe probe;
   PSRING_ASSIGN_OR_RETURN(probe.samples, json.WholeNumber<int64_t>("samples", 1, kMostElements));
   PSRING_ASSIGN_OR_RETURN(probe.test_samples, json.WholeNumber<int64_t>("test_samples", 0, kMostElements, 0));
+  PSRING_ASSIGN_OR_RETURN(probe.predictions, json.WholeNumber("predictions", 1, INT32_MAX, 1));
   PSRING_ASSIGN_OR_RETURN(probe.parameters, json.WholeNumber<int64_t>("parameters", 0, kMostElements));
   PSRING_ASSIGN_OR_RETURN(probe.bucket_elements,
                           json.WholeNumbers("bucket_elements", kMostBuckets, 0, kMostElements));

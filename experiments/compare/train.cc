@@ -3,7 +3,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
-#include "common/rendezvous/own_address.h"
 #include "experiments/compare/checkpoints.h"
 #include "experiments/compare/compare.h"
 #include "experiments/compare/experiment.h"
@@ -59,7 +58,7 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   if (options.target_accuracy > 0) {
     const double samples =
         training.steps > 0
-            ? static_cast<double>(training.steps * configuration.workers * WorkerBatch(training))
+            ? static_cast<double>(training.steps * configuration.workers * configuration.step_samples())
         : training.samples > 0 ? static_cast<double>(training.samples)
                                : training.epochs * static_cast<double>(prepared.probe.samples);
     PlanCurve(samples, prepared.probe, configuration);
@@ -102,7 +101,6 @@ absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& 
   PSRING_RETURN_IF_ERROR(ResolveResume(flags.options.training));
   PSRING_ASSIGN_OR_RETURN(Prepared prepared, Prepare(flags, "train", interrupt, display));
   prepared.site.nodes = nodes;
-  PSRING_ASSIGN_OR_RETURN(prepared.site.address, OwnAddress(flags.nodes.network, {}));
   PSRING_ASSIGN_OR_RETURN(Plan plan, PlanTraining(flags, prepared));
   PSRING_RETURN_IF_ERROR(TakePlanOf(flags, plan));
   PSRING_RETURN_IF_ERROR(CheckSpread(plan.cost.front(), flags));

@@ -199,11 +199,17 @@ absl::StatusOr<std::string> ExplainStep(const StrategyInfo& strategy, int worker
     sentences.push_back(Say(language, phrase, values...));
   };
   if (strategy.replicates) add(kDeviceAdds);
-  if (strategy.uses_group) {
+  const bool is_hybrid = strategy.has_only_rows_on_servers();
+  if (is_hybrid) {
+    sentences.insert(sentences.begin(), In(language, kPullsRows));
+    add(kGroupAddsDense, absl::StrCat(strategy.backend, ", ", strategy.algorithm));
+    add(kPushesRows);
+    add(kServerAddsRows, count);
+  } else if (strategy.uses_group) {
     add(kGroupAdds, absl::StrCat(strategy.backend, ", ", strategy.algorithm));
     add(kAllUpdate);
   }
-  if (strategy.uses_servers) {
+  if (strategy.uses_servers && !is_hybrid) {
     add(kPushes);
     if (strategy.drops_gradients) {
       add(kServerAddsFirst, count - strategy.number, strategy.number);
@@ -223,14 +229,25 @@ absl::StatusOr<std::string> ExplainStep(const StrategyInfo& strategy, int worker
                        count == 1 ? In(language, kOneWorkerPhrase) : Say(language, kWorkersPhrase, count)),
                    "\n");
   for (size_t i = 0; i < sentences.size(); ++i) text += Wrap(sentences[i], absl::StrCat("  ", i + 1, ". "));
-  if (strategy.uses_servers) text += Wrap(Say(language, kServerBytes, count), "");
+  if (is_hybrid) {
+    text += Wrap(In(language, kRowBytes), "");
+  } else if (strategy.uses_servers) {
+    text += Wrap(Say(language, kServerBytes, count), "");
+  }
   if (has_schedule) text += Wrap(Say(language, kSeeSchedule, strategy.algorithm), "");
-  return text + Wrap(Say(language, kTryStrategy, strategy.name, count), "");
+  const std::string named = absl::StrCat(strategy.name, is_hybrid ? " --model dlrm-small" : "");
+  return text + Wrap(Say(language, kTryStrategy, named, count), "");
 }
 
 std::string ExplainWords(Language language) {
+  constexpr size_t kColumn = 12;
   std::string text;
-  for (const Word& word : kWords) text += Wrap(Say(language, word.meaning), PadRight(word.word, 12));
+  for (const Word& word : kWords) {
+    const std::string name = word.word;
+    const bool fits = name.size() < kColumn;
+    if (!fits) absl::StrAppend(&text, name, "\n");
+    text += Wrap(Say(language, word.meaning), PadRight(fits ? name : "", kColumn));
+  }
   return text;
 }
 

@@ -4,6 +4,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
 #include "common/base/command_line.h"
@@ -21,7 +22,6 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
   verb->add_option("schedule", raw.algorithm,
                    "A schedule (ring, star, direct, ...; an unknown name lists all), a strategy (ps-sync, "
                    "ps-async, ...), or words for the glossary")
-      ->required()
       ->option_text("NAME");
   verb->add_option("--workers", raw.workers, "Ranks")->option_text("N [4]")->check(WholeNumber(1, 1'000'000));
   verb->add_option("--collective", raw.collective,
@@ -30,7 +30,7 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
   verb->add_option("--size", raw.size, "Buffer size: 4096, 4K, 1.5M")
       ->option_text("BYTES [4M]")
       ->check([](const std::string& text) { return std::string(ParseByteSize(text).status().message()); });
-  verb->add_option("--ranks_per_node", raw.ranks_per_node, "Ranks per node, for hierarchical")
+  verb->add_option("--ranks_per_node", raw.ranks_per_node, "Ranks per node, for the schedule hierarchical")
       ->option_text("G [1]")
       ->check(WholeNumber(1, 1'000'000));
   verb->add_option("--root", raw.root, "Rank whose values are broadcast")
@@ -52,6 +52,12 @@ absl::StatusOr<std::string> ExplainSchedule(const RawExplainFlags& raw, const st
 
 // A schedule, or else a strategy: its schedule if it has the name of one (allreduce: ring), or its step.
 absl::StatusOr<std::string> ExplainName(const RawExplainFlags& raw, const Interrupt& interrupt) {
+  if (raw.algorithm.empty()) {
+    std::vector<std::string> names;
+    for (const ScheduleRow& row : ScheduleRows()) names.emplace_back(row.name);
+    return absl::InvalidArgumentError(
+        absl::StrCat("name one of the schedules ", absl::StrJoin(names, ", "), ", a strategy, or words"));
+  }
   const auto is_schedule = [](const std::string& name) {
     return FindSchedule(name, ScheduleRows()) != nullptr;
   };

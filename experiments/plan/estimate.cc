@@ -30,8 +30,8 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
           : 1;
   const double bytes = ExchangeBytes(configuration, probe.parameters);
   double moved = 0;
-  if (configuration.strategy.uses_group) moved = 2 * (configuration.workers - 1) * bytes;
   if (configuration.strategy.uses_servers) moved = 2 * configuration.workers * bytes;
+  if (configuration.strategy.uses_group) moved = 2 * (configuration.workers - 1) * bytes;
   double exchange_s = moved / kPayloadBytesPerS;
   const std::optional<Scheme> scheme = SchemeOf(configuration.strategy);
   if (probe.link && scheme && *scheme != Scheme::kNone) {
@@ -77,7 +77,7 @@ CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
 }
 
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {
-  return static_cast<double>(configuration.workers * WorkerBatch(configuration.training)) /
+  return static_cast<double>(configuration.workers * configuration.step_samples()) /
          StepSeconds(configuration, probe, cores);
 }
 
@@ -88,7 +88,7 @@ double LaunchOverheadSeconds(const Configuration& configuration, const Probe& pr
 
 double EvaluationSeconds(const TrainingOptions& training, const Probe& probe) {
   return kEvaluationShare * static_cast<double>(probe.test_samples) * ComputeSeconds(training, probe) /
-         static_cast<double>(WorkerBatch(training));
+         static_cast<double>(WorkerBatch(training) * probe.predictions);
 }
 
 double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& probe, int cores) {
@@ -99,7 +99,7 @@ double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& pr
     const double samples = training.samples > 0 ? static_cast<double>(training.samples)
                                                 : (training.epochs > 0 ? training.epochs : 1) *
                                                       static_cast<double>(probe.samples);
-    steps = samples / static_cast<double>(configuration.workers * WorkerBatch(training) *
+    steps = samples / static_cast<double>(configuration.workers * configuration.step_samples() *
                                           std::max(1, training.micro_batches));
   }
   const double micro_batches = std::max(1, training.micro_batches);

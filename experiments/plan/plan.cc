@@ -26,7 +26,7 @@ const char* const kDefaultAccuracy[] = {"single", "ring", "ps-async"};
 
 constexpr int kMostRounds = 12;
 constexpr double kCostShare = 0.55;       // of the time budget; the accuracy part gets the rest
-constexpr double kMostCostShare = 0.75;   // if the cost part needs it for kRoundsForNarrowIntervals
+constexpr double kMostCostShare = 0.85;   // if the cost part needs it for kRoundsForNarrowIntervals
 constexpr double kMeasuredSeconds = 0.7;  // duration of one process's measured steps in a cost launch
 
 absl::StatusOr<ModelInfo> ModelOf(const Catalog& catalog, const TrainingOptions& training,
@@ -43,15 +43,18 @@ absl::StatusOr<ModelInfo> ModelOf(const Catalog& catalog, const TrainingOptions&
     add("layers", training.layers);
     add("heads", training.heads);
     add("context", training.context);
+    if (training.dropout > 0) absl::StrAppend(&model.name, " with dropout ", training.dropout);
     return model;
   }
   return ModelInfo{.name = absl::StrCat(training.workload, " (replayed)"), .parameters = parameters};
 }
 
-std::vector<std::string> CostStrategies(const CompareOptions& options, std::vector<std::string>& notes) {
+std::vector<std::string> CostStrategies(const CompareOptions& options, bool has_tables,
+                                        std::vector<std::string>& notes) {
   std::vector<std::string> names = {"single"};
   if (options.strategies.empty()) {
-    names.insert(names.end(), std::begin(kDefaultCost), std::end(kDefaultCost));
+    const std::vector<std::string> others = ComparedStrategies(options, has_tables);
+    names.insert(names.end(), others.begin(), others.end());
     return names;
   }
   const bool only_single = options.strategies == std::vector<std::string>{"single"};
@@ -68,13 +71,13 @@ std::vector<std::string> CostStrategies(const CompareOptions& options, std::vect
   return names;
 }
 
-std::vector<std::string> AccuracyStrategies(const CompareOptions& options) {
+std::vector<std::string> AccuracyStrategies(const CompareOptions& options, bool has_tables) {
   const bool tunes = !options.lr_factors.empty();  // then every strategy is trained
   if (options.strategies.empty() && !tunes) {
     return {std::begin(kDefaultAccuracy), std::end(kDefaultAccuracy)};
   }
   std::vector<std::string> names = {"single"};
-  for (const std::string& name : options.strategies.empty() ? DefaultStrategies() : options.strategies) {
+  for (const std::string& name : ComparedStrategies(options, has_tables)) {
     // Without communication, workers have different weights and so no common accuracy.
     if (name != "none" && !absl::c_linear_search(names, name)) names.push_back(name);
   }
@@ -120,7 +123,7 @@ absl::StatusOr<std::vector<Configuration>> Configurations(const std::vector<std:
 int64_t LargestGlobalBatch(const std::vector<Configuration>& configurations) {
   int64_t most = 1;
   for (const Configuration& configuration : configurations) {
-    most = std::max(most, configuration.workers * WorkerBatch(configuration.training));
+    most = std::max(most, configuration.workers * configuration.step_samples());
   }
   return most;
 }
@@ -188,6 +191,11 @@ void ResetOtherStrategiesFlags(Configuration& configuration) {
   const bool sends = configuration.strategy.communicates();
   if (!sends || configuration.backend() == "nccl") training.transport = "auto";
   if (!configuration.strategy.uses_servers) LeaveServersOut(training);
+  if (configuration.strategy.has_only_rows_on_servers()) {
+    const TrainingOptions standard;
+    training.ps_schedule = standard.ps_schedule;
+    if (training.on_worker_loss == "continue") training.on_worker_loss = standard.on_worker_loss;
+  }
   // One worker has nothing to add up.
   if (!CanAggregate(configuration.strategy) || configuration.ranks() == 1) training.local_aggregation = false;
   if (!sends) training.wire = "float32";
@@ -266,7 +274,18 @@ void AddLayoutNote(Language language, Plan& plan) {
   if (each > 1) plan.notes.push_back(Say(language, kLayoutNote, each));
 }
 
-std::vector<std::string> DefaultStrategies() { return {std::begin(kDefaultCost), std::end(kDefaultCost)}; }
+std::vector<std::string> ComparedStrategies(const CompareOptions& options, bool has_tables) {
+  if (!options.strategies.empty()) return options.strategies;
+  std::vector<std::string> names = {std::begin(kDefaultCost), std::end(kDefaultCost)};
+  if (has_tables) names.push_back("hybrid");
+  return names;
+}
+
+bool HasTables(const Catalog& catalog, const TrainingOptions& training) {
+  if (!training.workload.empty()) return false;
+  const absl::StatusOr<ModelInfo> model = FindModel(catalog, training.model);
+  return model.ok() && model->has_tables;
+}
 
 std::string Configuration::name() const {
   return absl::StrCat(strategy.name, " x ", workers,
@@ -275,14 +294,15 @@ std::string Configuration::name() const {
 
 void PlanCurve(double samples, const Probe& probe, Configuration& configuration) {
   TrainingOptions& training = configuration.training;
-  if (training.eval_every > 0 || !training.evaluate) return;
+  // Tables are evaluated only at the end.
+  if (training.eval_every > 0 || !training.evaluate || configuration.model.has_tables) return;
   // A few points if they are cheap; for a target accuracy, one per 5% of the training.
   constexpr double kTargetPoints = 20;
   constexpr double kSnapshotBytes = 512 << 20;  // of copies of the weights that a live trainer keeps
   const double kept = configuration.simulated()
                           ? kTargetPoints
                           : std::floor(kSnapshotBytes / (4.0 * static_cast<double>(probe.parameters)));
-  const double steps = samples / static_cast<double>(configuration.workers * WorkerBatch(training) *
+  const double steps = samples / static_cast<double>(configuration.workers * configuration.step_samples() *
                                                      std::max(1, training.micro_batches));
   const double train_s = steps * configuration.workers * ComputeSeconds(training, probe);
   const double spare = 0.1 * train_s / std::max(EvaluationSeconds(training, probe), 1e-9);
@@ -330,7 +350,9 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   const bool one_worker = configuration.strategy.single_process && !configuration.strategy.replicates;
   configuration.workers = one_worker ? 1 : workers;
   configuration.training = training;
+  configuration.predictions = probe.predictions;
   if (configuration.strategy.replicates) configuration.training.replicas = workers;
+  if (!probe.transport.empty()) configuration.training.transport = probe.transport;
   SetBatch(configuration.workers, configuration.training);
   configuration.training.compute_speedup /= training.time_scale;
   // Fewer ranks than a process holds share one process.
@@ -355,9 +377,9 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
 
 std::vector<int> DefaultWorkers(const TrainingOptions& training, int gpus) {
   const bool on_gpus = training.device == "auto" || training.device == "cuda";
-  if (gpus < 2 || !on_gpus || training.oversubscribe || training.clock == "virtual") return {1, 2, 4};
+  if (gpus < 2 || !on_gpus || training.oversubscribe || training.clock == "virtual") return {2, 4};
   std::vector<int> workers;
-  for (int count = 1; count < gpus; count *= 2) workers.push_back(count);
+  for (int count = 2; count < gpus; count *= 2) workers.push_back(count);
   workers.push_back(gpus);
   return workers;
 }
@@ -377,8 +399,10 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
   cost_training.epochs = 0;
   cost_training.evaluate = false;
   cost_training.eval_every = 0;
-  PSRING_ASSIGN_OR_RETURN(plan.cost, Configurations(CostStrategies(options, plan.notes), options.workers,
-                                                    options.servers, cost_training, catalog, probe, cores));
+  const bool has_tables = HasTables(catalog, options.training);
+  PSRING_ASSIGN_OR_RETURN(plan.cost,
+                          Configurations(CostStrategies(options, has_tables, plan.notes), options.workers,
+                                         options.servers, cost_training, catalog, probe, cores));
   for (Configuration& configuration : plan.cost) configuration.target_accuracy = options.target_accuracy;
   PlanCost(options, probe, cores, plan);
   plan.expected_s = plan.rounds * plan.round_s;
@@ -389,9 +413,9 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
     const std::vector<int> workers = budget_given || !options.lr_factors.empty()
                                          ? options.workers
                                          : std::vector<int>{AccuracyWorkers(options.workers, cores)};
-    PSRING_ASSIGN_OR_RETURN(
-        plan.accuracy, Configurations(AccuracyStrategies(options), workers, options.servers, options.training,
-                                      catalog, probe, cores));
+    PSRING_ASSIGN_OR_RETURN(plan.accuracy,
+                            Configurations(AccuracyStrategies(options, has_tables), workers, options.servers,
+                                           options.training, catalog, probe, cores));
     for (Configuration& configuration : plan.accuracy) {
       configuration.target_accuracy = options.target_accuracy;
     }

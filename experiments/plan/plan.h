@@ -29,7 +29,7 @@ inline constexpr int kFewestBatches = 10;  // global batches of an accuracy trai
 // The flags of `psring compare`.
 struct CompareOptions {
   std::vector<std::string> strategies;  // empty: the default comparison
-  std::vector<int> workers = {1, 2, 4};
+  std::vector<int> workers = {2, 4};
   std::vector<int> servers = {0};  // of each server strategy; 0: as --server_placement implies
   TrainingOptions training;        // its `strategy` is not used
   double target_accuracy = 0;      // 0: none
@@ -37,7 +37,7 @@ struct CompareOptions {
   // --tune lr: times each strategy's rate; the best one is picked for each strategy and number of workers.
   std::vector<double> lr_factors;
   int repeats = 0;                 // rounds and accuracy trainings; 0: rounds are fitted, one training
-  double time_budget_s = 180;      // rounds, steps and samples that are not set are fitted into it
+  double time_budget_s = 120;      // rounds, steps and samples that are not set are fitted into it
   bool time_budget_given = false;  // then it is a limit for the whole run (budget.h)
   Language language = Language::kEnglish;  // of texts for users
 };
@@ -57,6 +57,7 @@ struct Configuration {
   TrainingOptions training;
   StrategyUpdate update;
   bool oversubscribed = false;
+  int predictions = 1;            // of a sample, which budgets and speeds count: the tokens of a text
   int per_machine = 1;            // workers on a machine
   bool on_machines = false;       // real ones (--nnodes)
   double target_accuracy = 0;     // 0: none
@@ -66,6 +67,8 @@ struct Configuration {
   bool scaled() const { return training.time_scale > 1; }  // --scale: measured times are divided
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
   int ranks() const { return strategy.single_process ? 1 : workers; }
+  // Of a worker's step, in predictions; without --micro_batches.
+  int64_t step_samples() const { return WorkerBatch(training) * predictions; }
   int processes() const { return ranks() / training.ranks_per_process; }
   // Workers that add their gradients before one of them pushes: --local_aggregation.
   int workers_per_push() const { return training.local_aggregation ? per_machine : 1; }
@@ -76,8 +79,9 @@ struct Configuration {
 
 // Facts about the data, the model and one short training, known before planning.
 struct Probe {
-  int64_t samples = 0;                   // in the training data
-  int64_t test_samples = 0;              // in the test data
+  int64_t samples = 0;                   // in the training data, in predictions
+  int64_t test_samples = 0;              // in the test data, likewise
+  int predictions = 1;                   // of a sample; more for texts, whose tokens are counted
   int64_t parameters = 0;                // of the model
   std::vector<int64_t> bucket_elements;  // of --bucket_mb; empty: not known
   std::string data_hash;                 // of training and test data
@@ -89,6 +93,7 @@ struct Probe {
   int per_machine = 0;        // most workers on a machine; 0: all of them
   bool on_machines = false;   // the machines are real ones (--nnodes)
   int spread_over = 0;        // machines on which workers are spread equally; 0: each is filled in turn
+  std::string transport;      // in place of --transport; empty: as given
 };
 
 struct Plan {
@@ -148,8 +153,10 @@ void AddClippingNote(Language language, Plan& plan);
 void AddLayoutNote(Language language, Plan& plan);
 // Adds the trainer's warnings about the configurations in `plan.cost`.
 void AddUpdateWarnings(Plan& plan);
-// The strategies compared without --strategies.
-std::vector<std::string> DefaultStrategies();
+// Those of --strategies, or the default ones. `has_tables`: the model has tables.
+std::vector<std::string> ComparedStrategies(const CompareOptions& options, bool has_tables);
+// Whether the model that `training` trains has tables. Unknown models have none.
+bool HasTables(const Catalog& catalog, const TrainingOptions& training);
 
 // Describes --straggler and --jitter_ms: "worker 1 computes 3 times as long"; empty: neither is set.
 std::string DescribeDisturbances(const TrainingOptions& training, Language language = Language::kEnglish);

@@ -26,10 +26,13 @@ absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& cata
       training.server_placement == "colocated" ? options.workers : options.servers;
   const int most_servers = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
   bool any_server = false, any_asynchronous = false, any_sends = false, any_aggregates = false;
-  for (const std::string& name : options.strategies.empty() ? DefaultStrategies() : options.strategies) {
+  bool any_has_parameters = false;  // on servers
+  const bool has_tables = HasTables(catalog, training);
+  for (const std::string& name : ComparedStrategies(options, has_tables)) {
     PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
     if (strategy.uses_servers) {
       any_server = true;
+      any_has_parameters = any_has_parameters || !strategy.uses_group;
       TrainingOptions of_strategy = training;
       of_strategy.strategy = name;
       PSRING_RETURN_IF_ERROR(CheckRecovery(of_strategy, most_servers));
@@ -41,6 +44,15 @@ absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& cata
       return absl::InvalidArgumentError(absl::StrCat(
           "--clip_norm is for synchronous strategies, which have one gradient to clip; omit it or ", name));
     }
+  }
+  const char* of_parameters = training.ps_schedule == "serial"        ? "--ps_schedule serial"
+                              : training.on_worker_loss == "continue" ? "--on_worker_loss continue"
+                                                                      : nullptr;
+  if (any_server && !any_has_parameters && of_parameters != nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(of_parameters,
+                     " is for servers that have all parameters (such as ps-sync); name one, or "
+                     "omit the flag"));
   }
   if (any_server && !any_aggregates && training.local_aggregation) {
     return absl::InvalidArgumentError(
@@ -89,6 +101,10 @@ absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOp
   if (strategy.replicates) {
     return absl::InvalidArgumentError(absl::StrCat("--clock virtual has no model of the copies of ",
                                                    strategy.name, "; omit ", strategy.name));
+  }
+  if (strategy.has_only_rows_on_servers()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--clock virtual has no model of the rows of tables; omit ", strategy.name));
   }
   if (!strategy.uses_group) return absl::OkStatus();
   if (strategy.backend == "native" && absl::StartsWith(training.network_ms, kTracePrefix)) {

@@ -11,6 +11,7 @@
 #include "experiments/texts/errors.h"
 #include "experiments/texts/findings.h"
 #include "experiments/texts/plan.h"
+#include "experiments/texts/unit.h"
 #include "experiments/texts/wrap.h"
 
 namespace psring {
@@ -39,7 +40,8 @@ std::string DescribePlan(const Plan& plan, Language language) {
   text += Wrap(names(plan.cost), indent);
   if (!plan.accuracy.empty()) {
     const TrainingOptions& training = plan.accuracy.front().training;
-    const std::string budget = training.samples > 0 ? Say(language, kSamplesBudget, training.samples)
+    const std::string budget = training.samples > 0 ? Say(language, kSamplesBudget, training.samples,
+                                                          UnitOf(training.reads_text(), language))
                                                     : Say(language, kEpochsBudget, training.epochs);
     const size_t trainings = plan.accuracy.size() * static_cast<size_t>(plan.accuracy_repeats);
     const std::string count =

@@ -16,7 +16,7 @@ namespace {
 
 // Processor time of one configuration's training on `samples` samples.
 double TrainingSeconds(const Configuration& configuration, const Probe& probe, double samples) {
-  return samples / static_cast<double>(WorkerBatch(configuration.training)) *
+  return samples / static_cast<double>(configuration.step_samples()) *
              ComputeSeconds(configuration.training, probe) +
          LaunchOverheadSeconds(configuration, probe, 1);
 }
@@ -59,7 +59,7 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
       configuration.target_accuracy = options.target_accuracy;
       // Without communication, workers have different weights and so no common accuracy.
       if (name == "none") configuration.training.evaluate = false;
-      global_batch = std::max(global_batch, configuration.workers * WorkerBatch(configuration.training));
+      global_batch = std::max(global_batch, configuration.workers * configuration.step_samples());
       AddIfNew(configuration, plan.cost);
     }
   }
@@ -83,9 +83,9 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
   }
   for (Configuration& configuration : plan.cost) {
     if (fitted) configuration.training.samples = samples;
-    const int64_t total = samples > 0 ? samples
-                                      : configuration.training.steps * configuration.workers *
-                                            WorkerBatch(configuration.training);
+    const int64_t total =
+        samples > 0 ? samples
+                    : configuration.training.steps * configuration.workers * configuration.step_samples();
     PlanCurve(static_cast<double>(total), probe, configuration);
     plan.round_s += ExpectedLaunchSeconds(configuration, probe, cores);
   }

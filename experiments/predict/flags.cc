@@ -249,7 +249,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   for (const PublishedSystem& system : PublishedSystems()) systems.push_back(system.name);
   add(InHelpAll(network), "--system", raw.system, "NAME",
       absl::StrCat("Use the constants that were fitted to a published system: ", absl::StrJoin(systems, ", "),
-                   "; none; auto: the nearest, if its GPU, network and rate are alike [auto]"));
+                   "; none; auto: the nearest, if its GPU, network and rate match [auto]"));
   std::vector<std::string> constants;
   for (const ConstantInfo& info : ConstantInfos()) constants.push_back(info.name);
   add("Results", "--calibrate", raw.calibrate, "RUN",
@@ -269,7 +269,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "several machines (--nnodes) also the links' rate, without --link");
 
   add("Results", "--out", raw.out, "DIR",
-      "Folder for the results, new or empty; else runs/<UTC time>-predict");
+      "Folder for the results, new or empty; default: runs/<UTC time>-predict");
   AddLanguageFlag(*verb, raw.language, "Language of the output, and initially of the page: en or zh")
       ->group("Results");
   AddConfigFlag(*verb, "Results");

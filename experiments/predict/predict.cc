@@ -59,10 +59,11 @@ class PredictionRun {
   absl::Status Calibrate() {
     PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
     PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt_));
-    const bool folder = std::filesystem::is_directory(flags_.calibrate);
+    std::error_code error;  // ReadFile reports it
+    const bool folder = std::filesystem::is_directory(flags_.calibrate, error);
     const std::string in_folder = flags_.calibrate + "/bench.json";
     const bool bench =
-        folder ? std::filesystem::exists(in_folder) : absl::EndsWith(flags_.calibrate, ".json");
+        folder ? std::filesystem::exists(in_folder, error) : absl::EndsWith(flags_.calibrate, ".json");
     const std::string path = !folder ? flags_.calibrate
                              : bench ? in_folder
                                      : flags_.calibrate + "/summary.csv";
@@ -137,7 +138,7 @@ class PredictionRun {
                                                                      "")));
     PSRING_RETURN_IF_ERROR(WriteRunReport(path, flags_.language));
     display_.Say(absl::StrCat(PredictText(report_, flags_.language), "\n",
-                              Say(flags_.language, kPredictAllOfIt, path)));
+                              Say(flags_.language, kPredictAllOfIt, path, CommandName())));
     return absl::OkStatus();
   }
 

@@ -83,14 +83,10 @@ std::string PublishedText(const std::vector<CheckedSystem>& systems) {
   std::string text =
       "# Published runs, predicted\n\nWritten by `./run predict --published`. Every predicted figure is "
       "*simulated*; the published ones\nare measurements by others.\n\nThe first row of each model, on one "
-      "machine, "
-      "sets its computing time and is not listed. At most two constants per\nsystem are fitted. The largest "
-      "run of "
-      "each model is withheld from the fit and predicted: this is an extrapolation, which\nleave-one-out "
-      "would "
-      "hide. The fit takes rows as accurate to 5% and constants as near their start, so a constant that "
-      "the\nrows "
-      "do not determine stays there.\n";
+      "machine, sets its computing time and is not listed. At most two constants per\nsystem are fitted. "
+      "The largest run of each model is withheld from the fit and predicted: this is an extrapolation, "
+      "which\nleave-one-out would hide. The fit assumes that rows are accurate to 5% and that constants are "
+      "near their initial\nvalues, so a constant that the rows do not determine keeps its initial value.\n";
   for (const CheckedSystem& checked : systems) text += SystemText(checked);
   const std::vector<double> errors = WithheldErrors(systems);
   PSRING_CHECK(!errors.empty());
@@ -100,12 +96,10 @@ std::string PublishedText(const std::vector<CheckedSystem>& systems) {
                         "within a factor of %.2f of "
                         "their prediction.\n\nThe range that predict prints is a factor of %.2f up and down, "
                         "a width of %.2f. It is larger "
-                        "because which constants a system\nhas was chosen with its withheld rows known, "
-                        "except for the last three "
-                        "systems.\n\nThese systems do not show what causes a loss: `compute_cv` stands for "
-                        "everything that makes a "
-                        "synchronous step wait for its\nslowest machine, `node_loss` for everything that "
-                        "slows an exchange as machines "
+                        "because the constants\nof each system, except the last three, were chosen when its "
+                        "withheld rows were already known.\n\nThese runs do not show what causes a loss: "
+                        "`compute_cv` stands for everything that makes a synchronous step wait for its\n"
+                        "slowest machine, `node_loss` for everything that slows an exchange down as machines "
                         "are added.\n",
                         errors.size(), 100 * errors[errors.size() / 2], 100 * errors.back(), factor,
                         kCalibratedFactor, kCalibratedFactor * kCalibratedFactor);

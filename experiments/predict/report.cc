@@ -20,7 +20,8 @@
 namespace psring {
 namespace {
 
-constexpr double kLeastWait = 1e-9;  // in s; less is rounding
+constexpr double kLeastWait = 1e-9;     // in s; less is rounding
+constexpr double kShownFactor = 1.005;  // less is printed as 1.00
 
 const char* PlaceName(ServerPlace place) {
   switch (place) {
@@ -234,6 +235,18 @@ std::string TableText(const PredictReport& report, Language language) {
   return text;
 }
 
+// If the workers of `winner` are not shown to be faster than one.
+std::string AgainstOneProcess(const PredictedRow& winner, Language language) {
+  const Interval range = winner.samples_per_s();
+  const double one = winner.single_samples_per_s;
+  if (one <= 0 || range.low / one > kShownFactor) return "";
+  const std::string factor =
+      Say(language, kBetween, absl::StrFormat("%.2f", winner.expected().samples_per_s / one),
+          absl::StrFormat("%.2f", range.low / one), absl::StrFormat("%.2f", range.high / one));
+  return Say(language, range.high < one ? kVerdictOneProcess : kVerdictOneProcessLevel, winner.point.workers,
+             winner.name(language), factor);
+}
+
 std::string VerdictText(const PredictReport& report, Language language) {
   const std::optional<PredictionVerdict> verdict = VerdictOf(report);
   if (!verdict) return In(language, kNoVerdict);
@@ -245,7 +258,8 @@ std::string VerdictText(const PredictReport& report, Language language) {
   const Phrase& phrase = verdict->extrapolated ? kVerdictOverlaps : kVerdictEven;
   const bool one_link = std::max(verdict->winner->point.servers, verdict->next->point.servers) > 1 &&
                         report.predictor->options().place == ServerPlace::kRank0;
-  return absl::StrCat(verdict->shown ? Say(language, kVerdictWins, winner, workers, interval, next)
+  return absl::StrCat(In(language, kVerdictHead), AgainstOneProcess(*verdict->winner, language),
+                      verdict->shown ? Say(language, kVerdictWins, winner, workers, interval, next)
                                      : Say(language, phrase, winner, next, workers, interval),
                       verdict->shown && IsAsynchronousServer(verdict->winner->point.strategy)
                           ? Say(language, kVerdictAsynchronous, winner)
@@ -304,7 +318,7 @@ std::optional<PredictionVerdict> VerdictOf(const PredictReport& report) {
     const Interval of_winner = winner.samples_per_s(), of_next = next.samples_per_s();
     verdict.interval = {of_winner.low / of_next.high, of_winner.high / of_next.low};
   }
-  verdict.shown = verdict.interval.low > 1.005;
+  verdict.shown = verdict.interval.low > kShownFactor;
   return verdict;
 }
 

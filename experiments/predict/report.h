@@ -37,7 +37,7 @@ struct PredictedRow {
   Interval samples_per_s() const;
   double efficiency() const { return expected().samples_per_s / single_samples_per_s / point.workers; }
   bool extrapolated() const;
-  std::string name(Language language = Language::kEnglish) const;  // "ring", "ps-sync, 8 servers"
+  std::string name(Language language = Language::kEnglish) const;  // "ring", "ps-sync on 8 servers"
 };
 
 // Conclusions from further simulations.

@@ -1,5 +1,7 @@
 #include "experiments/processes/network_probe.h"
 
+#include <algorithm>
+#include <climits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -22,11 +24,14 @@ namespace {
 // One connection to each node that this node exchanges data with. Of two nodes, the higher one connects.
 class Connections {
  public:
-  absl::Status Listen(const std::string& address, const JobSecret& secret) {
+  // Accepts a connection from each of `nodes`, and closes others.
+  absl::Status Listen(const std::string& address, const JobSecret& secret, const std::set<int>& nodes) {
     PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(address));
-    const auto on_member = [this](PendingConnections::Member member) {
+    const auto on_member = [this, nodes](PendingConnections::Member member) {
+      const auto node = static_cast<int>(std::min<uint64_t>(member.detail, INT_MAX));
+      if (!nodes.contains(node)) return;
       const MutexLock lock(mutex_);
-      accepted_[static_cast<int>(member.detail)] = std::move(member.socket);
+      accepted_[node] = std::move(member.socket);
     };
     PSRING_ASSIGN_OR_RETURN(listener_, AuthenticatedListener::Start(
                                            std::move(listener),
@@ -87,13 +92,15 @@ std::set<int> PeersOf(int own, const std::vector<ProbePhase>& phases) {
 
 // One end of a flow. `figure` is set at the end that measures: the sender for latencies, else the receiver.
 absl::Status RunEnd(const ProbePhase& phase, bool sends, int socket, double& figure) {
+  // What is on its way when the time is over may be several MB on slow links.
+  const double timeout = phase.warmup_s + phase.seconds + 20;
   if (phase.kind == ProbePhase::Kind::kLatency) {
-    if (!sends) return EchoUntilDone(socket);
-    PSRING_ASSIGN_OR_RETURN(figure, MeasureLatencyTo(socket, phase.seconds));
+    if (!sends) return EchoUntilDone(socket, timeout);
+    PSRING_ASSIGN_OR_RETURN(figure, MeasureLatencyTo(socket, phase.seconds, timeout));
     return absl::OkStatus();
   }
-  if (sends) return SendFor(socket, phase.warmup_s + phase.seconds);
-  PSRING_ASSIGN_OR_RETURN(figure, ReceiveRate(socket, phase.warmup_s, phase.seconds));
+  if (sends) return SendFor(socket, phase.warmup_s + phase.seconds, timeout);
+  PSRING_ASSIGN_OR_RETURN(figure, ReceiveRate(socket, phase.warmup_s, phase.seconds, timeout));
   return absl::OkStatus();
 }
 
@@ -135,12 +142,13 @@ absl::StatusOr<std::vector<std::vector<double>>> RunProbe(Rendezvous& rendezvous
                                                           const Interrupt& interrupt) {
   const int own = rendezvous.options().rank;
   const absl::Time deadline = absl::Now() + rendezvous.options().timeout;
+  const std::set<int> peers = PeersOf(own, phases);
   Connections connections;
-  PSRING_RETURN_IF_ERROR(connections.Listen(addresses[static_cast<size_t>(own)], secret));
+  PSRING_RETURN_IF_ERROR(
+      connections.Listen(addresses[static_cast<size_t>(own)], secret, {peers.upper_bound(own), peers.end()}));
   PSRING_ASSIGN_OR_RETURN(
       const std::vector<std::string> ports,
       rendezvous.Exchange(absl::StrCat(name, "/ports"), absl::StrCat(connections.port())));
-  const std::set<int> peers = PeersOf(own, phases);
   for (const int node : peers) {
     if (node > own) continue;
     PSRING_ASSIGN_OR_RETURN(const int port, NumberOf(absl::StrCat("the port of node ", node),

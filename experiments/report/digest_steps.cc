@@ -20,7 +20,8 @@ namespace {
 
 using Json = UntrustedJson;
 
-constexpr size_t kMostPoints = 150;  // of a curve
+constexpr size_t kMostPoints = 150;       // of a curve
+constexpr size_t kLongestLine = 1 << 20;  // a step with 1,000 buckets has 150 KB
 
 // Rank 0's steps of one launch.
 struct Launch {
@@ -57,6 +58,7 @@ Json Averaged(const std::vector<LossPoint>& points) {
 std::string DigestSteps(const std::string& text) {
   std::map<Launch, std::vector<LossPoint>> losses;
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    if (line.size() > kLongestLine) continue;
     const Json step = ParseUntrusted(std::string(line));
     const double workers = NumberAt(step, "workers", 0);
     const double loss = NumberAt(step, "loss", NAN);

@@ -72,20 +72,22 @@ void NoteSpan(const Json& event, Events& events) {
   }
 }
 
+void NoteEvent(const Json& event, Events& events) {
+  const std::string phase = TextAt(event, "ph");
+  if (phase == "X") NoteSpan(event, events);
+  if (phase != "s" && phase != "f") return;
+  Arrow& arrow = events.arrows[NumberAt(event, "id", -1)];
+  (phase == "s" ? arrow.from : arrow.to) = RankOf(NumberAt(event, "pid", -2));
+  (phase == "s" ? arrow.leaves_us : arrow.arrives_us) = NumberAt(event, "ts", -1);
+  if (const auto args = event.find("args"); args != event.end()) {
+    arrow.step = NumberAt(*args, "step", -1);
+    arrow.bucket = NumberAt(*args, "bucket", -1);
+  }
+}
+
 Events EventsOf(const std::string& text) {
   Events events;
-  for (const Json& event : TraceEvents(text)) {
-    const std::string phase = TextAt(event, "ph");
-    if (phase == "X") NoteSpan(event, events);
-    if (phase != "s" && phase != "f") continue;
-    Arrow& arrow = events.arrows[NumberAt(event, "id", -1)];
-    (phase == "s" ? arrow.from : arrow.to) = RankOf(NumberAt(event, "pid", -2));
-    (phase == "s" ? arrow.leaves_us : arrow.arrives_us) = NumberAt(event, "ts", -1);
-    if (const auto args = event.find("args"); args != event.end()) {
-      arrow.step = NumberAt(*args, "step", -1);
-      arrow.bucket = NumberAt(*args, "bucket", -1);
-    }
-  }
+  if (!TakeTraceEvents(text, [&events](const Json& event) { NoteEvent(event, events); })) return {};
   return events;
 }
 

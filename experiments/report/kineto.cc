@@ -72,21 +72,24 @@ std::string FileName(const std::string& name) {
 
 std::map<std::string, std::string> KinetoTraces(const std::string& trace_json) {
   std::map<std::string, std::string> files;
-  const Json events = TraceEvents(trace_json);
   std::vector<ProfiledLaunch> launches;
-  for (const Json& event : events) {
-    if (TextAt(event, "ph") != "X" || NumberAt(event, "pid", -1) != kLaunchesRow) continue;
-    const double ts = NumberAt(event, "ts", 0);
-    launches.push_back({TextAt(event, "name"), ts, ts + NumberAt(event, "dur", 0)});
-  }
+  std::vector<Json> events;  // spans of ranks
+  const bool is_trace = TakeTraceEvents(trace_json, [&](Json& event) {
+    if (TextAt(event, "ph") != "X") return;
+    const double row = NumberAt(event, "pid", -1), ts = NumberAt(event, "ts", 0);
+    if (row == kLaunchesRow) {
+      launches.push_back({TextAt(event, "name"), ts, ts + NumberAt(event, "dur", 0)});
+    } else if (row >= 0 && row < kLaunchesRow && IsWork(TextAt(event, "name"))) {
+      events.push_back(std::move(event));
+    }
+  });
+  if (!is_trace) return files;
   for (const ProfiledLaunch& launch : launches) {
     std::map<int, RankTrace> ranks;
     for (const Json& event : events) {
-      const double row = NumberAt(event, "pid", -1), ts = NumberAt(event, "ts", -1);
-      const std::string name = TextAt(event, "name");
-      if (TextAt(event, "ph") != "X" || !IsWork(name) || row < 0 || row >= kLaunchesRow) continue;
-      if (ts < launch.begin || ts > launch.end) continue;
-      ranks[static_cast<int>(row)].Add(static_cast<int>(row), event, name);
+      const int rank = static_cast<int>(NumberAt(event, "pid", -1));
+      const double ts = NumberAt(event, "ts", -1);
+      if (ts >= launch.begin && ts <= launch.end) ranks[rank].Add(rank, event, TextAt(event, "name"));
     }
     for (const auto& [rank, spans] : ranks) {
       files[absl::StrCat(FileName(launch.name), "/rank-", rank, ".json")] = spans.Text(rank, ranks.size());

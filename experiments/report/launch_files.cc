@@ -92,6 +92,7 @@ LaunchTrace TraceOf(const std::string& folder, const Configuration& configuratio
                     .strategy = configuration.strategy.name,
                     .workers = configuration.workers,
                     .servers = configuration.servers(),
+                    .group_buckets = GroupBuckets(configuration, result),
                     .backend = result.backend,
                     .algorithm = result.algorithm};
   for (int rank = 0; rank < configuration.ranks(); ++rank) {
@@ -139,7 +140,7 @@ absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string
                        .seed = configuration.training.seed,
                        .servers = configuration.servers()};
   const std::vector<ConfigurationRuns> runs = {{.configuration = configuration,
-                                                .sample = records.ranks.front(),
+                                                .sample = SampleOf(records),
                                                 .cost = {figures},
                                                 .accuracy = {figures}}};
   const std::vector<SummaryRow> rows = Summarise(label.run_id, runs, std::nullopt);
@@ -157,7 +158,7 @@ absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string
   const bool waits = configuration.strategy.synchronous && configuration.strategy.communicates();
   return std::map<std::string, std::string>{
       {"summary.json", SummaryJson(rows)},
-      {"table.json", TableJson(rows)},
+      {"table.json", TableJson(rows, std::nullopt, std::nullopt)},
       {"findings.txt", findings(Language::kEnglish)},
       {"findings.zh.txt", findings(Language::kChinese)},
       {"runs.csv", RunsCsvHeader() + RunsCsvLine(label, figures)},

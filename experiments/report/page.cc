@@ -5,6 +5,7 @@
 #include "absl/strings/str_replace.h"
 #include "experiments/report/page/assets.h"
 #include "experiments/report/schedule_data.h"
+#include "experiments/texts/report.h"
 
 namespace psring {
 namespace {
@@ -14,6 +15,24 @@ std::vector<int> StepperRanks(const std::vector<RunData>& runs) {
   std::vector<int> ranks = {2, 3, 4, 8};
   for (const RunData& run : runs) ranks.insert(ranks.end(), run.workers.begin(), run.workers.end());
   return ranks;
+}
+
+std::string ForHtml(const std::string& text) {
+  return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
+}
+
+// What a reader without JavaScript sees: the answer of each run as text.
+std::string WithoutScript(const std::vector<RunData>& runs, Language language) {
+  const bool chinese = language == Language::kChinese;
+  std::string html = chinese ? "<div lang=\"zh-CN\">" : "<div>";
+  const auto add = [&](const std::string& text) { absl::StrAppend(&html, "<p>", ForHtml(text), "</p>"); };
+  for (const RunData& run : runs) {
+    for (const std::string& text : chinese ? run.answer_zh : run.answer) {
+      add(runs.size() > 1 ? absl::StrCat(run.name, ": ", text) : text);
+    }
+  }
+  add(In(language, kNeedsJavaScript));
+  return html + "</div>";
 }
 
 }  // namespace
@@ -35,6 +54,7 @@ std::string ReportPage(const std::vector<RunData>& runs, Language language, cons
       ",\"pool\":", pool.machines.size() > 1 ? PoolJson(pool) : "null", "}");
   // StrReplaceAll makes one pass: placeholders in inserted text are not expanded.
   return absl::StrReplaceAll(kPageHtml, {{"{{css}}", kPageCss},
+                                         {"{{noscript}}", WithoutScript(runs, language)},
                                          {"{{data}}", ForScriptElement(data)},
                                          {"{{d3_notice}}", kD3Notice},
                                          {"{{d3}}", kD3},

@@ -78,7 +78,9 @@ absl::StatusOr<std::vector<RunData>> RunsOfPage(const std::string& name, const s
     const std::string source = TextAt(sound, "source");
     runs.push_back({.name = std::string(absl::StripSuffix(source, ".html")),
                     .json = DumpUntrusted(sound),
-                    .workers = WorkersOf(sound["summary"])});
+                    .workers = WorkersOf(sound["summary"]),
+                    .answer = AnswerOf(sound, Language::kEnglish),
+                    .answer_zh = AnswerOf(sound, Language::kChinese)});
   }
   if (runs.empty()) return no_page("it contains no run's data");
   return runs;

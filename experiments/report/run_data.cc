@@ -8,7 +8,9 @@
 #include <set>
 #include <system_error>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/io/files.h"
 #include "experiments/report/digests.h"
@@ -31,18 +33,18 @@ class Reader {
       : folder_(std::move(folder)), files_(files) {}
 
   // Empty if the file cannot be read; it is then listed, unless it is absent and not `expected`.
-  std::string Text(const char* name, bool expected) {
+  std::string Text(const char* name, bool expected, uint64_t most_bytes = kMostTextBytes) {
     const auto given = files_.find(name);
     if (given != files_.end()) return given->second;
-    const absl::StatusOr<std::string> text =
-        files_.empty() ? TextOf(folder_ / name) : absl::NotFoundError("missing");
+    absl::StatusOr<std::string> text =
+        files_.empty() ? TextOf(folder_ / name, most_bytes) : absl::NotFoundError("missing");
     if (!text.ok() && (expected || !absl::IsNotFound(text.status())))
       Miss(name, std::string(text.status().message()));
-    return text.value_or("");
+    return text.ok() ? *std::move(text) : "";
   }
 
-  static absl::StatusOr<std::string> TextOf(const fs::path& path) {
-    absl::StatusOr<std::string> text = ReadFile(path.string(), kMostRecordBytes);
+  static absl::StatusOr<std::string> TextOf(const fs::path& path, uint64_t most_bytes) {
+    absl::StatusOr<std::string> text = ReadFile(path.string(), most_bytes);
     if (absl::IsNotFound(text.status())) return absl::NotFoundError("missing");
     return text;
   }
@@ -93,13 +95,13 @@ Json ReadArrivals(const fs::path& folder) {
   std::set<std::string> names;
   for (const fs::path& path : found) {
     const fs::path launch = path.parent_path();
-    const Json note = ParseUntrusted(Reader::TextOf(launch / "launch.json").value_or(""));
+    const Json note = ParseUntrusted(Reader::TextOf(launch / "launch.json", kMostTextBytes).value_or(""));
     const std::string strategy = TextAt(note, "strategy");
     const double workers = NumberAt(note, "workers", 0);
     if (strategy.empty() || !(workers >= 1 && workers < 1e6)) continue;
     const std::string name = absl::StrCat(strategy, " x ", workers);
     if (!names.insert(name).second) continue;
-    Json digest = ParseUntrusted(DigestArrivals(name, Reader::TextOf(path).value_or("")));
+    Json digest = ParseUntrusted(DigestArrivals(name, Reader::TextOf(path, kMostLongBytes).value_or("")));
     if (!digest.is_object()) continue;
     digest["records"] = launch.lexically_relative(folder).string();
     list.push_back(digest);
@@ -120,6 +122,24 @@ std::vector<int> WorkersOf(const UntrustedJson& summary) {
   return workers;
 }
 
+std::vector<std::string> AnswerOf(const UntrustedJson& run, Language language) {
+  const bool chinese = language == Language::kChinese;
+  std::vector<std::string> answer;
+  if (run["table"].is_object()) {
+    const Json& table = run["table"][chinese ? "zh" : "en"];
+    const Json validity = table.value("validity", Json());
+    answer = {TextAt(table, "verdict"),
+              absl::StrCat(TextAt(validity, "title"), chinese ? "" : " ", TextAt(validity, "why"))};
+  }
+  const std::string predicted = TextAt(run, chinese ? "predicted_zh" : "predicted");
+  const absl::string_view text = absl::StripAsciiWhitespace(predicted);
+  const size_t blank = text.rfind("\n\n");
+  answer.push_back(absl::StrReplaceAll(blank == absl::string_view::npos ? text : text.substr(blank + 2),
+                                       {{"\n", chinese ? "" : " "}}));
+  std::erase_if(answer, [](const std::string& line) { return absl::StripAsciiWhitespace(line).empty(); });
+  return answer;
+}
+
 bool IsTable(const UntrustedJson& json) {
   const auto is_row = [](const Json& row) {
     return row.is_array() && row.size() >= 2 && std::ranges::all_of(row, &Json::is_string);
@@ -130,7 +150,13 @@ bool IsTable(const UntrustedJson& json) {
                           std::ranges::all_of(std::array{"columns", "rows", "legend"}, [&](const char* part) {
                             return table.contains(part) && table[part].is_array();
                           });
-    return complete && table.value("verdict", Json("")).is_string() &&
+    // Tables of earlier versions have no validity.
+    const Json validity = complete ? table.value("validity", Json()) : Json();
+    const bool sound =
+        validity.is_null() || std::ranges::all_of(std::array{"state", "title", "why"}, [&](const char* part) {
+          return validity.is_object() && validity.value(part, Json()).is_string();
+        });
+    return complete && sound && table.value("verdict", Json("")).is_string() &&
            std::ranges::all_of(table["rows"], is_row) &&
            std::ranges::all_of(table["columns"], &Json::is_object);
   });
@@ -141,7 +167,12 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text,
   fs::path folder(text);
   if (!folder.has_filename()) folder = folder.parent_path();  // "runs/x/"
   std::error_code error;
-  if (!fs::is_directory(folder, error)) return absl::NotFoundError(absl::StrCat(text, " is not a folder"));
+  if (!fs::is_directory(folder, error)) {
+    const fs::path near = fs::path("runs") / folder;  // report latest
+    return absl::NotFoundError(absl::StrCat(
+        text, " is not a folder",
+        fs::is_directory(near, error) ? absl::StrCat("; did you mean ", near.string(), "?") : ""));
+  }
   if (files.empty() && !Exists(folder / "manifest.json") && !Exists(folder / "summary.json") &&
       !Exists(folder / "bench.csv")) {
     return absl::NotFoundError(absl::StrCat(text,
@@ -190,13 +221,17 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text,
   json["predicted_zh"] = reader.Text("predict.zh.txt", false);
   json["findings"] = SentencesOf(reader.Text("findings.txt", ran));
   json["findings_zh"] = SentencesOf(reader.Text("findings.zh.txt", false));
-  const std::string steps = reader.Text("steps.jsonl", ran), trace = reader.Text("trace.json", ran);
-  json["steps"] = ParseUntrusted(DigestSteps(steps));
+  json["steps"] = ParseUntrusted(DigestSteps(reader.Text("steps.jsonl", ran, kMostLongBytes)));
+  const std::string trace = reader.Text("trace.json", ran, kMostLongBytes);
   json["trace"] = ParseUntrusted(DigestTrace(trace));
   if (!trace.empty() && json["trace"]["launches"].empty()) reader.Miss("trace.json", "contains no steps");
   json["arrivals"] = ReadArrivals(folder);
   json["missing"] = reader.missing();
-  return RunData{.name = text, .json = DumpUntrusted(json), .workers = WorkersOf(json["summary"])};
+  return RunData{.name = text,
+                 .json = DumpUntrusted(json),
+                 .workers = WorkersOf(json["summary"]),
+                 .answer = AnswerOf(json, Language::kEnglish),
+                 .answer_zh = AnswerOf(json, Language::kChinese)};
 }
 
 }  // namespace psring

@@ -21,13 +21,20 @@
 #include "absl/status/statusor.h"
 #include "common/base/read_file.h"
 #include "experiments/runs/untrusted_json.h"
+#include "experiments/texts/phrase.h"
 
 namespace psring {
+
+// Of steps.jsonl and of trace.json; other files have at most kMostTextBytes. A worker records about 600 bytes
+// per step, so this is enough for 50,000 steps of 8 workers; a full trace of one rank has 8 MB.
+inline constexpr uint64_t kMostLongBytes = uint64_t{256} << 20;
 
 struct RunData {
   std::string name;  // the folder, or the page without .html
   std::string json;
   std::vector<int> workers;  // of the summary's rows
+  // AnswerOf.
+  std::vector<std::string> answer, answer_zh;
 };
 
 // NotFound: `folder` is not the folder of a run. If `files` has any, these texts by name are read instead of
@@ -43,6 +50,9 @@ absl::StatusOr<std::vector<RunData>> RunsOfPage(const std::string& name, const s
 inline constexpr uint64_t kMostPageBytes = kMostTextBytes;
 absl::StatusOr<std::vector<RunData>> ReadRunsOfPage(const std::string& path);
 
+// The verdict and the line on validity, as far as the run has them, or the last paragraph of a prediction.
+// `run`: an object as described above.
+std::vector<std::string> AnswerOf(const UntrustedJson& run, Language language);
 // Whether `json` has the structure of TableJson.
 bool IsTable(const UntrustedJson& json);
 // The valid worker counts in the rows of a summary.

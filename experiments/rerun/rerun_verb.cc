@@ -109,7 +109,7 @@ absl::Status DoAgain(const RawRerunFlags& raw, const CLI::App& app, const Interr
   std::error_code error;
   // Resolves "latest", a link that the new run changes.
   const Rerun rerun = MakeRerun(run, fs::canonical(raw.run, error).string(), raw.out);
-  display.Say(absl::StrCat("again:     psring ", ShellText(rerun.arguments)));
+  display.Say(absl::StrCat("again:     ", CommandName(), " ", ShellText(rerun.arguments)));
   for (const std::string& words : rerun.left_out) {
     display.Say(absl::StrCat("omitted:   ", words, ", an output of the first run"));
   }
@@ -142,10 +142,10 @@ CLI::App* AddRerun(CLI::App& app, RawRerunFlags& raw) {
       "rerun",
       "Repeat a run from its manifest, after checking that its inputs are unchanged: the same flags, rounds, "
       "steps and samples, in a new folder");
-  verb->add_option("run", raw.run, "The folder of a compare, train, bench or predict")
+  verb->add_option("run", raw.run, "A run folder of compare, train, bench or predict")
       ->required()
       ->option_text("RUN");
-  verb->add_option("--out", raw.out, "Folder for the results, new or empty; else runs/<UTC time>-<verb>")
+  verb->add_option("--out", raw.out, "Folder for the results, new or empty; default: runs/<UTC time>-<verb>")
       ->option_text("DIR");
   verb->add_flag("--anyway", raw.anyway, "Run even if the data or an input file changed");
   verb->add_flag("--dry_run", raw.dry_run, "Print the command line and the differences, then exit");

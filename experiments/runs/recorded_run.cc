@@ -1,6 +1,7 @@
 #include "experiments/runs/recorded_run.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -240,6 +241,11 @@ std::vector<std::string> Differences(const RecordedRun& recorded, const std::str
         absl::StrCat("programs: ", absl::StrJoin(programs, ", "), " were built from other sources"));
   }
   return lines;
+}
+
+std::string CommandName() {
+  const char* const typed = std::getenv("PSRING_COMMAND");  // set by ./run
+  return typed == nullptr || *typed == 0 ? "psring" : ShellText({typed});
 }
 
 std::string ShellText(const std::vector<std::string>& words) {

@@ -39,4 +39,7 @@ std::vector<std::string> Differences(const RecordedRun& recorded, const std::str
 // Joins and quotes words for a shell.
 std::string ShellText(const std::vector<std::string>& words);
 
+// What the user typed to start psring, for commands that psring suggests: "./run" or "psring".
+std::string CommandName();
+
 }  // namespace psring

@@ -9,6 +9,7 @@
 #include "common/io/csv.h"
 #include "common/io/json_text.h"
 #include "experiments/summary/table.h"
+#include "experiments/summary/validity.h"
 #include "experiments/summary/verdict.h"
 #include "experiments/texts/table.h"
 
@@ -144,7 +145,8 @@ std::string SummaryCsv(const std::vector<SummaryRow>& rows) {
   return header.substr(0, header.find('\n') + 1);
 }
 
-std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires) {
+std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
+                      std::optional<int> cores) {
   Json json;
   for (const auto& [key, language] :
        {std::pair("en", Language::kEnglish), std::pair("zh", Language::kChinese)}) {
@@ -162,11 +164,18 @@ std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<W
     for (size_t row = 0; row < rows.size(); ++row) {
       cells[row].push_back(language == Language::kEnglish ? rows[row].note : NoteOf(rows[row], language));
     }
-    json[key] = {{"columns", columns}, {"rows", cells}, {"legend", parts.legend}};
+    std::vector<std::string> legend = parts.above;
+    legend.insert(legend.end(), parts.legend.begin(), parts.legend.end());
+    json[key] = {{"columns", columns}, {"rows", cells}, {"legend", legend}};
     const std::string verdict = Verdict(rows, wires, language);
     if (!verdict.empty()) json[key]["verdict"] = verdict;
+    if (const std::optional<Validity> validity = ValidityOf(rows, cores, language)) {
+      json[key]["validity"] = {
+          {"state", validity->state}, {"title", validity->title}, {"why", validity->why}};
+    }
   }
   json["recommended"] = Recommended(rows);
+  json["verdict_rows"] = RowsOfVerdict(rows);
   return JsonText(json, 2) + "\n";
 }
 
@@ -181,6 +190,7 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
     if (row.mean.each_server_payload_bytes.size() > 1) {
       entry["servers"] = {{"payload_bytes", row.mean.each_server_payload_bytes}, {"basis", "measured"}};
     }
+    if (row.configuration.model.has_tables) entry["has_tables"] = true;  // `parameters` are the others
     if (row.prediction) entry["prediction"] = PredictionJson(*row.prediction);
     if (!row.why_not_predicted.empty()) entry["prediction"] = {{"why_none", row.why_not_predicted}};
     if (row.mean.probe_ms) entry["recording"] = {{"ms", *row.mean.probe_ms}, {"basis", "measured"}};

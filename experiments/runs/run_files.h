@@ -31,11 +31,14 @@ std::string SummaryCsv(const std::vector<SummaryRow>& rows);
 std::string SummaryJson(const std::vector<SummaryRow>& rows);
 
 // The printed table for the page, in both languages:
-// {en: {columns: [{heading, mark}], rows: [[cell]], legend: [sentence], verdict: text}, zh: likewise,
-//  recommended: [strategy]}
-// The first column names the row, the last one is its note. verdict: Verdict, absent if empty. recommended:
-// Recommended.
-std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires = std::nullopt);
+// {en: {columns: [{heading, mark}], rows: [[cell]], legend: [sentence], verdict: text,
+//       validity: {state, title, why}}, zh: likewise,
+//  recommended: [strategy], verdict_rows: [place]}
+// The first column names the row, the last one is its note. legend: what was trained, then the table's.
+// verdict: Verdict, absent if empty. validity: ValidityOf (of `cores`), absent without rows. recommended:
+// Recommended. verdict_rows: RowsOfVerdict.
+std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
+                      std::optional<int> cores);
 
 std::string RunsCsvHeader();
 std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures);

@@ -36,6 +36,20 @@ absl::StatusOr<Record> ReadRecord(const std::string& path,
   return absl::DataLossError(absl::StrCat(path, ": ", record.status().message()));
 }
 
+absl::StatusOr<std::vector<StepRecord>> ReadSteps(const std::string& folder, int rank) {
+  const std::string path = absl::StrFormat("%s/steps-rank%d.jsonl", folder, rank);
+  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostRecordBytes));
+  std::vector<StepRecord> steps;
+  for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    absl::StatusOr<StepRecord> step = StepRecordFromJson(std::string(line));
+    if (!step.ok()) return absl::DataLossError(absl::StrCat(path, ": ", step.status().message()));
+    // A restarted server continues from its checkpoint. Steps that it repeats count once.
+    while (!steps.empty() && steps.back().step >= step->step) steps.pop_back();
+    steps.push_back(*std::move(step));
+  }
+  return steps;
+}
+
 bool WasLost(const std::vector<ServerResult>& servers, int rank) {
   return std::any_of(servers.begin(), servers.end(), [rank](const ServerResult& server) {
     return std::count(server.lost_workers.begin(), server.lost_workers.end(), rank) > 0;
@@ -53,19 +67,18 @@ absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int
   }
   for (int rank = 0; rank < ranks; ++rank) {
     if (WasLost(records.servers, rank)) continue;
-    PSRING_ASSIGN_OR_RETURN(
-        records.ranks.emplace_back(),
-        ReadRecord(absl::StrFormat("%s/result-rank%d.json", folder, rank), RankResultFromJson));
-    const std::string path = absl::StrFormat("%s/steps-rank%d.jsonl", folder, rank);
-    PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostRecordBytes));
-    auto& steps = records.steps.emplace_back();
-    for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-      absl::StatusOr<StepRecord> step = StepRecordFromJson(std::string(line));
-      if (!step.ok()) return absl::DataLossError(absl::StrCat(path, ": ", step.status().message()));
-      // A restarted server continues from its checkpoint. Steps that it repeats count once.
-      while (!steps.empty() && steps.back().step >= step->step) steps.pop_back();
-      steps.push_back(*std::move(step));
+    const std::string result = absl::StrFormat("%s/result-rank%d.json", folder, rank);
+    // A worker that was stopped (SIGTERM) has no result, and its servers did not lose it: it had left.
+    std::error_code error;  // ReadRecord reports it
+    if (!records.servers.empty() && !std::filesystem::exists(result, error) && !error) {
+      const absl::StatusOr<std::vector<StepRecord>> steps = ReadSteps(folder, rank);
+      records.servers.front().lost_workers.push_back(rank);
+      records.servers.front().lost_at_step.push_back(steps.ok() && !steps->empty() ? steps->back().step + 1
+                                                                                   : 0);
+      continue;
     }
+    PSRING_ASSIGN_OR_RETURN(records.ranks.emplace_back(), ReadRecord(result, RankResultFromJson));
+    PSRING_ASSIGN_OR_RETURN(records.steps.emplace_back(), ReadSteps(folder, rank));
   }
   if (records.ranks.empty()) return absl::DataLossError(absl::StrCat(folder, ": all workers were lost"));
   return records;
@@ -116,6 +129,11 @@ absl::Status RunFolder::Append(const RunLabel& label, const Configuration& confi
   return AppendText(path_ + "/steps.jsonl", StepsJsonl(label, records, waits));
 }
 
+int64_t GroupBuckets(const Configuration& configuration, const RankResult& result) {
+  const bool divided = configuration.strategy.has_only_rows_on_servers();
+  return divided ? static_cast<int64_t>(result.bucket_elements.size()) : 0;
+}
+
 absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& configuration) {
   LaunchTrace& trace = traces_.emplace_back();
   trace.name = configuration.name();
@@ -130,6 +148,7 @@ absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& co
     if (const absl::StatusOr<RankResult> of_rank = RankResultFromJson(*result); of_rank.ok()) {
       trace.backend = of_rank->backend;
       trace.algorithm = of_rank->algorithm;
+      trace.group_buckets = GroupBuckets(configuration, *of_rank);
     }
   }
   for (int rank = 0; rank < configuration.ranks(); ++rank) {

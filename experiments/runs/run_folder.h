@@ -18,6 +18,9 @@ namespace psring {
 // DataLoss: a file is malformed, or all workers were lost.
 absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int servers);
 
+// LaunchTrace::group_buckets. `result`: of any rank.
+int64_t GroupBuckets(const Configuration& configuration, const RankResult& result);
+
 class RunFolder {
  public:
   // Keeps the claimed folder (RunClaim::Keep).

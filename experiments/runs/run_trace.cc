@@ -56,7 +56,8 @@ void NoteFlight(const Json& event, Flights& flights) {
 // All pairs of sender and receiver in an all-reduce of this launch.
 std::set<std::pair<int, int>> SendersAndReceivers(const LaunchTrace& launch) {
   std::set<std::pair<int, int>> pairs;
-  if (launch.backend != "native" || launch.servers > 0 || launch.workers < 2) return pairs;
+  const bool has_group = launch.servers == 0 || launch.group_buckets > 0;
+  if (launch.backend != "native" || !has_group || launch.workers < 2) return pairs;
   const ScheduleRow* row = FindSchedule(launch.algorithm);
   if (row == nullptr || row->uses_nodes) return pairs;
   const auto schedule = MakeSchedule(launch.algorithm, Collective::kAllReduce, {.ranks = launch.workers});
@@ -185,7 +186,9 @@ struct LaunchEvents {
 LaunchEvents EventsOf(const LaunchTrace& launch, double earliest) {
   LaunchEvents found;
   for (const std::string& text : launch.ranks) {
-    for (Json& event : TraceEvents(text)) {
+    std::vector<Json> events;
+    if (!TakeTraceEvents(text, [&](Json& event) { events.push_back(std::move(event)); })) continue;
+    for (Json& event : events) {
       if (!event.is_object()) continue;
       DivideEventTimes(launch.time_scale, event);
       found.events.push_back(std::move(event));
@@ -215,11 +218,8 @@ std::string NameRow(int row, const char* name, int place) {
 
 }  // namespace
 
-UntrustedJson TraceEvents(const std::string& text) {
-  Json json = ParseUntrusted(text);
-  if (!json.is_object() || !json.contains("traceEvents") || !json["traceEvents"].is_array())
-    return Json::array();
-  return std::move(json["traceEvents"]);
+bool TakeTraceEvents(const std::string& text, const std::function<void(UntrustedJson& event)>& take) {
+  return TakeElements(text, "traceEvents", take);
 }
 
 std::string TraceJson(const std::vector<LaunchTrace>& launches) {
@@ -249,8 +249,15 @@ std::string TraceJson(const std::vector<LaunchTrace>& launches) {
                                      {"backend", launch.backend},
                                      {"algorithm", launch.algorithm}}}})));
     const std::set<std::pair<int, int>> pairs = SendersAndReceivers(launch);
+    Flights of_servers;
+    if (launch.servers > 0) {
+      of_servers = flights;
+      std::erase_if(of_servers,
+                    [&](const auto& flight) { return flight.first.second < launch.group_buckets; });
+      std::erase_if(flights, [&](const auto& flight) { return flight.first.second >= launch.group_buckets; });
+    }
     DrawCollective(Thinned(flights, pairs.size()), pairs, arrows);
-    if (launch.servers > 0) DrawServers(launch, Thinned(flights, 2 * launch.workers), lines, arrows, served);
+    DrawServers(launch, Thinned(of_servers, 2 * launch.workers), lines, arrows, served);
   }
   if (!served.empty()) lines.push_back(NameRow(kServersRow, "servers, as seen by workers", kServersRow));
   for (const int64_t lane : served) {

@@ -5,7 +5,8 @@
 // last received one. The following is therefore *derived* from the schedule and these spans:
 //   arrows   one flow event per bucket and pair of ranks, from the start of the sender's span to the end of
 //            the receiver's. Only for psring's servers and schedules, except schedules that depend on nodes
-//            (ScheduleRow::uses_nodes), because records do not name the nodes.
+//            (ScheduleRow::uses_nodes), because records do not name the nodes. With `hybrid`, a schedule for
+//            the buckets and servers for the rows, which count as a further bucket.
 //   servers  a separate row with each worker's exchanges as that worker recorded them.
 // A long launch has about 20,000 arrows, in evenly spaced steps.
 //
@@ -13,6 +14,7 @@
 // one.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,13 +32,14 @@ struct LaunchTrace {
   std::string strategy;
   int workers = 1;
   int servers = 0;
+  int64_t group_buckets = 0;       // the first buckets, if a process group exchanges them beside the servers
   double time_scale = 1;           // the ranks' times are divided by it
   std::string backend, algorithm;  // as the process group or server reports them; empty: none
   std::vector<std::string> ranks;
 };
 
-// The events of an untrusted Chrome trace, {"traceEvents": [...]}; an empty array for other texts.
-UntrustedJson TraceEvents(const std::string& text);
+// Takes the events of an untrusted Chrome trace, {"traceEvents": [...]}; see TakeElements.
+bool TakeTraceEvents(const std::string& text, const std::function<void(UntrustedJson& event)>& take);
 
 std::string TraceJson(const std::vector<LaunchTrace>& launches);
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/io/json_shape.h"
 #include "common/io/json_text.h"
 
 namespace psring {
@@ -11,11 +12,18 @@ namespace psring {
 namespace {
 
 constexpr size_t kDeepest = 32;
+constexpr size_t kMostFields = 4096;  // of an object: finding one takes linear time
 
 // nlohmann's parser with a callback searches an array for discarded values after each of its objects, which
 // takes quadratic time.
 class Builder : public nlohmann::json_sax<UntrustedJson> {
  public:
+  Builder() = default;
+  // For TakeElements.
+  Builder(const std::string& field, const std::function<void(UntrustedJson&)>& take)
+      : field_(&field), take_(&take) {}
+
+  bool has_field() const { return has_field_; }
   // Discarded if the text was not JSON.
   UntrustedJson Take() { return std::move(root_); }
 
@@ -51,10 +59,16 @@ class Builder : public nlohmann::json_sax<UntrustedJson> {
   }
   bool Put(UntrustedJson value) {
     Add(std::move(value));
+    TakeLast();
     return true;
   }
   bool Open(UntrustedJson container) {
     if (UntrustedJson* const added = Add(std::move(container))) {
+      const bool is_field = field_ != nullptr && open_.size() == 1 && open_[0]->is_object();
+      if (is_field && added->is_array() && key_ == *field_) {
+        has_field_ = true;
+        taken_ = added;
+      }
       open_.push_back(added);
     } else {
       ++omitted_;
@@ -65,11 +79,23 @@ class Builder : public nlohmann::json_sax<UntrustedJson> {
     if (omitted_ > 0) {
       --omitted_;
     } else {
+      if (open_.back() == taken_) taken_ = nullptr;
       open_.pop_back();
+      TakeLast();
     }
     return true;
   }
+  // After a value is complete.
+  void TakeLast() {
+    if (taken_ == nullptr || open_.back() != taken_) return;
+    (*take_)(taken_->back());
+    taken_->erase(taken_->size() - 1);
+  }
 
+  const std::string* field_ = nullptr;
+  const std::function<void(UntrustedJson&)>* take_ = nullptr;
+  bool has_field_ = false;
+  UntrustedJson* taken_ = nullptr;  // the array whose elements are taken, while it is open
   UntrustedJson root_;
   std::vector<UntrustedJson*> open_;  // a container's address is stable while it is the last of its parent
   size_t omitted_ = 0;                // open containers that are nested too deeply
@@ -79,9 +105,17 @@ class Builder : public nlohmann::json_sax<UntrustedJson> {
 }  // namespace
 
 UntrustedJson ParseUntrusted(const std::string& text) {
+  if (ShapeOfJson(text).fields > kMostFields) return UntrustedJson(UntrustedJson::value_t::discarded);
   Builder builder;
   UntrustedJson::sax_parse(text, &builder);
   return builder.Take();
+}
+
+bool TakeElements(const std::string& text, const std::string& field,
+                  const std::function<void(UntrustedJson& element)>& take) {
+  if (ShapeOfJson(text).fields > kMostFields) return false;
+  Builder builder(field, take);
+  return UntrustedJson::sax_parse(text, &builder) && builder.has_field();
 }
 
 std::string DumpUntrusted(const UntrustedJson& json) { return JsonText(json); }

@@ -48,15 +48,17 @@ std::vector<std::string> CellsOf(const Json& figures) {
       std::isfinite(exposed) && std::isfinite(busy) ? Fixed(std::max(0.0, busy - exposed), 1) : ""};
 }
 
-const std::vector<std::string>& Headings() {
-  static const auto* const headings = new std::vector<std::string>{"strategy",
-                                                                   "workers",
-                                                                   "samples/s",
-                                                                   "95% interval",
-                                                                   "scaling efficiency",
-                                                                   "exposed communication (ms)",
-                                                                   "hidden communication (ms)"};
-  return *headings;
+// `rows`: the figures. The samples of a text are its tokens.
+std::vector<std::string> Headings(const std::vector<const Json*>& rows) {
+  const bool tokens = std::ranges::any_of(
+      rows, [](const Json* row) { return std::isfinite(NumberAt(*row, "tokens_per_s", kUnknown)); });
+  return {"strategy",
+          "workers",
+          tokens ? "tokens/s" : "samples/s",
+          "95% interval",
+          "scaling efficiency",
+          "exposed communication (ms)",
+          "hidden communication (ms)"};
 }
 
 std::string Latex(const std::string& text) {
@@ -70,22 +72,24 @@ std::string Latex(const std::string& text) {
                                     {"}", "\\}"}});
 }
 
-std::string MarkdownTable(const std::vector<std::vector<std::string>>& rows) {
-  std::string text = absl::StrCat("| ", absl::StrJoin(Headings(), " | "), " |\n|");
-  for (size_t i = 0; i < Headings().size(); ++i) text += "---|";
+std::string MarkdownTable(const std::vector<std::string>& headings,
+                          const std::vector<std::vector<std::string>>& rows) {
+  std::string text = absl::StrCat("| ", absl::StrJoin(headings, " | "), " |\n|");
+  for (size_t i = 0; i < headings.size(); ++i) text += "---|";
   text += "\n";
   for (const auto& row : rows) absl::StrAppend(&text, "| ", absl::StrJoin(row, " | "), " |\n");
   return text;
 }
 
-std::string LatexTable(const std::vector<std::vector<std::string>>& rows) {
+std::string LatexTable(const std::vector<std::string>& headings,
+                       const std::vector<std::vector<std::string>>& rows) {
   const auto line = [](const std::vector<std::string>& cells) {
     std::vector<std::string> escaped;
     for (const std::string& cell : cells) escaped.push_back(Latex(cell));
     return absl::StrCat(absl::StrJoin(escaped, " & "), " \\\\\n");
   };
-  std::string text = absl::StrCat("\\begin{tabular}{l", std::string(Headings().size() - 1, 'r'),
-                                  "}\n\\hline\n", line(Headings()), "\\hline\n");
+  std::string text = absl::StrCat("\\begin{tabular}{l", std::string(headings.size() - 1, 'r'), "}\n\\hline\n",
+                                  line(headings), "\\hline\n");
   for (const auto& row : rows) text += line(row);
   return absl::StrCat(text, "\\hline\n\\end{tabular}\n");
 }
@@ -175,7 +179,8 @@ absl::StatusOr<std::string> CitationOf(const std::string& manifest_text, const s
     table.push_back(CellsOf(figures));
   }
   return absl::StrCat("% BibTeX\n", BibTex(manifest), "\n% Methods\n", Methods(manifest, rows),
-                      "\n% Markdown\n", MarkdownTable(table), "\n% LaTeX\n", LatexTable(table));
+                      "\n% Markdown\n", MarkdownTable(Headings(rows), table), "\n% LaTeX\n",
+                      LatexTable(Headings(rows), table));
 }
 
 absl::StatusOr<std::string> CiteRun(const std::string& folder) {

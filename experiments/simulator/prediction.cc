@@ -56,6 +56,9 @@ absl::Status CheckStrategy(const StrategyInfo& strategy) {
   const auto wrong = [&](const std::string& why) {
     return absl::InvalidArgumentError(absl::StrCat("strategy ", strategy.name, " is not predicted: ", why));
   };
+  if (strategy.has_only_rows_on_servers()) {
+    return wrong("a workload has no tables of rows, without which it is ring");
+  }
   if (strategy.uses_group) {
     const std::vector<std::string> known = AlgorithmsFor(Collective::kAllReduce);
     if (std::find(known.begin(), known.end(), strategy.algorithm) != known.end()) return absl::OkStatus();

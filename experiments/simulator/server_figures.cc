@@ -25,7 +25,7 @@ ServerTime ServerFigures::Result(const ServerRun& run, const ServerLayout& layou
   time.busy_s = busy_ / counted_;
   time.wait_s = waiting_ / counted_;
   if (pushes_ > 0 && staleness_known) {
-    time.staleness_mean = staleness_sum_ / pushes_;
+    time.staleness_mean = std::max(0.0, staleness_sum_ / pushes_);
     time.staleness_max = staleness_max_;
   }
   const auto part = [&](int resource) {

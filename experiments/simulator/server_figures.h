@@ -25,6 +25,13 @@ class ServerFigures {
     pushes_ += workers;
   }
 
+  // Counts a reading of the weights that is in progress, `updates` old, when measuring begins (`begins`) or
+  // ends. The pushes counted then belong to the readings of the measured time only, so that the mean
+  // staleness does not depend on when it begins and ends.
+  void AddReading(double workers, double updates, bool begins) {
+    staleness_sum_ += (begins ? -1 : 1) * workers * updates;
+  }
+
   // `staleness_known`: the slowest workers, too, have taken enough steps. `processor_busy_s`: jobs outside
   // the network simulation.
   ServerTime Result(const ServerRun& run, const ServerLayout& layout, const FluidNetwork& network,

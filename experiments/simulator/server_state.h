@@ -54,6 +54,7 @@ struct WorkerGroup : GroupLayout {
   int64_t finished = 0;
   int under_way = 0;                 // buckets pushed but not yet answered
   std::vector<double> read_version;  // by bucket: updates in the worker's weights
+  std::vector<bool> holds;           // by bucket: has read weights and not yet pushed a gradient of them
 };
 
 }  // namespace psring

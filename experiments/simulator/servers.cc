@@ -53,6 +53,7 @@ class ServerSimulation {
       group.pull.kind = of_group.pull_kind;
       group.read_version.assign(run_.bucket_bytes.size(), 0);
       group.own_served.assign(run_.bucket_bytes.size(), 0);
+      group.holds.assign(run_.bucket_bytes.size(), true);
     }
     for (size_t bucket = 0; bucket < run_.bucket_bytes.size(); ++bucket) {
       PSRING_ASSIGN_OR_RETURN(buckets_.emplace_back(),
@@ -230,9 +231,11 @@ class ServerSimulation {
     if (measuring_)
       figures_.AddPush(group.weight, version - 1 - group.read_version[static_cast<size_t>(bucket)]);
     group.own_served[static_cast<size_t>(bucket)] = now();
+    group.holds[static_cast<size_t>(bucket)] = false;
     for (const int worker : decision.may_read) {
       WorkerGroup& reader = groups_[static_cast<size_t>(worker)];
       reader.read_version[static_cast<size_t>(bucket)] = version;
+      reader.holds[static_cast<size_t>(bucket)] = true;
       reader.waited = std::max(reader.waited, now() - reader.own_served[static_cast<size_t>(bucket)]);
       Reply(worker, bucket);
     }
@@ -337,13 +340,23 @@ class ServerSimulation {
     if (!measuring_ && Reached(warmup_)) {
       measuring_ = true;
       figures_.Begin(now());
+      CountReadings(/*begins=*/true);
       finished_ = 0;
       for (WorkerGroup& other : groups_) other.finished = 0;
     } else if (measuring_ && Reached(steps_)) {
+      CountReadings(/*begins=*/false);
       done_ = true;
     }
     if (!run_.align_steps) return BeginStep(g, now());
     for (size_t other = 0; other < groups_.size(); ++other) BeginStep(static_cast<int>(other), now());
+  }
+
+  void CountReadings(bool begins) {
+    for (const WorkerGroup& group : groups_) {
+      for (size_t b = 0; b < versions_.size(); ++b) {
+        if (group.holds[b]) figures_.AddReading(group.weight, versions_[b] - group.read_version[b], begins);
+      }
+    }
   }
 
   double Waited(const WorkerGroup& group) {

@@ -26,6 +26,7 @@ std::vector<std::string> BucketFindings(const std::vector<SummaryRow>& rows,
   std::vector<std::string> few, other;
   for (const SummaryRow& row : rows) {
     if (!row.predicted_comm_ms || row.configuration.workers < 2) continue;
+    if (row.configuration.model.has_tables) continue;  // the law is about gradients without rows
     if (SchemeOf(row.configuration.strategy) != Scheme::kServerSync) continue;
     const CommPattern pattern = PatternOf(row.configuration, Scheme::kServerSync);
     std::vector<double> buckets;

@@ -28,14 +28,14 @@ constexpr double kSameBytes = 1e-3;      // relative; chunks have whole floats
 bool IsServer(const SummaryRow& row) { return row.configuration.strategy.uses_servers; }
 
 // What carried the row's payload, without the library: "TCP" also for gRPC.
-std::string MediumOf(const SummaryRow& row, Language language) {
+std::string MediumOf(const std::vector<SummaryRow>& rows, const SummaryRow& row, Language language) {
   const std::string& transport = row.sample.transport;
   // With --local_aggregation: the exchange with the servers. Without wires: records of an earlier version.
   if (row.configuration.workers_per_push() > 1 || row.mean.wires.empty()) {
     if (transport == "tcp" || transport == "grpc") return In(language, kTcp);
     return transport == "shm" ? In(language, kSharedMemory) : transport;
   }
-  return MediumText(row.mean.wires, language);
+  return MediumText(ComparedWires(rows, row), language);
 }
 
 std::string Fixed(double value, int digits = 2) { return absl::StrFormat("%.*f", digits, value); }
@@ -55,11 +55,13 @@ std::string WithRange(const std::string& figure, const std::optional<Interval>& 
   return Say(language, kBetween, figure, Fixed(interval->low, digits), Fixed(interval->high, digits));
 }
 
-std::string PairText(const PairedComparison& pair, bool shown, int rounds, Language language) {
-  const std::string ratio = Fixed(pair.ratio), range = IntervalText(pair.interval, rounds, language);
-  if (shown) return Say(language, kPairWins, ratio, range);
+// `of`: one of the rows.
+std::string PairText(const PairedComparison& pair, bool shown, const SummaryRow& of, Language language) {
+  const std::string ratio = Fixed(pair.ratio), range = IntervalText(pair.interval, of.rounds, language);
+  const char* const unit = UnitOf(of, language);
+  if (shown) return Say(language, kPairWins, ratio, range, unit);
   const bool excludes_1 = pair.interval && (pair.interval->low > 1 || pair.interval->high < 1);
-  return Say(language, excludes_1 ? kPairUnclear : kPairEven, ratio, range);
+  return Say(language, excludes_1 ? kPairUnclear : kPairEven, ratio, range, unit);
 }
 
 void AddCosts(const std::vector<SummaryRow>& rows, Sentences& findings) {
@@ -78,7 +80,8 @@ void AddCosts(const std::vector<SummaryRow>& rows, Sentences& findings) {
   }
 }
 
-// Compares every all-reduce strategy with every server strategy that computes the same updates.
+// Compares every all-reduce strategy with every server strategy that computes the same updates. `hybrid` is
+// both.
 void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires, Sentences& findings) {
   struct Pair {
     const SummaryRow *group, *server;
@@ -96,6 +99,7 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
         continue;
       }
       for (const SummaryRow& server : rows) {
+        if (group.configuration.strategy.name == server.configuration.strategy.name) continue;
         if (server.configuration.workers != workers || !IsServer(server) ||
             !server.configuration.strategy.synchronous || server.configuration.strategy.number > 0 ||
             server.round_samples_per_s.size() != group.round_samples_per_s.size()) {
@@ -119,7 +123,7 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
     const auto& [group, server] = pairs[i];
     texts.push_back(findings.Say(kPair, group->configuration.strategy.name,
                                  NameWithServers(*server, findings.language()), group->configuration.workers,
-                                 PairText(comparisons[i], shown[i], group->rounds, findings.language())));
+                                 PairText(comparisons[i], shown[i], *group, findings.language())));
   }
   const LinkReport& link = rows.front().link;
   if (link.bits_per_s > 0) {
@@ -137,7 +141,7 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
       for (const std::string& law : ServerLaw(rows, findings.language())) findings.AddText(law);
     } else if (on_rank0 && per_push > 1) {
       findings.Add(kServerOfSumsInTheory, per_push, 2 * per_push);
-    } else if (on_rank0) {
+    } else if (on_rank0 && !rows.front().configuration.model.has_tables) {
       findings.Add(kServerOfMachinesInTheory, each);
     }
     return;
@@ -175,7 +179,8 @@ void AddDerivedBytes(const std::vector<SummaryRow>& rows, Sentences& findings) {
     if (BytesAreDerived(row) && !row.configuration.simulated()) names.insert(row.configuration.strategy.name);
   }
   if (names.empty()) return;
-  findings.Add(kBytesDerived, findings.Joined(names));
+  const bool has_tables = rows.front().configuration.model.has_tables;
+  findings.Add(has_tables ? kBytesOfTablesDerived : kBytesDerived, findings.Joined(names));
 }
 
 void AddStalenessFindings(const std::vector<SummaryRow>& rows, Sentences& findings) {
@@ -219,7 +224,7 @@ void AddAccuracy(const std::vector<SummaryRow>& rows, Sentences& findings) {
   const bool one = any.trainings == 1;
   std::string text = findings.Say(kAccuracy, WithThousands(static_cast<double>(any.trained_samples)),
                                   one ? findings.Say(kOneSeed) : findings.Say(kSeeds, any.trainings),
-                                  findings.Joined(parts));
+                                  findings.Joined(parts), UnitOf(any, findings.language()));
   if (parts.size() > 1) {
     if (one) text += findings.Say(kSeedMoves);
     if (rules_differ) text += findings.Say(kUpdateRules);
@@ -292,18 +297,22 @@ void AddTransports(const std::vector<SummaryRow>& rows, Sentences& findings) {
   std::map<std::string, std::set<std::string>> media;       // by strategy
   std::map<std::string, std::set<std::string>> strategies;  // by medium
   for (const SummaryRow& row : rows) {
-    const std::string medium = MediumOf(row, findings.language());
+    const std::string medium = MediumOf(rows, row, findings.language());
     if (!medium.empty()) media[row.configuration.strategy.name].insert(medium);
   }
   for (const SummaryRow& row : rows) {
-    const std::string medium = MediumOf(row, findings.language());
+    const std::string medium = MediumOf(rows, row, findings.language());
     const std::string& strategy = row.configuration.strategy.name;
     if (medium.empty()) continue;
     strategies[medium].insert(media[strategy].size() > 1 ? row.configuration.name() : strategy);
   }
   if (strategies.empty()) return;
   if (strategies.size() == 1) {
-    findings.Add(kOneWire, strategies.begin()->first);
+    const bool within = std::ranges::any_of(rows, [&](const SummaryRow& row) {
+      const std::vector<std::string> wires = ComparedWires(rows, row);
+      return !wires.empty() && wires != row.mean.wires;
+    });
+    findings.Add(within ? kOneWireBetween : kOneWire, strategies.begin()->first);
   } else {
     std::vector<std::string> parts;
     for (const auto& [medium, names] : strategies) {

@@ -39,19 +39,61 @@ double WallSeconds(const RunRecords& records) {
   return end > begin ? 1e-9 * static_cast<double>(end - begin) : 0;
 }
 
-// Samples/s of independent workers: excludes the time in which some have finished and others have not.
+// A worker's own speed, from the start of its first measured step to the end of its last.
+struct Speed {
+  double samples_per_s = 0, steps_per_s = 0;
+};
+
+Speed SpeedOf(const std::vector<StepRecord>& steps) {
+  double samples = 0, count = 0;
+  RunRecords alone;
+  alone.steps.push_back(steps);
+  for (const StepRecord& step : steps) {
+    if (step.warmup) continue;
+    samples += static_cast<double>(step.samples);
+    ++count;
+  }
+  const double wall_s = WallSeconds(alone);
+  return wall_s > 0 ? Speed{samples / wall_s, count / wall_s} : Speed{};
+}
+
+// Samples/s of workers that do not wait for one another: excludes the time in which some have finished and
+// others have not.
 double SumOfSpeeds(const RunRecords& records) {
   double sum = 0;
-  for (const auto& steps : records.steps) {
-    double samples = 0;
-    RunRecords alone;
-    alone.steps.push_back(steps);
-    for (const StepRecord& step : steps) {
-      if (!step.warmup) samples += static_cast<double>(step.samples);
-    }
-    if (const double wall_s = WallSeconds(alone); wall_s > 0) sum += samples / wall_s;
-  }
+  for (const auto& steps : records.steps) sum += SpeedOf(steps).samples_per_s;
   return sum;
+}
+
+// The means over steps of workers that take their steps from one total. Each worker counts by its speed, not
+// by its steps: in a short launch the last step of a slow worker, which ends after the total is reached,
+// would count too much.
+void AverageBySpeed(const RunRecords& records, RunFigures& figures) {
+  double all = 0;
+  figures.step_ms = figures.compute_ms = figures.comm_busy_ms = figures.exposed_comm_ms = 0;
+  for (const auto& steps : records.steps) {
+    const double speed = SpeedOf(steps).steps_per_s;
+    double count = 0;
+    RunFigures sums;
+    for (const StepRecord& step : steps) {
+      if (step.warmup) continue;
+      ++count;
+      sums.step_ms += step.step_ms;
+      sums.compute_ms += step.compute_ms;
+      sums.comm_busy_ms += step.comm_busy_ms;
+      sums.exposed_comm_ms += step.exposed_comm_ms;
+    }
+    if (count == 0 || speed <= 0) continue;
+    all += speed;
+    for (auto figure : {&RunFigures::step_ms, &RunFigures::compute_ms, &RunFigures::comm_busy_ms,
+                        &RunFigures::exposed_comm_ms}) {
+      figures.*figure += speed * sums.*figure / count;
+    }
+  }
+  for (auto figure : {&RunFigures::step_ms, &RunFigures::compute_ms, &RunFigures::comm_busy_ms,
+                      &RunFigures::exposed_comm_ms}) {
+    figures.*figure = all > 0 ? figures.*figure / all : 0;
+  }
 }
 
 std::optional<double> MeanWait(const RunRecords& records) {
@@ -84,7 +126,7 @@ double MeanLate(const RunRecords& records) {
 }
 
 void AddStaleness(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
-  if (!configuration.strategy.uses_servers) return;
+  if (!configuration.strategy.uses_servers) return;  // pushes of rows are not counted
   int64_t pushes = 0, sum = 0, most = 0;
   for (const RankResult& rank : records.ranks) {
     pushes += rank.pushes;
@@ -120,12 +162,16 @@ void AddServers(const Configuration& configuration, const RunRecords& records, R
   if (records.servers.empty()) return;
   int pushing = configuration.workers;
   if (configuration.strategy.number_below_workers) pushing -= configuration.strategy.number;
+  const bool has_buckets =
+      !configuration.strategy.uses_group && !records.ranks.front().bucket_elements.empty();
   const double pushes_per_step = static_cast<double>(records.ranks.front().bucket_elements.size()) * pushing;
   double memory = 0, dropped = 0;
   for (const ServerResult& server : records.servers) {
     memory = std::max(memory, server.peak_memory_mb);
     dropped = std::max(dropped, static_cast<double>(server.dropped_gradients));
-    const double steps = static_cast<double>(server.pushes) / std::max(1.0, pushes_per_step);
+    // Rows are pushed once per step of a worker; only a bucket's pushes are counted.
+    const double steps = has_buckets ? static_cast<double>(server.pushes) / std::max(1.0, pushes_per_step)
+                                     : static_cast<double>(records.steps.front().size());
     if (steps <= 0) continue;
     const double bytes = static_cast<double>(server.payload_rx_bytes + server.payload_tx_bytes) / steps;
     figures.each_server_payload_bytes.push_back(bytes);
@@ -216,6 +262,15 @@ int MachinesOf(const std::vector<RankResult>& ranks) {
 
 }  // namespace
 
+RankResult SampleOf(const RunRecords& records) {
+  RankResult sample = records.ranks.front();
+  sample.rows = {};
+  for (const RankResult& rank : records.ranks) {
+    sample.rows.AddToMean(rank.rows, static_cast<double>(records.ranks.size()));
+  }
+  return sample;
+}
+
 double WaitMs(const std::vector<const StepRecord*>& steps, int rank) {
   const StepRecord& ours = *steps[static_cast<size_t>(rank)];
   std::vector<std::pair<int64_t, int64_t>> waits;
@@ -288,12 +343,14 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   if (figures.trained_samples == 0) figures.trained_samples = figures.samples;  // not evaluated
   figures.wall_s = WallSeconds(records);
   if (figures.wall_s > 0) figures.samples_per_s = static_cast<double>(figures.samples) / figures.wall_s;
-  if (!configuration.strategy.communicates()) figures.samples_per_s = SumOfSpeeds(records);
+  const bool independent = !configuration.strategy.communicates() || configuration.strategy.shares_steps;
+  if (independent) figures.samples_per_s = SumOfSpeeds(records);
   const double rank_steps = static_cast<double>(figures.every_step_ms.size());
   figures.step_ms = Mean(figures.every_step_ms);
   figures.compute_ms = Mean(compute);
   figures.comm_busy_ms = Mean(busy);
   figures.exposed_comm_ms = Mean(exposed);
+  if (configuration.strategy.shares_steps) AverageBySpeed(records, figures);
   figures.loss = Mean(losses);
   figures.payload_tx_bytes = tx / rank_steps;
   figures.payload_rx_bytes = rx / rank_steps;

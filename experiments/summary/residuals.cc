@@ -30,6 +30,7 @@ constexpr char kBasis[] =
 absl::Status NotSimulated(const std::string& why) { return absl::FailedPreconditionError(why); }
 
 absl::Status CheckSimulated(const SummaryRow& row) {
+  if (row.configuration.model.has_tables) return NotSimulated("the rows of tables are not simulated");
   PSRING_RETURN_IF_ERROR(CheckStrategy(row.configuration.strategy));
   if (!row.measured_cost) return NotSimulated("its step time was not measured");
   if (row.link.bits_per_s <= 0) return NotSimulated("its links have no rate");

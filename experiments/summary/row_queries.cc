@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <set>
 
+#include "experiments/summary/wires.h"
 #include "experiments/texts/findings.h"
+#include "experiments/texts/unit.h"
 
 namespace psring {
 namespace {
@@ -44,10 +46,20 @@ std::vector<int> TimedCounts(const std::vector<SummaryRow>& rows) {
   return {counts.begin(), counts.end()};
 }
 
+std::vector<std::string> ComparedWires(const std::vector<SummaryRow>& rows, const SummaryRow& row) {
+  const auto several = [](const SummaryRow& one) { return one.configuration.ranks() > 1; };
+  if (!several(row) && std::ranges::any_of(rows, several)) return {};
+  return row.configuration.per_machine == 1 ? BetweenMachines(row.mean.wires) : row.mean.wires;
+}
+
 std::string NameWithServers(const SummaryRow& row, Language language) {
   const int servers = row.configuration.servers();
   const std::string& name = row.configuration.strategy.name;
   return servers > 1 ? Say(language, kOnServers, name, servers) : name;
+}
+
+const char* UnitOf(const SummaryRow& row, Language language) {
+  return UnitOf(row.configuration.training.reads_text(), language);
 }
 
 }  // namespace psring

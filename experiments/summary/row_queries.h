@@ -21,7 +21,15 @@ bool NetworkDecides(const std::vector<SummaryRow>& rows, int workers);
 // network.
 std::vector<int> TimedCounts(const std::vector<SummaryRow>& rows);
 
+// The wires by which `row`, one of `rows`, is compared with the others. If each worker has its own machine:
+// those between machines, because a server shares memory with the worker beside it. Empty for one worker
+// among rows of several: it needs no network.
+std::vector<std::string> ComparedWires(const std::vector<SummaryRow>& rows, const SummaryRow& row);
+
 // "ps-sync on 2 servers", for sentences that name the workers elsewhere.
 std::string NameWithServers(const SummaryRow& row, Language language);
+
+// What the row's speed counts: "samples", or "tokens" of a text.
+const char* UnitOf(const SummaryRow& row, Language language);
 
 }  // namespace psring

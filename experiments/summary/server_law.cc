@@ -21,7 +21,9 @@ std::string Placed(ServerPlace place, int servers, Language language) {
   return "";
 }
 
+// The law is about gradients without rows.
 bool IsLawfulServer(const SummaryRow& row) {
+  if (row.configuration.model.has_tables) return false;
   const std::optional<Scheme> scheme = SchemeOf(row.configuration.strategy);
   return scheme == Scheme::kServerSync && row.configuration.workers > 1 &&
          row.configuration.strategy.number == 0;

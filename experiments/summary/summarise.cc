@@ -7,6 +7,7 @@
 #include "experiments/plan/estimate.h"
 #include "experiments/summary/waiting.h"
 #include "experiments/summary/wires.h"
+#include "experiments/theory/row_exchange.h"
 
 namespace psring {
 
@@ -179,11 +180,20 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
                                                         : runs.configuration.training.ranks_per_process;
     const bool shared = links && per_link > 1;
     const bool one_per_link = *scheme == Scheme::AllReduce("ring") || pattern.per_machine > 1;
-    const bool known = !shared || (one_per_link && runs.configuration.ranks() > per_link);
-    // `wires` are measured over TCP.
-    const bool over_tcp = row.sample.transport == "tcp" || row.sample.transport == "grpc";
-    if (wires && known && !runs.configuration.simulated() && (over_tcp || row.sample.transport.empty()))
+    const bool one_push_each = runs.sample.rows.pushed_bytes > 0;  // of rows, to servers
+    const bool known = !shared || (one_per_link && !one_push_each && runs.configuration.ranks() > per_link);
+    // `wires` are measured over TCP. A worker beside its server, such as rank 0, may share memory with it.
+    const bool over_tcp = UsesTcp(row.mean.wires) || row.sample.transport == "tcp" ||
+                          row.sample.transport == "grpc" || row.sample.transport.empty();
+    if (wires && known && !runs.configuration.simulated() && over_tcp)
       row.predicted_comm_ms = 1e3 * MeanExchangeSeconds(pattern, bucket_bytes, WiresOf(row, *wires));
+    if (runs.sample.rows.all() > 0) {
+      const std::optional<RowExchange> exchange =
+          RowExchangeOf(pattern, runs.sample.rows, wires ? WiresOf(row, *wires) : Wires());
+      if (exchange && row.predicted_payload_bytes) *row.predicted_payload_bytes += exchange->payload_bytes;
+      if (exchange && row.predicted_comm_ms) *row.predicted_comm_ms += 1e3 * exchange->seconds;
+      if (!exchange) row.predicted_payload_bytes = row.predicted_comm_ms = std::nullopt;
+    }
   }
   return row;
 }

@@ -10,6 +10,7 @@
 #include "experiments/summary/row_queries.h"
 #include "experiments/summary/wires.h"
 #include "experiments/texts/table.h"
+#include "experiments/texts/unit.h"
 #include "experiments/texts/wrap.h"
 
 namespace psring {
@@ -43,6 +44,10 @@ std::string RangeText(const Interval& interval) {
   return from == to ? from : absl::StrCat(from, "-", to);
 }
 
+bool ReadsText(const std::vector<SummaryRow>& rows) {
+  return !rows.empty() && rows.front().configuration.training.reads_text();
+}
+
 bool MovesGradients(Row row) { return row.configuration.strategy.moves_gradients(); }
 
 std::optional<double> IfCommunicates(Row row, double value) {
@@ -64,7 +69,8 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows, Language langua
          const int servers = row.configuration.servers();
          return several_servers && servers > 0 ? absl::StrCat(servers) : "";
        }},
-      {kHeadSamples, "m", [](Row row) { return WithThousands(row.mean.samples_per_s); }},
+      {ReadsText(rows) ? kHeadTokens : kHeadSamples, "m",
+       [](Row row) { return WithThousands(row.mean.samples_per_s); }},
       {kHeadInterval, "d",
        [](Row row) { return row.samples_per_s_95 ? RangeText(*row.samples_per_s_95) : ""; }},
       {kHeadSpeedup, "d", [](Row row) { return Number(row.speedup, 2); }},
@@ -114,12 +120,13 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows, Language langua
 // Of the rows that send anything, whatever their libraries: TCP and gRPC over TCP do not differ.
 bool WiresDiffer(const std::vector<SummaryRow>& rows) {
   std::set<std::string> media;
-  for (Row row : rows) media.insert(MediumText(row.mean.wires, Language::kEnglish));
+  for (Row row : rows) media.insert(MediumText(ComparedWires(rows, row), Language::kEnglish));
   media.erase("");
   return media.size() > 1;
 }
 
-std::vector<Column> ShortColumns(bool with_wires, Language language) {
+std::vector<Column> ShortColumns(const std::vector<SummaryRow>& rows, Language language) {
+  const bool with_wires = WiresDiffer(rows);
   const auto hidden = [](Row row) { return std::max(0.0, row.mean.comm_busy_ms - row.mean.exposed_comm_ms); };
   return {
       {kHeadStrategy, "", [](Row row) { return NameWithServers(row, Language::kEnglish); }},
@@ -128,7 +135,8 @@ std::vector<Column> ShortColumns(bool with_wires, Language language) {
          return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
                              row.valid ? "" : "!");
        }},
-      {kShortSamples, "m", [](Row row) { return WithThousands(row.mean.samples_per_s); }},
+      {ReadsText(rows) ? kShortTokens : kShortSamples, "m",
+       [](Row row) { return WithThousands(row.mean.samples_per_s); }},
       {kShortInterval, "d",
        [](Row row) { return row.samples_per_s_95 ? RangeText(*row.samples_per_s_95) : ""; }},
       {kShortEfficiency, "d",
@@ -167,6 +175,21 @@ const char* MarkInWords(const std::string& mark, Language language) {
                        : "";
 }
 
+// What the marks of the columns mean. `predictions`: the table has the column of --predict.
+std::string BasisText(const std::vector<SummaryRow>& rows, bool predictions, Language language) {
+  if (TimesAreSimulated(rows)) {
+    const Configuration& first = rows.front().configuration;
+    return Say(language, kSimulatedBasis,
+               first.scaled() ? Say(language, kBySlowing, first.training.time_scale)
+                              : std::string(In(language, kByVirtualClock)));
+  }
+  const bool predicted = std::ranges::any_of(rows, [](Row row) { return row.prediction.has_value(); });
+  return Say(language, kBasis,
+             In(language, !predicted    ? kNothingSimulated
+                          : predictions ? kBySimulator
+                                        : kSimulatedElsewhere));
+}
+
 std::string WithoutTrailingSpace(std::string line) {
   line.erase(line.find_last_not_of(' ') + 1);
   return line + "\n";
@@ -188,8 +211,10 @@ std::string Layout(const TableParts& parts, const std::vector<SummaryRow>& rows)
     marks += gap + pad(column.mark, width);
     for (size_t r = 0; r < rows.size(); ++r) lines[r] += gap + pad(column.cells[r], width);
   }
-  std::string table =
-      WithoutTrailingSpace(first) + WithoutTrailingSpace(second) + WithoutTrailingSpace(marks);
+  std::string table;
+  for (const std::string& sentence : parts.above) table += Wrap(sentence, "");
+  if (!table.empty()) table += "\n";
+  table += WithoutTrailingSpace(first) + WithoutTrailingSpace(second) + WithoutTrailingSpace(marks);
   for (size_t r = 0; r < rows.size(); ++r) {
     if (r > 0 && rows[r].configuration.workers != rows[r - 1].configuration.workers) table += "\n";
     table += WithoutTrailingSpace(lines[r]);
@@ -212,8 +237,29 @@ std::string WithThousands(double value) {
   return text;
 }
 
+std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows, Language language) {
+  if (rows.empty()) return {};
+  const Configuration& configuration = rows.front().configuration;
+  const TrainingOptions& training = configuration.training;
+  const int64_t parameters = std::max(rows.front().sample.parameters, configuration.model.parameters);
+  std::vector<std::string> sentences;
+  if (parameters > 0 || configuration.model.has_tables) {
+    const double megabytes = 4e-6 * static_cast<double>(parameters);
+    const Phrase& line = configuration.model.has_tables ? kModelWithTablesLine : kModelLine;
+    sentences.push_back(Say(language, line, configuration.model.name,
+                            WithThousands(static_cast<double>(parameters)),
+                            megabytes < 100 ? absl::StrFormat("%.3g", megabytes) : WithThousands(megabytes)));
+  }
+  const char* const samples = In(language, training.reads_text() ? kBatchTexts : kBatchSamples);
+  sentences.push_back(
+      training.global_batch > 0
+          ? Say(language, kStrongScaling, training.global_batch, samples)
+          : Say(language, kWeakScaling, WorkerBatch(training) * training.micro_batches, samples));
+  return sentences;
+}
+
 TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language) {
-  TableParts parts;
+  TableParts parts{.above = AboveTable(rows, language)};
   const bool simulated = !rows.empty() && rows.front().configuration.simulated();
   const bool scaled = !rows.empty() && rows.front().configuration.scaled();
   parts.columns = Filled(Columns(rows, language), rows, language);
@@ -222,18 +268,11 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language) 
   const auto say = [&](const Phrase& phrase, auto... values) {
     parts.legend.push_back(Say(language, phrase, values...));
   };
-  say(simulated || scaled || predicted ? kMarksSimulated : kMarks);
-  if (!rows.empty()) {
-    const TrainingOptions& training = rows.front().configuration.training;
-    if (training.global_batch > 0) {
-      say(kStrongScaling, training.global_batch);
-    } else {
-      say(kWeakScaling, WorkerBatch(training) * training.micro_batches);
-    }
-  }
-  if (scaled) say(kScaledColumns, rows.front().configuration.training.time_scale);
+  say(simulated || scaled || predicted ? kMarksSimulated : kMarks, UnitOf(ReadsText(rows), language));
+  parts.legend.push_back(BasisText(rows, /*predictions=*/true, language));
   if (predicted) say(kPredictedColumns);
   if (any_row(MovesGradients)) say(simulated ? kColumnsSimulated : kColumns);
+  if (any_row([](Row row) { return row.sample.rows.all() > 0; })) say(kRowsColumn);
   if (any_row([](Row row) { return row.reached_target > 0; })) {
     say(kTargetColumn, rows.front().configuration.target_accuracy);
   }
@@ -253,9 +292,11 @@ std::string Table(const std::vector<SummaryRow>& rows, Language language) {
 }
 
 std::string ShortTable(const std::vector<SummaryRow>& rows, Language language) {
-  TableParts parts{.columns = Filled(ShortColumns(WiresDiffer(rows), language), rows, language)};
+  TableParts parts{.above = AboveTable(rows, language),
+                   .columns = Filled(ShortColumns(rows, language), rows, language)};
   for (TableColumn& column : parts.columns) column.mark = MarkInWords(column.mark, language);
   const auto any_row = [&](auto is) { return std::ranges::any_of(rows, is); };
+  parts.legend.push_back(BasisText(rows, /*predictions=*/false, language));
   if (any_row([](Row row) { return row.configuration.strategy.name == "none"; })) {
     parts.legend.push_back(In(language, kNoneRow));
   }

@@ -9,15 +9,18 @@
 
 namespace psring {
 
-// One line per row, grouped by number of workers. Below the headings, a line marks each column as m
-// (measured), d (derived) or s (simulated). A legend follows. Empty columns are omitted. At most 120 columns,
-// and the wires.
+// AboveTable, then one line per row, grouped by number of workers. Below the headings, a line marks each
+// column as m (measured), d (derived) or s (simulated). A legend follows. Empty columns are omitted. At most
+// 120 columns, and the wires.
 std::string Table(const std::vector<SummaryRow>& rows, Language language = Language::kEnglish);
 
-// The main columns, with the marks in words: samples/s and its interval, scaling efficiency, exposed and
-// hidden communication, test accuracy; and the wires if rows differ in them. 80 columns, without the wires,
-// for strategies with short names.
+// AboveTable and the main columns, with the marks in words: samples/s and its interval, scaling efficiency,
+// exposed and hidden communication, test accuracy; and the wires if rows differ in them. 80 columns, without
+// the wires, for strategies with short names.
 std::string ShortTable(const std::vector<SummaryRow>& rows, Language language = Language::kEnglish);
+
+// What was trained: the model with its size, and the samples of a step. Empty without rows.
+std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows, Language language);
 
 // The parts of Table, for the page. One cell per row.
 struct TableColumn {
@@ -26,6 +29,7 @@ struct TableColumn {
   std::vector<std::string> cells;
 };
 struct TableParts {
+  std::vector<std::string> above;  // AboveTable
   std::vector<TableColumn> columns;
   std::vector<std::string> legend;
 };

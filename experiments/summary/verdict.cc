@@ -1,12 +1,12 @@
 #include "experiments/summary/verdict.h"
 
 #include <algorithm>
-#include <cmath>
+#include <iterator>
+#include <set>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "experiments/plan/estimate.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/summary/row_queries.h"
 #include "experiments/summary/table.h"
@@ -16,8 +16,7 @@
 namespace psring {
 namespace {
 
-constexpr double kLeastRate = 1e5, kMostRate = 1e14;  // bits/s
-constexpr double kClearlyLonger = 1.05;               // exchanges in theory
+constexpr double kClearlyLonger = 1.05;  // exchanges in theory
 
 bool SameUpdates(const SummaryRow& row) {
   const StrategyInfo& strategy = row.configuration.strategy;
@@ -28,15 +27,6 @@ bool IsTimed(const SummaryRow& row, int workers) {
   return row.measured_cost && row.configuration.workers == workers && !row.round_samples_per_s.empty() &&
          row.configuration.strategy.communicates() &&
          !(row.link.bits_per_s > 0 && row.configuration.processes() == 1);  // it uses no link
-}
-
-// "2.9 Gbit/s"; two digits, rounded up, because it is the least rate.
-std::string RateText(double bits_per_s, Language language) {
-  const bool giga = bits_per_s >= 1e9;
-  const double value = bits_per_s / (giga ? 1e9 : 1e6);
-  const double digit = std::pow(10, std::floor(std::log10(value)) - 1);
-  return Say(language, giga ? kGigabits : kMegabits,
-             absl::StrFormat("%g", std::ceil(value / digit - 1e-9) * digit));
 }
 
 std::string TimeText(double ms) { return absl::StrFormat("%.*f", ms < 100 ? 1 : 0, ms); }
@@ -52,45 +42,138 @@ std::string Reason(const SummaryRow& best, const SummaryRow& rival, Language lan
   if (*rival.predicted_comm_ms <= kClearlyLonger * *best.predicted_comm_ms) {
     return Say(language, kTheoryDisagrees, of_best, name, of_rival);
   }
-  if (rival.configuration.servers() == 1 && best.configuration.strategy.uses_group) {
+  const bool has_rows = rival.configuration.model.has_tables;
+  if (rival.configuration.servers() == 1 && best.configuration.strategy.uses_group && !has_rows) {
     return In(language, kBecauseOneServer);
   }
   return Say(language, kBecauseTheory, of_best, name, of_rival);
 }
 
-// Compares `best` with one process; empty without that row.
-std::string AgainstSingle(const std::vector<SummaryRow>& rows, const SummaryRow& best,
-                          const std::optional<Wires>& wires, Language language) {
-  const SummaryRow* single = FindRow(rows, "single", 1);
-  if (single == nullptr || !single->measured_cost || single->mean.samples_per_s <= 0) return "";
-  const double factor = best.mean.samples_per_s / single->mean.samples_per_s;
-  const std::string rate = WithThousands(single->mean.samples_per_s);
-  if (factor > 1) {
-    return Say(language, kSpeedupOverSingle, rate, absl::StrFormat("%.2f", factor),
-               NameWithServers(best, language));
+// How the workers of `best` compare with one process.
+struct AgainstOne {
+  const SummaryRow* single = nullptr;  // null: it was not measured
+  PairedComparison pair;               // `best` / `single`
+  bool distribute = true;              // false: the workers are slower, or not shown to be faster
+  bool shown = false;                  // a difference
+
+  bool slower() const { return !distribute && pair.ratio < 1 && (shown || !pair.interval); }
+};
+
+AgainstOne CompareWithOne(const std::vector<SummaryRow>& rows, const SummaryRow& best) {
+  AgainstOne against{.single = FindRow(rows, "single", 1)};
+  if (against.single != nullptr &&
+      (!against.single->measured_cost || against.single->mean.samples_per_s <= 0))
+    against.single = nullptr;
+  if (against.single == nullptr) return against;
+  const SummaryRow& single = *against.single;
+  if (single.round_samples_per_s.size() == best.round_samples_per_s.size()) {
+    against.pair = ComparePairs(best.round_samples_per_s, single.round_samples_per_s);
+  } else {
+    against.pair.ratio = best.mean.samples_per_s / single.mean.samples_per_s;
   }
-  const int workers = best.configuration.workers;
-  const std::optional<double> from =
-      wires ? LeastUsefulRate(best, *single, FindRow(rows, "none", workers), *wires) : std::nullopt;
-  // Below the rate that was measured, theory has left out what limits this machine.
-  const bool helps = from && *from > best.link.bits_per_s;
-  return Say(language, helps ? kDistributeFrom : kDoNotDistribute, rate, workers,
-             helps ? RateText(*from, language) : "");
+  against.shown = ShowDifference({against.pair}).front();
+  // One round shows nothing, but is all that is known.
+  against.distribute = against.pair.ratio > 1 && (against.shown || !against.pair.interval);
+  return against;
 }
 
-std::string AsynchronousIsFaster(const std::vector<SummaryRow>& rows, const SummaryRow& best,
-                                 Language language) {
+std::string FactorText(const PairedComparison& pair, Language language) {
+  std::string ratio = absl::StrFormat("%.2f", pair.ratio);
+  if (!pair.interval) return ratio;
+  return Say(language, kBetween, ratio, absl::StrFormat("%.2f", pair.interval->low),
+             absl::StrFormat("%.2f", pair.interval->high));
+}
+
+std::string NetworkText(const SummaryRow& row, Language language) {
+  if (row.configuration.simulated()) return In(language, kVirtualNetwork);
+  return NameLink(row.link, language);
+}
+
+// The fastest strategy with other updates and the workers of `best`, or null.
+const SummaryRow* FastestOfOtherUpdates(const std::vector<SummaryRow>& rows, const SummaryRow& best) {
   const SummaryRow* fastest = nullptr;
   for (const SummaryRow& row : rows) {
     if (!IsTimed(row, best.configuration.workers) || row.configuration.strategy.synchronous) continue;
     if (row.round_samples_per_s.size() != best.round_samples_per_s.size()) continue;
     if (fastest == nullptr || row.mean.samples_per_s > fastest->mean.samples_per_s) fastest = &row;
   }
-  if (fastest == nullptr) return "";
-  const PairedComparison pair = ComparePairs(fastest->round_samples_per_s, best.round_samples_per_s);
-  if (pair.ratio <= 1 || !ShowDifference({pair}).front()) return "";
-  return Say(language, kAsynchronousIsFaster, NameWithServers(*fastest, language),
-             absl::StrFormat("%.2f", pair.ratio), NameWithServers(best, language));
+  return fastest;
+}
+
+// The first sentence if the workers should not be used.
+std::string UseOneProcess(const std::vector<SummaryRow>& rows, const SummaryRow& best,
+                          const AgainstOne& against, Language language) {
+  const int workers = best.configuration.workers;
+  const bool others = std::ranges::any_of(
+      rows, [&](const SummaryRow& row) { return IsTimed(row, workers) && !SameUpdates(row); });
+  const std::string strategy =
+      Say(language, others ? kFastestStrategyOfItsKind : kFastestStrategy, NameWithServers(best, language));
+  const std::string network = NetworkText(best, language);
+  if (!against.slower()) {
+    return Say(language, kUseOneProcessLevel, FactorText(against.pair, language), workers, network, strategy,
+               UnitOf(best, language));
+  }
+  return Say(language, kUseOneProcess, WithThousands(against.single->mean.samples_per_s), workers, network,
+             WithThousands(best.mean.samples_per_s), strategy, UnitOf(best, language));
+}
+
+// The accuracies of `row` and of `best`, which updates the weights without delay, with as many workers, or
+// with the largest other number of several for which both were trained.
+std::string AccuracyText(const std::vector<SummaryRow>& rows, const SummaryRow& row, const SummaryRow& best,
+                         Language language) {
+  const int workers = best.configuration.workers;
+  const SummaryRow *late = nullptr, *prompt = nullptr;
+  for (const SummaryRow& other : rows) {
+    const int count = other.configuration.workers;
+    if (other.configuration.strategy.name != row.configuration.strategy.name || count < 2) continue;
+    const SummaryRow* same = FindRow(rows, best.configuration.strategy.name, count);
+    if (!other.test_accuracy || same == nullptr || !same->test_accuracy) continue;
+    const int so_far = late == nullptr ? 0 : late->configuration.workers;
+    if (so_far == workers || (count < so_far && count != workers)) continue;
+    late = &other;
+    prompt = same;
+  }
+  if (late == nullptr) return In(language, kCompareAccuracy);
+  const std::string seeds =
+      late->trainings == 1 ? In(language, kOneSeed) : Say(language, kSeeds, late->trainings);
+  return Say(language, kSeeAccuracy, absl::StrFormat("%.3f", *late->test_accuracy),
+             NameWithServers(best, language), absl::StrFormat("%.3f", *prompt->test_accuracy),
+             late->configuration.workers, seeds);
+}
+
+// Whether one of several machines has the only server and a worker, and links limit the others.
+bool HasWorkerWithoutLink(const SummaryRow& row) {
+  const Configuration& configuration = row.configuration;
+  return row.link.bits_per_s > 0 && configuration.servers() == 1 && configuration.per_machine == 1 &&
+         configuration.training.server_placement == "rank0";
+}
+
+// If a strategy with other updates is shown to be faster than what is recommended: one process, or the
+// strategy to use if the model is distributed.
+std::vector<std::string> AsynchronousIsFaster(const std::vector<SummaryRow>& rows, const SummaryRow& best,
+                                              const AgainstOne& against, Language language) {
+  const SummaryRow* fastest = FastestOfOtherUpdates(rows, best);
+  if (fastest == nullptr) return {};
+  std::vector<const SummaryRow*> others = {&best};
+  if (!against.distribute) others.insert(others.begin(), against.single);
+  std::erase_if(others, [&](const SummaryRow* other) {
+    return other->round_samples_per_s.size() != fastest->round_samples_per_s.size();
+  });
+  std::vector<PairedComparison> pairs;
+  for (const SummaryRow* other : others) {
+    pairs.push_back(ComparePairs(fastest->round_samples_per_s, other->round_samples_per_s));
+  }
+  const std::vector<bool> shown = ShowDifference(pairs);
+  for (size_t i = 0; i < others.size(); ++i) {
+    if (pairs[i].ratio <= 1 || !shown[i]) continue;
+    const std::string text = Say(
+        language, kAsynchronousIsFaster, NameWithServers(*fastest, language), FactorText(pairs[i], language),
+        others[i] == against.single ? In(language, kOneProcess) : NameWithServers(*others[i], language),
+        AccuracyText(rows, *fastest, best, language));
+    if (!HasWorkerWithoutLink(*fastest)) return {text};
+    return {text, In(language, kOneWorkerUsesNoLink)};
+  }
+  return {};
 }
 
 // The strategies with the same updates, fastest first.
@@ -141,13 +224,11 @@ std::vector<std::string> NamesOf(const std::vector<const SummaryRow*>& rows, Lan
 }
 
 // The sentence that recommends the fastest of `candidates`, or says why it does not.
-std::string Choice(const std::vector<const SummaryRow*>& candidates, Language language) {
+std::string Choice(const std::vector<const SummaryRow*>& candidates, bool distribute, Language language) {
   const SummaryRow& best = *candidates.front();
   const auto [level_rows, next, pair] = Rank(candidates);
   const std::vector<std::string> level = NamesOf(level_rows, language);
-  const std::string link =
-      best.configuration.simulated() ? In(language, kVirtualNetwork) : DescribeLink(best.link, language);
-  const std::string network = link.substr(0, link.find(" ("));  // without the kind of shaping
+  const std::string network = NetworkText(best, language);
   const int workers = best.configuration.workers;
   if (next == nullptr) {
     const bool one_round = best.round_samples_per_s.size() < 2;
@@ -155,99 +236,113 @@ std::string Choice(const std::vector<const SummaryRow*>& candidates, Language la
                one_round ? std::string(In(language, kOneRoundOnly))
                          : Say(language, kTooUncertain, RoundsText(best.rounds, language)));
   }
-  std::string factor = absl::StrFormat("%.2f", pair.ratio);
-  if (pair.interval) {
-    factor = Say(language, kBetween, factor, absl::StrFormat("%.2f", pair.interval->low),
-                 absl::StrFormat("%.2f", pair.interval->high));
-  }
-  std::string text = Say(language, kVerdictUse, Joined(language, level, kVerdictOr), factor,
-                         NameWithServers(*next, language), workers, network, Reason(best, *next, language));
+  const std::string names = Joined(language, level, kVerdictOr), factor = FactorText(pair, language),
+                    other = NameWithServers(*next, language), reason = Reason(best, *next, language);
+  std::string text = distribute ? Say(language, kVerdictUse, names, factor, other, workers, network, reason)
+                                : Say(language, kVerdictUseAnyway, names, factor, other, workers, reason);
   if (level.size() > 1) text += Say(language, kVerdictLevel, Joined(language, level, kAnd));
   return text;
 }
 
-// The worker counts at which several strategies compute the same updates.
-std::vector<int> CountsWithChoice(const std::vector<SummaryRow>& rows) {
-  std::vector<int> counts;
+// The worker counts at which several strategies compute the same updates, ascending.
+std::set<int> CountsWithChoice(const std::vector<SummaryRow>& rows) {
+  std::set<int> counts;
   for (const SummaryRow& row : rows) {
     const int workers = row.configuration.workers;
-    if (workers > 1 && Candidates(rows, workers).size() > 1) counts.push_back(workers);
+    if (workers > 1 && Candidates(rows, workers).size() > 1) counts.insert(workers);
   }
   return counts;
 }
 
-// Those of the largest of `counts` with meaningful times; empty: there is none.
-std::vector<const SummaryRow*> TimedCandidates(const std::vector<SummaryRow>& rows, std::vector<int> counts) {
+bool ShownFaster(const SummaryRow& row, const SummaryRow& than) {
+  if (row.round_samples_per_s.size() != than.round_samples_per_s.size()) return false;
+  const PairedComparison pair = ComparePairs(row.round_samples_per_s, than.round_samples_per_s);
+  return pair.ratio > 1 && ShowDifference({pair}).front();
+}
+
+// What is compared: the strategies at the largest of `counts` with meaningful times, or at a smaller one that
+// is shown to be faster. Empty: no count has meaningful times.
+struct Compared {
+  std::vector<const SummaryRow*> candidates;  // fastest first
+  const SummaryRow* most_workers = nullptr;   // the fastest with the largest count, if it is slower
+};
+
+Compared ComparedCandidates(const std::vector<SummaryRow>& rows, std::set<int> counts) {
   const std::vector<int> timed = TimedCounts(rows);
   std::erase_if(counts, [&](int workers) { return std::ranges::find(timed, workers) == timed.end(); });
-  if (counts.empty()) return {};
-  return Candidates(rows, std::ranges::max(counts));
+  Compared compared;
+  for (auto workers = counts.rbegin(); workers != counts.rend(); ++workers) {
+    std::vector<const SummaryRow*> candidates = Candidates(rows, *workers);
+    if (compared.candidates.empty()) {
+      compared.candidates = std::move(candidates);
+    } else if (ShownFaster(*candidates.front(), *compared.candidates.front())) {
+      if (compared.most_workers == nullptr) compared.most_workers = compared.candidates.front();
+      compared.candidates = std::move(candidates);
+    }
+  }
+  return compared;
 }
 
 }  // namespace
 
-std::optional<double> LeastUsefulRate(const SummaryRow& row, const SummaryRow& single, const SummaryRow* none,
-                                      const Wires& wires) {
-  const std::optional<Scheme> scheme = SchemeOf(row.configuration.strategy);
-  const bool has_links = row.link.bits_per_s > 0 && wires.medium_bytes_per_s == 0 && wires.bytes_per_s > 0;
-  if (!scheme || *scheme == Scheme::kNone || !has_links || single.mean.samples_per_s <= 0)
-    return std::nullopt;
-  const CommPattern pattern = PatternOf(row.configuration, *scheme);
-  std::vector<double> buckets;
-  for (const int64_t elements : row.sample.bucket_elements) {
-    buckets.push_back(ExchangeBytes(row.configuration, elements));
-  }
-  if (buckets.empty()) return std::nullopt;
-
-  const double equal_ms = row.mean.samples_per_s * row.mean.step_ms / single.mean.samples_per_s;
-  const double allowed_s = 1e-3 * (equal_ms - (none != nullptr ? none->mean.step_ms : row.mean.compute_ms));
-  const double usable_share = std::min(1.0, 8 * wires.bytes_per_s / row.link.bits_per_s);
-  const auto exposed_s = [&](double bits_per_s) {
-    Wires faster = WiresOf(row, wires);
-    faster.bytes_per_s = usable_share * bits_per_s / 8;
-    faster.burst_bytes = 0;
-    const std::vector<double>& ready_ms = row.mean.bucket_ready_ms;
-    if (scheme->kind != Scheme::Kind::kAllReduce || !row.mean.computed_ms ||
-        ready_ms.size() != buckets.size()) {
-      return ExchangeSeconds(pattern, buckets, faster);
-    }
-    std::vector<double> ready_s, cost_s;
-    for (size_t b = 0; b < buckets.size(); ++b) {
-      ready_s.push_back(1e-3 * ready_ms[b]);
-      cost_s.push_back(ExchangeSeconds(pattern, {buckets[b]}, faster));
-    }
-    return OverlapBuckets(ready_s, cost_s, 1e-3 * *row.mean.computed_ms).exposed;
-  };
-  double too_low = kLeastRate, enough = kMostRate;
-  if (exposed_s(enough) > allowed_s) return std::nullopt;
-  while (enough > 1.001 * too_low) {
-    const double rate = std::sqrt(too_low * enough);
-    (exposed_s(rate) > allowed_s ? too_low : enough) = rate;
-  }
-  return enough;
-}
-
 std::vector<std::string> Recommended(const std::vector<SummaryRow>& rows) {
-  const std::vector<const SummaryRow*> candidates = TimedCandidates(rows, CountsWithChoice(rows));
+  const std::vector<const SummaryRow*> candidates =
+      ComparedCandidates(rows, CountsWithChoice(rows)).candidates;
   if (candidates.empty()) return {};
+  if (!CompareWithOne(rows, *candidates.front()).distribute) return {"single"};
   const Ranking ranking = Rank(candidates);
   return ranking.next == nullptr ? std::vector<std::string>() : NamesOf(ranking.level, Language::kEnglish);
 }
 
+std::vector<size_t> RowsOfVerdict(const std::vector<SummaryRow>& rows) {
+  const Compared compared = ComparedCandidates(rows, CountsWithChoice(rows));
+  if (compared.candidates.empty()) return {};
+  const SummaryRow& best = *compared.candidates.front();
+  const AgainstOne against = CompareWithOne(rows, best);
+  std::vector<const SummaryRow*> used = compared.candidates;
+  for (const SummaryRow* row :
+       {compared.most_workers, against.single, FindRow(rows, "none", best.configuration.workers),
+        FastestOfOtherUpdates(rows, best)}) {
+    used.push_back(row);
+  }
+  if (!against.distribute) used.push_back(&ComputingRow(rows, best, *against.single));
+  std::vector<size_t> places;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (std::ranges::find(used, &rows[i]) != used.end()) places.push_back(i);
+  }
+  return places;
+}
+
 std::string Verdict(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
                     Language language) {
-  const std::vector<int> counts = CountsWithChoice(rows);
+  const std::set<int> counts = CountsWithChoice(rows);
   if (counts.empty()) return "";
-  const std::vector<const SummaryRow*> candidates = TimedCandidates(rows, counts);
+  const auto [candidates, most_workers] = ComparedCandidates(rows, counts);
   if (candidates.empty()) return In(language, kVerdictCrowded);
   const SummaryRow& best = *candidates.front();
-  std::vector<std::string> sentences = {Choice(candidates, language),
-                                        AgainstSingle(rows, best, wires, language),
-                                        AsynchronousIsFaster(rows, best, language)};
-  if (best.TimeBasis() == Basis::kSimulated) sentences.push_back(In(language, kVerdictSimulated));
-  if (std::ranges::any_of(candidates, [](const SummaryRow* row) { return !row->valid; })) {
+  const AgainstOne against = CompareWithOne(rows, best);
+  std::vector<std::string> sentences;
+  if (std::ranges::any_of(RowsOfVerdict(rows), [&](size_t row) { return !rows[row].valid; })) {
     sentences.push_back(In(language, kVerdictDisturbed));
   }
+  if (!against.distribute) {
+    sentences.push_back(UseOneProcess(rows, best, against, language));
+    if (wires) sentences.push_back(DistributeFrom(rows, best, *against.single, *wires, language));
+  }
+  sentences.push_back(Choice(candidates, against.distribute, language));
+  if (against.distribute && against.single != nullptr) {
+    sentences.push_back(Say(language, kSpeedupOverSingle, WithThousands(against.single->mean.samples_per_s),
+                            FactorText(against.pair, language), NameWithServers(best, language),
+                            UnitOf(best, language)));
+  }
+  if (most_workers != nullptr) {
+    sentences.push_back(Say(language, kMoreWorkersAreSlower, most_workers->configuration.workers,
+                            NameWithServers(*most_workers, language),
+                            WithThousands(most_workers->mean.samples_per_s),
+                            WithThousands(best.mean.samples_per_s), UnitOf(best, language)));
+  }
+  std::ranges::move(AsynchronousIsFaster(rows, best, against, language), std::back_inserter(sentences));
+  if (best.TimeBasis() == Basis::kSimulated) sentences.push_back(In(language, kVerdictSimulated));
   std::erase(sentences, "");
   return absl::StrJoin(sentences, language == Language::kChinese ? "" : " ");
 }

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "experiments/summary/findings.h"
+#include "experiments/summary/row_queries.h"
 #include "experiments/summary/table.h"
 #include "experiments/texts/findings.h"
 #include "experiments/texts/waiting.h"
@@ -33,7 +34,7 @@ std::string Waited(const SummaryRow& row, Language language) {
     if (worker.step_ms > 0) shares.push_back(100 * worker.wait_ms / worker.step_ms);
   }
   const std::string text = Say(language, kSamplesPerSecond, row.configuration.strategy.name,
-                               WithThousands(row.mean.samples_per_s));
+                               WithThousands(row.mean.samples_per_s), UnitOf(row, language));
   return shares.empty() ? text : absl::StrCat(text, Say(language, kWaitsShare, Range(shares, language)));
 }
 
@@ -63,7 +64,7 @@ std::string Late(const SummaryRow& row, Language language) {
 std::string Against(const SummaryRow& row, const SummaryRow& reference, Language language) {
   std::string text = Say(language, kAgainst, row.configuration.strategy.name,
                          absl::StrFormat("%.2f", row.mean.samples_per_s / reference.mean.samples_per_s),
-                         reference.configuration.strategy.name);
+                         reference.configuration.strategy.name, UnitOf(row, language));
   if (row.test_accuracy && reference.test_accuracy) {
     text += Say(language, kAgainstAccuracy, absl::StrFormat("%.4f", *row.test_accuracy),
                 absl::StrFormat("%.4f", *reference.test_accuracy));
@@ -110,7 +111,8 @@ std::vector<std::string> WaitingFindings(const std::vector<SummaryRow>& rows, La
       findings.Add(kSynchronyCosts, count, disturbances, findings.Joined(waited, kSemicolon),
                    none == nullptr
                        ? ""
-                       : findings.Say(kWithoutCommunication, WithThousands(none->mean.samples_per_s)));
+                       : findings.Say(kWithoutCommunication, WithThousands(none->mean.samples_per_s),
+                                      UnitOf(*none, language)));
     }
     std::erase(late, "");
     if (!late.empty() || !gains.empty()) {

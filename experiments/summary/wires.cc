@@ -34,6 +34,23 @@ void AddWires(const std::vector<std::string>& wires, std::vector<std::string>& a
   std::ranges::stable_sort(all, {}, &Find);
 }
 
+bool UsesTcp(const std::vector<std::string>& wires) {
+  return std::ranges::any_of(wires, [](const std::string& wire) {
+    const WireName* const known = Find(wire);
+    return known != std::end(kWireNames) && std::string_view(known->medium.english) == kTcpWire;
+  });
+}
+
+std::vector<std::string> BetweenMachines(const std::vector<std::string>& wires) {
+  constexpr std::string_view kWithinAMachine[] = {kSharedMemoryWire, kMpiSharedMemoryWire, kOneProcessWire,
+                                                  kCudaIpcWire, kCudaPeerWire};
+  std::vector<std::string> others;
+  std::ranges::copy_if(wires, std::back_inserter(others), [&](const std::string& wire) {
+    return std::ranges::find(kWithinAMachine, wire) == std::end(kWithinAMachine);
+  });
+  return others.empty() ? wires : others;
+}
+
 std::string WireText(const std::vector<std::string>& wires, Language language) {
   return Joined(language, Names(wires, &WireName::wire, language));
 }

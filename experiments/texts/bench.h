@@ -43,7 +43,7 @@ inline constexpr Phrase kServerLimits = {
     "# 加完所有梯度、更新权重并写给每个 worker。"};
 inline constexpr Phrase kBenchAllOfIt = {
     "# results: $0/report.html and other files in this folder ($1 s); "
-    "repeat: psring bench --config $0/config.toml",
-    "# 全部结果：$0/report.html 及同一目录（$1 秒）；重复运行：psring bench --config $0/config.toml"};
+    "repeat: $2 bench --config $0/config.toml",
+    "# 全部结果：$0/report.html 及同一目录（$1 秒）；重复运行：$2 bench --config $0/config.toml"};
 
 }  // namespace psring

@@ -9,8 +9,8 @@ inline constexpr Phrase kWorkersPhrase = {"$0 workers", "$0 个 worker"};
 inline constexpr Phrase kOneWorkerPhrase = {"1 worker", "1 个 worker"};
 inline constexpr Phrase kBufferPhrase = {
     "The buffer of M = $0 MB is divided into $1. $2 A sum is written as the ranks whose values it contains. "
-    "All transfers of a round run at the same time and send the values from before the round.",
-    "M = $0 MB 的缓冲区分成 $1。$2和用其中已含有的 rank 编号来写。一轮中的所有传输同时进行；"
+    "All transfers of a round run at the same time and send the values as they were before the round.",
+    "M = $0 MB 的缓冲区分成 $1。$2每个和写成它所包含的 rank 的编号。一轮中的所有传输同时进行；"
     "发送的是该轮开始之前的内容。"};
 inline constexpr Phrase kChunksOfBuffer = {"$0 equal chunks", "$0 个相等的块"};
 inline constexpr Phrase kChunkOfBuffer = {"1 chunk", "1 个块"};
@@ -88,6 +88,32 @@ inline constexpr Phrase kPulls = {"The worker pulls the new weights and begins i
                                   "worker 取回新权重，用它们开始下一步。"};
 inline constexpr Phrase kAllUpdate = {"All workers make the same update, so their weights stay equal.",
                                       "所有 worker 做相同的更新，因此权重始终相同。"};
+// hybrid: dense parameters by a process group, rows of tables by servers.
+inline constexpr Phrase kPullsRows = {
+    "Each worker pulls the rows of the tables that its samples look up; row r is on server r modulo S.",
+    "每个 worker 取来它的样本在各表中查找的行；第 r 行在服务器 r mod S 上。"};
+inline constexpr Phrase kGroupAddsDense = {
+    "The workers exchange each bucket of the gradient of the dense parameters, those outside of the tables, "
+    "as "
+    "soon as backward has finished it; all end with the sum ($0), make the same update, and keep equal "
+    "weights.",
+    "表之外的参数是稠密的：反向传播每完成其梯度的一个桶，各 worker 就交换它；结束时都得到总和（$0），"
+    "做相同的更新，权重始终相同。"};
+inline constexpr Phrase kPushesRows = {
+    "Each worker pushes the gradients of its rows to the servers, meanwhile.",
+    "同时，每个 worker 把它那些行的梯度送到服务器。"};
+inline constexpr Phrase kServerAddsRows = {
+    "A server adds the gradients of all $0 workers row by row, in the order of workers, then updates these "
+    "rows "
+    "once. The next pull waits for that.",
+    "服务器按 worker 的顺序逐行相加 $0 个 worker 的梯度，然后更新这些行一次；下一次取行等待它完成。"};
+inline constexpr Phrase kRowBytes = {
+    "Of a dense gradient of M bytes, each worker sends 2(N-1)/N M and receives as much. With C rows of W "
+    "values, "
+    "it receives 4 C W bytes from the servers and sends them 4 C (2 + W), because row numbers travel with "
+    "both.",
+    "稠密梯度有 M 字节时，每个 worker 发送 2(N-1)/N M，接收同样多。用到 C 行、每行 W 个值时，它从服务器接收 "
+    "4 C W 字节，向服务器发送 4 C (2 + W) 字节，因为取与送都带有行号。"};
 inline constexpr Phrase kEachUpdates = {
     "Each worker updates its own weights with its own gradient, so the replicas diverge.",
     "每个 worker 用自己的梯度更新自己的权重，因此各副本逐渐不同。"};
@@ -108,7 +134,7 @@ struct Word {
   Phrase meaning;
 };
 inline constexpr Word kWords[] = {
-    {"rank", {"the number of a process in the job", "任务中一个进程的编号"}},
+    {"rank", {"the number of a process in the job", "作业中一个进程的编号"}},
     {"worker", {"a rank that trains", "参与训练的 rank"}},
     {"server",
      {"a process that stores weights, sums the gradients that workers push, and updates the weights",
@@ -136,6 +162,11 @@ inline constexpr Word kWords[] = {
     {"exposed",
      {"communication that is not hidden behind computation: it makes the step longer",
       "没有被计算掩盖的通信：它使一步变长"}},
+    {"measured, derived, simulated",
+     {"measured: a clock or a counter of this run; derived: computed from measured values, such as an "
+      "interval or the time in theory; simulated: the result of psring's simulator",
+      "测量：由本次运行的时钟或计数器得到；推导：由测量值算出，如区间与理论时间；模拟：由 psring "
+      "的模拟器得到"}},
     {"all-reduce",
      {"every rank starts with its own values and ends with the sum over all ranks",
       "每个 rank 从自己的值开始，以所有值之和结束"}},

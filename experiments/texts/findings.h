@@ -18,10 +18,10 @@ inline constexpr Phrase kCosts = {
     "With $0 workers, a step without communication takes $1 ms. Synchronizing the replicas adds: $2.",
     "$0 个 worker 时，完全不通信的一步需要 $1 毫秒。让各副本保持同步的额外代价：$2。"};
 inline constexpr Phrase kCost = {"$0 $1 ms", "$0 $1 毫秒"};
-inline constexpr Phrase kPairWins = {"$0 times the samples/s ($1)", "每秒样本数为后者的 $0 倍（$1）"};
+inline constexpr Phrase kPairWins = {"$0 times the $2/s ($1)", "每秒$2数为后者的 $0 倍（$1）"};
 inline constexpr Phrase kPairUnclear = {
-    "$0 times the samples/s ($1); the difference is too small or too uncertain to name a winner",
-    "每秒样本数为后者的 $0 倍（$1）；差别太小或不够确定，不能判定胜者"};
+    "$0 times the $2/s ($1); the difference is too small or too uncertain to name a winner",
+    "每秒$2数为后者的 $0 倍（$1）；差别太小或不够确定，不能判定胜者"};
 inline constexpr Phrase kPairEven = {"no difference shown (ratio $0, $1)", "未显示出差别（比值 $0，$1）"};
 inline constexpr Phrase kPair = {"$0 versus $1 with $2 workers: $3", "$2 个 worker 时 $0 对 $1：$3"};
 inline constexpr Phrase kPairsOnLink = {"On $0: $1.", "在 $0 上：$1。"};
@@ -61,15 +61,15 @@ inline constexpr Phrase kNotTheLaw = {
     "$0 with $1 workers: $2 ms until the last worker has its weights, not $3 ms",
     "$1 个 worker 的 $0 到最后一个 worker 得到权重为 $2 毫秒，而非 $3 毫秒"};
 inline constexpr Phrase kFewBuckets = {
-    "For the actual buckets, theory predicts longer exchanges than the law for large gradients ($0). "
+    "For the actual buckets, theory predicts longer exchanges than the formula for large gradients ($0). "
     "The weights of a bucket cannot leave before its last gradient has arrived, "
     "so nothing overlaps with the first push and the last pull.",
-    "按实际的分桶，理论预测的交换时间比大梯度定律更长（$0）。"
+    "按实际的分桶，理论预测的交换时间比大梯度公式的更长（$0）。"
     "一个桶的最后一份梯度到达之前，它的权重不能发出，所以第一次 push 与最后一次 pull 无可重叠。"};
 inline constexpr Phrase kBeyondTheLaw = {
-    "For the actual buckets, theory differs from the law for large gradients ($0). "
-    "The law ignores the server's updates and the bursts that links carry at full speed after a pause.",
-    "按实际的分桶，理论与大梯度定律不同（$0）。定律不计服务器的更新，也不计链路在停顿之后全速发送的部分。"};
+    "For the actual buckets, theory differs from the formula for large gradients ($0). "
+    "The formula ignores the server's updates and the bursts that links carry at full speed after a pause.",
+    "按实际的分桶，理论与大梯度公式不同（$0）。公式不计服务器的更新，也不计链路在停顿之后全速发送的部分。"};
 inline constexpr Phrase kPairsOnLoopback = {
     "$0. This compares two programs and the processor time that they need on one machine.",
     "$0。这比较的是同一台机器上的两个程序及其所需的处理器时间。"};
@@ -85,6 +85,9 @@ inline constexpr Phrase kBytesDiffer = {"$0 sent $1 MB, theory predicts $2 MB",
 inline constexpr Phrase kBytesOff = {"Bytes differ from theory: $0.", "字节数与理论不符：$0。"};
 inline constexpr Phrase kBytesAgree = {"The bytes sent match theory. MB per worker and step: $0.",
                                        "发送的字节数与理论一致。每个 worker 每步的 MB 数：$0。"};
+inline constexpr Phrase kBytesOfTablesDerived = {
+    "The bytes of $0 are derived from the schedule, because external libraries do not count them.",
+    "$0 的字节数由调度推导：外部的集合通信库不作计数。"};
 inline constexpr Phrase kBytesDerived = {
     "The bytes of $0 are derived, 2(N-1)/N of the gradient, because external libraries do not count them.",
     "$0 的字节数为推导值，即梯度的 2(N-1)/N：外部的集合通信库不作计数。"};
@@ -102,8 +105,8 @@ inline constexpr Phrase kStale = {
     "异步梯度的平均陈旧度：$0；理论上所有 worker 持续推送时为 N-1。"};
 
 // Accuracy.
-inline constexpr Phrase kAccuracy = {"Test accuracy after $0 samples over all workers, $1: $2.",
-                                     "所有 worker 共训练 $0 个样本后的测试准确率（$1）：$2。"};
+inline constexpr Phrase kAccuracy = {"Test accuracy after $0 $3 over all workers, $1: $2.",
+                                     "所有 worker 共训练 $0 个$3后的测试准确率（$1）：$2。"};
 inline constexpr Phrase kOneSeed = {"one seed", "一个随机种子"};
 inline constexpr Phrase kSeeds = {"mean of $0 seeds", "$0 个随机种子的平均"};
 inline constexpr Phrase kSeedMoves = {" A different seed changes these values.",
@@ -182,6 +185,8 @@ inline constexpr Phrase kWithinMachines = {
     "经由共享内存交换；发送的字节数包括每个 "
     "worker 在机器内的 3(g-1)/g 个梯度，g 为一台机器上的 worker 数。"};
 inline constexpr Phrase kOneWire = {"All payload went over $0.", "所有数据都经由 $0 传输。"};
+inline constexpr Phrase kOneWireBetween = {"Between machines, all payload went over $0.",
+                                           "机器之间的所有数据都经由 $0 传输。"};
 inline constexpr Phrase kOverWire = {"$0 over $1", "$0 经由 $1"};
 inline constexpr Phrase kWiresDiffer = {
     "The transports differ: $0. Differences between these rows come from the transport as well as the "
@@ -198,7 +203,7 @@ inline constexpr Phrase kAnd = {" and ", " 与 "};
 inline constexpr Phrase kTakeTurns = {
     "$0 workers share $1 $2: their bytes and staleness are valid, but their times do not apply to machines "
     "with one core per worker.",
-    "$0 个 worker 在 $1 个核上轮流运行：字节数与陈旧度有效，时间不能推广到每个 worker 各有一核的机器。"};
+    "$0 个 worker 共用 $1 个核：字节数与陈旧度有效，时间不能推广到每个 worker 各有一核的机器。"};
 inline constexpr Phrase kForeign = {
     "Other programs used more than a third of the processors during $0. "
     "Repeat the measurement on an idle machine.",

@@ -21,13 +21,13 @@ inline constexpr Phrase kNetworkTooWide = {"# the figures of all pairs of $0 nod
                                            "# $0 个节点的两两数据在 network.csv 中"};
 // Of a node or link that is slower than the others.
 inline constexpr Phrase kSlowNode = {
-    "the slowest node is $0: it $1 at most $2 Gbit/s, where the others reach $3 (median)",
+    "the slowest node is $0: it $1 at most $2 Gbit/s, while the others reach $3 (median)",
     "最慢的节点是 $0：它最多$1 $2 Gbit/s，其他节点达到 $3（中位数）"};
 inline constexpr Phrase kSends = {"sends", "发送"};
 inline constexpr Phrase kReceives = {"receives", "接收"};
 inline constexpr Phrase kSendsAndReceives = {"sends and receives", "收发"};
 inline constexpr Phrase kSlowLink = {
-    "the slowest link is from $0 to $1: $2 Gbit/s, where the others reach $3 (median)",
+    "the slowest link is from $0 to $1: $2 Gbit/s, while the others reach $3 (median)",
     "最慢的链路是从 $0 到 $1：$2 Gbit/s，其他链路达到 $3（中位数）"};
 inline constexpr Phrase kLateNode = {
     "the slowest node is $0: its latency is $1 us or more, that of the others $2 (median)",

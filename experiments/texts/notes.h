@@ -10,7 +10,7 @@ inline constexpr Phrase kNoteScaled = {"times simulated: run $0 times slower and
                                        "时间为模拟：放慢 $0 倍运行，再除以 $0"};
 inline constexpr Phrase kNoteTarget = {"$0 of $1 trainings reached an accuracy of $2",
                                        "$1 次训练中 $0 次达到准确率 $2"};
-inline constexpr Phrase kNoteOversubscribed = {"oversubscribed", "超额"};
+inline constexpr Phrase kNoteOversubscribed = {"oversubscribed", "核数不足"};
 inline constexpr Phrase kNoteOneProcess = {"$0 ranks in one process$1", "一个进程中有 $0 个 rank$1"};
 inline constexpr Phrase kNotePerProcess = {"$0 ranks per process$1", "每个进程 $0 个 rank$1"};
 inline constexpr Phrase kNoteNoLink = {", which use no link", "，不用链路"};

@@ -16,24 +16,28 @@ inline constexpr Phrase kAccuracyLine = {"accuracy:  $0 of $1 over all workers, 
                                          "准确率：   $0，所有 worker 共 $1，约 $2"};
 inline constexpr Phrase kOneTraining = {"1 training", "1 次训练"};
 inline constexpr Phrase kTrainings = {"$0 trainings", "$0 次训练"};
-inline constexpr Phrase kSamplesBudget = {"$0 samples", "$0 个样本"};
-inline constexpr Phrase kEpochsBudget = {"$0 epochs", "$0 轮数据"};
+inline constexpr Phrase kSamplesBudget = {"$0 $1", "$0 个$1"};
+inline constexpr Phrase kEpochsBudget = {"$0 epochs", "$0 个 epoch"};
 inline constexpr Phrase kExpectedLine = {"expected:  $0", "预计：     $0"};
 inline constexpr Phrase kTrainingLine = {"training:  $0, $1 on $2, $3, lr $4, expected $5",
                                          "训练：     $0，$1，数据 $2，$3，lr $4，预计 $5"};
 inline constexpr Phrase kReplayLine = {"training:  $0, $1, expected $2", "训练：     $0，$1，预计 $2"};
 inline constexpr Phrase kNetworkBetween = {
     "network:   between the machines: latency $0 us, one pair at a time $1 Mbit/s, all at once $2 Mbit/s",
-    "网络：     机器之间：延迟 $0 us，每次一对 $1 Mbit/s，全部同时 $2 Mbit/s"};
+    "网络：     机器之间：延迟 $0 微秒，每次一对 $1 Mbit/s，全部同时 $2 Mbit/s"};
 inline constexpr Phrase kNetworkLine = {"network:   $0", "网络：     $0"};
 inline constexpr Phrase kDisturbed = {
     "other programs used $1% of the processors during $0; psring repeats it",
     "$0 运行期间其他程序占用了 $1% 的处理器；将重跑该项"};
-inline constexpr Phrase kLiveLine = {"live:      $0/ until the run ends",
-                                     "实况：     $0/#zh （运行结束即关闭）"};
+inline constexpr Phrase kLiveLine = {"live:      $0 until the run ends",
+                                     "实况：     $0#zh （运行结束即关闭）"};
 inline constexpr Phrase kLinkText = {"$0 links", "$0 链路"};
 inline constexpr Phrase kLinkUnlimited = {"links without a limit", "不限速的链路"};
-inline constexpr Phrase kLinkLatency = {" with $0 ms", "、延迟 $0 毫秒"};
+inline constexpr Phrase kLinkLatency = {" with $0 ms of latency", "、延迟 $0 毫秒"};
+inline constexpr Phrase kLinkNamespaces = {" between network namespaces of this machine",
+                                           "，在本机的网络命名空间之间"};
+inline constexpr Phrase kLinkTransports = {", limited by psring's own transports on this machine",
+                                           "，在本机上由 psring 自己的传输层限速"};
 inline constexpr Phrase kLinkScale = {", at 1/$0 of the speed", "，以 1/$0 的速度运行"};
 inline constexpr Phrase kLoopbackText = {"this machine's loopback", "本机回环接口"};
 
@@ -75,14 +79,15 @@ inline constexpr Phrase kReferencesAdded = {
 inline constexpr Phrase kSingleAdded = {"single added: speed-up is relative to it",
                                         "已加入 single：加速比以它为准"};
 inline constexpr Phrase kCrowdedNote = {
-    "$0 workers share $1 $2 (oversubscribed), so no speed-up is given for them",
-    "$0 个 worker 在 $1 个核上轮流运行（超额）：不给出它们的加速比"};
+    "$0 workers share $1 $2 (oversubscribed): their speeds are compared, but the table gives no speed-up "
+    "or scaling efficiency for them",
+    "$0 个 worker 共用 $1 个核（核数不足）：会比较它们的速度，但表中不给出加速比与扩展效率"};
 inline constexpr Phrase kCrowdedTraining = {"$0 workers share $1 $2 (oversubscribed)",
-                                            "$0 个 worker 在 $1 个核上轮流运行（超额）"};
+                                            "$0 个 worker 共用 $1 个核（核数不足）"};
 inline constexpr Phrase kOverBudget = {
-    "this takes longer than --time_budget, because the given settings are kept and at least three rounds "
-    "are run",
-    "这将超过 --time_budget，因为指定的设置不变，且至少运行三轮"};
+    "this takes longer than --time_budget (2m by default), because the given settings are kept and at "
+    "least three rounds are run",
+    "这将超过 --time_budget（默认 2m），因为指定的设置不变，且至少运行三轮"};
 inline constexpr Phrase kOverBudgetSimulated = {
     "this takes longer than --time_budget, because the given settings are kept",
     "这将超过 --time_budget，因为指定的设置不变"};
@@ -121,8 +126,7 @@ inline constexpr Phrase kMinutesLeft = {", about $0 min left", "，约剩 $0 分
 inline constexpr Phrase kRoundLabel = {"round $0/$1  ", "第 $0/$1 轮  "};
 inline constexpr Phrase kAccuracyLabel = {"accuracy  ", "准确率  "};
 inline constexpr Phrase kSeedLabel = {"seed $0  ", "种子 $0  "};
-inline constexpr Phrase kLaunchLine = {"$0$1: $2 samples/s, $3 ms a step",
-                                       "$0$1：每秒 $2 个样本，每步 $3 毫秒"};
+inline constexpr Phrase kLaunchLine = {"$0$1: $2 $4/s, $3 ms a step", "$0$1：每秒 $2 个$4，每步 $3 毫秒"};
 inline constexpr Phrase kLaunchAccuracy = {", test accuracy $0", "，测试准确率 $0"};
 inline constexpr Phrase kRoundsCut = {
     "$0 of $1 rounds: another round does not fit into the time budget of $2",
@@ -134,20 +138,20 @@ inline constexpr Phrase kBudgetEnded = {
     "the time budget of $0 ended during a launch; the results include only finished rounds and trainings",
     "时间预算 $0 在一次启动期间用尽；结果为已完成的各轮与各次训练"};
 inline constexpr Phrase kTrainingsShortened = {
-    "each training uses $0 samples instead of $1, to fit into the time budget of $2",
-    "为符合时间预算 $2，每次训练由 $1 个样本改为 $0 个"};
+    "each training uses $0 $3 instead of $1, to fit into the time budget of $2",
+    "为符合时间预算 $2，每次训练由 $1 个$3改为 $0 个"};
 inline constexpr Phrase kRatesPicked = {
     "learning rates selected on $0 held-out validation samples (all results: rates.csv): $1",
     "在 $0 个不参与训练的验证样本上选定学习率（全部试验见 rates.csv）：$1"};
 inline constexpr Phrase kAllOfIt = {"$0; results: $1/report.html, and in the same folder $2",
                                     "$0；全部结果：$1/report.html，同一目录下还有 $2"};
-inline constexpr Phrase kMoreFindings = {"$0 findings: $1/$2, or with --verbose here; more columns, too",
-                                         "$0 条发现：$1/$2，或用 --verbose 在此列出，并给出更多列"};
-inline constexpr Phrase kContinueLine = {"continue: psring compare --resume $0",
-                                         "继续运行：psring compare --resume $0"};
+inline constexpr Phrase kMoreFindings = {"$0 findings: $1/$2; all columns: summary.csv",
+                                         "$0 条发现：$1/$2；所有列：summary.csv"};
+inline constexpr Phrase kContinueLine = {"continue: $0 compare --resume $1",
+                                         "继续运行：$0 compare --resume $1"};
 inline constexpr Phrase kResumed = {"resumed after $0 of $1 and $2 accuracy trainings",
                                     "在完成 $0（共 $1 轮）与 $2 次准确率训练之后继续"};
-inline constexpr Phrase kRepeatLine = {"repeat: psring $0 --config $1/config.toml",
-                                       "重复运行：psring $0 --config $1/config.toml"};
+inline constexpr Phrase kRepeatLine = {"repeat: $0 $1 --config $2/config.toml",
+                                       "重复运行：$0 $1 --config $2/config.toml"};
 
 }  // namespace psring

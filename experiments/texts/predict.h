@@ -23,23 +23,24 @@ inline constexpr Phrase kClusterServer = {"; a server adds and updates in $0 ns 
                                           "；服务器相加并更新每字节 $0 纳秒"};
 inline constexpr Phrase kClusterRings = {"; $0 rings", "；$0 个环"};
 inline constexpr Phrase kClusterOversubscribed = {"; oversubscribed $0 : 1", "；收敛比 $0 : 1"};
-inline constexpr Phrase kServerOne = {"$0, 1 server", "$0，1 台服务器"};
-inline constexpr Phrase kServerMany = {"$0, $1 servers", "$0，$1 台服务器"};
+inline constexpr Phrase kServerOne = {"$0 on 1 server", "$0（1 台服务器）"};
+inline constexpr Phrase kServerMany = {"$0 on $1 servers", "$0（$1 台服务器）"};
 
 inline constexpr Heading kPredictStrategy = {{"strategy", "策略"}, {"", ""}};
 inline constexpr Heading kPredictServers = {{"ser-", "服务"}, {"vers", "器"}};
 inline constexpr Heading kPredictWorkers = {{"workers", "worker"}, {"", "数"}};
 inline constexpr Heading kPredictSamples = {{"samples", "样本"}, {"/s", "/秒"}};
-inline constexpr Heading kPredictRange = {{"range of", "范围"}, {"9 in 10", "十中有九"}};
+inline constexpr Heading kPredictRange = {{"range of", "90%"}, {"9 in 10", "范围"}};
 inline constexpr Heading kPredictEfficiency = {{"effi-", "效率"}, {"ciency", ""}};
 inline constexpr Heading kPredictStep = {{"step", "一步"}, {"ms", "毫秒"}};
 inline constexpr Heading kPredictLimit = {{"limited by", "受限于"}, {"", ""}};
 
 inline constexpr Phrase kPredictColumns = {
-    "Times are ms of a worker's mean step. range: contains 9 of 10 published runs that were withheld from "
+    "Times are ms of a worker's mean step. range: contains at least 9 of 10 published runs that were "
+    "withheld from "
     "the fit. It is wider if extrapolated: links 10% slower with twice the latency to 10% faster with half "
     "of it. limited by: the resource that is busy most of the time, and its share.",
-    "时间为 worker 平均一步的毫秒数。范围：包含拟合时留出的已发表结果的十分之九。"
+    "时间为 worker 平均一步的毫秒数。范围：至少包含拟合时留出的已发表结果的十分之九。"
     "外推时更宽：链路慢 10% 且延迟加倍，至快 10% 且延迟减半。受限于：忙碌时间最长的资源及其忙碌的比例。"};
 // What a step is limited by.
 inline constexpr Phrase kLimits[] = {{"computing", "计算"},          {"latency", "延迟"},
@@ -53,17 +54,18 @@ inline constexpr Phrase kFastestWith = {"$0 is fastest with $1 workers", "$1 个
 inline constexpr Phrase kFastestFrom = {"$0 from $1 on", "$1 个起 $0"};
 inline constexpr Phrase kNoCrossover = {
     "Crossover in workers: none; $0 is fastest for every requested number of workers.",
-    "随 worker 数的转折：无；所有给定的 worker 数下都是 $0 最快。"};
-inline constexpr Phrase kCrossover = {"Crossover in workers: $0.", "随 worker 数的转折：$0。"};
+    "随 worker 数变化的转折点：无；所有给定的 worker 数下都是 $0 最快。"};
+inline constexpr Phrase kCrossover = {"Crossover in workers: $0.", "随 worker 数变化的转折点：$0。"};
 inline constexpr Phrase kSizeAt = {"$0 at $1", "$1 时 $0"};
 inline constexpr Phrase kSizeFrom = {"$0 from $1 on", "$1 起 $0"};
 inline constexpr Phrase kSizeCrossover = {
     "Crossover in size for one exchange with $0 workers, without computation: the fastest is $1.",
-    "随大小的转折（$0 个 worker 的一次交换，同时不计算），最快的是：$1。"};
+    "随大小变化的转折点（$0 个 worker 的一次交换，同时不计算），最快的是：$1。"};
 inline constexpr Phrase kServersWith = {"$0 with $1 workers", "$1 个 worker 需 $0 台"};
 inline constexpr Phrase kServersNone = {"no number of servers suffices with $0 workers",
                                         "$0 个 worker 时多少台都不够"};
-inline constexpr Phrase kServersNoneOfThem = {"none of these with $0 workers", "$0 个 worker 时多少台都不够"};
+inline constexpr Phrase kServersNoneOfThem = {"no number suffices with $0 workers",
+                                              "$0 个 worker 时多少台都不够"};
 inline constexpr Phrase kServersToMatch = {
     "Number of servers ($0) with which ps-sync is at least as fast as $1: $2.$3",
     "使 ps-sync 不慢于 $1 的服务器数（$0）：$2。$3"};
@@ -79,29 +81,41 @@ inline constexpr Phrase kDropped = {
 inline constexpr Phrase kNoVerdict = {
     "Verdict: none. A verdict needs two strategies that communicate and at least two workers.",
     "结论：无。至少要有两种会通信的策略和两个 worker。"};
+// The verdict is kVerdictHead, then kVerdictOneProcess or kVerdictOneProcessLevel if the workers are not
+// shown to be faster than one, then one of the next three.
+inline constexpr Phrase kVerdictHead = {"Verdict (simulated): ", "结论（模拟）："};
+// $0 workers, $1 the fastest strategy, $2 the factor.
+inline constexpr Phrase kVerdictOneProcess = {
+    "use one process: $0 workers with the fastest strategy, $1, reach only $2 times its samples/s. "
+    "If you distribute the model anyway: ",
+    "请只用一个进程：$0 个 worker 用最快的策略（$1），每秒样本数也只有它的 $2 倍。如果仍要分布式训练："};
+inline constexpr Phrase kVerdictOneProcessLevel = {
+    "use one process: $0 workers are not shown to be faster; with the fastest strategy, $1, they reach $2 "
+    "times its samples/s. If you distribute the model anyway: ",
+    "请只用一个进程：$0 个 worker 未显示出更快；用最快的策略（$1），每秒样本数是它的 $2 "
+    "倍。如果仍要分布式训练："};
 inline constexpr Phrase kVerdictEven = {
-    "Verdict: no difference shown between $0 and $1 with $2 workers: factor $3, simulated.",
-    "结论：$2 个 worker 时，$0 与 $1 未显示出差别：倍数 $3，模拟。"};
-inline constexpr Phrase kVerdictWins = {
-    "Verdict (simulated): $0 is fastest with $1 workers, $2 times as fast as $3.",
-    "结论（模拟）：$1 个 worker 时 $0 最快，速度为 $3 的 $2 倍。"};
+    "no difference is shown between $0 and $1 with $2 workers: factor $3.",
+    "$2 个 worker 时，$0 与 $1 未显示出差别：倍数 $3。"};
+inline constexpr Phrase kVerdictWins = {"$0 is fastest with $1 workers, $2 times as fast as $3.",
+                                        "$1 个 worker 时 $0 最快，速度为 $3 的 $2 倍。"};
 // After kVerdictWins.
 inline constexpr Phrase kVerdictAsynchronous = {
     " $0 updates the weights with late gradients: compare accuracy, too, with psring compare.",
-    "$0 用迟到的梯度更新权重：还要用 psring compare 比较准确率。"};
+    "$0 用迟到的梯度更新权重：请再用 psring compare 比较准确率。"};
 inline constexpr Phrase kOneGpu = {
     "psring: note: this machine has one GPU, so single and none are measured on it, "
     "and more GPUs are simulated from its times per layer (to share the GPU: --device cuda --oversubscribe; "
     "to compare on CPUs: --device cpu)",
-    "psring: 注意：只有一块 GPU：在其上实测 single 与 none，更多 GPU "
-    "的结果由各层的时间模拟（共用一块：--device cuda --oversubscribe；在 CPU 上比较：--device cpu）"};
+    "psring: 说明：本机只有一块 GPU，在其上实测 single 与 none，更多 GPU "
+    "的结果由各层的时间模拟（共用这块 GPU：--device cuda --oversubscribe；在 CPU 上比较：--device cpu）"};
 inline constexpr Phrase kBeyondOneGpu = {
     "\nMore GPUs like this one ($0), *simulated* from the times in $1/workload.csv:\n",
     "\n更多同样的 GPU（$0），由 $1/workload.csv 中的时间*模拟*：\n"};
 inline constexpr Phrase kPredictAllOfIt = {
     "results: $0/report.html, and in the same folder summary.csv, summary.json, predict.txt, manifest.json\n"
-    "repeat: psring predict --config $0/config.toml",
+    "repeat: $1 predict --config $0/config.toml",
     "全部结果：$0/report.html，同一目录下还有 summary.csv、summary.json、predict.txt、manifest.json\n"
-    "重复运行：psring predict --config $0/config.toml"};
+    "重复运行：$1 predict --config $0/config.toml"};
 
 }  // namespace psring

@@ -47,8 +47,8 @@ inline constexpr Phrase kLocalMissing = {
     "BytePS, MXNet and TensorFlow add them on the machine first: --local_aggregation.",
     "每台机器的 $0 块 GPU 各自推送梯度。BytePS、MXNet 与 TensorFlow 先在机器内相加：--local_aggregation。"};
 inline constexpr Phrase kVerdictOverlaps = {
-    "Verdict: none between $0 and $1 with $2 workers: factor $3, simulated; "
-    "at least one is extrapolated and their ranges overlap.",
-    "结论：$2 个 worker 时，$0 与 $1 无法分出胜负：倍数 $3，模拟；其中有外推，且范围重叠。"};
+    "no winner between $0 and $1 with $2 workers: factor $3; at least one is extrapolated, and their ranges "
+    "overlap.",
+    "$2 个 worker 时，$0 与 $1 无法分出胜负：倍数 $3；其中有外推，且范围重叠。"};
 
 }  // namespace psring

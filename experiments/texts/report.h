@@ -5,6 +5,11 @@
 
 namespace psring {
 
+// Below the answer, for readers without JavaScript.
+inline constexpr Phrase kNeedsJavaScript = {
+    "This page draws its figures with JavaScript; the same figures are in summary.csv in its folder.",
+    "本页的图由 JavaScript 绘制；同样的数字在其文件夹的 summary.csv 中。"};
+
 // The first finding about the records of one launch.
 inline constexpr Phrase kLaunchRecords = {
     "This page shows one launch of $0 from the records that `trainer --record` wrote. They do not say on "

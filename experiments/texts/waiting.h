@@ -6,15 +6,14 @@
 namespace psring {
 
 // Waiting.
-inline constexpr Phrase kSamplesPerSecond = {"$0 $1 samples/s", "$0 每秒 $1 个样本"};
+inline constexpr Phrase kSamplesPerSecond = {"$0 $1 $2/s", "$0 每秒 $1 个$2"};
 inline constexpr Phrase kWaitsShare = {", each worker waits $0% of its time for others",
                                        "，每个 worker 有 $0% 的时间在等待其他 worker"};
 inline constexpr Phrase kLate = {"$0: mean $1; by worker ($2): $3", "$0：平均 $1；各 worker（$2）：$3"};
 inline constexpr Phrase kLateByRates = {
     " (in parentheses the theory: the sum of the other workers' rates divided by the worker's own rate)",
     "（括号内为理论值：其他 worker 的速率之和除以该 worker 的速率）"};
-inline constexpr Phrase kAgainst = {"$0 reaches $1 times the samples/s of $2",
-                                    "$0 的每秒样本数是 $2 的 $1 倍"};
+inline constexpr Phrase kAgainst = {"$0 reaches $1 times the $3/s of $2", "$0 的每秒$3数是 $2 的 $1 倍"};
 inline constexpr Phrase kAgainstAccuracy = {", test accuracy $0 versus $1", "，测试准确率 $0 对 $1"};
 inline constexpr Phrase kAgainstRule = {" (with $0, lr $1, versus $2, lr $3)",
                                         "（$0、学习率 $1，对 $2、学习率 $3）"};
@@ -22,8 +21,8 @@ inline constexpr Phrase kAgainstDropped = {", $0% of the gradients dropped", "�
 inline constexpr Phrase kSynchronyCosts = {
     "Cost of synchrony with $0 workers ($1): $2$3. Every step takes as long as that of its slowest worker.",
     "$0 个 worker、$1 时，同步的代价：$2$3。每一步都要等最慢的 worker。"};
-inline constexpr Phrase kWithoutCommunication = {"; without communication $0 samples/s",
-                                                 "；完全不通信时每秒 $0 个样本"};
+inline constexpr Phrase kWithoutCommunication = {"; without communication $0 $1/s",
+                                                 "；完全不通信时每秒 $0 个$1"};
 inline constexpr Phrase kNotWaiting = {"Effect of not waiting for slow workers, with $0 workers: $1$2",
                                        "$0 个 worker 时，不等待慢 worker 的效果：$1$2"};
 inline constexpr Phrase kSentenceEnd = {". ", "。"};
@@ -36,7 +35,7 @@ inline constexpr Phrase kOneCase = {"1 case", "1 例"};
 inline constexpr Phrase kAgainstSimulator = {
     "Compared with the simulator ($0): measured steps differ by $1% in the median and $2% at most ($3); "
     "residuals.csv lists the parts.",
-    "与模拟器对照（$0）：实测步长偏差的中位数为 $1%，最大 $2%（$3）；各部分见 residuals.csv。"};
+    "与模拟器对照（$0）：实测的一步时间偏差的中位数为 $1%，最大 $2%（$3）；各部分见 residuals.csv。"};
 inline constexpr Phrase kResidual = {
     "$0: a step took $1 ms, the simulator predicts $2 ms. The difference of $3 ms consists of: $4.",
     "$0：一步实测 $1 毫秒，模拟为 $2 毫秒。相差的 $3 毫秒包括：$4。"};
@@ -47,6 +46,6 @@ inline constexpr Phrase kResidualPartNames[] = {{"computing", "计算"},
                                                 {"updates", "参数更新"},
                                                 {"retransmission (at most)", "重传（至多）"},
                                                 {"waiting for a processor (at most)", "等待处理器（至多）"},
-                                                {"unexplained", "无法解释"}};
+                                                {"unexplained", "未解释"}};
 
 }  // namespace psring

@@ -47,8 +47,9 @@ absl::Status Unknown(const std::string& what, const std::string& name, const std
                      const std::string& meant = "") {
   const std::string near = meant.empty() ? NearestWord(name, known) : meant;
   return absl::NotFoundError(
-      near.empty() ? absl::StrCat("unknown ", what, " '", name, "'; use one of ", absl::StrJoin(known, ", "))
-                   : absl::StrCat("unknown ", what, " '", name, "'; did you mean '", near, "'?"));
+      absl::StrCat("unknown ", what, " '", name, "'; ",
+                   near.empty() ? "use one of " : absl::StrCat("did you mean '", near, "'? Use one of "),
+                   absl::StrJoin(known, ", ")));
 }
 
 }  // namespace
@@ -69,6 +70,7 @@ absl::StatusOr<Catalog> CatalogFromJson(const std::string& text) {
     PSRING_ASSIGN_OR_RETURN(model.default_lr, row.Number("default_lr", 0, kMostFactor, 0));
     PSRING_ASSIGN_OR_RETURN(model.default_async_lr, row.Number("default_async_lr", 0, kMostFactor, 0));
     PSRING_ASSIGN_OR_RETURN(model.parameters, row.WholeNumber<int64_t>("parameters", 0, INT64_MAX / 8, 0));
+    PSRING_ASSIGN_OR_RETURN(model.has_tables, row.Bool("has_tables", false));
   }
   if (!json.Has("data")) return catalog;
   PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> data, json.Objects("data", kMostRows));
@@ -135,7 +137,9 @@ absl::StatusOr<ModelInfo> FindModel(const Catalog& catalog, const std::string& n
 
 absl::Status RequireData(const Catalog& catalog, const std::string& name) {
   for (const std::string& known : catalog.data) {
-    if (known == name) return absl::OkStatus();
+    // The numbers of "zipf:ROWS:ALPHA" have been checked with the flag.
+    const bool has_numbers = known.find(':') != std::string::npos && name.find(':') != std::string::npos;
+    if (known == name || (has_numbers && BaseName(known) == BaseName(name))) return absl::OkStatus();
   }
   return catalog.data.empty() ? absl::OkStatus() : Unknown("data", name, catalog.data);
 }
@@ -145,7 +149,7 @@ bool IsAsynchronousServer(const StrategyInfo& strategy) {
 }
 
 bool CanAggregate(const StrategyInfo& strategy) {
-  return strategy.uses_servers && strategy.synchronous && !strategy.drops_gradients;
+  return strategy.uses_servers && !strategy.uses_group && strategy.synchronous && !strategy.drops_gradients;
 }
 
 }  // namespace psring

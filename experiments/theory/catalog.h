@@ -30,6 +30,8 @@ struct StrategyInfo {
   int number = 0;
 
   bool communicates() const { return uses_group || uses_servers; }
+  // The servers have only the rows of tables; the group synchronizes the other parameters.
+  bool has_only_rows_on_servers() const { return uses_group && uses_servers; }
   // Between processes, or between the replicas in one process.
   bool moves_gradients() const { return communicates() || replicates; }
 };
@@ -38,7 +40,8 @@ struct ModelInfo {
   std::string name, summary;
   double default_lr = 0;        // synchronous modes
   double default_async_lr = 0;  // asynchronous modes
-  int64_t parameters = 0;
+  int64_t parameters = 0;       // outside of tables
+  bool has_tables = false;      // whose gradients are rows (trainer/tables.md)
 };
 
 struct Catalog {
@@ -50,9 +53,9 @@ struct Catalog {
 absl::StatusOr<Catalog> CatalogFromJson(const std::string& text);
 
 // Finds a strategy by its name or an alias. NotFound suggests the strategy with that other name or the
-// closest name, or lists all: "unknown strategy 'rign'; did you mean 'ring'?" For a schedule without a
-// strategy it names the verbs that know it. InvalidArgument: the number is missing, too small, too large, or
-// not allowed. The returned name and algorithm include the number.
+// closest name, and lists all: "unknown strategy 'rign'; did you mean 'ring'? Use one of none, single, ..."
+// For a schedule without a strategy it names the verbs that know it. InvalidArgument: the number is missing,
+// too small, too large, or not allowed. The returned name and algorithm include the number.
 absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::string& name);
 // Replaces aliases in --strategies by the strategies' names; unknown names stay. InvalidArgument: two names
 // are of the same strategy.

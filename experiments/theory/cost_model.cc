@@ -67,7 +67,6 @@ Scheme Scheme::AllReduce(const std::string& algorithm) {
 
 std::optional<Scheme> SchemeOf(const StrategyInfo& strategy, const ScheduleTable& rows) {
   if (!strategy.communicates()) return Scheme::kNone;
-  if (strategy.uses_group && strategy.uses_servers) return std::nullopt;
   if (strategy.uses_group) {
     const ScheduleRow* row = FindSchedule(strategy.algorithm, rows);
     if (row == nullptr || row->cost == nullptr) return std::nullopt;

@@ -70,7 +70,8 @@ struct CommPattern {
   double pushed = 1;  // size of a pushed gradient relative to float32
 };
 
-// Empty if the theory has no formula for the strategy's algorithm.
+// Without the rows of tables (row_exchange.h): for `hybrid` that of its all-reduce. Empty if the theory has
+// no formula for the strategy's algorithm.
 std::optional<Scheme> SchemeOf(const StrategyInfo& strategy, const ScheduleTable& rows = ScheduleRows());
 
 // The coefficients of a, 1/B and g in the time of one exchange of `bytes`. machine_profile.h fits a, B and g

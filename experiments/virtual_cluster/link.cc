@@ -96,15 +96,21 @@ LinkReport Nominal(LinkReport built, double scale) {
   return built;
 }
 
-std::string DescribeLink(const LinkReport& report, Language language) {
+std::string NameLink(const LinkReport& report, Language language) {
   if (report.shaping == Shaping::kNone) return In(language, kLoopbackText);
   std::string text = report.bits_per_s > 0 ? Say(language, kLinkText, BitRateText(report.bits_per_s))
                                            : In(language, kLinkUnlimited);
   if (report.latency_s > 0) text += Say(language, kLinkLatency, report.latency_s * 1e3);
-  absl::StrAppend(&text, " (", ShapingName(report.shaping));
-  if (!report.congestion_control.empty()) absl::StrAppend(&text, ", ", report.congestion_control);
+  return text;
+}
+
+std::string DescribeLink(const LinkReport& report, Language language) {
+  std::string text = NameLink(report, language);
+  if (report.shaping == Shaping::kNetns) text += In(language, kLinkNamespaces);
+  if (report.shaping == Shaping::kUserspace) text += In(language, kLinkTransports);
+  if (!report.congestion_control.empty()) absl::StrAppend(&text, " (TCP ", report.congestion_control, ")");
   if (report.scale > 1) text += Say(language, kLinkScale, report.scale);
-  return absl::StrCat(text, ")");
+  return text;
 }
 
 }  // namespace psring

@@ -85,7 +85,10 @@ std::string WhyNotCarried(const LinkReport& report);
 // The smallest of the measurements in `report`, in bits/s.
 double LeastCarried(const LinkReport& report);
 
-// "1 Gbit/s links (netns, cubic)", "this machine's loopback".
+// "1 Gbit/s links with 0.5 ms of latency", "this machine's loopback".
+std::string NameLink(const LinkReport& report, Language language = Language::kEnglish);
+// NameLink and how the links are built: "1 Gbit/s links between network namespaces of this machine (TCP
+// cubic)".
 std::string DescribeLink(const LinkReport& report, Language language = Language::kEnglish);
 
 }  // namespace psring

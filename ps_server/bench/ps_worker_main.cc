@@ -425,8 +425,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("-b,--bytes", flags.bytes, "Sizes of the gradient, with K, M or G")
       ->delimiter(',')
       ->capture_default_str();
-  number("-n,--iters", flags.turns, "Timed turns of each size", 1, 100'000'000);
-  number("-m,--agg_iters", flags.calls_per_turn, "Rounds in a turn; 0: as many as last 200 us", 0, 1'000'000);
+  number("-n,--iters", flags.turns, "Timed iterations of each size", 1, 100'000'000);
+  number("-m,--agg_iters", flags.calls_per_turn, "Rounds in an iteration; 0: as many as take 200 us", 0,
+         1'000'000);
   number("-w,--warmup_iters", flags.warmup, "Untimed rounds of each size", 0, 1 << 30);
   number("-c,--check", flags.checks, "Checked rounds of each size, before the timed ones", 0, 1'000'000);
   number("-a,--average", flags.average,
@@ -442,7 +443,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_flag(
       "--limits", flags.limits,
       "Also measures the lower bound of a round, alternating with real rounds; needs a ps_server --limits");
-  app.add_flag("--json", flags.json, "For psring: JSON lines; also ends with the process that started it");
+  app.add_flag("--json", flags.json, "For psring: print JSON lines, and exit when the parent process exits");
 }
 
 int Main(int argc, char** argv) {

@@ -193,6 +193,7 @@ absl::Status ClientSession::OnMessage(const message::ToWorker& message, Pieces p
   if (const auto* answer = std::get_if<message::Answer>(&message)) return OnAnswer(*answer, payload, on_gpu);
   if (const auto* weights = std::get_if<message::Weights>(&message)) return OnWeights(*weights, payload);
   if (const auto* reset = std::get_if<message::Reset>(&message)) return OnReset(*reset);
+  if (const auto* rows = std::get_if<message::Rows>(&message)) return OnRows(*rows, payload);
   if (std::holds_alternative<message::BarrierPassed>(message)) {
     OnAnswered(Question::kBarrier);
     return absl::OkStatus();
@@ -278,6 +279,84 @@ absl::Status ClientSession::OnAnswer(const message::Answer& chunk, Pieces payloa
   return absl::OkStatus();
 }
 
+absl::Status ClientSession::OnRows(const message::Rows& rows, Pieces payload) {
+  MutexLock lock(mutex_);
+  const auto found = asked_rows_.find(rows.request);
+  if (found == asked_rows_.end()) {
+    if (!state_.failure.ok()) return absl::OkStatus();  // nobody waits any more
+    return Unexpected(absl::StrCat("rows of table ", rows.bucket));
+  }
+  const AskedRows& asked = found->second;
+  if (rows.bucket != asked.bucket || rows.step != asked.step ||
+      TotalBytes(payload) != asked.floats * sizeof(float)) {
+    return Unexpected(
+        absl::StrCat(TotalBytes(payload), " bytes of rows of table ", rows.bucket, " of step ", rows.step));
+  }
+  // Under the lock, so that a caller that stops waiting may free the memory.
+  CopyPieces(payload, reinterpret_cast<std::byte*>(asked.values));
+  state_.traffic = state_.traffic + Traffic{.payload_tx_bytes = asked.sent_bytes,
+                                            .payload_rx_bytes = asked.floats * sizeof(float)};
+  asked_rows_.erase(found);
+  ++state_.answers;
+  if (!asked_rows_.empty()) return absl::OkStatus();
+  answered_ = Question::kRows;
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
+ClientSession::AskedRows ClientSession::AskedBy(const PullPart& part) {
+  return {.bucket = part.request.message.bucket,
+          .step = part.request.message.step,
+          .sent_bytes = part.request.rows * sizeof(int32_t),
+          .values = part.values,
+          .floats = part.floats};
+}
+
+ClientSession::AskedRows ClientSession::AskedBy(const RowMessage<message::InitialRows>& part) {
+  return {.bucket = part.message.bucket, .sent_bytes = part.payload->size() * sizeof(float)};
+}
+
+template <typename Part, typename Send>
+absl::Status ClientSession::AskInGroups(std::vector<Part> parts, absl::Time deadline, const std::string& whom,
+                                        const Send& send) {
+  const size_t most = MostPulls(job_.tables.size());
+  for (size_t first = 0; first < parts.size(); first += most) {
+    const size_t end = std::min(parts.size(), first + most);
+    {
+      MutexLock lock(mutex_);
+      PSRING_RETURN_IF_ERROR(state_.failure);
+      answered_.reset();
+      for (size_t i = first; i < end; ++i) {
+        RequestOf(parts[i]).message.request = next_request_;
+        asked_rows_.emplace(next_request_++, AskedBy(parts[i]));
+      }
+    }
+    for (size_t i = first; i < end; ++i) send(RequestOf(parts[i]));
+    PSRING_RETURN_IF_ERROR(Await(Question::kRows, deadline, whom));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClientSession::PullRows(int64_t step, absl::Span<const RowPull> pulls, absl::Time deadline,
+                                     const std::string& whom, const SendPull& send) {
+  return AskInGroups(PartsOf(job_, step, pulls), deadline, whom, send);
+}
+
+absl::Status ClientSession::PutRows(const RowPut& put, absl::Time deadline, const std::string& whom,
+                                    const SendInitial& send) {
+  return AskInGroups(PartsOf(job_, put), deadline, whom, send);
+}
+
+std::vector<RowMessage<message::PushRows>> ClientSession::PushRows(int64_t step, int64_t samples,
+                                                                   absl::Span<const RowPush> pushes) {
+  std::vector<RowMessage<message::PushRows>> parts = PartsOf(job_, step, samples, pushes);
+  MutexLock lock(mutex_);
+  for (const RowMessage<message::PushRows>& part : parts) {
+    state_.traffic = state_.traffic + Traffic{.payload_tx_bytes = part.payload->size() * sizeof(float)};
+  }
+  return parts;
+}
+
 void ClientSession::Fail(const absl::Status& why) {
   MutexLock lock(mutex_);
   if (state_.failure.ok()) state_.failure = why;
@@ -320,6 +399,7 @@ absl::Status ClientSession::Await(Question question, absl::Time deadline, const 
     changed_.WaitUntil(mutex_, deadline);
   }
   weights_ = {};
+  asked_rows_.clear();
   return answered_ == question ? absl::OkStatus() : state_.failure;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,11 +16,12 @@
 #include "ps_server/client/ps_client.h"
 #include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/pieces.h"
+#include "ps_server/protocol/row_messages.h"
 
 namespace psring {
 
 // What the worker waits for.
-enum class Question { kJoin, kBarrier, kFetch, kLeave };
+enum class Question { kJoin, kBarrier, kFetch, kLeave, kRows };
 
 // OnMessage, TakeToSend and EndExchanges are called by the client's own thread; the other functions by any.
 class ClientSession {
@@ -56,6 +58,18 @@ class ClientSession {
   // The exchanges to send now, in this order, because the server has admitted them, has reset their bucket,
   // or is connected again.
   std::vector<Exchange> TakeToSend();
+
+  // RowClient::Pull. `send` is called for each request, of which at most MostPulls are unanswered.
+  using SendPull = std::function<void(const RowMessage<message::PullRows>&)>;
+  absl::Status PullRows(int64_t step, absl::Span<const RowPull> pulls, absl::Time deadline,
+                        const std::string& whom, const SendPull& send);
+  // RowClient::Put, likewise.
+  using SendInitial = std::function<void(const RowMessage<message::InitialRows>&)>;
+  absl::Status PutRows(const RowPut& put, absl::Time deadline, const std::string& whom,
+                       const SendInitial& send);
+  // The messages of RowClient::Push, which are counted as sent.
+  std::vector<RowMessage<message::PushRows>> PushRows(int64_t step, int64_t samples,
+                                                      absl::Span<const RowPush> pushes);
 
   // The stream has ended. Nothing is sent until the next Welcome.
   void OnLost();
@@ -96,11 +110,30 @@ class ClientSession {
     absl::Time since;
   };
 
+  // A request for rows that has not been answered.
+  struct AskedRows {
+    int bucket = 0;
+    int64_t step = 0;
+    size_t sent_bytes = 0;
+    float* values = nullptr;
+    size_t floats = 0;
+  };
+
   bool IsBucket(int bucket) const { return bucket >= 0 && static_cast<size_t>(bucket) < job_.buckets.size(); }
   absl::Status OnWeights(const message::Weights& chunk, Pieces payload);
   absl::Status OnAnswer(const message::Answer& chunk, Pieces payload, bool on_gpu);
   absl::Status OnAdmitted(const message::Admitted& admitted);
   absl::Status OnReset(const message::Reset& reset);
+  absl::Status OnRows(const message::Rows& rows, Pieces payload);
+  static AskedRows AskedBy(const PullPart& part);
+  static AskedRows AskedBy(const RowMessage<message::InitialRows>& part);
+  static auto& RequestOf(PullPart& part) { return part.request; }
+  static auto& RequestOf(RowMessage<message::InitialRows>& part) { return part; }
+  // Sends requests for rows, as many at a time as the server accepts, and waits for the answers to each
+  // group.
+  template <typename Part, typename Send>
+  absl::Status AskInGroups(std::vector<Part> parts, absl::Time deadline, const std::string& whom,
+                           const Send& send);
   void OnWelcome(const message::Welcome& welcome);
   void OnAnswered(Question question);
 
@@ -121,8 +154,10 @@ class ClientSession {
     absl::StatusOr<ExchangeResult> result;
   };
   std::vector<Ended> ended_ ABSL_GUARDED_BY(mutex_);
-  std::vector<uint64_t> resets_ ABSL_GUARDED_BY(mutex_);  // by bucket
-  bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;      // ever: an answer may then arrive twice
+  std::vector<uint64_t> resets_ ABSL_GUARDED_BY(mutex_);             // by bucket
+  std::map<int64_t, AskedRows> asked_rows_ ABSL_GUARDED_BY(mutex_);  // by request
+  int64_t next_request_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;  // ever: an answer may then arrive twice
   uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

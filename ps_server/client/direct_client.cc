@@ -24,7 +24,12 @@ class Inbox : public ReplySink {
   struct Wake {};
   struct Proceeds {};  // the server can take the message for which Receive returned kNotYet
   struct Stop {};
-  using Event = std::variant<Exchange, message::ToServer, Reply, absl::Status, Wake, Proceeds, Stop>;
+  struct RowsToSend {
+    message::ToServer message;
+    std::shared_ptr<const std::vector<float>> payload;
+  };
+  using Event =
+      std::variant<Exchange, message::ToServer, RowsToSend, Reply, absl::Status, Wake, Proceeds, Stop>;
 
   void Put(Event event) {
     MutexLock lock(mutex_);
@@ -118,6 +123,24 @@ class DirectClient : public OneServerClient {
     return session_.Await(Question::kLeave, deadline, "the server to confirm that this worker leaves");
   }
 
+  absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, absl::Time deadline) override {
+    return session_.PullRows(step, pulls, deadline, "rows of the server's tables",
+                             [this](const RowMessage<message::PullRows>& request) {
+                               inbox_->Put(Inbox::RowsToSend{request.message, request.payload});
+                             });
+  }
+  absl::Status Put(const RowPut& put, absl::Time deadline) override {
+    return session_.PutRows(put, deadline, "the server to take rows",
+                            [this](const RowMessage<message::InitialRows>& rows) {
+                              inbox_->Put(Inbox::RowsToSend{rows.message, rows.payload});
+                            });
+  }
+  void Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) override {
+    for (const auto& part : session_.PushRows(step, samples, pushes)) {
+      inbox_->Put(Inbox::RowsToSend{part.message, part.payload});
+    }
+  }
+
   void Abort(absl::Status why) override { inbox_->Put(std::move(why)); }
 
   ClientStatus status() const override {
@@ -137,7 +160,8 @@ class DirectClient : public OneServerClient {
   struct Outgoing {
     message::ToServer message;
     ConstSpan data;
-    uint64_t offset = 0;  // of the first byte that is not sent yet
+    uint64_t offset = 0;                                       // of the first byte that is not sent yet
+    std::shared_ptr<const std::vector<float>> keep = nullptr;  // owns `data`
   };
 
   void Loop() {
@@ -147,6 +171,9 @@ class DirectClient : public OneServerClient {
         SendGradient(*exchange);
       } else if (auto* message = std::get_if<message::ToServer>(&event)) {
         outgoing_.push_back({*message, {}});
+      } else if (auto* rows = std::get_if<Inbox::RowsToSend>(&event)) {
+        outgoing_.push_back(
+            {rows->message, {rows->payload->data(), rows->payload->size()}, 0, rows->payload});
       } else if (auto* reply = std::get_if<Reply>(&event)) {
         const Bytes bytes(static_cast<const std::byte*>(reply->weights.weights.data),
                           reply->weights.weights.bytes());
@@ -177,12 +204,13 @@ class DirectClient : public OneServerClient {
   // Returns if the server has no memory: the thread then reads replies, whose memory the server may need.
   void SendWhatIsTaken() {
     while (!outgoing_.empty()) {
-      auto& [message, data, offset] = outgoing_.front();
+      auto& [message, data, offset, keep] = outgoing_.front();
       const Bytes chunk(static_cast<const std::byte*>(data.data) + offset, ChunkLength(data.bytes(), offset));
       message::SetOffset(message, offset);
       must_wait_ = server_.Receive(worker_, inbox_.get(), message, {.pieces = {&chunk, 1}}, *lane_) ==
                    Receipt::kNotYet;
       if (must_wait_) return;
+      (void)keep;
       offset += chunk.size();
       if (offset == data.bytes()) outgoing_.pop_front();
     }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -18,6 +19,7 @@
 #include "common/net/job_secret.h"
 #include "common/net/link_shaper.h"
 #include "ps_server/protocol/messages.h"
+#include "ps_server/protocol/row_client.h"
 #include "ps_server/protocol/server_job.h"
 
 namespace psring {
@@ -74,7 +76,7 @@ struct WorkerBuffers {
 
 struct ClientStatus {
   std::string_view payload;  // "grpc", "shm", "in_process", "cuda_ipc"; several servers may be "mixed"
-  std::vector<std::string_view> wires = {};  // the different ones of all servers (common/measure/wires.h)
+  absl::InlinedVector<std::string_view, 4> wires = {};  // of all servers, each once (common/measure/wires.h)
   // The first step to make. Above 0 if the job had begun before; then worker 0's weights are the server's.
   int64_t start_step = 0;
   Traffic traffic;
@@ -125,11 +127,15 @@ class PsClient {
   virtual void Abort(absl::Status why) = 0;
 
   virtual ClientStatus status() const = 0;  // after Start
+
+  // For a job with tables. Lives as long as the client.
+  virtual RowClient& rows() = 0;
 };
 
 // A client of one server. With several servers, a ShardedClient relays messages between them.
-class OneServerClient : public PsClient {
+class OneServerClient : public PsClient, public RowClient {
  public:
+  RowClient& rows() override { return *this; }
   // `listener` gets the messages that concern other servers too: Welcome, Admitted, NormPart and Left. It
   // runs on a thread of the client, before anything that follows from the message, and must not block. Set
   // before Start.

@@ -17,7 +17,7 @@
 
 namespace psring {
 
-class ShardedClient : public PsClient {
+class ShardedClient : public PsClient, public RowClient {
  public:
   explicit ShardedClient(std::vector<std::unique_ptr<OneServerClient>> servers)
       : held_(servers.size()), common_(static_cast<int>(servers.size())), servers_(std::move(servers)) {}
@@ -32,6 +32,12 @@ class ShardedClient : public PsClient {
   absl::Status Leave(absl::Time deadline) override;
   void Abort(absl::Status why) override { Fail(why); }
   ClientStatus status() const override;
+  RowClient& rows() override { return *this; }
+
+  // sharded_client_rows.cc: row r is row r / servers of server r % servers.
+  absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, absl::Time deadline) override;
+  void Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) override;
+  absl::Status Put(const RowPut& put, absl::Time deadline) override;
 
  private:
   // An exchange of all servers, until the last has answered.

@@ -91,8 +91,39 @@ struct Leave {
   bool operator==(const Leave&) const = default;
 };
 
-using ToServer =
-    std::variant<Join, InitialWeights, Gradient, Announcement, NormTotal, Fetch, Barrier, Rewind, Leave>;
+// Rows of a table (`bucket`): the payload are their numbers on this server, int32, ascending. Asks for their
+// values (slot 0), or a slot of their optimizer (from 1). Synchronous: answered when the updates of all steps
+// before `step` have been made.
+struct PullRows {
+  int bucket = 0;
+  int64_t step = 0;
+  int64_t slot = 0;
+  int64_t request = 0;  // repeated in the answer
+  bool operator==(const PullRows&) const = default;
+};
+
+// A part of a push of rows: their numbers, ascending also over the parts of a table, then their gradient,
+// float32. `complete` 1: the last part of the step's push, which may have no payload.
+struct PushRows {
+  int bucket = 0;
+  int64_t step = 0;
+  int64_t samples = 0;  // in the gradient of the whole push
+  int64_t complete = 0;
+  bool operator==(const PushRows&) const = default;
+};
+
+// From worker 0 after its Welcome, if the job has `row_arrays`: rows of a table as in PushRows, with values
+// (slot 0) or a slot of their optimizer. The rows of a table and slot come in order, without gaps. Answered
+// by Rows without payload. Pulls wait until all rows have arrived.
+struct InitialRows {
+  int bucket = 0;
+  int64_t slot = 0;
+  int64_t request = 0;  // repeated in the answer
+  bool operator==(const InitialRows&) const = default;
+};
+
+using ToServer = std::variant<Join, InitialWeights, Gradient, Announcement, NormTotal, Fetch, Barrier, Rewind,
+                              Leave, PullRows, PushRows, InitialRows>;
 
 // Server to worker.
 
@@ -167,8 +198,17 @@ struct Left {
   bool operator==(const Left&) const = default;
 };
 
+// Answers PullRows, in any order: the rows' values, float32. Also answers InitialRows, without payload.
+struct Rows {
+  int bucket = 0;
+  int64_t step = 0;
+  int64_t request = 0;
+  int64_t version = 0;  // the number of updates in these values
+  bool operator==(const Rows&) const = default;
+};
+
 using ToWorker =
-    std::variant<Welcome, Weights, Answer, Admitted, NormPart, Reset, FetchDone, BarrierPassed, Left>;
+    std::variant<Welcome, Weights, Answer, Admitted, NormPart, Reset, FetchDone, BarrierPassed, Left, Rows>;
 
 // Sets the offset of a message that carries a chunk; others have none.
 template <typename Message>
@@ -183,11 +223,14 @@ void SetOffset(Message& message, uint64_t offset) {
 }  // namespace message
 
 // Sent in every Join: worker and server must have the same.
-inline constexpr int kProtocolVersion = 8;
+inline constexpr int kProtocolVersion = 10;
 
 // Bounds of what a message may contain. No sum of counts over all workers, and no product of a count with the
 // number of workers or buckets, overflows 64 bits.
 inline constexpr int64_t kMostCount = int64_t{1} << 40;  // steps, samples of one push, versions, epochs
 inline constexpr size_t kMostBuckets = 65536;
+inline constexpr size_t kMostTables = 4096;
+inline constexpr int kMostTableRows = 1 << 30;
+inline constexpr int kMostTableWidth = 65536;
 
 }  // namespace psring

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/reduce/reduce.h"
+#include "common/tables/row_storage.h"
 #include "ps_server/consistency/consistency.h"
 #include "ps_server/protocol/messages.h"
 
@@ -71,6 +72,37 @@ absl::Status ValidateNoDecay(const ServerJob& job) {
   return absl::OkStatus();
 }
 
+absl::Status ValidateTables(const ServerJob& job, const WaitingRule& rule) {
+  const int arrays = 1 + static_cast<int>(OptimizerSlots(job.optimizer.kind).size());
+  if (job.row_arrays != 0 && (job.tables.empty() || (job.row_arrays != 1 && job.row_arrays != arrays))) {
+    return absl::InvalidArgumentError(absl::StrCat("row_arrays is ", job.row_arrays, " with ",
+                                                   job.tables.size(), " tables and ",
+                                                   OptimizerName(job.optimizer.kind)));
+  }
+  if (job.tables.empty()) return absl::OkStatus();
+  if (job.tables.size() > kMostTables) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job has ", job.tables.size(), " tables; the maximum is ", kMostTables));
+  }
+  for (size_t t = 0; t < job.tables.size(); ++t) {
+    const Table& table = job.tables[t];
+    if (table.rows < 1 || table.rows > kMostTableRows || table.width < 1 || table.width > kMostTableWidth ||
+        !std::isfinite(table.bound)) {
+      return absl::InvalidArgumentError(absl::StrCat("table ", t, " has ", table.rows, " rows of width ",
+                                                     table.width, " in +-", table.bound));
+    }
+  }
+  if (rule.kind == WaitingRule::Kind::kBackup || job.clip_norm > 0 || job.wire != DType::kFloat32) {
+    return absl::InvalidArgumentError(
+        "tables cannot be combined with backup workers, clipping, or 16-bit gradients");
+  }
+  return CheckRowOptimizer(job.optimizer);
+}
+
+std::string Describe(const Table& table) {
+  return absl::StrCat(table.rows, " x ", table.width, " in +-", table.bound);
+}
+
 absl::Status ValidateBuckets(const ServerJob& job) {
   if (job.parameters < 0) return absl::InvalidArgumentError(absl::StrCat("parameters is ", job.parameters));
   if (job.buckets.size() > kMostBuckets) {
@@ -128,6 +160,12 @@ absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, 
   for (size_t i = 0; i < reference.buckets.size(); ++i) {
     PSRING_RETURN_IF_ERROR(same("bucket plan", Describe(reference.buckets[i]), Describe(other.buckets[i])));
   }
+  PSRING_RETURN_IF_ERROR(same("number of tables", reference.tables.size(), other.tables.size()));
+  for (size_t i = 0; i < reference.tables.size(); ++i) {
+    PSRING_RETURN_IF_ERROR(same("table", Describe(reference.tables[i]), Describe(other.tables[i])));
+  }
+  PSRING_RETURN_IF_ERROR(same("seed of tables", reference.table_seed, other.table_seed));
+  PSRING_RETURN_IF_ERROR(same("row_arrays", reference.row_arrays, other.row_arrays));
   const OptimizerConfig& a = reference.optimizer;
   const OptimizerConfig& b = other.optimizer;
   PSRING_RETURN_IF_ERROR(same("optimizer", OptimizerName(a.kind), OptimizerName(b.kind)));
@@ -163,7 +201,8 @@ absl::Status ValidateServerJob(const ServerJob& job) {
   if (job.server < 0 || job.server >= job.servers) {
     return absl::InvalidArgumentError(absl::StrCat("server ", job.server, " of ", job.servers));
   }
-  if (job.start_step < 0 || job.start_step > kMostCount || job.start_samples < 0) {
+  if (job.start_step < 0 || job.start_step > kMostCount || job.start_samples < 0 ||
+      job.start_samples > INT64_MAX / 2) {
     return absl::InvalidArgumentError(
         absl::StrCat("start_step is ", job.start_step, ", start_samples ", job.start_samples));
   }
@@ -172,6 +211,7 @@ absl::Status ValidateServerJob(const ServerJob& job) {
                                                    job.consistency, "\" and ", job.workers, " workers"));
   }
   PSRING_RETURN_IF_ERROR(ValidateNumbers(job));
+  PSRING_RETURN_IF_ERROR(ValidateTables(job, rule));
   return ValidateBuckets(job);
 }
 

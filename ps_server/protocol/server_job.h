@@ -29,6 +29,13 @@ struct ServerJob {
   DType wire = DType::kFloat32;  // of gradients in messages; sums and answers are float32
   int64_t parameters = 0;
   std::vector<Bucket> buckets;
+  // Whose rows are pulled and pushed (row_client.h), and the seed of their initial values (InitialRow). Their
+  // names and lookups are not sent. With several servers row r is on server r % servers.
+  std::vector<Table> tables = {};
+  uint64_t table_seed = 0;
+  // Above 0: instead of these, worker 0 sends all rows after its Welcome: 1: their values, 1 + slots of the
+  // optimizer: these too.
+  int row_arrays = 0;
   OptimizerConfig optimizer;
   LrSchedule schedule;
   // Above 0: the job continues from a checkpoint of its workers, which contains this many steps of each

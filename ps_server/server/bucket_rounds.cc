@@ -312,7 +312,9 @@ absl::Status BucketRounds::Act(int bucket, const Consistency::Decision& decision
     update.factors.rate =
         1.0 / static_cast<double>(std::max<int64_t>(1, state.pending[pushed.front()].staleness));
   }
-  if (notes_arrivals_) arrivals_->updates[bucket].push_back(static_cast<uint16_t>(pushed.front()));
+  if (notes_arrivals_ && !arrivals_->IsFull(bucket)) {
+    arrivals_->updates[bucket].push_back(static_cast<uint16_t>(pushed.front()));
+  }
   return MakeUpdate(bucket, update, decision.may_read, lane, replies);
 }
 

@@ -71,7 +71,7 @@ absl::Status ValidateCheckpoint(const Checkpoint& checkpoint) {
   PSRING_RETURN_IF_ERROR(CheckRange("step", checkpoint.step, kMostCount));
   PSRING_RETURN_IF_ERROR(CheckLength("buckets", checkpoint.buckets.size(), job.buckets.size()));
   PSRING_RETURN_IF_ERROR(CheckLength("samples", checkpoint.samples.size(), job.buckets.size()));
-  PSRING_RETURN_IF_ERROR(CheckAll("samples", checkpoint.samples, INT64_MAX));
+  PSRING_RETURN_IF_ERROR(CheckAll("samples", checkpoint.samples, INT64_MAX / 2));
   for (size_t i = 0; i < checkpoint.buckets.size(); ++i) {
     const Consistency::State& bucket = checkpoint.buckets[i];
     const std::string version = absl::StrCat("bucket ", i, "'s version");

@@ -92,8 +92,12 @@ absl::Status ParameterServer::OnLeave(int worker, Lane& lane) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", worker, " leaves in the middle of its push of step ", push.step));
   }
+  if (worker == 0 && rows_ != nullptr && rows_->AwaitsInitialRows()) {
+    return absl::FailedPreconditionError("worker 0 leaves before it has sent all rows of the checkpoint");
+  }
   Replies replies;
   PSRING_ASSIGN_OR_RETURN(const Verdict verdict, rounds_->OnLeave(worker, lane, replies));
+  if (rows_ != nullptr) rows_->OnGone(worker, replies);
   workers_[worker].left = true;
   Finish(std::move(replies));
   // Before the worker counts as having left: after the last one, the server may be destroyed.

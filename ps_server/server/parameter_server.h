@@ -3,6 +3,7 @@
 //   Membership     who is in the job, and who is waited for at a barrier
 //   BucketRounds   who waits for whom in a bucket, its updates, and the answers to them (with Clipping)
 //   Checkpointing  when checkpoints are taken and written
+//   RowRounds      pulls and updates of rows, if the job has tables
 //   WorkerStream   each worker's stream and pushes
 //
 // Threads: a watchdog; with checkpoints, a writer; if pushes are staged, one that notifies waiting workers
@@ -33,6 +34,7 @@
 #include "ps_server/server/checkpointing.h"
 #include "ps_server/server/membership.h"
 #include "ps_server/server/reply.h"
+#include "ps_server/server/row_rounds.h"
 #include "ps_server/server/worker_stream.h"
 
 namespace psring {
@@ -122,6 +124,9 @@ class ParameterServer {
   absl::StatusOr<Receipt> Dispatch(int worker, const message::ToServer& message,
                                    const ReceivedPayload& payload, Lane& lane);
   absl::Status CheckBucket(int worker, int bucket) const;
+  absl::Status OnPullRows(int worker, const message::PullRows& pull, Pieces payload);
+  absl::Status OnPushRows(int worker, const message::PushRows& push, Pieces payload);
+  absl::Status OnInitialRows(int worker, const message::InitialRows& initial, Pieces payload);
   absl::Status OnWeights(int worker, const message::InitialWeights& chunk, Pieces payload);
   absl::Status OnSlot(int worker, const message::InitialWeights& chunk, Pieces payload);
   absl::StatusOr<Receipt> OnGradient(int worker, const message::Gradient& chunk,
@@ -133,6 +138,7 @@ class ParameterServer {
   void Deliver(int worker, Reply reply);  // serial: once its step allows it
   void Send(int worker, Reply reply);
   void Count(Replies& replies);  // the answers, once each
+  void CountReceived(Pieces payload);
 
   // parameter_server_join.cc: how the job begins, and begins again.
   absl::Status AcceptJobLocked(int worker, const ServerJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -181,6 +187,7 @@ class ParameterServer {
   std::unique_ptr<ParameterShard> shard_;
   std::unique_ptr<WorkerStream[]> workers_;
   std::unique_ptr<BucketRounds> rounds_;
+  std::unique_ptr<RowRounds> rows_;  // null: the job has no tables
   std::vector<int64_t> first_step_;  // by worker: a checkpoint's, or 0
   bool restored_ = false;            // this and the next two are written before any Join
   bool epoch_is_given_ = false;      // otherwise it follows from what the workers know

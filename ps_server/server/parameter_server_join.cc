@@ -28,6 +28,11 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
     PSRING_RETURN_IF_ERROR(failure_);
     PSRING_ASSIGN_OR_RETURN(entry, members_.EntryOf(joining, started_));
   }
+  // A push of rows is not repeated.
+  if (rows_ != nullptr && (entry == Entry::kResumes || entry == Entry::kReturns)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", worker, " cannot reconnect to a job with tables"));
+  }
   switch (entry) {
     case Entry::kFirst:
       return Enter(joining, std::move(sink));
@@ -123,6 +128,7 @@ void ParameterServer::SendResets(int worker) {
 message::Welcome ParameterServer::WelcomeMessage(int64_t step) const {
   absl::Duration patience = options_.worker_timeout;
   if (checkpointing_.enabled()) patience = std::max(options_.timeout, patience);
+  if (rows_ != nullptr) patience = absl::ZeroDuration();
   return {.step = step,
           .epoch = epoch_,
           .incarnation = incarnation_,
@@ -150,6 +156,7 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, std::optiona
   MutexLock lock(mutex_);
   const ServerJob& job = checkpoint.job;
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
+  if (!job.tables.empty()) return absl::UnimplementedError("a checkpoint of a job with tables");
   if (job.workers != options_.workers || job.server != options_.server || job.servers != options_.servers) {
     return absl::InvalidArgumentError(
         absl::StrCat("the checkpoint is of a job with ", job.workers, " workers, of server ", job.server,
@@ -235,6 +242,7 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
   checkpointing_.Begin(rule_.each_alone(), job.workers, bucket_count);
   PSRING_ASSIGN_OR_RETURN(
       rounds_, BucketRounds::Create(job, *shard_, workers_.get(), checkpointing_, options_.arrivals));
+  PSRING_ASSIGN_OR_RETURN(rows_, RowRounds::Create(job, options_.reject_nonfinite));
   if (rule_.each_alone()) queue_thread_ = std::thread([this] { CallQueuedWorkers(); });
   for (int i = 0; i < job.workers; ++i) workers_[i].pushes.resize(bucket_count);
   workers_[0].weights_bytes.resize(bucket_count);

@@ -92,6 +92,15 @@ absl::StatusOr<Receipt> ParameterServer::Dispatch(int worker, const message::ToS
   if (const auto* chunk = std::get_if<message::Gradient>(&message)) {
     return OnGradient(worker, *chunk, payload, lane);
   }
+  if (const auto* pull = std::get_if<message::PullRows>(&message)) {
+    return taken(OnPullRows(worker, *pull, payload.pieces));
+  }
+  if (const auto* push = std::get_if<message::PushRows>(&message)) {
+    return taken(OnPushRows(worker, *push, payload.pieces));
+  }
+  if (const auto* initial = std::get_if<message::InitialRows>(&message)) {
+    return taken(OnInitialRows(worker, *initial, payload.pieces));
+  }
   if (const auto* fetch = std::get_if<message::Fetch>(&message)) return taken(OnFetch(worker, *fetch));
   if (std::holds_alternative<message::Leave>(message)) return taken(OnLeave(worker, lane));
   if (const auto* announcement = std::get_if<message::Announcement>(&message)) {
@@ -113,6 +122,45 @@ absl::Status ParameterServer::CheckBucket(int worker, int bucket) const {
   if (bucket >= 0 && static_cast<size_t>(bucket) < job_.buckets.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("worker ", worker, " names bucket ", bucket, " of ", job_.buckets.size()));
+}
+
+absl::Status ParameterServer::OnPullRows(int worker, const message::PullRows& pull, Pieces payload) {
+  if (rows_ == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " pulls rows in a job without tables"));
+  }
+  Replies replies;
+  PSRING_RETURN_IF_ERROR(rows_->OnPull(worker, pull, payload, replies));
+  CountReceived(payload);
+  Finish(std::move(replies));
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServer::OnPushRows(int worker, const message::PushRows& push, Pieces payload) {
+  if (rows_ == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", worker, " pushes rows in a job without tables"));
+  }
+  Replies replies;
+  PSRING_RETURN_IF_ERROR(rows_->OnPush(worker, push, payload, replies));
+  CountReceived(payload);
+  Finish(std::move(replies));
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServer::OnInitialRows(int worker, const message::InitialRows& initial, Pieces payload) {
+  if (rows_ == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sends rows in a job without tables"));
+  }
+  Replies replies;
+  PSRING_RETURN_IF_ERROR(rows_->OnInitial(worker, initial, payload, replies));
+  Finish(std::move(replies));
+  return absl::OkStatus();
+}
+
+// Rows and their numbers.
+void ParameterServer::CountReceived(Pieces payload) {
+  MutexLock stats_lock(stats_mutex_);
+  stats_.payload.payload_rx_bytes += TotalBytes(payload);
 }
 
 absl::Status ParameterServer::OnWeights(int worker, const message::InitialWeights& chunk, Pieces payload) {
@@ -354,6 +402,9 @@ void ParameterServer::Send(int worker, Reply reply) {
 void ParameterServer::Count(Replies& replies) {
   MutexLock lock(stats_mutex_);
   for (auto& [worker, reply] : replies) {
+    if (std::holds_alternative<message::Rows>(reply.message) && !std::exchange(reply.counted, true)) {
+      stats_.payload.payload_tx_bytes += reply.weights.weights.bytes();
+    }
     const auto* const answer = std::get_if<message::Answer>(&reply.message);
     if (answer == nullptr || std::exchange(reply.counted, true)) continue;
     stats_.payload.payload_tx_bytes += shard_->bucket_bytes(answer->bucket);

@@ -57,6 +57,8 @@ bool ParameterServer::ContinuesWithout(int worker) {
   if (options_.on_worker_loss == OnWorkerLoss::kByMode && !rule_.each_alone()) return false;
   // The push of a bucket cannot be undone while the norm of its step is not known.
   if (job_.clip_norm > 0) return false;
+  // No other worker has the rows of the checkpoint.
+  if (worker == 0 && rows_ != nullptr && rows_->AwaitsInitialRows()) return false;
   // No worker would relay the first server's decision, made without this worker, to the other servers.
   if (options_.servers > 1 && rule_.kind == WaitingRule::Kind::kBackup) return false;
   MutexLock lock(mutex_);
@@ -79,6 +81,7 @@ void ParameterServer::Lose(int worker, const std::string& why, Lane& lane) {
     }
     DropStaged(worker);
     if (absl::Status status = rounds_->OnLost(worker, lane, replies); !status.ok()) return Abort(status);
+    if (rows_ != nullptr) rows_->OnGone(worker, replies);
     int64_t step = 0;
     for (const Push& push : workers_[worker].pushes) step = std::max(step, push.step);
     {
@@ -244,6 +247,10 @@ BucketRounds::Missing ParameterServer::WaitsFor() {
   // First, because a worker that others wait for may itself wait for memory.
   if (BucketRounds::Missing missing = HoldsMemory(); !missing.what.empty()) return missing;
   if (BucketRounds::Missing missing = rounds_->WaitsFor(); !missing.what.empty()) return missing;
+  if (const std::vector<int> missing = rows_ != nullptr ? rows_->WaitsFor() : std::vector<int>();
+      !missing.empty()) {
+    return {missing, absl::StrCat(WorkersText(missing), " to send rows for which the others wait")};
+  }
   MutexLock lock(mutex_);
   const std::vector<int> missing = members_.MissingAtBarrier();
   if (missing.empty()) return {};

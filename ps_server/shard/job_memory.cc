@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/device/usable_memory.h"
 #include "common/ops/optimizer.h"
+#include "common/tables/row_storage.h"
 #include "ps_server/shard/parameter_shard.h"
 
 namespace psring {
@@ -52,6 +53,11 @@ JobMemory MemoryOf(const ServerJob& job, bool device_is_host) {
   // The copy with which the job starts; with weights on a GPU also a pinned copy.
   need.on_host = weights * (device_is_host ? 1 : 2) +
                  buckets * (kBytesPerBucket + kBytesPerBucketAndWorker * static_cast<double>(job.workers));
+  double rows = 0;
+  for (const Table& table : job.tables) {
+    rows += static_cast<double>(RowPart{job.server, job.servers}.RowsOf(table.rows)) * table.width;
+  }
+  need.on_host += rows * sizeof(float) * static_cast<double>(1 + slots);
   if (!device_is_host) return need;
   return {.on_device = need.on_device + need.on_host};
 }

@@ -183,6 +183,28 @@ absl::Status GrpcClient::Ask(Question question, const message::ToServer& message
   return status;
 }
 
+absl::Status GrpcClient::Pull(int64_t step, absl::Span<const RowPull> pulls, absl::Time deadline) {
+  const absl::Status status =
+      session_.PullRows(step, pulls, deadline + Grace(),
+                        absl::StrCat("rows of step ", step, " (parameter server at ", address(), ")"),
+                        [this](const RowMessage<message::PullRows>& request) { EnqueueRows(request); });
+  if (!status.ok()) End(status);
+  return status;
+}
+
+void GrpcClient::Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) {
+  for (const auto& part : session_.PushRows(step, samples, pushes)) EnqueueRows(part);
+}
+
+absl::Status GrpcClient::Put(const RowPut& put, absl::Time deadline) {
+  const absl::Status status =
+      session_.PutRows(put, deadline + Grace(),
+                       absl::StrCat("the parameter server at ", address(), " to take rows of a checkpoint"),
+                       [this](const RowMessage<message::InitialRows>& rows) { EnqueueRows(rows); });
+  if (!status.ok()) End(status);
+  return status;
+}
+
 void GrpcClient::SendGradient(const Exchange& exchange) {
   std::optional<message::Gradient> message = session_.BeginSending(exchange);
   if (!message.has_value()) return;

@@ -68,6 +68,9 @@ class GrpcClient : public OneServerClient {
   absl::StatusOr<bool> Read(const ReadRequest& request, absl::Time deadline) override;
   absl::Status Leave(absl::Time deadline) override;
   void Abort(absl::Status why) override { End(why); }
+  absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, absl::Time deadline) override;
+  void Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) override;
+  absl::Status Put(const RowPut& put, absl::Time deadline) override;
   ClientStatus status() const override {
     const ClientSession::State state = session_.state();
     return {.payload = on_gpu_   ? "cuda_ipc"
@@ -115,6 +118,10 @@ class GrpcClient : public OneServerClient {
   void Wake();
   void SendGradient(const Exchange& exchange);
   void Enqueue(Outgoing outgoing);
+  template <typename Message>
+  void EnqueueRows(const RowMessage<Message>& rows) {
+    Enqueue({.message = rows.message, .data = std::as_bytes(std::span(*rows.payload)), .keep = rows.payload});
+  }
   // False: there is no stream to send it on.
   bool EnqueueLocked(Outgoing outgoing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

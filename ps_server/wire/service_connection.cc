@@ -101,20 +101,25 @@ absl::StatusOr<Receipt> Connection::Handle(Lane& lane) {
 }
 
 // Parts of one answer count once; messages that other workers cause do not count.
-bool Connection::ReadsItsAnswers() {
+absl::Status Connection::CheckUnread() {
   MutexLock lock(mutex_);
-  if (outgoing_.size() <= most_unread_) return true;
-  const auto unread = std::ranges::count_if(outgoing_, [](const Reply& reply) {
-    return !std::holds_alternative<message::Reset>(reply.message) &&
-           reply.upto >= reply.weights.weights.bytes();
-  });
-  return static_cast<size_t>(unread) <= most_unread_;
+  if (outgoing_.size() <= std::min(most_unread_, most_unread_rows_)) return absl::OkStatus();
+  size_t unread = 0, rows = 0;
+  for (const Reply& reply : outgoing_) {
+    if (std::holds_alternative<message::Reset>(reply.message)) continue;
+    if (reply.upto < reply.weights.weights.bytes()) continue;
+    ++unread;
+    rows += std::holds_alternative<message::Rows>(reply.message) ? 1 : 0;
+  }
+  if (unread <= most_unread_ && rows <= most_unread_rows_) return absl::OkStatus();
+  const size_t most = unread > most_unread_ ? most_unread_ : most_unread_rows_;
+  return absl::ResourceExhaustedError(
+      absl::StrCat("another message without having read ", most, " answers to earlier ones"));
 }
 
 Receipt Connection::Forward(Lane& lane) {
-  if (!ReadsItsAnswers()) {
-    TurnAway(absl::ResourceExhaustedError(
-        absl::StrCat("another message without having read ", most_unread_, " answers to earlier ones")));
+  if (const absl::Status read = CheckUnread(); !read.ok()) {
+    TurnAway(read);
     return Receipt::kTaken;
   }
   const auto* const gradient = std::get_if<message::Gradient>(&received_.message());
@@ -149,8 +154,12 @@ absl::Status Connection::HandleJoin() {
     }
     memory_ = std::make_shared<const WorkerMemory>(*std::move(memory));
   }
-  // Four times as many as a worker may legitimately have: one per bucket, and a few control messages.
-  most_unread_ = 4 * (request.job.buckets.size() + 4);
+  // Four times as many as a worker may legitimately have: one per bucket, its pulls of rows, and a few
+  // control messages.
+  const size_t tables = request.job.tables.size();
+  most_unread_ = 4 * (request.job.buckets.size() + (tables > 0 ? MostPulls(tables) : 0) + 4);
+  // Each of them has memory of its own, and a worker reads all before it sends more pulls than that.
+  most_unread_rows_ = tables > 0 ? MostPulls(tables) : most_unread_;
   PSRING_RETURN_IF_ERROR(server_.Join({.worker = request.worker,
                                        .job = request.job,
                                        .session = request.session,

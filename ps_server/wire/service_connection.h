@@ -74,7 +74,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   // Handles the message that was read; Forward also repeats one that the server did not take.
   absl::StatusOr<Receipt> Handle(Lane& lane);
   Receipt Forward(Lane& lane);
-  bool ReadsItsAnswers();
+  absl::Status CheckUnread();
   void TurnAway(const absl::Status& why);
   absl::Status HandleJoin();
   absl::StatusOr<Receipt> HandleShared(const message::Gradient& gradient, Lane& lane);
@@ -104,6 +104,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   Received<message::ToServer> received_;
   int worker_ = -1;                             // until it has joined
   size_t most_unread_ = 0;                      // limit of answers waiting to be written; set before Join
+  size_t most_unread_rows_ = 0;                 // of those, rows
   std::shared_ptr<const WorkerMemory> memory_;  // set before Join; null: none in common
 
   Mutex mutex_;

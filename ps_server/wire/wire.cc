@@ -26,8 +26,8 @@ using proto::Chunk;
 constexpr uint32_t kVarint = 0;
 constexpr uint32_t kBytes = 2;
 constexpr uint32_t kPayloadField = Chunk::kPayloadFieldNumber;
-// Eighteen fields of at most two bytes of tag and ten of value.
-constexpr size_t kMaxHeaderBytes = 18 * 12;
+// Nineteen fields of at most two bytes of tag and ten of value.
+constexpr size_t kMaxHeaderBytes = 19 * 12;
 
 class HeaderWriter {
  public:
@@ -74,19 +74,19 @@ class HeaderReader {
 };
 
 // The fields of proto::Chunk except the payload, by number.
-using Fields = std::array<uint64_t, Chunk::kPatienceMsFieldNumber + 1>;
+using Fields = std::array<uint64_t, Chunk::kSlotFieldNumber + 1>;
 
 // The kind of each alternative, in order.
 template <typename Message>
 constexpr std::array<Chunk::Kind, std::variant_size_v<Message>> kKinds = {};
 template <>
-constexpr std::array<Chunk::Kind, 9> kKinds<message::ToServer> = {
-    Chunk::JOIN,  Chunk::WEIGHTS, Chunk::EXCHANGE, Chunk::ANNOUNCE, Chunk::NORM,
-    Chunk::FETCH, Chunk::BARRIER, Chunk::REWIND,   Chunk::LEAVE};
+constexpr std::array<Chunk::Kind, 12> kKinds<message::ToServer> = {
+    Chunk::JOIN,    Chunk::WEIGHTS, Chunk::EXCHANGE, Chunk::ANNOUNCE,  Chunk::NORM,      Chunk::FETCH,
+    Chunk::BARRIER, Chunk::REWIND,  Chunk::LEAVE,    Chunk::PULL_ROWS, Chunk::PUSH_ROWS, Chunk::INITIAL_ROWS};
 template <>
-constexpr std::array<Chunk::Kind, 9> kKinds<message::ToWorker> = {
+constexpr std::array<Chunk::Kind, 10> kKinds<message::ToWorker> = {
     Chunk::JOIN,  Chunk::WEIGHTS, Chunk::EXCHANGE, Chunk::ANNOUNCE, Chunk::NORM,
-    Chunk::RESET, Chunk::FETCH,   Chunk::BARRIER,  Chunk::LEAVE};
+    Chunk::RESET, Chunk::FETCH,   Chunk::BARRIER,  Chunk::LEAVE,    Chunk::PULL_ROWS};
 
 // `visit(number, member)` for each field of a message. Members with the same name are the same field.
 template <typename Message, typename Visit>
@@ -94,7 +94,7 @@ void ForEachField(Message& m, const Visit& visit) {
   if constexpr (requires { m.bucket; }) visit(Chunk::kBucketFieldNumber, m.bucket);
   if constexpr (requires { m.offset; }) visit(Chunk::kOffsetFieldNumber, m.offset);
   if constexpr (requires { m.step; }) visit(Chunk::kStepFieldNumber, m.step);
-  if constexpr (requires { m.slot; }) visit(Chunk::kStepFieldNumber, m.slot);
+  if constexpr (requires { m.slot; }) visit(Chunk::kSlotFieldNumber, m.slot);
   if constexpr (requires { m.number; }) visit(Chunk::kStepFieldNumber, m.number);
   if constexpr (requires { m.samples; }) visit(Chunk::kSamplesFieldNumber, m.samples);
   if constexpr (requires { m.version; }) visit(Chunk::kVersionFieldNumber, m.version);
@@ -109,6 +109,7 @@ void ForEachField(Message& m, const Visit& visit) {
   if constexpr (requires { m.bytes; }) visit(Chunk::kSharedBytesFieldNumber, m.bytes);
   if constexpr (requires { m.gradient_at; }) visit(Chunk::kGradientAtFieldNumber, m.gradient_at);
   if constexpr (requires { m.weights_at; }) visit(Chunk::kWeightsAtFieldNumber, m.weights_at);
+  if constexpr (requires { m.request; }) visit(Chunk::kCompleteFieldNumber, m.request);
   if constexpr (requires { m.complete; }) visit(Chunk::kCompleteFieldNumber, m.complete);
   if constexpr (requires { m.sum_of_squares; }) visit(Chunk::kSumOfSquaresFieldNumber, m.sum_of_squares);
   if constexpr (requires { m.incarnation; }) visit(Chunk::kIncarnationFieldNumber, m.incarnation);
@@ -146,7 +147,7 @@ absl::Status CheckCounts(const Fields& fields) {
        {std::pair("step", Chunk::kStepFieldNumber), std::pair("samples", Chunk::kSamplesFieldNumber),
         std::pair("version", Chunk::kVersionFieldNumber),
         std::pair("staleness", Chunk::kStalenessFieldNumber),
-        std::pair("complete", Chunk::kCompleteFieldNumber)}) {
+        std::pair("complete", Chunk::kCompleteFieldNumber), std::pair("slot", Chunk::kSlotFieldNumber)}) {
     const auto value = static_cast<int64_t>(fields[number]);
     if (value >= -1 && value <= kMostCount) continue;
     return absl::InvalidArgumentError(absl::StrCat(name, " ", value, "; the most is ", kMostCount));

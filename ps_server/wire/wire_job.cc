@@ -1,4 +1,5 @@
 // The part of wire.h that describes jobs.
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/reduce/reduce.h"
@@ -49,16 +50,26 @@ void EncodeJob(const ServerJob& from, proto::Job& to) {
   to.set_start_step(from.start_step);
   to.set_start_samples(from.start_samples);
   to.set_start_beyond(from.start_beyond);
+  for (const Table& table : from.tables) {
+    proto::Job::Table& added = *to.add_tables();
+    added.set_rows(table.rows);
+    added.set_width(table.width);
+    added.set_bound(table.bound);
+  }
+  to.set_table_seed(from.table_seed);
+  to.set_row_arrays(from.row_arrays);
 }
 
 absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
-  // Errors repeat these names, so their length is bounded.
+  // Errors repeat these names, so their length is bounded, and they have one line.
   for (const std::string* name :
        {&job.consistency(), &job.wire(), &job.optimizer().name(), &job.schedule().decay()}) {
     if (name->size() > kMostNameBytes) {
       return absl::InvalidArgumentError(
           absl::StrCat("a job with a name of ", name->size(), " bytes; the maximum is ", kMostNameBytes));
     }
+    if (absl::StrContains(*name, '\n'))
+      return absl::InvalidArgumentError("a job with a name of several lines");
   }
   ServerJob to;
   to.workers = job.workers();
@@ -93,6 +104,11 @@ absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
   to.start_step = job.start_step();
   to.start_samples = job.start_samples();
   to.start_beyond = job.start_beyond();
+  for (const proto::Job::Table& table : job.tables()) {
+    to.tables.push_back({.rows = table.rows(), .width = table.width(), .bound = table.bound()});
+  }
+  to.table_seed = job.table_seed();
+  to.row_arrays = job.row_arrays();
   return to;
 }
 

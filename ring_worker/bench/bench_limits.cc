@@ -178,12 +178,12 @@ absl::Status HostLimits::RunShared(Collective collective, size_t bytes) {
     case Collective::kAllReduce:
     case Collective::kReduceScatter: {
       const bool to_all = collective == Collective::kAllReduce;
-      const void* sources[64];
+      std::vector<const void*> sources(static_cast<size_t>(ranks_));
       for (size_t done = 0; done < part.length; done += kBlock / sizeof(float)) {
         const size_t first = part.first + done;
         const size_t count = std::min(kBlock / sizeof(float), part.length - done);
         for (int rank = 0; rank < ranks_; ++rank) sources[rank] = at(rank, first);
-        cpu::Reduce(ReduceOp::kSum, DType::kFloat32, count, at(rank_, first), sources, ranks_);
+        cpu::Reduce(ReduceOp::kSum, DType::kFloat32, count, at(rank_, first), sources.data(), ranks_);
         for (int rank = 0; to_all && rank < ranks_; ++rank) {
           if (rank != rank_) memcpy(at(rank, first), at(rank_, first), count * sizeof(float));
         }

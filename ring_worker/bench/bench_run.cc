@@ -229,8 +229,11 @@ absl::Status CheckBenchOptions(const BenchOptions& options) {
 
 absl::Status RunBench(const BenchOptions& options, Rendezvous& rendezvous, const BenchReport& report) {
   const int ranks = rendezvous.options().world_size;
-  if (ranks > 64) {
-    return absl::InvalidArgumentError(absl::StrCat("64 ranks at most; WORLD_SIZE is ", ranks));
+  for (const DType type : options.types) {
+    const int most = TestValues::MostRanks(type);
+    if (ranks <= most) continue;
+    return absl::InvalidArgumentError(absl::StrCat("WORLD_SIZE is ", ranks, ", but sums in ", Name(type),
+                                                   " are exact with at most ", most, " ranks"));
   }
   if (options.root >= ranks) {
     return absl::InvalidArgumentError(absl::StrCat("--root is ", options.root, " of ", ranks, " ranks"));

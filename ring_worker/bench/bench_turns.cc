@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/net/peer_text.h"
 
 namespace psring {
 namespace {
@@ -129,7 +130,7 @@ absl::Status RequireRight(BenchSetup& setup, const std::vector<BenchCase>& cases
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                           setup.rendezvous().Exchange("bench wrong", mine));
   for (const std::string& text : all) {
-    if (!text.empty()) return absl::DataLossError(text);
+    if (!text.empty()) return absl::DataLossError(PeerText(text));
   }
   return absl::OkStatus();
 }

@@ -14,14 +14,18 @@ constexpr size_t kHashBlock = 4096;
 
 }  // namespace
 
-// bfloat16 represents integers up to 256 exactly. If the larger half of 64 ranks is added first, the sum is
-// at most (3 + 3) * 32 = 192.
+// If the larger half of the ranks is added first, the sum is at most (3 + 3) ranks / 2 in 16 bits. bfloat16
+// represents integers up to 256 exactly, float16 up to 2048, and float32 up to 2^24.
+int TestValues::MostRanks(DType type) {
+  return type == DType::kBFloat16 ? 64 : type == DType::kFloat16 ? 512 : 1024;
+}
+
 TestValues::TestValues(DType type, int ranks)
     : type_(type),
       ranks_(ranks),
       base_period_(type == DType::kFloat32 ? 97 : 3),
       delta_period_(type == DType::kFloat32 ? 61 : 4) {
-  PSRING_CHECK(ranks >= 1 && ranks <= 64);
+  PSRING_CHECK(ranks >= 1 && ranks <= MostRanks(type));
 }
 
 float TestValues::Of(int rank, size_t i) const {

@@ -24,7 +24,9 @@ struct Mismatch {
 // value.
 class TestValues {
  public:
-  // At most 64 ranks.
+  // With more ranks, a partial sum may not be exact.
+  static int MostRanks(DType type);
+  // At most MostRanks(type) ranks.
   TestValues(DType type, int ranks);
 
   float Of(int rank, size_t i) const;

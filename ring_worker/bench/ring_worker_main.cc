@@ -144,7 +144,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--world_size", flags.world_size, "Instead of the variable WORLD_SIZE")
       ->group(job)
       ->check(WholeNumber(1, 1 << 20));
-  app.add_option("--bind", flags.network.bind, "Address of this machine at which the others reach it")
+  app.add_option("--bind", flags.network.bind, "Address of this machine that the other ranks connect to")
       ->group(job);
   app.add_option("--interface", flags.network.interface, "The address of this network interface")->group(job);
   app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a silent peer")
@@ -163,7 +163,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "native, gloo, mpi or nccl; --describe lists those of this build")
       ->group(calls)
       ->capture_default_str();
-  app.add_option("--algorithm", flags.algorithm, "An algorithm of the backend; else its default")
+  app.add_option("--algorithm", flags.algorithm, "An algorithm of the backend; default: its own choice")
       ->group(calls);
   app.add_option("--transport", flags.transport, "A transport of the backend")
       ->group(calls)
@@ -178,7 +178,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
          "measure several in alternation")
       ->group(calls);
   app.add_option("--device", bench.device,
-                 "Memory of the buffers: cpu, or cuda (the host's GPUs, one per rank in turn)")
+                 "Memory of the buffers: cpu, or cuda (the GPUs of the host, assigned to its ranks in turn)")
       ->group(calls)
       ->check(OneOf({"cpu", "cuda"}))
       ->capture_default_str();
@@ -201,16 +201,16 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("-r,--root", bench.root, "Root of a broadcast")
       ->group(calls)
-      ->check(WholeNumber(0, 63))
+      ->check(WholeNumber(0, 1 << 20))
       ->capture_default_str();
 
   const std::string measurement = "Measurement";
-  app.add_option("-n,--iters", bench.turns, "Timed turns of each size")
+  app.add_option("-n,--iters", bench.turns, "Timed iterations of each size")
       ->group(measurement)
       ->check(WholeNumber(1, 100'000'000))
       ->capture_default_str();
   app.add_option("-m,--agg_iters", bench.calls_per_turn,
-                 "Consecutive calls in a turn; 0: as many as take 200 us")
+                 "Consecutive calls in an iteration; 0: as many as take 200 us")
       ->group(measurement)
       ->check(WholeNumber(0, 1'000'000))
       ->capture_default_str();
@@ -242,9 +242,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--ranks_per_node", bench.group.ranks_per_node,
                  "For the hierarchical algorithm; 0: the ranks of a host")
       ->group(measurement)
-      ->check(WholeNumber(0, 64))
+      ->check(WholeNumber(0, 1 << 20))
       ->capture_default_str();
-  app.add_flag("--json", flags.json, "For psring: JSON lines; also ends with the process that started it")
+  app.add_flag("--json", flags.json, "For psring: print JSON lines, and exit when the parent process exits")
       ->group(measurement);
   app.add_flag("--describe", flags.describe, "Print what this build offers as JSON, then exit")
       ->group(measurement);
@@ -260,7 +260,7 @@ int Main(int argc, char** argv) {
     return 0;
   }
   if (flags.json) prctl(PR_SET_PDEATHSIG, SIGKILL);
-  (void)AllowDescriptors(0, "");  // a group has sockets to every other rank, and there may be many groups
+  (void)AllowDescriptors(0, "");  // there may be many groups, each with sockets to several ranks
   const absl::Status status = RunWorker(flags);
   if (status.ok()) return 0;
   const bool bad_input =

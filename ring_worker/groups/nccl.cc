@@ -19,6 +19,7 @@
 #include "common/base/check.h"
 #include "common/base/mutex.h"
 #include "common/cuda/cuda_stream.h"
+#include "common/net/peer_text.h"
 #include "ring_worker/groups/derived_traffic.h"
 #include "ring_worker/groups/groups.h"
 #include "ring_worker/groups/nccl_communicator.h"
@@ -347,9 +348,9 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
                           rendezvous.Exchange("nccl version", nccl.version));
   for (int other = 0; other < size; ++other) {
     if (versions[other] == nccl.version) continue;
-    return absl::FailedPreconditionError(absl::StrCat("rank ", rank, " has NCCL ", nccl.version,
-                                                      ", and rank ", other, " has NCCL ", versions[other],
-                                                      "; install the same on all machines"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", rank, " has NCCL ", nccl.version, ", and rank ", other, " has NCCL ",
+                     PeerText(versions[other]), "; install the same on all machines"));
   }
   PSRING_ASSIGN_OR_RETURN(const bool shares, SharesGpu(rendezvous, name));
   const std::string algorithm = options.algorithm.empty() ? "default" : options.algorithm;

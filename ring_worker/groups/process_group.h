@@ -156,7 +156,7 @@ struct GroupOptions {
 };
 
 // Collective with the same options. Waits for all ranks, at most as long as the rendezvous does, which must
-// outlive the group's parts. NotFound: no such backend, or not in this build (names what to install);
+// outlive the group and its parts. NotFound: no such backend, or not in this build (names what to install);
 // InvalidArgument: an algorithm or transport that the backend lacks (lists those it has).
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeProcessGroup(Rendezvous& rendezvous,
                                                                const GroupOptions& options);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -123,6 +124,17 @@ Program MakeProgram(const Schedule& schedule, int rank, bool whole) {
     }
   }
   return program;
+}
+
+std::vector<int> PeersOf(const Schedule& schedule, int rank) {
+  std::set<int> peers;
+  std::vector<Transfer> transfers;
+  for (int round = 0; round < schedule.rounds(rank); ++round) {
+    schedule.Round(rank, round, transfers);
+    for (const Transfer& transfer : transfers) peers.insert(transfer.peer);
+  }
+  peers.erase(rank);
+  return {peers.begin(), peers.end()};
 }
 
 }  // namespace psring

@@ -44,4 +44,7 @@ struct Program {
 // into segments. Sender and receiver must agree.
 Program MakeProgram(const Schedule& schedule, int rank, bool whole);
 
+// The ranks with which `rank` exchanges anything, in order.
+std::vector<int> PeersOf(const Schedule& schedule, int rank);
+
 }  // namespace psring

@@ -184,6 +184,36 @@ BackendRow NativeBackend() {
 
 namespace {
 
+std::string ChosenAlgorithm(const GroupOptions& options) {
+  return options.algorithm.empty() ? "ring" : options.algorithm;
+}
+
+int RanksPerNode(const GroupOptions& options, const TransportInfo& info) {
+  return options.ranks_per_node > 0 ? options.ranks_per_node : info.ranks_per_node;
+}
+
+absl::StatusOr<std::unique_ptr<Schedule>> AllReduceOf(const GroupOptions& options,
+                                                      const TransportInfo& info) {
+  return MakeSchedule(ChosenAlgorithm(options), Collective::kAllReduce,
+                      {.ranks = info.size, .ranks_per_node = RanksPerNode(options, info)},
+                      SchedulesOf(options));
+}
+
+// A mesh in which the pairs of an all-reduce, and so of a barrier, are connected. Pairs that only other
+// collectives use are connected by their first call.
+absl::StatusOr<std::unique_ptr<Transport>> MakeMesh(Rendezvous& rendezvous, const GroupOptions& options,
+                                                    MeshOptions mesh) {
+  mesh.bind_host = options.bind_host;
+  mesh.ranks_per_node = options.ranks_per_node;
+  mesh.schedule = ChosenAlgorithm(options);
+  mesh.first_peers = [&options](const TransportInfo& info) {
+    const absl::StatusOr<std::unique_ptr<Schedule>> schedule = AllReduceOf(options, info);
+    // MakeScheduledGroup reports an unsupported algorithm.
+    return schedule.ok() ? PeersOf(**schedule, info.rank) : std::vector<int>();
+  };
+  return MakeMeshTransport(rendezvous, mesh);
+}
+
 // A transport between GPUs if all ranks can access each other's; otherwise null, and `why_not` is set.
 absl::StatusOr<std::unique_ptr<Transport>> BetweenGpus(Rendezvous& rendezvous, const GroupOptions& options,
                                                        std::string& why_not) {
@@ -192,8 +222,7 @@ absl::StatusOr<std::unique_ptr<Transport>> BetweenGpus(Rendezvous& rendezvous, c
   if (!why_not.empty()) return nullptr;
   CudaIpcParts parts{.gpu = options.gpu, .reach = std::move(reach), .timeout = options.timeout};
   for (std::unique_ptr<Transport>* part : {&parts.loans, &parts.returns}) {
-    PSRING_ASSIGN_OR_RETURN(*part, MakeMeshTransport(rendezvous, {.bind_host = options.bind_host,
-                                                                  .ranks_per_node = options.ranks_per_node}));
+    PSRING_ASSIGN_OR_RETURN(*part, MakeMesh(rendezvous, options, {}));
   }
   return MakeCudaIpcTransport(std::move(parts));
 }
@@ -217,12 +246,11 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendez
     note = why_not;
   }
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
-                          MakeMeshTransport(rendezvous, {.transport = options.transport,
-                                                         .bind_host = options.bind_host,
-                                                         .sockets_per_peer = options.sockets_per_peer,
-                                                         .socket_buffer_bytes = options.socket_buffer_bytes,
-                                                         .ranks_per_node = options.ranks_per_node,
-                                                         .shaper = options.shaper}));
+                          MakeMesh(rendezvous, options,
+                                   {.transport = options.transport,
+                                    .sockets_per_peer = options.sockets_per_peer,
+                                    .socket_buffer_bytes = options.socket_buffer_bytes,
+                                    .shaper = options.shaper}));
   return MakeScheduledGroup(std::move(transport), options,
                             options.gpu >= 0 && !note.empty() ? note : std::string());
 }
@@ -231,19 +259,16 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr
                                                                  const GroupOptions& options,
                                                                  const std::string& through_host) {
   GroupOptions used = options;
-  if (used.algorithm.empty()) used.algorithm = "ring";
+  used.algorithm = ChosenAlgorithm(options);
   const TransportInfo& info = transport->info();
   if (used.segment_bytes == 0) used.segment_bytes = info.traits.segment_bytes;
   if (used.segment_bytes > info.traits.max_segment_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("segments of ", used.segment_bytes, " bytes; ", info.name,
                                                    " takes at most ", info.traits.max_segment_bytes));
   }
-  const int ranks_per_node = used.ranks_per_node > 0 ? used.ranks_per_node : info.ranks_per_node;
   // Reports an unsupported algorithm now, not in the first call.
-  PSRING_RETURN_IF_ERROR(MakeSchedule(used.algorithm, Collective::kAllReduce,
-                                      {.ranks = info.size, .ranks_per_node = ranks_per_node},
-                                      SchedulesOf(used))
-                             .status());
+  PSRING_RETURN_IF_ERROR(AllReduceOf(options, info).status());
+  const int ranks_per_node = RanksPerNode(options, info);
   return std::make_unique<ScheduledGroup>(std::move(transport), options, used, ranks_per_node, through_host);
 }
 

@@ -6,20 +6,20 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "common/net/peer_text.h"
 
 namespace psring {
 
-void SendFinalMessage(int fd, absl::StatusCode code, const std::string& message, int waits_for) {
-  FinalMessage final_message;
-  final_message.waits_for = waits_for;
-  final_message.code = static_cast<int32_t>(code);
-  final_message.length =
-      static_cast<uint32_t>(message.copy(final_message.message, sizeof final_message.message));
-  (void)send(fd, &final_message, sizeof final_message, MSG_NOSIGNAL | MSG_DONTWAIT);
+void SendControlMessage(int fd, absl::StatusCode code, const std::string& message, int waits_for) {
+  ControlMessage sent;
+  sent.waits_for = waits_for;
+  sent.code = static_cast<int32_t>(code);
+  sent.length = static_cast<uint32_t>(message.copy(sent.message, sizeof sent.message));
+  (void)send(fd, &sent, sizeof sent, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 absl::Status ControlConnection::Receive() {
-  while (received_ < sizeof message_) {
+  while (!left_) {
     const ssize_t n = recv(socket_.get(), reinterpret_cast<std::byte*>(&message_) + received_,
                            sizeof message_ - received_, MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
@@ -29,19 +29,28 @@ absl::Status ControlConnection::Receive() {
           absl::StrCat("rank ", peer_, " closed its connection to rank ", rank_, "; its process has ended"));
     }
     received_ += n;
+    if (received_ < sizeof message_) continue;
+    received_ = 0;
+    if (message_.magic != ControlMessage().magic) {
+      return absl::DataLossError(absl::StrCat(
+          "rank ", peer_, " sent an invalid control message that begins with ", absl::Hex(message_.magic)));
+    }
+    const std::string text =
+        PeerText({message_.message, std::min<size_t>(message_.length, sizeof message_.message)});
+    if (message_.waits_for >= 0) {
+      if (waits_for_ >= 0) {
+        return absl::DataLossError(absl::StrCat("rank ", peer_, " says twice for whom it waits"));
+      }
+      waits_for_ = message_.waits_for;
+      waits_text_ = text;
+      continue;
+    }
+    left_ = true;
+    if (message_.code == 0) return absl::OkStatus();
+    gave_up_ = true;
+    return absl::Status(static_cast<absl::StatusCode>(message_.code), text);
   }
-  if (message_.magic != FinalMessage().magic) {
-    return absl::DataLossError(absl::StrCat(
-        "rank ", peer_, " sent an invalid final message that begins with ", absl::Hex(message_.magic)));
-  }
-  left_ = true;
-  if (message_.code == 0 || message_.waits_for >= 0) return absl::OkStatus();
-  gave_up_ = true;
-  return absl::Status(static_cast<absl::StatusCode>(message_.code), text());
-}
-
-std::string ControlConnection::text() const {
-  return {message_.message, std::min<size_t>(message_.length, sizeof message_.message)};
+  return absl::OkStatus();
 }
 
 }  // namespace psring

@@ -1,5 +1,6 @@
-// The only message on a control connection: its rank is done, or has failed, with the reason. If a connection
-// ends without this message, the peer's process has died.
+// The messages on a control connection. The last one says that its rank is done, or has failed, with the
+// reason; if a connection ends without it, the peer's process has died. Before, the rank may say once that it
+// has waited too long, and for whom.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +12,18 @@
 
 namespace psring {
 
-struct FinalMessage {
-  uint32_t magic = 0x42535032;
+struct ControlMessage {
+  uint32_t magic = 0x43535032;
   int32_t code = 0;        // absl::StatusCode; 0: done
-  int32_t waits_for = -1;  // the rank that sent nothing before the sender's deadline; -1: another reason
+  int32_t waits_for = -1;  // -1: this is the last message; otherwise the rank that the sender waits for
   uint32_t length = 0;
   char message[1008] = {};
 };
-static_assert(sizeof(FinalMessage) == 1024);
+static_assert(sizeof(ControlMessage) == 1024);
 
-// Does not block: the message fits into an empty socket buffer. Ignores errors: the peer is gone. Any thread.
-void SendFinalMessage(int fd, absl::StatusCode code, const std::string& message, int waits_for = -1);
+// Does not block: the two messages fit into an empty socket buffer. Ignores errors: the peer is gone. Any
+// thread.
+void SendControlMessage(int fd, absl::StatusCode code, const std::string& message, int waits_for = -1);
 
 // One peer's control connection. One thread at a time.
 class ControlConnection {
@@ -33,20 +35,21 @@ class ControlConnection {
   bool left() const { return left_; }        // it is done or has given up
   bool gave_up() const { return gave_up_; }  // the error of Receive is the peer's reason
 
-  // If the peer gave up waiting for a rank that sent nothing: that rank, and what the peer said. -1
-  // otherwise.
-  int waits_for() const { return left_ ? message_.waits_for : -1; }
-  std::string text() const;
+  // If the peer has waited too long: the rank that it waits for, and what the peer said. -1 otherwise.
+  int waits_for() const { return waits_for_; }
+  const std::string& waits_text() const { return waits_text_; }
 
   // Reads what has arrived, without waiting. Returns the peer's reason if it gave up, Unavailable if it died,
-  // DataLoss for an invalid message, OK if it is done, gave up waiting or has sent nothing yet.
+  // DataLoss for an invalid message, otherwise OK.
   absl::Status Receive();
 
  private:
   const int rank_, peer_;
   const FileDescriptor socket_;
-  FinalMessage message_;
+  ControlMessage message_;
   size_t received_ = 0;
+  int waits_for_ = -1;
+  std::string waits_text_;
   bool left_ = false;
   bool gave_up_ = false;
 };

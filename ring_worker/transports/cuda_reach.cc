@@ -17,6 +17,7 @@
 #include "common/cuda/gpu_reduce.h"
 #include "common/cuda_ops/cuda_reduce.h"
 #include "common/net/host_identity.h"
+#include "common/net/peer_text.h"
 #include "ring_worker/transports/cuda_ipc.h"
 #include "ring_worker/transports/cuda_loans.h"
 
@@ -186,7 +187,7 @@ absl::StatusOr<GpuReach> FindGpuReach(Rendezvous& rendezvous, int gpu, const std
   // When this returns all ranks have tested, and the offered memory may be freed.
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all, rendezvous.Exchange("gpu reached", why));
   for (const std::string& one : all) {
-    if (reach.why_not.empty()) reach.why_not = one;
+    if (reach.why_not.empty()) reach.why_not = PeerText(one);
   }
   std::sort(units.begin(), units.end());
   reach.shares_gpu = std::adjacent_find(units.begin(), units.end()) != units.end();

@@ -36,8 +36,15 @@ struct IncomingFrame {
 // One thread at a time.
 class FrameStream {
  public:
-  FrameStream(int rank, int peer, FileDescriptor socket)
-      : rank_(rank), peer_(peer), socket_(std::move(socket)) {}
+  // `socket`: not valid until Connect.
+  FrameStream(int rank, int peer, FileDescriptor socket = FileDescriptor())
+      : rank_(rank), peer_(peer), socket_(std::move(socket)), writable_(socket_.valid()) {}
+
+  // Frames that were added before are sent and received from now on.
+  void Connect(FileDescriptor socket) {
+    socket_ = std::move(socket);
+    writable_ = true;
+  }
 
   // Frames are sent and received in the order in which they were added.
   Fifo<OutgoingFrame>& out() { return out_; }
@@ -80,7 +87,7 @@ class FrameStream {
   std::byte carry_[sizeof(float)];  // bytes of an incomplete element
   size_t carried_ = 0;
   bool readable_ = false;
-  bool writable_ = true;
+  bool writable_;
 };
 
 // Payload to add is read in windows of this size and added while still in the L2 cache.

@@ -1,12 +1,12 @@
-// The mesh: setup, and starting transfers.
-#include <sys/eventfd.h>
+// The mesh: setup, connecting, and starting transfers.
 #include <sys/socket.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/base/cores.h"
 #include "common/measure/wires.h"
@@ -27,54 +27,140 @@ uint64_t HashOf(const CallInfo& call) {
   return hash;
 }
 
-absl::Status SetBuffers(const PeerConnections& peer, int bytes) {
-  for (const FileDescriptor& data : peer.data) {
-    if (setsockopt(data.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) != 0 ||
-        setsockopt(data.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) != 0) {
-      return SystemError("cannot set the size of a socket's buffers");
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-absl::Status MeshTransport::Connect(std::vector<PeerConnections> connections, const MeshOptions& options,
-                                    absl::Time deadline) {
-  for (PeerConnections& peer : connections) {
-    if (peer.unix_socket.valid()) PSRING_RETURN_IF_ERROR(arena_->Offer(peer.unix_socket));
-  }
-  for (int rank = 0; rank < size(); ++rank) {
-    if (rank == rank_) continue;
-    PeerConnections& from = connections[rank];
-    Peer& peer = peers_[rank];
-    peer.control = std::make_unique<ControlConnection>(names_[rank_], names_[rank], std::move(from.control));
-    for (FileDescriptor& data : from.data) {
-      peer.streams.emplace_back(names_[rank_], names_[rank], std::move(data));
-    }
-    if (!from.unix_socket.valid()) continue;
-    absl::StatusOr<SharedArena> theirs = SharedArena::Adopt(size(), from.unix_socket, deadline);
-    if (!theirs.ok()) {
-      return absl::Status(theirs.status().code(),
-                          absl::StrCat("rank ", names_[rank_], " cannot share memory with rank ",
-                                       names_[rank], ": ", theirs.status().message()));
-    }
-    peer.shared = std::make_unique<SharedLink>(rank_, rank, *arena_, *std::move(theirs),
-                                               std::move(from.unix_socket), size() <= kMostTouching);
-    peer.shared->NameRanks(names_[rank_], names_[rank]);
-    ++shared_peers_;
-  }
-  polled_.reserve(1 + size() * (1 + options.sockets_per_peer));
-  terms_.reserve(size() + 1);
-  // Counts all ranks: those connected over TCP may be on this host too.
-  crowded_ = size() > static_cast<int>(AllowedCores().size());
-  return absl::OkStatus();
+MeshTransport::MeshTransport(const TransportInfo& info, std::vector<int> names, int sockets_per_peer,
+                             FileDescriptor wake, FileDescriptor waker, std::optional<SharedArena> arena,
+                             std::unique_ptr<MeshConnections> connections)
+    : Transport(info),
+      rank_(info.rank),
+      names_(std::move(names)),
+      wake_(std::move(wake)),
+      waker_(std::move(waker)),
+      arena_(std::move(arena)),
+      sockets_per_peer_(sockets_per_peer),
+      peers_(static_cast<size_t>(info.size)),
+      // Counts all ranks: those connected over TCP may be on this host too.
+      crowded_(info.size > static_cast<int>(AllowedCores().size())),
+      window_(kWindowBytes + sizeof(float)),
+      connections_(std::move(connections)) {
+  connections_->Serve(
+      arena_ ? &*arena_ : nullptr,
+      [this](int rank, absl::StatusOr<PeerConnections> connected) {
+        OnConnected(rank, std::move(connected));
+      },
+      [this](int control, const absl::Status& why) { OnGivenUp(control, why); });
 }
 
 MeshTransport::~MeshTransport() {
-  MutexLock lock(failure_mutex_);
-  if (failure_.ok()) NotifyPeers(absl::StatusCode::kOk, "");
+  {
+    MutexLock lock(mutex_);
+    if (failure_.ok()) NotifyPeers(absl::StatusCode::kOk, "");
+  }
+  connections_.reset();
 }
+
+// --- connecting ---
+
+MeshTransport::Peer& MeshTransport::Use(int rank, bool wanted) {
+  peers_[rank] = std::make_unique<Peer>();
+  Peer& peer = *peers_[rank];
+  used_.insert(std::lower_bound(used_.begin(), used_.end(), rank), rank);
+  peer.shares = connections_->shares()[rank];
+  ++(peer.shares ? shared_peers_ : tcp_peers_);
+  for (int i = 0; !peer.shares && i < sockets_per_peer_; ++i) {
+    peer.streams.emplace_back(names_[rank_], names_[rank]);
+  }
+  ++unconnected_;
+  polled_.reserve(1 + used_.size() * (1 + static_cast<size_t>(sockets_per_peer_)));
+  terms_.reserve(used_.size() + 2);
+  if (wanted) connections_->Want(rank);
+  return peer;
+}
+
+void MeshTransport::OnConnected(int rank, absl::StatusOr<PeerConnections> connections) {
+  {
+    MutexLock lock(mutex_);
+    if (connections.ok()) {
+      const int control = connections->control.get();
+      for (const Told& told : told_) SendControlMessage(control, told.code, told.message, told.waits_for);
+      contacts_.push_back({rank, control});
+    }
+    connected_.emplace_back(rank, std::move(connections));
+    has_connected_.store(true, std::memory_order_release);
+  }
+  WakeSelf();
+}
+
+void MeshTransport::OnGivenUp(int control, const absl::Status& why) {
+  MutexLock lock(mutex_);
+  if (told_.empty()) SendControlMessage(control, why.code(), GaveUp(why.message()), /*waits_for=*/-1);
+  for (const Told& told : told_) SendControlMessage(control, told.code, told.message, told.waits_for);
+}
+
+absl::StatusOr<bool> MeshTransport::TakeConnected() {
+  if (!has_connected_.load(std::memory_order_acquire)) return false;
+  std::vector<std::pair<int, absl::StatusOr<PeerConnections>>> connected;
+  {
+    MutexLock lock(mutex_);
+    connected.swap(connected_);
+    has_connected_.store(false, std::memory_order_release);
+  }
+  absl::Status result;
+  for (auto& [rank, connections] : connected) {
+    absl::Status status = connections.status();
+    if (status.ok()) status = Attach(rank, *std::move(connections));
+    if (result.ok()) result = std::move(status);
+  }
+  PSRING_RETURN_IF_ERROR(result);
+  return true;
+}
+
+absl::Status MeshTransport::Attach(int rank, PeerConnections from) {
+  // A peer may connect before this rank needs it.
+  Peer& peer = peers_[rank] != nullptr ? *peers_[rank] : Use(rank, /*wanted=*/false);
+  --unconnected_;
+  peer.control = std::make_unique<ControlConnection>(names_[rank_], names_[rank], std::move(from.control));
+  for (size_t i = 0; i < from.data.size(); ++i) peer.streams[i].Connect(std::move(from.data[i]));
+  if (!peer.shares) return absl::OkStatus();
+  peer.shared = std::make_unique<SharedLink>(rank_, rank, *arena_, *std::move(from.arena),
+                                             std::move(from.unix_socket), size() <= kMostTouching);
+  peer.shared->NameRanks(names_[rank_], names_[rank]);
+  for (const SharedRegion& region : registered_) PSRING_RETURN_IF_ERROR(peer.shared->Register(region));
+  MutexLock lock(mutex_);
+  for (Contact& contact : contacts_) {
+    if (contact.rank == rank) contact.shared = peer.shared.get();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MeshTransport::NotConnected(absl::Duration waited) const {
+  std::vector<std::string> missing;
+  for (const int rank : used_) {
+    if (peers_[rank]->control != nullptr) continue;
+    missing.push_back(
+        absl::StrCat(rank > rank_ ? "for a connection from rank " : "to connect to rank ", names_[rank]));
+  }
+  return absl::DeadlineExceededError(absl::StrCat("rank ", names_[rank_], " waited ",
+                                                  absl::FormatDuration(waited), " ",
+                                                  absl::StrJoin(missing, " and ")));
+}
+
+absl::Status MeshTransport::ConnectTo(const std::vector<int>& peers, absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  for (const int rank : peers) (void)PeerOf(rank);
+  while (unconnected_ > 0) {
+    if (aborted_.load(std::memory_order_acquire)) return failure();
+    PSRING_ASSIGN_OR_RETURN(const bool took, TakeConnected());
+    if (took) continue;
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) return NotConnected(timeout);
+    PSRING_RETURN_IF_ERROR(Poll(left));
+  }
+  return absl::OkStatus();
+}
+
+// --- transfers ---
 
 void MeshTransport::BeginCall(const CallInfo& call) {
   header_ = FrameHeader{};
@@ -90,9 +176,10 @@ void MeshTransport::Send(int to, Tag tag, ConstSpan from, bool copy) {
   const uint64_t transfers = Open(tag);
   const FrameHeader header = Header(tag, from.bytes());
   const auto* payload = static_cast<const std::byte*>(from.data);
-  Peer& peer = peers_[to];
-  if (peer.shared != nullptr) {
-    if (peer.waiting.empty() && SendShared(peer, header, payload, copy, transfers)) return;
+  Peer& peer = PeerOf(to);
+  if (peer.shares) {
+    if (peer.shared != nullptr && peer.waiting.empty() && SendShared(peer, header, payload, copy, transfers))
+      return;
     WaitingFrame& waiting = peer.waiting.PushBack();
     waiting.header = header;
     waiting.transfers = transfers;
@@ -107,7 +194,7 @@ void MeshTransport::Send(int to, Tag tag, ConstSpan from, bool copy) {
   frame.sent = 0;
   frame.payload = payload;
   // Immediately, so that the peer does not depend on our next wait.
-  if (stream.out().size() == 1 && early_failure_.ok()) early_failure_ = Write(to, stream);
+  if (stream.out().size() == 1 && stream.fd() >= 0 && early_failure_.ok()) early_failure_ = Write(to, stream);
   if (copy && !stream.out().empty()) {  // our frame is the last
     OutgoingFrame& unsent = stream.out().back();
     unsent.payload = Keep(unsent.copy, payload, header.bytes);
@@ -128,7 +215,7 @@ void MeshTransport::Receive(Tag tag, Span to, ReduceOp op, const void* own, absl
   gather.all_shared = true;
   for (int source : sources) {
     PSRING_CHECK(source >= 0 && source < size());
-    if (source != rank_) gather.all_shared &= peers_[source].shared != nullptr;
+    if (source != rank_) gather.all_shared &= PeerOf(source).shares;
   }
   // Earlier sources overwrite our own value.
   if (!gather.all_shared && own == to.data && own != nullptr && sources.front() != rank_) {
@@ -137,9 +224,9 @@ void MeshTransport::Receive(Tag tag, Span to, ReduceOp op, const void* own, absl
   if (gather.sources.front() == rank_) gather.next = 1;
   for (size_t i = 0; i < gather.sources.size(); ++i) {
     if (gather.sources[i] == rank_) continue;
-    Peer& peer = peers_[gather.sources[i]];
+    Peer& peer = *peers_[gather.sources[i]];
     peer.expected.PushBack() = number;
-    if (peer.shared != nullptr) continue;
+    if (peer.shares) continue;
     IncomingFrame& frame = peer.streams[peer.frames_in++ % peer.streams.size()].in().PushBack();
     frame.expected = gather.expected;
     frame.to = to;
@@ -167,30 +254,43 @@ absl::Status MeshTransport::Wait(Tag tag, absl::Duration timeout) {
 
 absl::Status MeshTransport::Register(const Buffer& buffer) {
   if (buffer.shared_fd() < 0) return absl::OkStatus();
-  for (Peer& peer : peers_) {
-    if (peer.shared != nullptr) PSRING_RETURN_IF_ERROR(peer.shared->Register(buffer));
+  // Peers that connect later get it then.
+  registered_.push_back({buffer.shared_fd(), static_cast<const std::byte*>(buffer.data()), buffer.bytes()});
+  for (const int rank : used_) {
+    Peer& peer = *peers_[rank];
+    if (peer.shared != nullptr) PSRING_RETURN_IF_ERROR(peer.shared->Register(registered_.back()));
   }
   return absl::OkStatus();
 }
 
 void MeshTransport::Unregister(const Buffer& buffer) {
-  for (Peer& peer : peers_) {
-    if (peer.shared != nullptr) peer.shared->Unregister(buffer);
+  const auto* const data = static_cast<const std::byte*>(buffer.data());
+  std::erase_if(registered_, [&](const SharedRegion& region) { return region.data == data; });
+  for (const int rank : used_) {
+    Peer& peer = *peers_[rank];
+    if (peer.shared != nullptr) peer.shared->Unregister(data);
   }
 }
 
 void MeshTransport::Abort(absl::Status why) {
-  MutexLock lock(failure_mutex_);
-  if (!failure_.ok()) return;
-  failure_ = std::move(why);
-  aborted_.store(true, std::memory_order_release);
-  // A peer's reason is relayed unchanged.
-  NotifyPeers(failure_.code(), relayed_
-                                   ? std::string(failure_.message())
-                                   : absl::StrCat("rank ", names_[rank_], " gave up: ", failure_.message()));
+  {
+    MutexLock lock(mutex_);
+    if (!failure_.ok()) return;
+    failure_ = std::move(why);
+    aborted_.store(true, std::memory_order_release);
+    // A peer's reason is relayed unchanged.
+    NotifyPeers(failure_.code(), relayed_ ? std::string(failure_.message()) : GaveUp(failure_.message()));
+  }
+  WakeSelf();
+}
+
+std::string MeshTransport::GaveUp(absl::string_view why) const {
+  return absl::StrCat("rank ", names_[rank_], " gave up: ", why);
+}
+
+void MeshTransport::WakeSelf() {
   if (arena_) arena_->Ring();
-  const uint64_t one = 1;
-  PSRING_CHECK(write(wake_.get(), &one, sizeof one) == sizeof one);
+  WakeFromPoll(waker_.get());
 }
 
 uint64_t MeshTransport::Open(const Tag& tag) {
@@ -204,11 +304,11 @@ uint64_t MeshTransport::Open(const Tag& tag) {
 }
 
 void MeshTransport::NotifyPeers(absl::StatusCode code, const std::string& message, int waits_for) {
-  if (std::exchange(has_notified_, true)) return;
-  for (Peer& peer : peers_) {
-    if (peer.control == nullptr) continue;
-    SendFinalMessage(peer.control->fd(), code, message, waits_for);
-    if (peer.shared != nullptr) peer.shared->theirs().Ring();
+  if (!told_.empty() && (told_.back().waits_for < 0 || waits_for >= 0)) return;
+  told_.push_back({code, message, waits_for});
+  for (const Contact& contact : contacts_) {
+    SendControlMessage(contact.control, code, message, waits_for);
+    if (contact.shared != nullptr) contact.shared->theirs().Nudge();
   }
 }
 
@@ -219,19 +319,19 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezv
         absl::StrCat("sockets_per_peer must be 1 to 64, not ", options.sockets_per_peer));
   }
   const int size = rendezvous.options().world_size;
-  PSRING_ASSIGN_OR_RETURN(std::vector<PeerConnections> connections, ConnectMesh(rendezvous, options));
-  int shared_peers = 0;
-  for (const PeerConnections& peer : connections) {
-    if (options.socket_buffer_bytes > 0)
-      PSRING_RETURN_IF_ERROR(SetBuffers(peer, options.socket_buffer_bytes));
-    shared_peers += peer.unix_socket.valid() ? 1 : 0;
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<MeshConnections> connections,
+                          MeshConnections::Start(rendezvous, options));
+  const std::vector<bool>& shares = connections->shares();
+  const auto shared_peers = static_cast<int>(std::count(shares.begin(), shares.end(), true));
+  PSRING_ASSIGN_OR_RETURN(const MeshLayout layout, AgreeOnLayout(rendezvous, shares, connections->near()));
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return SystemError("cannot open a local socket");
   }
-  PSRING_ASSIGN_OR_RETURN(const MeshLayout layout, AgreeOnLayout(rendezvous, connections));
-  FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake.valid()) return SystemError("cannot open an eventfd");
+  FileDescriptor wake(ends[0]), waker(ends[1]);
   std::optional<SharedArena> arena;
   if (shared_peers > 0) {
-    PSRING_ASSIGN_OR_RETURN(arena, SharedArena::Create(size, wake.get()));
+    PSRING_ASSIGN_OR_RETURN(arena, SharedArena::Create(size, waker.get()));
   }
   std::vector<std::string> wires;
   if (shared_peers > 0) wires.emplace_back(kSharedMemoryWire);
@@ -246,9 +346,15 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezv
                               .traits = TraitsOf(layout)};
   std::vector<int> names;
   for (int rank = 0; rank < size; ++rank) names.push_back(rendezvous.options().JobRank(rank));
-  auto mesh = std::make_unique<MeshTransport>(info, std::move(names), std::move(wake), std::move(arena));
-  PSRING_RETURN_IF_ERROR(
-      mesh->Connect(std::move(connections), options, absl::Now() + rendezvous.options().timeout));
+  auto mesh =
+      std::make_unique<MeshTransport>(info, std::move(names), options.sockets_per_peer, std::move(wake),
+                                      std::move(waker), std::move(arena), std::move(connections));
+  if (options.first_peers == nullptr) return mesh;
+  if (const absl::Status status = mesh->ConnectTo(options.first_peers(info), rendezvous.options().timeout);
+      !status.ok()) {
+    mesh->Abort(status);
+    return status;
+  }
   return mesh;
 }
 

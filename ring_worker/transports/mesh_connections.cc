@@ -1,17 +1,21 @@
 #include "ring_worker/transports/mesh_connections.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
-#include <string>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/net/authentication.h"
+#include "common/net/address.h"
+#include "common/net/host_identity.h"
 #include "common/net/link_shaper.h"
 #include "common/net/peer_text.h"
 #include "common/net/random_token.h"
@@ -22,16 +26,48 @@ namespace {
 constexpr size_t kTokenDigits = 32;
 constexpr size_t kMostCardBytes = 1024;  // of a rank's addresses
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(20);
+// Of one attempt to open a TCP connection, so that a worker notices that it must end.
+constexpr absl::Duration kLongestAttempt = absl::Seconds(1);
+// A peer offers its memory before it opens the control connection.
+constexpr absl::Duration kForOffer = absl::Seconds(1);
+// The lower rank's first byte on the control connection: it knows this connection, so it will say why if it
+// ends.
+constexpr char kAccepted = '+';
 
-enum class Channel : uint32_t { kControl, kUnix, kData };  // kData + i: connection i
+// kData + i: connection i. kRequest: carries nothing; the higher rank is asked to connect.
+enum class Channel : uint32_t { kControl, kUnix, kData, kRequest = UINT32_MAX };
 
 // Between checks whether a rank has died that this one waits for.
 constexpr absl::Duration kCheckRanksEvery = absl::Milliseconds(200);
+// Two ranks often want each other at the same time; then nobody needs to ask.
+constexpr absl::Duration kBeforeAsking = absl::Milliseconds(10);
+// A rank may have connected just before it left.
+constexpr absl::Duration kForArrival = absl::Milliseconds(100);
 // After a connection has failed: how long to wait until the store knows of the rank that died.
 constexpr absl::Duration kLossTimeout = absl::Seconds(1);
 
+// Equal for processes that can share memory: those of one kernel and network namespace, in which abstract
+// Unix sockets exist.
+std::string HostId() {
+  const std::string boot = BootId(), network = NamespaceId("net");
+  return boot.empty() || network.empty() ? RandomToken(kTokenDigits) : absl::StrCat(boot, "/", network);
+}
+
+absl::Status SetBuffers(int socket, int bytes) {
+  if (setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) == 0 &&
+      setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0) {
+    return absl::OkStatus();
+  }
+  return SystemError("cannot set the size of a socket's buffers");
+}
+
+// Workers wait only to receive. They may still send why they end.
+void EndWait(int socket) { shutdown(socket, SHUT_RD); }
+
+}  // namespace
+
 // What a connection is for: the detail of its authentication.
-struct Link {
+struct MeshConnections::Link {
   uint32_t rank = 0;  // that connects
   uint32_t channel = 0;
 
@@ -41,227 +77,423 @@ struct Link {
   }
 };
 
-class MeshBuilder {
+// While it exists, the destructor can end a worker's wait for this socket.
+class MeshConnections::Pending {
  public:
-  MeshBuilder(Rendezvous& rendezvous, const MeshOptions& options)
-      : rendezvous_(rendezvous),
-        options_(options),
-        rank_(rendezvous.options().rank),
-        size_(rendezvous.options().world_size),
-        credentials_{.secret = rendezvous.options().secret, .purpose = Purpose::kMesh},
-        peers_(size_) {}
-
-  absl::StatusOr<std::vector<PeerConnections>> Build() {
-    const std::string& host = options_.bind_host;
-    if (host.empty() || host == "0.0.0.0" || host == "::") {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "\"", host, "\" is not an address that other ranks can reach; choose one of this machine"));
-    }
-    PSRING_RETURN_IF_ERROR(CheckCredentials(credentials_));
-    PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host));
-    // Exists only in this host and network namespace: a rank that can connect to it can share memory with us.
-    const std::string unix_name = absl::StrCat("psring-", RandomToken(kTokenDigits));
-    UnixSocket unix_listener;
-    if (options_.transport != "tcp") {
-      PSRING_ASSIGN_OR_RETURN(unix_listener, UnixSocket::Listen(unix_name));
-    }
-    PSRING_ASSIGN_OR_RETURN(
-        std::vector<std::string> cards,
-        rendezvous_.Exchange(
-            "mesh", absl::StrCat(listener.port, " ", host, " ", RandomToken(kTokenDigits), " ", unix_name,
-                                 " ", options_.transport, " ", options_.sockets_per_peer)));
-    deadline_ = absl::Now() + rendezvous_.options().timeout;
-    absl::Status connected;
-    for (int peer = 0; peer < size_ && connected.ok(); ++peer) connected = ReadCard(peer, cards[peer]);
-    if (connected.ok()) connected = AcceptHigherRanks(listener.socket.get(), unix_listener.fd());
-    if (!connected.ok()) return Explain(connected);
-    for (PeerConnections& peer : peers_) {
-      for (FileDescriptor& data : peer.data) {
-        if (options_.shaper == nullptr) continue;
-        PSRING_ASSIGN_OR_RETURN(data, options_.shaper->Wrap(std::move(data)));
-      }
-    }
-    return std::move(peers_);
+  Pending(MeshConnections& connections, Worker& worker, int socket)
+      : connections_(connections), worker_(worker) {
+    MutexLock lock(connections_.mutex_);
+    worker_.pending = FileDescriptor(fcntl(socket, F_DUPFD_CLOEXEC, 0));
+    if (connections_.closing_) EndWait(socket);
   }
+  ~Pending() {
+    MutexLock lock(connections_.mutex_);
+    worker_.pending = FileDescriptor();
+  }
+  Pending(const Pending&) = delete;
+  Pending& operator=(const Pending&) = delete;
 
  private:
-  // For messages.
-  int Name(int rank) const { return rendezvous_.options().JobRank(rank); }
-
-  absl::Status ReadCard(int peer, const std::string& card) {
-    const std::vector<std::string> fields = absl::StrSplit(card, ' ');
-    int port = 0, sockets = 0;
-    if (card.size() > kMostCardBytes || fields.size() != 6 || !absl::SimpleAtoi(fields[0], &port) ||
-        fields[2].size() != kTokenDigits || !absl::SimpleAtoi(fields[5], &sockets)) {
-      return absl::InternalError(
-          absl::StrCat("rank ", Name(peer), " published an invalid address: ", PeerText(card)));
-    }
-    // Several jobs of one user may have the same secret.
-    if (peer == 0) credentials_.secret = credentials_.secret.Derived(absl::StrCat("mesh ", fields[2]));
-    if (fields[4] != options_.transport || sockets != options_.sockets_per_peer) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("rank ", Name(peer), " uses transport ", PeerText(fields[4]), " with ", sockets,
-                       " sockets a peer, rank ", Name(rank_), " ", options_.transport, " with ",
-                       options_.sockets_per_peer));
-    }
-    // Connects to lower ranks, which accept once they are connected to all ranks below them.
-    if (peer >= rank_) return absl::OkStatus();
-    PeerConnections& mine = peers_[peer];
-    if (options_.transport == "shm" || (options_.transport == "auto" && OnOneNode(peer))) {
-      absl::StatusOr<UnixSocket> socket = UnixSocket::Connect(fields[3]);
-      if (socket.ok()) {
-        const auto connect = [&] { return UnixSocket::Connect(fields[3]); };
-        PSRING_ASSIGN_OR_RETURN(mine.unix_socket,
-                                Authenticated(*std::move(socket), connect, peer, Channel::kUnix, 0));
-      } else if (options_.transport == "shm") {
-        PSRING_RETURN_IF_ERROR(CheckRanks());
-        return absl::FailedPreconditionError(
-            absl::StrCat("rank ", Name(rank_), " cannot share memory with rank ", Name(peer),
-                         ": they are not on one host (or in one network namespace); choose transport auto or "
-                         "tcp (",
-                         socket.status().message(), ")"));
-      }
-    }
-    const int data = mine.unix_socket.valid() ? 0 : options_.sockets_per_peer;
-    mine.data.resize(data);
-    for (int i = 0; i < data; ++i) {
-      PSRING_ASSIGN_OR_RETURN(mine.data[i], ConnectTo(peer, fields[1], port, Channel::kData, i));
-    }
-    PSRING_ASSIGN_OR_RETURN(mine.control, ConnectTo(peer, fields[1], port, Channel::kControl, 0));
-    return absl::OkStatus();
-  }
-
-  bool OnOneNode(int peer) const {
-    const int each = options_.ranks_per_node;
-    return each <= 0 || peer / each == rank_ / each;
-  }
-
-  absl::StatusOr<FileDescriptor> ConnectTo(int peer, const std::string& host, int port, Channel channel,
-                                           int index) {
-    const auto connect = [&] { return ConnectTcp(host, port, deadline_); };
-    absl::StatusOr<FileDescriptor> socket = connect();
-    if (!socket.ok()) return Unreachable(peer, socket.status());
-    return Authenticated(*std::move(socket), connect, peer, channel, index);
-  }
-
-  // Authenticates on `socket`. A rank with too many connections from strangers may close one of ours: then
-  // tries again with another one.
-  template <typename Socket, typename Connect>
-  absl::StatusOr<Socket> Authenticated(Socket socket, const Connect& connect, int peer, Channel channel,
-                                       int index) {
-    const Link link = {static_cast<uint32_t>(rank_), static_cast<uint32_t>(channel) + index};
-    while (true) {
-      const absl::Status status = Authenticate(socket, link.detail());
-      if (status.ok()) return socket;
-      if (!absl::IsUnavailable(status) || absl::Now() + kBetweenTries >= deadline_) {
-        return Unreachable(peer, status);
-      }
-      absl::SleepFor(kBetweenTries);
-      absl::StatusOr<Socket> next = connect();
-      if (!next.ok()) return Unreachable(peer, next.status());
-      socket = *std::move(next);
-    }
-  }
-
-  absl::Status Authenticate(FileDescriptor& socket, uint64_t detail) const {
-    return AuthenticateTcp(socket, credentials_, "it", deadline_, detail);
-  }
-  absl::Status Authenticate(const UnixSocket& socket, uint64_t detail) const {
-    return AuthenticateTo(socket.fd(), credentials_, "it", deadline_, detail);
-  }
-
-  absl::Status Unreachable(int peer, const absl::Status& why) const {
-    return absl::Status(why.code(), absl::StrCat("rank ", Name(rank_), " cannot reach rank ", Name(peer),
-                                                 ": ", why.message()));
-  }
-
-  // The place of a TCP connection; null if it is not expected.
-  FileDescriptor* Slot(const Link& link) {
-    PeerConnections& peer = peers_[link.rank];
-    if (link.channel == static_cast<uint32_t>(Channel::kControl)) return &peer.control;
-    const uint32_t index = link.channel - static_cast<uint32_t>(Channel::kData);
-    if (index >= uint32_t(options_.sockets_per_peer)) return nullptr;
-    peer.data.resize(options_.sockets_per_peer);
-    return &peer.data[index];
-  }
-
-  bool Complete(const PeerConnections& peer) const {
-    if (!peer.control.valid()) return false;
-    if (peer.unix_socket.valid()) return true;
-    return !peer.data.empty() && std::all_of(peer.data.begin(), peer.data.end(),
-                                             [](const FileDescriptor& fd) { return fd.valid(); });
-  }
-
-  std::vector<int> Missing() const {
-    std::vector<int> missing;
-    for (int peer = rank_ + 1; peer < size_; ++peer) {
-      if (!Complete(peers_[peer])) missing.push_back(peer);
-    }
-    return missing;
-  }
-
-  absl::Status CheckRanks() { return rendezvous_.CheckRanks("to connect"); }
-
-  // A peer closes its connections when it dies, and also when it has lost another one.
-  absl::Status Explain(const absl::Status& symptom) {
-    const absl::Time deadline = absl::Now() + kLossTimeout;
-    while (absl::IsUnavailable(symptom)) {
-      PSRING_RETURN_IF_ERROR(CheckRanks());
-      if (absl::Now() >= deadline) break;
-      absl::SleepFor(absl::Milliseconds(20));
-    }
-    return symptom;
-  }
-
-  absl::Status AcceptHigherRanks(int listener, int unix_listener) {
-    const auto name = [this](std::string* to, int rank) { absl::StrAppend(to, Name(rank)); };
-    PendingConnections pending(credentials_);
-    while (!Missing().empty()) {
-      PSRING_ASSIGN_OR_RETURN(
-          std::vector<PendingConnections::Member> members,
-          pending.Wait({listener, unix_listener}, std::min(deadline_, absl::Now() + kCheckRanksEvery)));
-      if (members.empty()) PSRING_RETURN_IF_ERROR(CheckRanks());
-      if (members.empty() && absl::Now() >= deadline_) {
-        return absl::DeadlineExceededError(absl::StrCat(
-            "rank ", Name(rank_), " waited ", absl::FormatDuration(rendezvous_.options().timeout),
-            " for a connection from rank ", absl::StrJoin(Missing(), ", rank ", name)));
-      }
-      for (PendingConnections::Member& member : members) Place(std::move(member));
-    }
-    return absl::OkStatus();
-  }
-
-  // Drops a connection that is not expected.
-  void Place(PendingConnections::Member member) {
-    const Link link = Link::FromDetail(member.detail);
-    const bool is_unix = member.listener == 1;
-    if (int64_t{link.rank} <= rank_ || link.rank >= uint32_t(size_) ||
-        is_unix != (link.channel == static_cast<uint32_t>(Channel::kUnix))) {
-      return;
-    }
-    if (is_unix) {
-      UnixSocket& slot = peers_[link.rank].unix_socket;
-      if (!slot.valid()) slot = UnixSocket(std::move(member.socket));
-      return;
-    }
-    FileDescriptor* const slot = Slot(link);
-    if (slot == nullptr || slot->valid()) return;
-    *slot = std::move(member.socket);
-  }
-
-  Rendezvous& rendezvous_;
-  const MeshOptions options_;
-  const int rank_;
-  const int size_;
-  Credentials credentials_;
-  absl::Time deadline_;
-  std::vector<PeerConnections> peers_;
+  MeshConnections& connections_;
+  Worker& worker_;
 };
 
-}  // namespace
+MeshConnections::MeshConnections(Rendezvous& rendezvous, const MeshOptions& options)
+    : rendezvous_(rendezvous),
+      options_(options),
+      rank_(rendezvous.options().rank),
+      size_(rendezvous.options().world_size),
+      credentials_{.secret = rendezvous.options().secret, .purpose = Purpose::kMesh},
+      unix_name_(absl::StrCat("psring-", RandomToken(kTokenDigits))),
+      addresses_(static_cast<size_t>(size_)),
+      shares_(static_cast<size_t>(size_)) {}
 
-absl::StatusOr<std::vector<PeerConnections>> ConnectMesh(Rendezvous& rendezvous, const MeshOptions& options) {
-  return MeshBuilder(rendezvous, options).Build();
+absl::StatusOr<std::unique_ptr<MeshConnections>> MeshConnections::Start(Rendezvous& rendezvous,
+                                                                        const MeshOptions& options) {
+  const std::string& host = options.bind_host;
+  if (host.empty() || IsWildcard(host)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", host, "\" is not an address that other ranks can reach; choose one of this machine"));
+  }
+  std::unique_ptr<MeshConnections> made(new MeshConnections(rendezvous, options));
+  PSRING_RETURN_IF_ERROR(CheckCredentials(made->credentials_));
+  PSRING_RETURN_IF_ERROR(made->Listen());
+  const std::string host_id = HostId();
+  PSRING_ASSIGN_OR_RETURN(
+      const std::vector<std::string> cards,
+      rendezvous.Exchange(
+          "mesh", absl::StrCat(made->listener_.port, " ", host, " ", RandomToken(kTokenDigits), " ",
+                               made->unix_name_, " ", options.transport, " ", options.sockets_per_peer, " ",
+                               host_id, " ", options.schedule)));
+  for (int peer = 0; peer < made->size_; ++peer) {
+    PSRING_RETURN_IF_ERROR(made->ReadCard(peer, cards[static_cast<size_t>(peer)], host_id));
+  }
+  return made;
+}
+
+absl::Status MeshConnections::Listen() {
+  PSRING_ASSIGN_OR_RETURN(listener_, ListenTcp(options_.bind_host));
+  if (options_.transport == "tcp") return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(unix_listener_, UnixSocket::Listen(unix_name_));
+  return absl::OkStatus();
+}
+
+absl::Status MeshConnections::ReadCard(int peer, const std::string& card, const std::string& host_id) {
+  const std::vector<std::string> fields = absl::StrSplit(card, absl::MaxSplits(' ', 7));
+  Address& address = addresses_[static_cast<size_t>(peer)];
+  int sockets = 0;
+  if (card.size() > kMostCardBytes || fields.size() != 8 || !absl::SimpleAtoi(fields[0], &address.port) ||
+      fields[2].size() != kTokenDigits || !absl::SimpleAtoi(fields[5], &sockets)) {
+    return absl::InternalError(
+        absl::StrCat("rank ", Name(peer), " published an invalid address: ", PeerText(card)));
+  }
+  // Several jobs of one user may have the same secret.
+  if (peer == 0) credentials_.secret = credentials_.secret.Derived(absl::StrCat("mesh ", fields[2]));
+  if (fields[4] != options_.transport || sockets != options_.sockets_per_peer) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", Name(peer), " uses transport ", PeerText(fields[4]), " with ", sockets,
+        " sockets a peer, rank ", Name(rank_), " ", options_.transport, " with ", options_.sockets_per_peer));
+  }
+  if (fields[7] != options_.schedule) {
+    return absl::FailedPreconditionError(absl::StrCat("rank ", Name(peer), " uses algorithm ",
+                                                      PeerText(fields[7]), ", rank ", Name(rank_), " ",
+                                                      options_.schedule));
+  }
+  address.host = fields[1];
+  address.unix_name = fields[3];
+  const bool on_this_host = fields[6] == host_id;
+  if (peer == rank_) return absl::OkStatus();
+  if (options_.transport == "shm" && !on_this_host) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", Name(rank_), " cannot share memory with rank ", Name(peer),
+                     ": they are not on one host (or in one network namespace); choose transport auto or "
+                     "tcp"));
+  }
+  const int each = options_.ranks_per_node;
+  const bool on_one_node = each <= 0 || peer / each == rank_ / each;
+  const bool shares = options_.transport == "shm" || (options_.transport == "auto" && on_one_node);
+  shares_[static_cast<size_t>(peer)] = shares && on_this_host;
+  near_ &= (shares || options_.bind_host == address.host) && on_this_host;
+  return absl::OkStatus();
+}
+
+MeshConnections::~MeshConnections() {
+  {
+    MutexLock lock(mutex_);
+    closing_ = true;
+    for (Worker& worker : workers_) {
+      if (worker.pending.valid()) EndWait(worker.pending.get());
+    }
+    changed_.NotifyAll();
+  }
+  shutdown(listener_.socket.get(), SHUT_RDWR);  // ends PendingConnections::Wait
+  if (acceptor_.joinable()) acceptor_.join();
+  if (watcher_.joinable()) watcher_.join();
+  std::vector<std::thread> workers;
+  {
+    MutexLock lock(mutex_);
+    for (Worker& worker : workers_) workers.push_back(std::move(worker.thread));
+  }
+  for (std::thread& worker : workers) {
+    if (worker.joinable()) worker.join();
+  }
+}
+
+void MeshConnections::Serve(const SharedArena* own, OnConnected on_connected, OnGivenUp on_given_up) {
+  own_ = own;
+  on_connected_ = std::move(on_connected);
+  on_given_up_ = std::move(on_given_up);
+  if (size_ > 1) acceptor_ = std::thread([this] { Accept(); });
+}
+
+void MeshConnections::Want(int peer) {
+  MutexLock lock(mutex_);
+  if (peer > rank_) {
+    if (accepted_.contains(peer)) return;
+    awaited_.insert(peer);
+    has_new_ = true;
+    changed_.NotifyAll();
+    if (watching_) return;
+    // A previous watcher has ended, or is about to, without the lock.
+    if (watcher_.joinable()) watcher_.join();
+    watching_ = true;
+    watcher_ = std::thread([this] { Watch(); });
+    return;
+  }
+  StartWork(peer);
+}
+
+void MeshConnections::StartWork(int peer) {
+  if (closing_ || !started_.insert(peer).second) return;
+  work_.push_back(peer);
+  for (Worker& worker : workers_) {
+    if (!worker.over) continue;
+    if (worker.thread.joinable()) worker.thread.join();
+    worker.over = false;
+    worker.thread = std::thread([this, &worker] { Work(worker); });
+    return;
+  }
+}
+
+// --- the lower rank accepts ---
+
+void MeshConnections::Accept() {
+  PendingConnections pending(credentials_);
+  const std::array<int, 2> listeners = {listener_.socket.get(), unix_listener_.fd()};
+  while (true) {
+    auto members = pending.Wait(listeners, absl::InfiniteFuture());
+    if (absl::IsCancelled(members.status())) return;
+    if (!members.ok()) {
+      absl::SleepFor(kBetweenTries);  // perhaps others close descriptors
+      continue;
+    }
+    for (PendingConnections::Member& member : *members) Place(std::move(member));
+  }
+}
+
+bool MeshConnections::Complete(int peer, const PeerConnections& connections) const {
+  if (!connections.control.valid()) return false;
+  if (shares_[static_cast<size_t>(peer)]) return connections.unix_socket.valid();
+  return !connections.data.empty() && std::all_of(connections.data.begin(), connections.data.end(),
+                                                  [](const FileDescriptor& fd) { return fd.valid(); });
+}
+
+// Drops a connection that is not expected.
+void MeshConnections::Place(PendingConnections::Member member) {
+  const Link link = Link::FromDetail(member.detail);
+  if (link.rank >= static_cast<uint32_t>(size_) || static_cast<int>(link.rank) == rank_) return;
+  const int peer = static_cast<int>(link.rank);
+  if (peer < rank_) {
+    MutexLock lock(mutex_);
+    if (link.channel == static_cast<uint32_t>(Channel::kRequest)) StartWork(peer);
+    return;
+  }
+  if (placed_.contains(peer)) return;
+  const bool is_unix = member.listener == 1;
+  if (is_unix != (link.channel == static_cast<uint32_t>(Channel::kUnix))) return;
+  const bool shares = shares_[link.rank];
+  PeerConnections& arriving = arriving_[peer];
+  if (is_unix) {
+    if (!shares || arriving.unix_socket.valid()) return;
+    arriving.unix_socket = UnixSocket(std::move(member.socket));
+  } else if (link.channel == static_cast<uint32_t>(Channel::kControl)) {
+    if (arriving.control.valid()) return;
+    arriving.control = std::move(member.socket);
+  } else {
+    const uint32_t index = link.channel - static_cast<uint32_t>(Channel::kData);
+    if (shares || index >= static_cast<uint32_t>(options_.sockets_per_peer)) return;
+    arriving.data.resize(static_cast<size_t>(options_.sockets_per_peer));
+    if (arriving.data[index].valid()) return;
+    arriving.data[index] = std::move(member.socket);
+  }
+  if (!Complete(peer, arriving)) return;
+  PeerConnections complete = std::move(arriving);
+  arriving_.erase(peer);
+  placed_.insert(peer);
+  (void)send(complete.control.get(), &kAccepted, 1,
+             MSG_NOSIGNAL | MSG_DONTWAIT);  // fits into an empty buffer
+  absl::Status status = Prepare(complete);
+  if (shares && status.ok()) {
+    status = own_->Offer(complete.unix_socket);
+    absl::StatusOr<SharedArena> theirs =
+        SharedArena::Adopt(size_, complete.unix_socket, absl::Now() + kForOffer);
+    if (theirs.ok()) complete.arena = *std::move(theirs);
+    if (status.ok()) status = theirs.status();
+    if (!status.ok()) {
+      status =
+          absl::Status(status.code(), absl::StrCat("rank ", Name(rank_), " cannot share memory with rank ",
+                                                   Name(peer), ": ", status.message()));
+    }
+  }
+  {
+    MutexLock lock(mutex_);
+    accepted_.insert(peer);
+    awaited_.erase(peer);
+    changed_.NotifyAll();
+  }
+  on_connected_(peer, status.ok() ? absl::StatusOr<PeerConnections>(std::move(complete)) : status);
+}
+
+void MeshConnections::Watch() {
+  while (true) {
+    bool is_new = false;
+    {
+      MutexLock lock(mutex_);
+      is_new = std::exchange(has_new_, false);
+      const absl::Time until = absl::Now() + (is_new ? kBeforeAsking : kCheckRanksEvery);
+      bool in_time = true;
+      while (in_time && !has_new_ && !closing_ && !awaited_.empty()) {
+        in_time = changed_.WaitUntil(mutex_, until);
+      }
+      if (closing_ || awaited_.empty()) {
+        watching_ = false;
+        return;
+      }
+      if (has_new_) continue;
+      for (const int peer : awaited_) StartWork(peer);
+    }
+    if (is_new) continue;
+    const absl::Status lost = rendezvous_.CheckRanks("to connect");
+    if (lost.ok()) continue;
+    std::set<int> awaited;
+    {
+      MutexLock lock(mutex_);
+      awaited = awaited_;
+    }
+    for (const int peer : awaited) Fail(peer, lost);
+  }
+}
+
+void MeshConnections::Fail(int peer, const absl::Status& why) {
+  {
+    MutexLock lock(mutex_);
+    const absl::Time until = absl::Now() + kForArrival;
+    bool in_time = true;
+    while (in_time && !closing_ && awaited_.contains(peer)) in_time = changed_.WaitUntil(mutex_, until);
+    if (closing_ || awaited_.erase(peer) == 0) return;
+    changed_.NotifyAll();
+  }
+  on_connected_(peer, why);
+}
+
+// --- workers: the higher rank connects, the lower one asks ---
+
+void MeshConnections::Work(Worker& worker) {
+  while (true) {
+    int peer = 0;
+    {
+      MutexLock lock(mutex_);
+      if (closing_ || work_.empty()) {
+        worker.over = true;
+        return;
+      }
+      peer = work_.front();
+      work_.pop_front();
+    }
+    if (peer > rank_) {
+      Ask(peer, worker);
+      continue;
+    }
+    PeerConnections made;
+    if (absl::Status status = ConnectTo(peer, worker, made); status.ok()) {
+      on_connected_(peer, std::move(made));
+    } else {
+      status = Explain(status);
+      if (made.control.valid()) on_given_up_(made.control.get(), status);
+      on_connected_(peer, status);
+    }
+  }
+}
+
+void MeshConnections::Ask(int peer, Worker& worker) {
+  const absl::Time deadline = absl::Now() + rendezvous_.options().timeout;
+  const absl::Status asked =
+      ConnectTcpTo(peer, static_cast<uint32_t>(Channel::kRequest), deadline, worker).status();
+  if (!asked.ok()) Fail(peer, Explain(asked));
+}
+
+absl::Status MeshConnections::ConnectTo(int peer, Worker& worker, PeerConnections& made) {
+  const absl::Time deadline = absl::Now() + rendezvous_.options().timeout;
+  const bool shares = shares_[static_cast<size_t>(peer)];
+  if (shares) {
+    PSRING_ASSIGN_OR_RETURN(made.unix_socket, ConnectUnixTo(peer, deadline, worker));
+    if (const absl::Status offered = own_->Offer(made.unix_socket); !offered.ok()) {
+      return Unreachable(peer, offered);
+    }
+  }
+  for (int i = 0; i < (shares ? 0 : options_.sockets_per_peer); ++i) {
+    PSRING_ASSIGN_OR_RETURN(
+        made.data.emplace_back(),
+        ConnectTcpTo(peer, static_cast<uint32_t>(Channel::kData) + static_cast<uint32_t>(i), deadline,
+                     worker));
+  }
+  PSRING_ASSIGN_OR_RETURN(made.control,
+                          ConnectTcpTo(peer, static_cast<uint32_t>(Channel::kControl), deadline, worker));
+  {
+    const Pending pending(*this, worker, made.control.get());
+    char accepted = 0;
+    absl::Status status;
+    while (status.ok() && recv(made.control.get(), &accepted, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) {
+      status = AwaitSocket(made.control.get(), POLLIN, deadline, "it");
+    }
+    if (status.ok() && accepted != kAccepted) status = absl::UnavailableError("it closed the connection");
+    if (!status.ok()) return Unreachable(peer, status);
+  }
+  if (shares) {
+    const Pending pending(*this, worker, made.unix_socket.fd());
+    absl::StatusOr<SharedArena> theirs = SharedArena::Adopt(size_, made.unix_socket, deadline);
+    if (!theirs.ok()) {
+      return absl::Status(theirs.status().code(),
+                          absl::StrCat("rank ", Name(rank_), " cannot share memory with rank ", Name(peer),
+                                       ": ", theirs.status().message()));
+    }
+    made.arena = *std::move(theirs);
+  }
+  return Prepare(made);
+}
+
+// A rank with too many connections from strangers may close one of ours: then tries again with another one.
+absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, uint32_t channel, absl::Time deadline,
+                                                             Worker& worker) {
+  const Address& address = addresses_[static_cast<size_t>(peer)];
+  const Link link = {static_cast<uint32_t>(rank_), channel};
+  while (true) {
+    absl::StatusOr<FileDescriptor> socket =
+        ConnectTcp(address.host, address.port, std::min(deadline, absl::Now() + kLongestAttempt));
+    absl::Status status = socket.status();
+    bool again = absl::IsDeadlineExceeded(status);
+    if (status.ok()) {
+      const Pending pending(*this, worker, socket->get());
+      status = AuthenticateTcp(*socket, credentials_, "it", deadline, link.detail());
+      if (status.ok()) return socket;
+      again = absl::IsUnavailable(status);
+    }
+    if (!again || absl::Now() + kBetweenTries >= deadline || is_closing()) return Unreachable(peer, status);
+    absl::SleepFor(kBetweenTries);
+  }
+}
+
+absl::StatusOr<UnixSocket> MeshConnections::ConnectUnixTo(int peer, absl::Time deadline, Worker& worker) {
+  const Link link = {static_cast<uint32_t>(rank_), static_cast<uint32_t>(Channel::kUnix)};
+  while (true) {
+    absl::StatusOr<UnixSocket> socket = UnixSocket::Connect(addresses_[static_cast<size_t>(peer)].unix_name);
+    if (!socket.ok()) return Unreachable(peer, socket.status());
+    const Pending pending(*this, worker, socket->fd());
+    const absl::Status status = AuthenticateTo(socket->fd(), credentials_, "it", deadline, link.detail());
+    if (status.ok()) return socket;
+    if (!absl::IsUnavailable(status) || absl::Now() + kBetweenTries >= deadline || is_closing()) {
+      return Unreachable(peer, status);
+    }
+    absl::SleepFor(kBetweenTries);
+  }
+}
+
+absl::Status MeshConnections::Unreachable(int peer, const absl::Status& why) const {
+  return absl::Status(
+      why.code(), absl::StrCat("rank ", Name(rank_), " cannot reach rank ", Name(peer), ": ", why.message()));
+}
+
+// A peer closes its connections when it dies, and also when it has lost another one.
+absl::Status MeshConnections::Explain(const absl::Status& symptom) {
+  const absl::Time deadline = absl::Now() + kLossTimeout;
+  while (absl::IsUnavailable(symptom) && !is_closing()) {
+    PSRING_RETURN_IF_ERROR(rendezvous_.CheckRanks("to connect"));
+    if (absl::Now() >= deadline) break;
+    absl::SleepFor(kBetweenTries);
+  }
+  return symptom;
+}
+
+absl::Status MeshConnections::Prepare(PeerConnections& connections) const {
+  for (FileDescriptor& data : connections.data) {
+    if (options_.shaper != nullptr) {
+      PSRING_ASSIGN_OR_RETURN(data, options_.shaper->Wrap(std::move(data)));
+    }
+    if (options_.socket_buffer_bytes > 0) {
+      PSRING_RETURN_IF_ERROR(SetBuffers(data.get(), options_.socket_buffer_bytes));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace psring

@@ -1,12 +1,30 @@
-// Connects every rank with every other. Rejects connections without the job's secret.
+// The connections of one rank of a mesh (mesh_transport.h). Ranks exchange their addresses at the start; a
+// pair is connected when one of the two wants it. The higher rank connects, and the lower one accepts, so a
+// pair is never connected twice; a lower rank that wants a higher one asks it to connect. Connections without
+// the job's secret are rejected.
+//
+// Threads of this object accept and connect, so that a pair is connected while both ranks compute, and a rank
+// that does not respond delays no other pair.
 #pragma once
 
+#include <array>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
 #include "common/net/unix_socket.h"
 #include "common/rendezvous/rendezvous.h"
+#include "ring_worker/transports/shared_link.h"
 #include "ring_worker/transports/transport.h"
 
 namespace psring {
@@ -15,14 +33,120 @@ namespace psring {
 // mesh_transport.h).
 struct PeerConnections {
   FileDescriptor control;
-  // Either a Unix socket, which passes descriptors, if memory can be shared,
+  // Either a Unix socket, which passes descriptors, and the peer's memory, if memory can be shared,
   UnixSocket unix_socket;
+  std::optional<SharedArena> arena;
   // or TCP connections for payload.
   std::vector<FileDescriptor> data;
 };
 
-// By rank; this rank's own entry is empty. Waits as long as the rendezvous does; the error names the ranks
-// that did not connect. FailedPrecondition: `transport` is shm and a rank is on another host.
-absl::StatusOr<std::vector<PeerConnections>> ConnectMesh(Rendezvous& rendezvous, const MeshOptions& options);
+class MeshConnections {
+ public:
+  // Collective: listens and exchanges addresses. FailedPrecondition: the options of two ranks differ, or
+  // `transport` is shm and a rank is on another host. `rendezvous` must outlive the result.
+  static absl::StatusOr<std::unique_ptr<MeshConnections>> Start(Rendezvous& rendezvous,
+                                                                const MeshOptions& options);
+  // Ends pending attempts. Waits for a call of `on_connected` in progress.
+  ~MeshConnections();
+
+  // By rank, whether memory can be shared with it; false for this rank.
+  const std::vector<bool>& shares() const { return shares_; }
+  bool near() const { return near_; }  // no TCP connection for payload would leave this host
+
+  // Once for each peer that is wanted here or has connected, on threads of this object. The error says why
+  // the pair cannot be connected, and names the peer, or the rank that has died.
+  using OnConnected = std::function<void(int peer, absl::StatusOr<PeerConnections> connections)>;
+  // Of a pair that cannot be connected: the peer may use `control` already, so it must learn why.
+  using OnGivenUp = std::function<void(int control, const absl::Status& why)>;
+  // Call it once. `own`: this rank's memory, null if it shares none.
+  void Serve(const SharedArena* own, OnConnected on_connected, OnGivenUp on_given_up);
+
+  // Connects to `peer`, or asks it to connect, unless they are connected. Call it once per peer. Returns at
+  // once.
+  void Want(int peer);
+
+ private:
+  struct Address {
+    std::string host;
+    int port = 0;
+    std::string unix_name;
+  };
+  // Connects to one peer after the other, or asks it to connect.
+  struct Worker {
+    std::thread thread;
+    bool over = true;
+    FileDescriptor pending;  // a duplicate of the socket that it waits for
+  };
+  struct Link;
+  class Pending;
+
+  MeshConnections(Rendezvous& rendezvous, const MeshOptions& options);
+  absl::Status Listen();
+  absl::Status ReadCard(int peer, const std::string& card, const std::string& host_id);
+  int Name(int rank) const { return rendezvous_.options().JobRank(rank); }  // for messages
+
+  // Of the lower rank.
+  void Accept();
+  void Place(PendingConnections::Member member);
+  bool Complete(int peer, const PeerConnections& connections) const;
+
+  // On a worker's thread.
+  void StartWork(int peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Work(Worker& worker);
+  // Of the lower rank.
+  void Ask(int peer, Worker& worker);
+  // Of the higher rank.
+  absl::Status ConnectTo(int peer, Worker& worker, PeerConnections& made);
+  absl::StatusOr<FileDescriptor> ConnectTcpTo(int peer, uint32_t channel, absl::Time deadline,
+                                              Worker& worker);
+  absl::StatusOr<UnixSocket> ConnectUnixTo(int peer, absl::Time deadline, Worker& worker);
+  absl::Status Unreachable(int peer, const absl::Status& why) const;
+  // The rank that has died, if that is why a connection failed.
+  absl::Status Explain(const absl::Status& symptom);
+
+  // While a higher rank is wanted that has not connected yet: has it asked, and learns of ranks that have
+  // died.
+  void Watch();
+  // Of a rank that is awaited; no effect if it has connected meanwhile.
+  void Fail(int peer, const absl::Status& why);
+
+  // Limits the rate, and sets buffers.
+  absl::Status Prepare(PeerConnections& connections) const;
+  bool is_closing() {
+    MutexLock lock(mutex_);
+    return closing_;
+  }
+
+  Rendezvous& rendezvous_;
+  const MeshOptions options_;
+  const int rank_;
+  const int size_;
+  Credentials credentials_;
+  TcpListener listener_;
+  UnixSocket unix_listener_;
+  std::string unix_name_;
+  std::vector<Address> addresses_;  // by rank
+  std::vector<bool> shares_;
+  bool near_ = true;
+  const SharedArena* own_ = nullptr;
+  OnConnected on_connected_;
+  OnGivenUp on_given_up_;
+
+  // Used by the thread that accepts.
+  std::map<int, PeerConnections> arriving_;
+  std::set<int> placed_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<int> work_ ABSL_GUARDED_BY(mutex_);    // ranks to connect to, or to ask
+  std::set<int> started_ ABSL_GUARDED_BY(mutex_);   // all that were ever in work_
+  std::set<int> accepted_ ABSL_GUARDED_BY(mutex_);  // higher ranks that are connected
+  std::set<int> awaited_ ABSL_GUARDED_BY(mutex_);   // and those that are not, but wanted
+  bool has_new_ ABSL_GUARDED_BY(mutex_) = false;    // in awaited_
+  bool watching_ ABSL_GUARDED_BY(mutex_) = false;
+  std::array<Worker, 8> workers_ ABSL_GUARDED_BY(mutex_);
+  std::thread acceptor_, watcher_;
+};
 
 }  // namespace psring

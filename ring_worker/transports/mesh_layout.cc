@@ -62,14 +62,7 @@ MeshLayout LayoutOf(std::span<const MeshView> by_rank) {
   return layout;
 }
 
-absl::StatusOr<MeshLayout> AgreeOnLayout(Rendezvous& rendezvous,
-                                         const std::vector<PeerConnections>& connections) {
-  std::vector<bool> shares;
-  bool near = true;
-  for (const PeerConnections& peer : connections) {
-    shares.push_back(peer.unix_socket.valid());
-    for (const FileDescriptor& data : peer.data) near &= WithinHost(data.get());
-  }
+absl::StatusOr<MeshLayout> AgreeOnLayout(Rendezvous& rendezvous, const std::vector<bool>& shares, bool near) {
   const MeshView mine =
       ViewOf(rendezvous.options().rank, shares, static_cast<int>(AllowedCores().size()), near);
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all, rendezvous.Exchange("layout", ViewText(mine)));

@@ -7,7 +7,6 @@
 
 #include "absl/status/statusor.h"
 #include "common/rendezvous/rendezvous.h"
-#include "ring_worker/transports/mesh_connections.h"
 #include "ring_worker/transports/transport.h"
 
 namespace psring {
@@ -33,9 +32,8 @@ struct MeshView {
 MeshView ViewOf(int rank, const std::vector<bool>& shares, int cores, bool near);
 MeshLayout LayoutOf(std::span<const MeshView> by_rank);
 
-// Collective: all ranks get the same result. `connections` by rank, from ConnectMesh.
-absl::StatusOr<MeshLayout> AgreeOnLayout(Rendezvous& rendezvous,
-                                         const std::vector<PeerConnections>& connections);
+// Collective: all ranks get the same result. Parameters as for ViewOf.
+absl::StatusOr<MeshLayout> AgreeOnLayout(Rendezvous& rendezvous, const std::vector<bool>& shares, bool near);
 
 // Pure: all ranks must use the same segments.
 TransportTraits TraitsOf(const MeshLayout& layout);

@@ -2,7 +2,6 @@
 // that is missing, and why.
 #include <poll.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -38,6 +37,10 @@ absl::Status MeshTransport::Progress(uint64_t number, absl::Duration timeout) {
       idle_since = 0;
       continue;
     }
+    if (has_connected_.load(std::memory_order_acquire)) {
+      PSRING_RETURN_IF_ERROR(TakeConnected().status());
+      continue;
+    }
     if (looks % kPausesBetweenLooks != 0) {
       SpinPause();
       continue;
@@ -48,7 +51,7 @@ absl::Status MeshTransport::Progress(uint64_t number, absl::Duration timeout) {
     if (now - idle_since < kSpinNs) {
       // Spinning is cheaper than sleeping; with fewer cores than ranks, it yields to other threads.
       if (crowded_) sched_yield();
-      if (shared_peers_ < size() - 1) PSRING_RETURN_IF_ERROR(Poll(absl::ZeroDuration()));
+      if (tcp_peers_ > 0) PSRING_RETURN_IF_ERROR(Poll(absl::ZeroDuration()));
       continue;
     }
     const absl::Duration left = timeout - absl::Nanoseconds(now - waited_since);
@@ -62,8 +65,8 @@ absl::Status MeshTransport::Progress(uint64_t number, absl::Duration timeout) {
 absl::StatusOr<bool> MeshTransport::Turn() {
   bool moved = false;
   // Sends before receives, because peers wait for them; both in each turn, so that neither starves.
-  for (int rank = 0; rank < size(); ++rank) {
-    Peer& peer = peers_[rank];
+  for (const int rank : used_) {
+    Peer& peer = *peers_[rank];
     if (peer.shared != nullptr) moved |= TurnShared(peer);
     for (FrameStream& stream : peer.streams) {
       if (stream.may_write()) PSRING_RETURN_IF_ERROR(Write(rank, stream));
@@ -119,7 +122,7 @@ absl::StatusOr<bool> MeshTransport::TakeShared(Gather& gather, uint64_t number) 
   for (size_t i = first; i < last; ++i) {
     const int source = gather.sources[i];
     if (source == rank_) continue;
-    const Peer& peer = peers_[source];
+    const Peer& peer = *peers_[source];
     if (peer.shared == nullptr || peer.expected.front() != number || !peer.shared->HasFrame()) return false;
   }
   terms_.clear();
@@ -133,7 +136,7 @@ absl::StatusOr<bool> MeshTransport::TakeShared(Gather& gather, uint64_t number) 
       continue;
     }
     PSRING_ASSIGN_OR_RETURN(const std::byte* payload,
-                            peers_[source].shared->Payload(gather.expected, call_hash_));
+                            peers_[source]->shared->Payload(gather.expected, call_hash_));
     terms_.push_back(payload);
   }
   cpu::Reduce(gather.op, gather.to.type, gather.to.count, gather.to.data, terms_.data(),
@@ -141,8 +144,8 @@ absl::StatusOr<bool> MeshTransport::TakeShared(Gather& gather, uint64_t number) 
   for (size_t i = first; i < last; ++i) {
     const int source = gather.sources[i];
     if (source == rank_) continue;
-    peers_[source].shared->Pop();
-    peers_[source].expected.PopFront();
+    peers_[source]->shared->Pop();
+    peers_[source]->expected.PopFront();
     CountReceived(gather.expected.bytes);
   }
   gather.next = last;
@@ -180,7 +183,7 @@ absl::Status MeshTransport::Read(int rank, FrameStream& stream) {
   if (!moved->complete) return absl::OkStatus();
   Gather& gather = gathers_[stream.in().front().gather - gathers_.popped()];
   stream.in().PopFront();
-  peers_[rank].expected.PopFront();
+  peers_[rank]->expected.PopFront();
   ++gather.next;
   Advance(gather);
   return absl::OkStatus();
@@ -188,8 +191,9 @@ absl::Status MeshTransport::Read(int rank, FrameStream& stream) {
 
 absl::Status MeshTransport::SleepUntilNews(absl::Duration left, uint64_t number) {
   bool sockets = shared_peers_ == 0;
-  for (int rank = 0; rank < size() && !sockets; ++rank) {
-    for (const FrameStream& stream : peers_[rank].streams) {
+  for (const int rank : used_) {
+    if (sockets) break;
+    for (const FrameStream& stream : peers_[rank]->streams) {
       sockets |= WantsRead(rank, stream) || !stream.out().empty();
     }
   }
@@ -197,7 +201,8 @@ absl::Status MeshTransport::SleepUntilNews(absl::Duration left, uint64_t number)
     // From now on peers ring the bell; one more turn processes what arrived before.
     arena_->bell().store(static_cast<uint32_t>(sockets ? Sleep::kInPoll : Sleep::kOnFutex));
     absl::StatusOr<bool> moved = Turn();
-    if (!moved.ok() || *moved || Done(number) || aborted_.load(std::memory_order_acquire)) {
+    if (!moved.ok() || *moved || Done(number) || has_connected_.load(std::memory_order_acquire) ||
+        aborted_.load(std::memory_order_acquire)) {
       arena_->bell().store(static_cast<uint32_t>(Sleep::kAwake));
       return moved.status();
     }
@@ -219,11 +224,10 @@ absl::Status MeshTransport::SleepUntilNews(absl::Duration left, uint64_t number)
 
 absl::Status MeshTransport::Poll(absl::Duration longest) {
   polled_.assign(1, {wake_.get(), POLLIN, 0});
-  for (int rank = 0; rank < size(); ++rank) {
-    if (rank == rank_) continue;
-    const Peer& peer = peers_[rank];
+  for (const int rank : used_) {
+    const Peer& peer = *peers_[rank];
     // poll() ignores a negative descriptor.
-    polled_.push_back({peer.control->left() ? -1 : peer.control->fd(), POLLIN, 0});
+    polled_.push_back({peer.control == nullptr || peer.control->left() ? -1 : peer.control->fd(), POLLIN, 0});
     for (const FrameStream& stream : peer.streams) {
       const short events = (WantsRead(rank, stream) ? POLLIN : 0) | (stream.out().empty() ? 0 : POLLOUT);
       polled_.push_back({events == 0 ? -1 : stream.fd(), events, 0});
@@ -233,13 +237,11 @@ absl::Status MeshTransport::Poll(absl::Duration longest) {
   if (ready < 0 && errno != EINTR) return SystemError("cannot wait for peers");
   if (ready <= 0) return absl::OkStatus();
   if (polled_[0].revents != 0 && !aborted_.load(std::memory_order_acquire)) {
-    uint64_t rings;
-    (void)!read(wake_.get(), &rings, sizeof rings);
+    ReadRings(wake_.get());
   }
   size_t at = 1;
-  for (int rank = 0; rank < size(); ++rank) {
-    if (rank == rank_) continue;
-    Peer& peer = peers_[rank];
+  for (const int rank : used_) {
+    Peer& peer = *peers_[rank];
     if (polled_[at++].revents != 0) PSRING_RETURN_IF_ERROR(ReceiveControl(rank));
     for (FrameStream& stream : peer.streams) {
       const short events = polled_[at++].revents;
@@ -251,7 +253,7 @@ absl::Status MeshTransport::Poll(absl::Duration longest) {
 }
 
 absl::Status MeshTransport::ReceiveControl(int rank) {
-  ControlConnection& control = *peers_[rank].control;
+  ControlConnection& control = *peers_[rank]->control;
   absl::Status received = control.Receive();
   if (control.waits_for() >= size()) {
     return absl::DataLossError(absl::StrCat("rank ", names_[rank], " waits for rank ", control.waits_for(),
@@ -259,16 +261,16 @@ absl::Status MeshTransport::ReceiveControl(int rank) {
   }
   gives_up_ |= control.waits_for() >= 0;
   if (control.gave_up()) {
-    MutexLock lock(failure_mutex_);
+    MutexLock lock(mutex_);
     relayed_ = true;
   }
   return received;
 }
 
 absl::Status MeshTransport::CheckDepartures() {
-  for (int rank = 0; rank < size(); ++rank) {
-    const Peer& peer = peers_[rank];
-    if (peer.shared == nullptr || !peer.control->left() || HasResponded(rank)) continue;
+  for (const int rank : used_) {
+    const Peer& peer = *peers_[rank];
+    if (peer.shared == nullptr || !peer.control->left()) continue;
     const bool needs_frame = !peer.expected.empty() && !peer.shared->HasFrame();
     const bool needs_reading = !peer.waiting.empty() || (!peer.unread.empty() && peer.unread.front().number >=
                                                                                      peer.shared->consumed());
@@ -278,7 +280,7 @@ absl::Status MeshTransport::CheckDepartures() {
 }
 
 absl::Status MeshTransport::HasLeft(int rank) const {
-  const Peer& peer = peers_[rank];
+  const Peer& peer = *peers_[rank];
   return absl::UnavailableError(absl::StrCat(
       "rank ", names_[rank], " has left; rank ", names_[rank_], " still needs it for ",
       peer.expected.empty() ? ToString(header_.call)
@@ -287,7 +289,7 @@ absl::Status MeshTransport::HasLeft(int rank) const {
 
 absl::Status MeshTransport::Explain(int rank, const absl::Status& symptom) {
   if (!absl::IsUnavailable(symptom)) return symptom;
-  ControlConnection& control = *peers_[rank].control;
+  ControlConnection& control = *peers_[rank]->control;
   const absl::Time deadline = absl::Now() + kFinalMessageTimeout;
   while (!control.left() && absl::Now() < deadline) {
     pollfd waiting = {control.fd(), POLLIN, 0};

@@ -11,6 +11,9 @@
 namespace psring {
 namespace {
 
+// How long a rank whose peers respond waits for their errors, which may come through many ranks.
+constexpr absl::Duration kForOthers = absl::Seconds(2);
+
 // How long ranks may take to tell for whom they wait, given their timeout. Their deadlines pass at about the
 // same time, and each responds when the first one has given up.
 absl::Duration GraceOf(absl::Duration timeout) {
@@ -22,8 +25,8 @@ absl::Duration GraceOf(absl::Duration timeout) {
 MeshTransport::Awaited MeshTransport::WhomAwaited(uint64_t number) const {
   Awaited awaited;
   std::vector<std::string> whom;
-  for (int rank = 0; rank < size(); ++rank) {
-    const Peer& peer = peers_[rank];
+  for (const int rank : used_) {
+    const Peer& peer = *peers_[rank];
     bool reads = !peer.unread.empty() && peer.unread.front().transfers <= number;
     reads |= !peer.waiting.empty() && peer.waiting.front().transfers <= number;
     for (const FrameStream& stream : peer.streams) {
@@ -41,32 +44,29 @@ MeshTransport::Awaited MeshTransport::WhomAwaited(uint64_t number) const {
 }
 
 std::vector<int> MeshTransport::Silent(const std::vector<int>& ranks) const {
-  std::vector<bool> seen(peers_.size());
-  seen[static_cast<size_t>(rank_)] = true;
   std::vector<int> silent;
-  for (int rank : ranks) {
-    while (!seen[static_cast<size_t>(rank)]) {
-      seen[static_cast<size_t>(rank)] = true;
-      if (!HasResponded(rank)) {
-        silent.push_back(rank);
-        break;
-      }
-      rank = peers_[rank].control->waits_for();
-    }
+  for (const int rank : ranks) {
+    if (WaitsFor(rank) < 0) silent.push_back(rank);
   }
-  std::sort(silent.begin(), silent.end());
   return silent;
 }
 
 absl::Status MeshTransport::AwaitControl(absl::Time deadline) {
-  std::vector<pollfd> controls;
-  for (int rank = 0; rank < size(); ++rank) {
-    const bool is_open = rank != rank_ && !peers_[rank].control->left();
-    controls.push_back({is_open ? peers_[rank].control->fd() : -1, POLLIN, 0});
+  PSRING_RETURN_IF_ERROR(TakeConnected().status());
+  std::vector<int> open;
+  std::vector<pollfd> waits = {{wake_.get(), POLLIN, 0}};
+  for (const int rank : used_) {
+    const ControlConnection* const control = peers_[rank]->control.get();
+    if (control == nullptr || control->left()) continue;
+    open.push_back(rank);
+    waits.push_back({control->fd(), POLLIN, 0});
   }
-  if (poll(controls.data(), controls.size(), PollTimeoutMs(deadline)) <= 0) return absl::OkStatus();
-  for (int rank = 0; rank < size(); ++rank) {
-    if (controls[rank].revents != 0) PSRING_RETURN_IF_ERROR(ReceiveControl(rank));
+  if (poll(waits.data(), waits.size(), PollTimeoutMs(deadline)) <= 0) return absl::OkStatus();
+  if (waits[0].revents != 0 && !aborted_.load(std::memory_order_acquire)) {
+    ReadRings(wake_.get());
+  }
+  for (size_t i = 0; i < open.size(); ++i) {
+    if (waits[i + 1].revents != 0) PSRING_RETURN_IF_ERROR(ReceiveControl(open[i]));
   }
   return absl::OkStatus();
 }
@@ -78,28 +78,34 @@ absl::Status MeshTransport::GiveUpWaiting(uint64_t number, const Tag& tag, absl:
                                   absl::FormatDuration(absl::Trunc(waited, absl::Milliseconds(1))), " for ",
                                   awaited.text, " (", ToString(tag), ")");
   if (!awaited.ranks.empty()) {
-    MutexLock lock(failure_mutex_);
-    NotifyPeers(absl::StatusCode::kDeadlineExceeded, absl::StrCat("rank ", names_[rank_], " gave up: ", text),
-                awaited.ranks.front());
+    MutexLock lock(mutex_);
+    NotifyPeers(absl::StatusCode::kDeadlineExceeded, GaveUp(text), awaited.ranks.front());
   }
-  const absl::Time until = absl::Now() + GraceOf(timeout);
+  const auto waits_for_me = [this](int rank) { return WaitsFor(rank) == rank_; };
+  const absl::Time begin = absl::Now();
   std::vector<int> silent = Silent(awaited.ranks);
-  for (; !silent.empty() && absl::Now() < until; silent = Silent(awaited.ranks)) {
-    // Short, to notice an Abort.
-    PSRING_RETURN_IF_ERROR(AwaitControl(std::min(until, absl::Now() + absl::Milliseconds(50))));
+  while (true) {
+    // Peers that respond will say who is silent, unless they wait for this rank.
+    const absl::Duration longest = silent.empty() ? GraceOf(timeout) + kForOthers : GraceOf(timeout);
+    const absl::Time until = begin + longest;
+    if (absl::Now() >= until || (silent.empty() && std::ranges::all_of(awaited.ranks, waits_for_me))) break;
+    PSRING_RETURN_IF_ERROR(AwaitControl(until));
     if (aborted_.load(std::memory_order_acquire)) return failure();
+    silent = Silent(awaited.ranks);
   }
   // If a peer gave up first, its error says how long it waited.
-  int responses = 0;
-  bool is_told = waited >= timeout && (silent.empty() || std::ranges::count(awaited.ranks, silent[0]) > 0);
-  for (int rank = 0; rank < size(); ++rank) {
-    if (rank == rank_ || !HasResponded(rank)) continue;
+  int responses = 0, connected = 0;
+  bool is_told = waited >= timeout;
+  for (const int rank : used_) {
+    if (peers_[rank]->control == nullptr) continue;
+    ++connected;
+    if (WaitsFor(rank) < 0) continue;
     ++responses;
-    if (is_told || (!silent.empty() && peers_[rank].control->waits_for() != silent[0])) continue;
-    text = peers_[rank].control->text();
+    if (is_told || (!silent.empty() && WaitsFor(rank) != silent[0])) continue;
+    text = peers_[rank]->control->waits_text();
     is_told = true;
   }
-  if (responses == 0 && size() > 2) {
+  if (responses == 0 && connected > 1) {
     absl::StrAppend(&text, "; no other rank responds to rank ", names_[rank_]);
   } else if (!silent.empty()) {
     const auto name = [this](std::string* to, int rank) { absl::StrAppend(to, "rank ", names_[rank]); };

@@ -1,10 +1,12 @@
 // The mesh (MakeMeshTransport): a rank's peers and its transfers in progress. Used only by mesh*.cc.
 //
-// Every rank is connected with every other. *Control* connections carry at most one final message each, and
-// are polled whenever a rank sleeps, so that an error is not queued after payload that nobody reads. Payload
-// uses shared memory between ranks of one host (shared_link.h), otherwise TCP (frame_stream.h).
+// Two ranks are connected before their first transfer (mesh_connections.h); transfers that are started
+// earlier wait. *Control* connections carry a rank's reason to end, and are polled whenever a rank sleeps, so
+// that an error is not queued after payload that nobody reads. A rank that ends because of a peer's error
+// passes it on to its own peers, so that it reaches ranks that are not connected with the one at fault.
+// Payload uses shared memory between ranks of one host (shared_link.h), otherwise TCP (frame_stream.h).
 //
-// There are no threads: bytes move inside Send and Wait, on the caller's thread. If nothing can move, it
+// Bytes move inside Send and Wait, on the caller's thread. If nothing can move, it
 // spins briefly, then sleeps: on a futex (its bell) if it waits only for ranks of this host, otherwise in
 // poll(), which the bell also ends. Frames of one peer arrive in the order in which receives are started; a
 // sum's terms are added in the order listed, independent of their arrival.
@@ -16,9 +18,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/strings/string_view.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
 #include "ring_worker/transports/control_connection.h"
@@ -32,20 +36,15 @@ namespace psring {
 
 class MeshTransport final : public Transport {
  public:
-  // `names`: by rank, the number that messages give it.
-  MeshTransport(const TransportInfo& info, std::vector<int> names, FileDescriptor wake,
-                std::optional<SharedArena> arena)
-      : Transport(info),
-        rank_(info.rank),
-        names_(std::move(names)),
-        wake_(std::move(wake)),
-        arena_(std::move(arena)),
-        peers_(static_cast<size_t>(info.size)),
-        window_(kWindowBytes + sizeof(float)) {}
-
-  absl::Status Connect(std::vector<PeerConnections> connections, const MeshOptions& options,
-                       absl::Time deadline);
+  // `names`: by rank, the number that messages give it. `waker`: a socket that wakes this rank from poll();
+  // `wake`: its other end. `arena`: if memory is shared with any rank.
+  MeshTransport(const TransportInfo& info, std::vector<int> names, int sockets_per_peer, FileDescriptor wake,
+                FileDescriptor waker, std::optional<SharedArena> arena,
+                std::unique_ptr<MeshConnections> connections);
   ~MeshTransport() override;
+
+  // Returns when these peers are connected.
+  absl::Status ConnectTo(const std::vector<int>& peers, absl::Duration timeout);
 
   void BeginCall(const CallInfo& call) override;
   void Send(int to, Tag tag, ConstSpan from, bool copy) override;
@@ -92,9 +91,10 @@ class MeshTransport final : public Transport {
   };
 
   struct Peer {
-    std::unique_ptr<ControlConnection> control;
+    bool shares = false;                         // memory
+    std::unique_ptr<ControlConnection> control;  // null: not connected yet
     // Either
-    std::unique_ptr<SharedLink> shared;
+    std::unique_ptr<SharedLink> shared;  // null: not connected yet
     Fifo<WaitingFrame> waiting;
     Fifo<UnreadFrame> unread;
     // or
@@ -124,7 +124,29 @@ class MeshTransport final : public Transport {
     return i == 1 && gather.next == 1 ? gather.own : static_cast<const std::byte*>(gather.to.data);
   }
 
+  // A connection, as other threads see it.
+  struct Contact {
+    int rank;
+    int control;  // a socket
+    SharedLink* shared = nullptr;
+  };
+  struct Told {
+    absl::StatusCode code;
+    std::string message;
+    int waits_for;
+  };
+
   // mesh.cc
+  // Starts to connect a rank at its first use.
+  Peer& PeerOf(int rank) { return peers_[rank] != nullptr ? *peers_[rank] : Use(rank, /*wanted=*/true); }
+  Peer& Use(int rank, bool wanted);
+  // On a thread of connections_.
+  void OnConnected(int rank, absl::StatusOr<PeerConnections> connections);
+  void OnGivenUp(int control, const absl::Status& why);
+  // Takes connections that have been made. False: there are none.
+  absl::StatusOr<bool> TakeConnected();
+  absl::Status Attach(int rank, PeerConnections from);
+  absl::Status NotConnected(absl::Duration waited) const;
   // Counts one more transfer of the tag; returns the number of its Transfers.
   uint64_t Open(const Tag& tag);
   void Finish(uint64_t number) { --transfers_[number - transfers_.popped()].unfinished; }
@@ -132,12 +154,17 @@ class MeshTransport final : public Transport {
     return number < transfers_.popped() || transfers_[number - transfers_.popped()].unfinished == 0;
   }
   absl::Status failure() {
-    MutexLock lock(failure_mutex_);
+    MutexLock lock(mutex_);
     return failure_;
   }
-  // Once: later calls have no effect.
+  // Sends a control message to all peers, also to those that connect later. The last message once: later
+  // calls have no effect.
   void NotifyPeers(absl::StatusCode code, const std::string& message, int waits_for = -1)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(failure_mutex_);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What peers get as the reason.
+  std::string GaveUp(absl::string_view why) const;
+  // Ends the caller's sleep.
+  void WakeSelf();
 
   // mesh_progress.cc: moving data. Moves what can be moved now. True if anything moved.
   absl::StatusOr<bool> Turn();
@@ -180,21 +207,29 @@ class MeshTransport final : public Transport {
     std::string text;  // "rank 2 to send and rank 3 to receive"
   };
   Awaited WhomAwaited(uint64_t number) const;
-  // Called when this rank's deadline has passed, or a peer has given up waiting. All ranks that respond tell
-  // each other for whom they wait, so that the error names the rank that does not, and not one that waits for
-  // it. Takes up to 2 s.
+  // Called when this rank's deadline has passed, or a peer has waited too long. All ranks that respond tell
+  // their peers for whom they wait, so that the error names the rank that does not, and not one that waits
+  // for it. A rank whose awaited peers respond waits for the error of one of them. Takes up to 4 s.
   absl::Status GiveUpWaiting(uint64_t number, const Tag& tag, absl::Duration waited, absl::Duration timeout);
-  // Of `ranks` and those for which they wait, and so on: the ranks that have not responded.
+  // Those of `ranks` that have not responded.
   std::vector<int> Silent(const std::vector<int>& ranks) const;
-  bool HasResponded(int rank) const { return peers_[rank].control->waits_for() >= 0; }
+  // For whom a peer waits that has responded; otherwise -1.
+  int WaitsFor(int rank) const {
+    const Peer* const peer = peers_[rank].get();
+    return peer != nullptr && peer->control != nullptr ? peer->control->waits_for() : -1;
+  }
   absl::Status AwaitControl(absl::Time deadline);
 
   const int rank_;
   const std::vector<int> names_;  // by rank, for messages
-  const FileDescriptor wake_;
+  const FileDescriptor wake_, waker_;
   std::optional<SharedArena> arena_;  // declared before peers_, which use it
-  std::vector<Peer> peers_;           // by rank; this rank's own entry is unused
-  int shared_peers_ = 0;
+  const int sockets_per_peer_;
+  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: not used yet
+  std::vector<int> used_;                     // the others, in order
+  int shared_peers_ = 0, tcp_peers_ = 0;      // of them
+  int unconnected_ = 0;                       // of them
+  std::vector<SharedRegion> registered_;
   bool crowded_ = false;  // more ranks than cores of this process
   uint64_t naps_ = 0;
 
@@ -208,11 +243,15 @@ class MeshTransport final : public Transport {
   absl::Status early_failure_;  // of a Send; Wait returns it
   bool gives_up_ = false;       // this rank's deadline has passed, or that of a peer
 
-  Mutex failure_mutex_;
-  absl::Status failure_ ABSL_GUARDED_BY(failure_mutex_);
-  bool relayed_ ABSL_GUARDED_BY(failure_mutex_) = false;  // the failure came from a peer
-  bool has_notified_ ABSL_GUARDED_BY(failure_mutex_) = false;
+  Mutex mutex_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  bool relayed_ ABSL_GUARDED_BY(mutex_) = false;  // the failure came from a peer
+  std::vector<Contact> contacts_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Told> told_ ABSL_GUARDED_BY(mutex_);  // to all peers
+  std::vector<std::pair<int, absl::StatusOr<PeerConnections>>> connected_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> has_connected_ = false;  // connected_ is not empty
   std::atomic<bool> aborted_ = false;
+  std::unique_ptr<MeshConnections> connections_;  // last: its threads use the members above
 };
 
 }  // namespace psring

@@ -1,8 +1,9 @@
 #include "ring_worker/transports/shared_link.h"
 
+#include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -57,6 +58,14 @@ absl::StatusOr<Offered> Take(const UnixSocket& socket, size_t files, absl::Time 
 
 }  // namespace
 
+// If the socket is full, the rank wakes anyway.
+void WakeFromPoll(int fd) { (void)send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); }
+
+void ReadRings(int fd) {
+  std::array<char, 256> rings;
+  (void)!recv(fd, rings.data(), rings.size(), MSG_DONTWAIT);
+}
+
 absl::StatusOr<SharedArena> SharedArena::Create(int ranks, int wake_fd) {
   SharedArena arena;
   PSRING_ASSIGN_OR_RETURN(arena.memory_, SharedMemory::Create(ArenaBytes(ranks)));
@@ -95,11 +104,15 @@ void SharedArena::Ring() {
   if (bell.load() == static_cast<uint32_t>(Sleep::kAwake)) return;
   const uint32_t was = bell.exchange(static_cast<uint32_t>(Sleep::kAwake));
   if (was == static_cast<uint32_t>(Sleep::kOnFutex)) FutexWake(bell);
-  if (was == static_cast<uint32_t>(Sleep::kInPoll)) {
-    const uint64_t one = 1;
-    (void)!write(wake_fd_, &one,
-                 sizeof one);  // fails only if the counter is full; then the owner wakes anyway
-  }
+  if (was == static_cast<uint32_t>(Sleep::kInPoll)) WakeFromPoll(wake_fd_);
+}
+
+void SharedArena::Nudge() {
+  // The bell keeps its value, so that the owner knows that no frame has come.
+  std::atomic<uint32_t>& bell = header().bell;
+  const uint32_t is = bell.load();
+  if (is == static_cast<uint32_t>(Sleep::kOnFutex)) FutexWake(bell);
+  if (is == static_cast<uint32_t>(Sleep::kInPoll)) WakeFromPoll(wake_fd_);
 }
 
 void SharedArena::NoteCall(const CallInfo& call) {
@@ -220,23 +233,22 @@ void SharedLink::Pop() {
   theirs_.Ring();
 }
 
-absl::Status SharedLink::Register(const Buffer& buffer) {
+absl::Status SharedLink::Register(const SharedRegion& region) {
   struct stat file;
-  if (fstat(buffer.shared_fd(), &file) != 0) {
+  if (fstat(region.fd, &file) != 0) {
     return absl::InternalError(absl::StrCat("cannot register a buffer: ", std::strerror(errno)));
   }
-  const absl::Status handed =
-      Hand(socket_, static_cast<uint64_t>(file.st_size), next_region_, {buffer.shared_fd()});
+  const absl::Status handed = Hand(socket_, static_cast<uint64_t>(file.st_size), next_region_, {region.fd});
   if (!handed.ok()) {
     return absl::Status(handed.code(),
                         absl::StrCat("rank ", peer_, " does not accept shared memory: ", handed.message()));
   }
-  regions_.push_back({next_region_++, static_cast<const std::byte*>(buffer.data()), buffer.bytes()});
+  regions_.push_back({next_region_++, region.data, region.bytes});
   return absl::OkStatus();
 }
 
-void SharedLink::Unregister(const Buffer& buffer) {
-  std::erase_if(regions_, [&](const Region& region) { return region.data == buffer.data(); });
+void SharedLink::Unregister(const std::byte* data) {
+  std::erase_if(regions_, [&](const Region& region) { return region.data == data; });
 }
 
 // The peer sent the region before a frame that names it, so its message has arrived.

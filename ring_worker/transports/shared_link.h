@@ -20,7 +20,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/shared_memory.h"
-#include "common/device/device.h"
 #include "common/net/unix_socket.h"
 #include "ring_worker/transports/frame.h"
 
@@ -35,10 +34,16 @@ inline constexpr size_t kInPlaceBytes = 16 << 10;
 // How a rank waits, which determines how to wake it.
 enum class Sleep : uint32_t { kAwake, kOnFutex, kInPoll };
 
+// Wakes a rank that polls the other end of the socket `fd`. Never waits or raises a signal, even if a peer
+// has filled the socket, or sent another kind of file instead of one.
+void WakeFromPoll(int fd);
+// Empties the other end, before the rank looks for what woke it.
+void ReadRings(int fd);
+
 // The memory that one rank shares with the ranks of its host.
 class SharedArena {
  public:
-  // This rank's own. `wake_fd`: an eventfd that ends its poll().
+  // This rank's own. `wake_fd`: a socket whose other end it polls (WakeFromPoll).
   static absl::StatusOr<SharedArena> Create(int ranks, int wake_fd);
   // A peer's, received from its Offer over `socket`.
   static absl::StatusOr<SharedArena> Adopt(int ranks, const UnixSocket& socket, absl::Time deadline);
@@ -46,6 +51,8 @@ class SharedArena {
 
   // Wakes the arena's owner if it sleeps. The owner then sees everything stored before.
   void Ring();
+  // Wakes the owner if it sleeps, to look at its control connections.
+  void Nudge();
   std::atomic<uint32_t>& bell() { return header().bell; }
 
   // The owner's recent calls, for a peer's error messages.
@@ -87,6 +94,13 @@ class SharedArena {
   FileDescriptor adopted_wake_;
 };
 
+// Registered memory: see ProcessGroup::Register.
+struct SharedRegion {
+  int fd = -1;
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+};
+
 // One thread at a time.
 class SharedLink {
  public:
@@ -105,8 +119,8 @@ class SharedLink {
   uint64_t sent() const { return sent_; }
   uint64_t consumed() const { return out_.consumed.load(); }
   // Lets the peer read this memory in place from now on.
-  absl::Status Register(const Buffer& buffer);
-  void Unregister(const Buffer& buffer);
+  absl::Status Register(const SharedRegion& region);
+  void Unregister(const std::byte* data);
 
   // --- receiving ---
   bool HasFrame() const {

@@ -1,6 +1,7 @@
 #include "ring_worker/transports/transport.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/net/peer_text.h"
 #include "ring_worker/transports/frame.h"
 
 namespace psring {
@@ -10,7 +11,8 @@ std::string ToString(const Tag& tag) {
 }
 
 std::string ToString(const CallInfo& call) {
-  const std::string operation(call.operation, strnlen(call.operation, sizeof call.operation));
+  // It may be a peer's.
+  const std::string operation = PeerText({call.operation, strnlen(call.operation, sizeof call.operation)});
   return absl::StrCat("call ", call.number, ", ", operation, " (", Name(call.op), ") of ", call.elements, " ",
                       Name(call.type), call.root == 0 ? "" : absl::StrCat(" from rank ", call.root));
 }

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -138,9 +139,14 @@ struct MeshOptions {
   int ranks_per_node = 0;
   LinkShaper* shaper =
       nullptr;  // limits the rate of payload over TCP; null: no limit. Outlives the transport
+  // The peers to connect before MakeMeshTransport returns; it connects others at the first transfer between
+  // the two. If a names b, b names a. Null: none. `schedule`: what determines them; equal on all ranks.
+  std::function<std::vector<int>(const TransportInfo& info)> first_peers = nullptr;
+  std::string schedule = "";
 };
-// Collective: listens on a port that the system chooses, publishes the address through the rendezvous and
-// connects to every other rank. Connections without the job's secret are rejected.
+// Collective: listens on a port that the system chooses, and publishes the address through the rendezvous,
+// which must outlive the transport. Connections without the job's secret are rejected. Errors name the ranks
+// that did not connect.
 absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezvous,
                                                              const MeshOptions& options);
 

@@ -105,6 +105,32 @@ inline bool WaitForAll(StartedOnes& ones) {
   });
 }
 
+// A free port below the ephemeral ports, so that connections of other programs do not take it in the
+// meantime.
+inline int FreePort() {
+  static int next = getpid() % 16384;
+  for (int tries = 0; tries < 16384; ++tries) {
+    const int port = 12000 + next++ % 16384;
+    const FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return port;
+  }
+  ADD_FAILURE() << "no free port";
+  return 0;
+}
+
+// Why PSRING_SLURM_SCRIPT cannot start Slurm here; empty: it can.
+inline std::string WhyNoSlurm() {
+  for (const char* program :
+       {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/srun", "/usr/sbin/munged"}) {
+    if (access(program, X_OK) != 0) return absl::StrCat("no ", program, ": install slurm-wlm and munge");
+  }
+  return geteuid() == 0 ? "" : "starting Slurm needs root";
+}
+
 // A test with its own folder and without a launcher's variables in its environment.
 class LaunchTest : public testing::Test {
  protected:
@@ -117,23 +143,6 @@ class LaunchTest : public testing::Test {
   ~LaunchTest() override { std::filesystem::remove_all(folder_); }
 
   std::string Folder(const std::string& name) const { return absl::StrCat(folder_, "/", name); }
-
-  // A free port below the ephemeral ports, so that connections of other programs do not take it in the
-  // meantime.
-  static int FreePort() {
-    static int next = getpid() % 16384;
-    for (int tries = 0; tries < 16384; ++tries) {
-      const int port = 12000 + next++ % 16384;
-      const FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      sockaddr_in address = {};
-      address.sin_family = AF_INET;
-      address.sin_port = htons(static_cast<uint16_t>(port));
-      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-      if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return port;
-    }
-    ADD_FAILURE() << "no free port";
-    return 0;
-  }
 
   // The weights' hashes of all ranks with records below `folder`.
   static std::vector<std::string> Weights(const std::string& folder) {

@@ -44,8 +44,16 @@ inline Catalog TestCatalog() {
        .backend = "native",
        .algorithm = "async",
        .shares_steps = true},
+      {.name = "hybrid",
+       .uses_group = true,
+       .uses_servers = true,
+       .backend = "native",
+       .algorithm = "ring",
+       .synchronous = true},
   };
-  catalog.models = {{.name = "mlp", .parameters = 1863690}, {.name = "cnn", .parameters = 1199882}};
+  catalog.models = {{.name = "mlp", .parameters = 1863690},
+                    {.name = "cnn", .parameters = 1199882},
+                    {.name = "dlrm-small", .parameters = 30'000, .has_tables = true}};
   catalog.data = {"fashion-mnist", "mnist", "synthetic"};
   return catalog;
 }

@@ -50,12 +50,13 @@ class FaultsDriver : public LaunchTest {
     const std::string weights = job.Weights();
     if (absl::StrContains(weights, "different")) return absl::StrCat("ranks have ", weights);
     if (kind.same_bits && weights != Undisturbed(fault.setup)) return "other weights than an undisturbed run";
-    return kind.asynchronous ? CheckPushes(job, fault.setup.workers()) : "";
+    return kind.asynchronous ? CheckPushes(job, fault) : "";
   }
 
   // Every push that the server answered counts once: the workers share a number of pushes, and each makes at
   // most one more.
-  static std::string CheckPushes(const FaultJob& job, int workers) {
+  static std::string CheckPushes(const FaultJob& job, const Fault& fault) {
+    const int workers = fault.setup.workers();
     std::error_code error;
     for (const auto& entry : fs::recursive_directory_iterator(job.run(), error)) {
       if (entry.path().filename() != "result-server0.json") continue;
@@ -64,7 +65,8 @@ class FaultsDriver : public LaunchTest {
       if (absl::StrContains(job.Story(), "all ranks are restarted"))
         return "";  // it counts its own pushes only
       // A lost worker's remaining steps may be nobody's.
-      const auto lost_workers = static_cast<int64_t>(server->lost_workers.size());
+      auto lost_workers = static_cast<int64_t>(server->lost_workers.size());
+      if (fault.kind == FaultKind::kEndWorker) ++lost_workers;  // it has left
       const int64_t planned = workers * kFaultSteps;
       const int64_t made = server->pushes, lost = server->lost_updates;
       if (made + lost >= planned - 1 - lost_workers * kFaultSteps && made <= planned + workers) return "";

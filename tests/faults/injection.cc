@@ -234,7 +234,10 @@ Promise PromiseOf(const Fault& fault) {
     case FaultKind::kSmallShm:
       return {.may_recover = true, .must_recover = true};
     case FaultKind::kFewFiles:
-      return {.may_recover = true, .names = {"ulimit -n", "open files", "file descriptors"}};
+      // A rank started by hand says why it cannot join; only it needs the files of a store.
+      return {.may_recover = true,
+              .names = {"ulimit -n", "open files", "file descriptors",
+                        setup.by_hand ? "rank 0 never joined" : "ulimit -n"}};
     case FaultKind::kLittleMemory:
       return {.may_recover = true, .names = {"ulimit -v", "memory"}};
     case FaultKind::kFullDisk:

@@ -138,7 +138,9 @@ bool FaultJob::AwaitEnd(absl::Duration timeout) {
 
 std::vector<std::pair<std::string, pid_t>> FaultJob::Processes() const {
   std::vector<std::pair<std::string, pid_t>> processes = TrainingProcesses(run());
-  // Those of other nodes have their records in a temporary folder.
+  // Those of other nodes have their records in a temporary folder; so has the step that is measured first, on
+  // one node.
+  if (setup_.nodes == 1) return processes;
   for (auto& process : TrainingProcesses(temporary())) processes.push_back(std::move(process));
   return processes;
 }
@@ -186,7 +188,10 @@ std::string FaultJob::Weights() const {
 
 std::string FaultJob::Remains(bool launcher_died) const {
   std::vector<std::string> left;
-  for (const auto& [role, pid] : Processes()) left.push_back(absl::StrCat(role, " (", pid, ")"));
+  for (const std::string& records : {run(), temporary()}) {
+    for (const auto& [role, pid] : TrainingProcesses(records))
+      left.push_back(absl::StrCat(role, " (", pid, ")"));
+  }
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(temporary(), error)) {
     if (!launcher_died) left.push_back(entry.path());

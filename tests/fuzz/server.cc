@@ -30,6 +30,11 @@ psring::ServerJob SoundJob(uint8_t mode) {
   psring::ServerJob job{.workers = kWorkers, .consistency = modes[mode % 4], .parameters = 6};
   job.buckets = {{.index = 0, .first = 0, .count = 4}, {.index = 1, .first = 4, .count = 2}};
   job.schedule.base = 0.1;
+  if (mode % 8 >= 4 && mode % 4 != 3) {
+    job.tables = {{.rows = 10, .width = 2, .bound = .5f}, {.rows = 3, .width = 1}};
+    job.optimizer.kind = mode % 16 >= 8 ? psring::OptimizerKind::kAdagrad : psring::OptimizerKind::kSgd;
+    if (mode >= 16) job.row_arrays = mode % 16 >= 8 ? 2 : 1;
+  }
   return job;
 }
 

@@ -7,6 +7,7 @@
 #include "common/io/hash.h"
 #include "common/io/json_text.h"
 #include "tests/fuzz/input.h"
+#include "tests/kept_files.h"
 #include "trainer/checkpoints/checkpoint.h"
 #include "trainer/checkpoints/training_position.h"
 
@@ -40,6 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!position.ok()) return 0;
   psring::TrainingCheckpoint checkpoint{.position = *position, .weights = {1, 2}};
   checkpoint.slots.assign(psring::OptimizerSlots(position->optimizer.kind).size(), {1, 2});
-  (void)psring::EncodeCheckpoint(checkpoint, layout);
+  psring::KeptFiles files;
+  (void)psring::WriteCheckpoint(checkpoint, layout, files);
   return 0;
 }

@@ -86,4 +86,14 @@ class FakeRendezvous final : public Rendezvous {
   std::map<std::string, int> exchanges_;
 };
 
+// One that exists until the program ends, because a mesh uses its rendezvous.
+inline FakeRendezvous& KeptRendezvous(const std::shared_ptr<FakeStore>& store, int rank, int world_size,
+                                      absl::Duration timeout = absl::Seconds(20)) {
+  static Mutex mutex;
+  static std::vector<std::unique_ptr<FakeRendezvous>> kept;
+  MutexLock lock(mutex);
+  kept.push_back(std::make_unique<FakeRendezvous>(store, rank, world_size, timeout));
+  return *kept.back();
+}
+
 }  // namespace psring

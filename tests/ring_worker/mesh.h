@@ -15,18 +15,30 @@
 
 namespace psring {
 
-// `ranks` connected transports: in_process, shm, tcp (over loopback), or mixed: pairs of ranks share memory,
-// and pairs are connected by TCP with two sockets per peer.
-inline std::vector<std::unique_ptr<Transport>> MakeTransports(const std::string& name, int ranks) {
+// For MeshOptions::first_peers.
+inline std::vector<int> EveryPeer(const TransportInfo& info) {
+  std::vector<int> peers;
+  for (int rank = 0; rank < info.size; ++rank) {
+    if (rank != info.rank) peers.push_back(rank);
+  }
+  return peers;
+}
+
+// `ranks` transports: in_process, shm, tcp (over loopback), or mixed: pairs of ranks share memory, and pairs
+// are connected by TCP with two sockets per peer. `first_peers`: see MeshOptions.
+inline std::vector<std::unique_ptr<Transport>> MakeTransports(
+    const std::string& name, int ranks,
+    const std::function<std::vector<int>(const TransportInfo&)>& first_peers = EveryPeer) {
   if (name == "in_process") return MakeInProcessTransports(ranks);
   std::vector<std::unique_ptr<Transport>> transports(ranks);
   const auto store = std::make_shared<FakeStore>();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      FakeRendezvous rendezvous(store, rank, ranks);
+      FakeRendezvous& rendezvous = KeptRendezvous(store, rank, ranks);
       MeshOptions options{.transport = name};
       if (name == "mixed") options = {.transport = "auto", .sockets_per_peer = 2, .ranks_per_node = 2};
+      options.first_peers = first_peers;
       auto transport = MakeMeshTransport(rendezvous, options);
       ASSERT_TRUE(transport.ok()) << transport.status();
       transports[rank] = *std::move(transport);
@@ -41,10 +53,10 @@ inline std::string Text(const absl::Status& status) { return std::string(status.
 using RankBody = std::function<absl::Status(ProcessGroup& group, Stream& stream)>;
 
 // Runs `body` for each rank on a thread with its own stream; the results by rank.
-inline std::vector<absl::Status> RunRanksToStatus(const std::string& transport, int ranks,
+inline std::vector<absl::Status> RunRanksToStatus(std::vector<std::unique_ptr<Transport>> transports,
                                                   const std::function<GroupOptions(int)>& options,
                                                   const RankBody& body) {
-  auto transports = MakeTransports(transport, ranks);
+  const int ranks = static_cast<int>(transports.size());
   const std::unique_ptr<Device> device = MakeCpuDevice();
   std::vector<absl::Status> statuses(ranks);
   std::vector<std::thread> threads;
@@ -58,6 +70,12 @@ inline std::vector<absl::Status> RunRanksToStatus(const std::string& transport, 
   }
   for (std::thread& thread : threads) thread.join();
   return statuses;
+}
+
+inline std::vector<absl::Status> RunRanksToStatus(const std::string& transport, int ranks,
+                                                  const std::function<GroupOptions(int)>& options,
+                                                  const RankBody& body) {
+  return RunRanksToStatus(MakeTransports(transport, ranks), options, body);
 }
 
 inline void RunRanks(const std::string& transport, int ranks, const GroupOptions& options,

@@ -61,7 +61,7 @@ std::vector<std::unique_ptr<ProcessGroup>> MeetInAStore(int workers, const Group
   std::vector<std::unique_ptr<ProcessGroup>> groups(workers);
   const auto store = std::make_shared<FakeStore>();
   OnThreads(workers, [&](int rank) {
-    FakeRendezvous rendezvous(store, rank, workers);
+    FakeRendezvous& rendezvous = KeptRendezvous(store, rank, workers);
     GroupOptions own = options;
     if (gpu_each) own.gpu = rank;
     auto group = MakeProcessGroup(rendezvous, own);

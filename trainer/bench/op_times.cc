@@ -126,6 +126,13 @@ absl::Status TimeOps(const Sizes& sizes) {
                      embedding.Backward(lookup, labels.data(), dy, dtable, dpositions, /*add=*/true, *stream);
                    }});
 
+  const DropoutShape dropped = {sizes.batch, size_t(sizes.context) * width, .1, 0};
+  const std::vector<uint64_t> seeds(static_cast<size_t>(sizes.batch), 1);
+  cases.push_back({"dropout and residual", 3 * pass, 0,
+                   [&] { ops->families().dropout->Apply(dropped, seeds.data(), x, dx, y, *stream); }});
+  cases.push_back({"dropout backward", 2 * pass, 0,
+                   [&] { ops->families().dropout->Apply(dropped, seeds.data(), dy, {}, dx, *stream); }});
+
   for (int round = -kWarmUp; round < kRounds; ++round) {
     for (Case& one : cases) {
       const int64_t begin = MonotonicNanos();

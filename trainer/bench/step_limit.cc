@@ -1,7 +1,7 @@
 // Compares the training step of one process with its lower limit, the time of only its matrix products and
 // convolutions: step_limit [MODEL [BATCH [ROUNDS]]]. CPU, one thread, float32, the model's optimizer,
-// synthetic pictures or the default text. A transformer's products are those of its linear layers, without
-// those inside attention.
+// synthetic pictures, or the default data of models that read others. A transformer's products are those of
+// its linear layers, without those inside attention; a recommendation model's those of its MLPs.
 //
 // Real steps and products alternate in blocks in one process, so that both see the same machine. Prints a
 // line of JSON: medians over all counted steps, the median over rounds of the ratio of a round's medians, and
@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@
 #include "trainer/models/model.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/step/train_loop.h"
+#include "trainer/tables/touched_rows.h"
 
 namespace psring {
 namespace {
@@ -48,7 +50,11 @@ class Products {
     auto made = std::make_unique<Products>();
     made->products_ = MakeStepProducts(/*threads=*/1);
     PSRING_ASSIGN_OR_RETURN(made->model_, row.make(data.spec(), made->products_->ops()));
-    PSRING_ASSIGN_OR_RETURN(made->activations_, made->model_->NewActivations(batch, device));
+    if (made->model_->parameters().count() == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the model ", row.name, " has no matrix products or convolutions"));
+    }
+    PSRING_ASSIGN_OR_RETURN(made->activations_, made->model_->NewActivations(batch, Keep::kAll, device));
     PSRING_ASSIGN_OR_RETURN(made->memory_, BatchMemory::Create(data.spec(), batch, device));
     const std::vector<float> initial = made->model_->InitialWeights(/*seed=*/1);
     PSRING_ASSIGN_OR_RETURN(made->weights_, device.Allocate(initial.size() * sizeof(float)));
@@ -58,10 +64,19 @@ class Products {
     const std::unique_ptr<Stream> stream = device.NewStream(StreamKind::kCompute, "products");
     stream->Copy(made->weights_.data(), initial.data(), made->weights_.bytes());
     PSRING_ASSIGN_OR_RETURN(const Batch loaded, made->memory_.Load(data, indices, *stream));
-    PSRING_RETURN_IF_ERROR(made->model_->Forward({made->weights_.span()}, loaded, made->activations_,
-                                                 made->memory_.score(), *stream));
-    PSRING_RETURN_IF_ERROR(made->model_->Backward({made->weights_.span()}, loaded, made->activations_,
-                                                  made->gradient_.span(), *stream, [](ReadyRange) {}));
+    ModelState state{.weights = made->weights_.span()};
+    std::optional<TouchedRows> rows;
+    if (!made->model_->parameters().tables().empty()) {
+      rows.emplace(made->model_->parameters(), data.spec());
+      PSRING_RETURN_IF_ERROR(rows->Plan(data, {indices}));
+      rows->ReadZeros();
+      state.rows = &*rows;
+      state.lookups = &rows->batch(0);
+    }
+    PSRING_RETURN_IF_ERROR(
+        made->model_->Forward(state, loaded, made->activations_, made->memory_.score(), *stream));
+    PSRING_RETURN_IF_ERROR(made->model_->Backward(state, loaded, made->activations_, made->gradient_.span(),
+                                                  *stream, [](ReadyRange) {}));
     PSRING_RETURN_IF_ERROR(stream->Synchronize());
     return made;
   }
@@ -82,7 +97,7 @@ absl::Status Run(const Options& options) {
   PSRING_RETURN_IF_ERROR(ApplyModel(training));
   PSRING_ASSIGN_OR_RETURN(const ModelRow* const row, FindModel(options.model));
   DataSplits data;
-  if (training.reads_text()) {
+  if (training.data != "fashion-mnist") {
     PSRING_ASSIGN_OR_RETURN(data, DataOf(training));
   } else {
     training.data = "synthetic";

@@ -1,11 +1,11 @@
 #include "trainer/checkpoints/checkpoint.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -53,34 +53,82 @@ NamedTensor ToPyTorch(const std::string& name, const Tensor& tensor, const std::
 
 std::string ShapeText(const std::vector<int64_t>& shape) { return Json(shape).dump(); }
 
-// Reads `tensors`, named with `prefix`, into a flat buffer of `count` elements, and removes them from
-// `unused`.
+// The tensors of a file that have not been read yet, by name.
+struct TensorFile {
+  FileContent content;
+  std::map<std::string, StoredTensor> unused = {};
+};
+
+absl::StatusOr<TensorFile> OpenTensors(const FileContent& content) {
+  TensorFile file{.content = content};
+  PSRING_ASSIGN_OR_RETURN(const std::vector<StoredTensor> tensors, FindTensors(content));
+  for (const StoredTensor& tensor : tensors) file.unused[tensor.name] = tensor;
+  return file;
+}
+
+// Where the values of a tensor of this shape begin; removes it from `unused`.
+absl::StatusOr<uint64_t> Take(const std::string& name, const std::vector<int64_t>& shape, TensorFile& file) {
+  const auto found = file.unused.find(name);
+  if (found == file.unused.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("it is of another model: it has no ", name));
+  }
+  const StoredTensor stored = found->second;
+  if (stored.shape != shape) {
+    return absl::InvalidArgumentError(absl::StrCat("it is of another model: ", name, " is ",
+                                                   ShapeText(stored.shape), ", but here ", ShapeText(shape)));
+  }
+  file.unused.erase(found);
+  return stored.at;
+}
+
+// Reads `tensors`, named with `prefix`, into a flat buffer of `count` elements.
 absl::Status FromPyTorch(const std::string& prefix, const std::vector<Tensor>& tensors, size_t count,
-                         std::map<std::string, const NamedTensor*>& unused, std::vector<float>& flat) {
+                         TensorFile& file, std::vector<float>& flat) {
   flat.resize(count);
+  std::vector<float> stored;
   for (const Tensor& tensor : tensors) {
-    const auto found = unused.find(prefix + tensor.name);
-    if (found == unused.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("it is of another model: it has no ", prefix, tensor.name));
-    }
-    const NamedTensor& stored = *found->second;
-    if (stored.shape != PyTorchShape(tensor)) {
-      return absl::InvalidArgumentError(absl::StrCat("it is of another model: ", prefix, tensor.name, " is ",
-                                                     ShapeText(stored.shape), ", but here ",
-                                                     ShapeText(PyTorchShape(tensor))));
-    }
+    PSRING_ASSIGN_OR_RETURN(const uint64_t at, Take(prefix + tensor.name, PyTorchShape(tensor), file));
+    stored.resize(tensor.count);
+    PSRING_RETURN_IF_ERROR(file.content.Read(at, stored.size() * sizeof(float), stored.data()));
     float* to = flat.data() + tensor.first;
-    ForEachElement(tensor, [&](size_t ours, size_t theirs) { to[ours] = stored.values[theirs]; });
-    unused.erase(found);
+    ForEachElement(tensor, [&](size_t ours, size_t theirs) { to[ours] = stored[theirs]; });
   }
   return absl::OkStatus();
+}
+
+// Of all tables: where the values of one of their arrays begin.
+absl::StatusOr<std::vector<uint64_t>> TakeTables(const std::string& prefix, const ParameterLayout& layout,
+                                                 TensorFile& file) {
+  std::vector<uint64_t> places;
+  for (const Table& table : layout.tables()) {
+    PSRING_ASSIGN_OR_RETURN(const uint64_t at, Take(prefix + table.name, {table.rows, table.width}, file));
+    places.push_back(at);
+  }
+  return places;
 }
 
 absl::Status At(const std::string& path, const absl::Status& status) {
   const bool damaged = absl::IsDataLoss(status);
   return absl::Status(status.code(), absl::StrCat(path, damaged ? " is damaged: " : ": ", status.message()));
 }
+
+// Where a checkpoint has its tables.
+struct TablePlaces {
+  std::string path;
+  FileContent model, optimizer;
+  std::vector<std::vector<uint64_t>> at = {};  // by array, by table: of the first row
+  std::vector<uint64_t> widths = {};           // by table
+
+  absl::Status Read(const RowRange& range, float* to) const {
+    const size_t array = static_cast<size_t>(range.array), table = static_cast<size_t>(range.table);
+    PSRING_CHECK(array < at.size() && table < widths.size());
+    const uint64_t row_bytes = widths[table] * sizeof(float);
+    const absl::Status read = (array == 0 ? model : optimizer)
+                                  .Read(at[array][table] + static_cast<uint64_t>(range.first) * row_bytes,
+                                        static_cast<size_t>(range.count) * row_bytes, to);
+    return read.ok() ? read : At(path, read);
+  }
+};
 
 absl::StatusOr<CheckpointBytes> ReadFolder(const std::string& path) {
   CheckpointBytes bytes{.path = path, .folder = path, .has_optimizer = true};
@@ -89,14 +137,13 @@ absl::StatusOr<CheckpointBytes> ReadFolder(const std::string& path) {
     PSRING_ASSIGN_OR_RETURN(auto hashes, HashesIn(bytes.position));
     for (const char* name : {kModelFile, kOptimizerFile}) hashes.try_emplace(name, "none");
     for (const auto& [name, hash] : hashes) {
-      PSRING_ASSIGN_OR_RETURN(std::string text, ReadFile(absl::StrCat(path, "/", name), MostWeightsBytes(),
-                                                         SymbolicLinks::kReject));
-      if (HashBytes(text.data(), text.size()) != hash) {
-        return absl::DataLossError(absl::StrCat("the hash of ", name, " differs"));
-      }
-      if (name == kModelFile) bytes.model = std::move(text);
-      if (name == kOptimizerFile) bytes.optimizer = std::move(text);
-      if (name == WorkerFile(0)) bytes.residual = std::move(text);
+      PSRING_ASSIGN_OR_RETURN(const FileContent content,
+                              FileContent::Open(absl::StrCat(path, "/", name), SymbolicLinks::kReject));
+      PSRING_ASSIGN_OR_RETURN(const std::string found, content.Hash());
+      if (found != hash) return absl::DataLossError(absl::StrCat("the hash of ", name, " differs"));
+      if (name == kModelFile) bytes.model = content;
+      if (name == kOptimizerFile) bytes.optimizer = content;
+      if (name == WorkerFile(0)) bytes.residual = content;
     }
     return absl::OkStatus();
   }();
@@ -104,30 +151,106 @@ absl::StatusOr<CheckpointBytes> ReadFolder(const std::string& path) {
   return bytes;
 }
 
+// One file on its way to a sink, and its hash.
+class HashedFile {
+ public:
+  HashedFile(const char* name, CheckpointSink& sink) : name_(name), sink_(sink) {}
+  absl::Status Append(std::string_view piece) {
+    hasher_.Add(piece.data(), piece.size());
+    return sink_.Append(name_, piece);
+  }
+  absl::Status Append(const std::vector<float>& values) {
+    return Append(
+        std::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
+  }
+  std::string hash() const { return hasher_.Hex(); }
+
+ private:
+  const std::string name_;
+  CheckpointSink& sink_;
+  Hasher hasher_;
+};
+
+// A tensor to write: of a flat buffer, or an array of table number `table`.
+struct Written {
+  std::string name;
+  const Tensor* tensor = nullptr;
+  const std::vector<float>* flat = nullptr;
+  int table = -1, array = 0;
+};
+
+absl::Status WriteTensors(const std::vector<Written>& tensors, const ParameterLayout& layout,
+                          const ReadRows& rows, const std::map<std::string, std::string>& metadata,
+                          HashedFile& file) {
+  std::vector<TensorShape> shapes;
+  for (const Written& one : tensors) {
+    std::vector<int64_t> shape;
+    if (one.tensor != nullptr) {
+      shape = PyTorchShape(*one.tensor);
+    } else {
+      const Table& table = layout.tables()[static_cast<size_t>(one.table)];
+      shape = {table.rows, table.width};
+    }
+    shapes.push_back({one.name, std::move(shape)});
+  }
+  PSRING_RETURN_IF_ERROR(file.Append(SafetensorsHeader(shapes, metadata)));
+  std::vector<float> piece;
+  for (const Written& one : tensors) {
+    if (one.tensor != nullptr) {
+      PSRING_RETURN_IF_ERROR(file.Append(ToPyTorch(one.name, *one.tensor, *one.flat).values));
+      continue;
+    }
+    const Table& table = layout.tables()[static_cast<size_t>(one.table)];
+    PSRING_RETURN_IF_ERROR(ForEachRange(table, one.table, one.array, [&](const RowRange& range) {
+      piece.resize(static_cast<size_t>(range.count) * static_cast<size_t>(table.width));
+      const absl::Status read = rows(range, piece.data());
+      return read.ok() ? file.Append(piece) : read;
+    }));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-CheckpointFiles EncodeCheckpoint(const TrainingCheckpoint& checkpoint, const ParameterLayout& layout) {
+absl::Status WriteCheckpoint(const TrainingCheckpoint& checkpoint, const ParameterLayout& layout,
+                             CheckpointSink& sink) {
   const TrainingPosition& position = checkpoint.position;
   const std::vector<std::string>& slots = OptimizerSlots(position.optimizer.kind);
   PSRING_CHECK(checkpoint.weights.size() == layout.count() && checkpoint.slots.size() == slots.size());
   PSRING_CHECK(checkpoint.buffers.size() == layout.initial_buffers().size());
-  std::vector<NamedTensor> model, optimizer;
-  for (const Tensor& tensor : layout.tensors()) {
-    model.push_back(ToPyTorch(tensor.name, tensor, checkpoint.weights));
+  PSRING_CHECK(layout.tables().empty() || checkpoint.rows);
+  std::vector<Written> model, optimizer;
+  const auto add_slots = [&](const Written& of) {
     for (size_t i = 0; i < slots.size(); ++i) {
-      optimizer.push_back(ToPyTorch(absl::StrCat(slots[i], ".", tensor.name), tensor, checkpoint.slots[i]));
+      Written& slot = optimizer.emplace_back(of);
+      slot.name = absl::StrCat(slots[i], ".", of.name);
+      slot.array = static_cast<int>(i) + 1;
+      if (of.flat != nullptr) slot.flat = &checkpoint.slots[i];
     }
+  };
+  for (const Tensor& tensor : layout.tensors()) {
+    add_slots(
+        model.emplace_back(Written{.name = tensor.name, .tensor = &tensor, .flat = &checkpoint.weights}));
   }
   for (const Tensor& buffer : layout.buffers()) {
-    model.push_back(ToPyTorch(buffer.name, buffer, checkpoint.buffers));
+    model.push_back({.name = buffer.name, .tensor = &buffer, .flat = &checkpoint.buffers});
+  }
+  for (size_t t = 0; t < layout.tables().size(); ++t) {
+    add_slots(model.emplace_back(Written{.name = layout.tables()[t].name, .table = static_cast<int>(t)}));
   }
   const std::map<std::string, std::string> metadata = {
       {"format", "pt"}, {"model", position.model}, {"step", absl::StrCat(position.step)}};
-  CheckpointFiles files = {{kModelFile, EncodeSafetensors(model, metadata)},
-                           {kOptimizerFile, EncodeSafetensors(optimizer, metadata)}};
-  files.insert(files.end(), checkpoint.worker_files.begin(), checkpoint.worker_files.end());
-  files.emplace_back(kPositionFile, EncodePosition(position, files));
-  return files;
+  std::map<std::string, std::string> hashes;
+  for (const auto& [name, tensors] : {std::pair(kModelFile, &model), std::pair(kOptimizerFile, &optimizer)}) {
+    HashedFile file(name, sink);
+    PSRING_RETURN_IF_ERROR(WriteTensors(*tensors, layout, checkpoint.rows, metadata, file));
+    hashes[name] = file.hash();
+  }
+  for (const auto& [name, bytes] : checkpoint.worker_files) {
+    PSRING_RETURN_IF_ERROR(sink.Append(name, bytes));
+    hashes[name] = HashBytes(bytes.data(), bytes.size());
+  }
+  return sink.Append(kPositionFile, EncodePosition(position, hashes));
 }
 
 std::string EncodeResidual(ConstSpan residual, const ParameterLayout& layout) {
@@ -174,7 +297,7 @@ absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vec
     return ReadFolder(beside.empty() ? "." : beside.string());
   }
   CheckpointBytes weights{.path = path};
-  PSRING_ASSIGN_OR_RETURN(weights.model, ReadFile(path, MostWeightsBytes()));
+  PSRING_ASSIGN_OR_RETURN(weights.model, FileContent::Open(path));
   return weights;
 }
 
@@ -189,10 +312,8 @@ absl::Status DecodeResidual(const CheckpointBytes& bytes, const ParameterLayout&
                             std::vector<float>& residual) {
   if (bytes.residual.empty()) return absl::OkStatus();
   const auto decoded = [&]() -> absl::Status {
-    PSRING_ASSIGN_OR_RETURN(const std::vector<NamedTensor> tensors, DecodeSafetensors(bytes.residual));
-    std::map<std::string, const NamedTensor*> unused;
-    for (const NamedTensor& tensor : tensors) unused[tensor.name] = &tensor;
-    return FromPyTorch("residual.", layout.tensors(), layout.count(), unused, residual);
+    PSRING_ASSIGN_OR_RETURN(TensorFile file, OpenTensors(bytes.residual));
+    return FromPyTorch("residual.", layout.tensors(), layout.count(), file, residual);
   }();
   return decoded.ok() ? decoded : At(bytes.path, decoded);
 }
@@ -202,23 +323,30 @@ absl::StatusOr<TrainingCheckpoint> DecodeCheckpoint(const CheckpointBytes& bytes
   TrainingCheckpoint checkpoint;
   PSRING_ASSIGN_OR_RETURN(checkpoint.position, DecodePosition(bytes));
   const auto decoded = [&]() -> absl::Status {
-    PSRING_ASSIGN_OR_RETURN(const std::vector<NamedTensor> model, DecodeSafetensors(bytes.model));
-    std::map<std::string, const NamedTensor*> unused;
-    for (const NamedTensor& tensor : model) unused[tensor.name] = &tensor;
-    PSRING_RETURN_IF_ERROR(FromPyTorch("", layout.tensors(), layout.count(), unused, checkpoint.weights));
+    PSRING_ASSIGN_OR_RETURN(TensorFile model, OpenTensors(bytes.model));
+    PSRING_RETURN_IF_ERROR(FromPyTorch("", layout.tensors(), layout.count(), model, checkpoint.weights));
     PSRING_RETURN_IF_ERROR(
-        FromPyTorch("", layout.buffers(), layout.initial_buffers().size(), unused, checkpoint.buffers));
-    if (!unused.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("it is of another model: it has a ", AsciiJsonText(Json(unused.begin()->first))));
+        FromPyTorch("", layout.buffers(), layout.initial_buffers().size(), model, checkpoint.buffers));
+    TablePlaces places{.path = bytes.path, .model = bytes.model, .optimizer = bytes.optimizer};
+    PSRING_ASSIGN_OR_RETURN(places.at.emplace_back(), TakeTables("", layout, model));
+    if (!model.unused.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("it is of another model: it has a ",
+                                                     AsciiJsonText(Json(model.unused.begin()->first))));
     }
-    if (!bytes.has_optimizer) return absl::OkStatus();
-    PSRING_ASSIGN_OR_RETURN(const std::vector<NamedTensor> state, DecodeSafetensors(bytes.optimizer));
-    for (const NamedTensor& tensor : state) unused[tensor.name] = &tensor;
-    for (const std::string& slot : OptimizerSlots(checkpoint.position.optimizer.kind)) {
-      PSRING_RETURN_IF_ERROR(FromPyTorch(absl::StrCat(slot, "."), layout.tensors(), layout.count(), unused,
-                                         checkpoint.slots.emplace_back()));
+    if (bytes.has_optimizer) {
+      PSRING_ASSIGN_OR_RETURN(TensorFile state, OpenTensors(bytes.optimizer));
+      for (const std::string& slot : OptimizerSlots(checkpoint.position.optimizer.kind)) {
+        const std::string prefix = absl::StrCat(slot, ".");
+        PSRING_RETURN_IF_ERROR(
+            FromPyTorch(prefix, layout.tensors(), layout.count(), state, checkpoint.slots.emplace_back()));
+        PSRING_ASSIGN_OR_RETURN(places.at.emplace_back(), TakeTables(prefix, layout, state));
+      }
     }
+    if (layout.tables().empty()) return absl::OkStatus();
+    for (const Table& table : layout.tables()) places.widths.push_back(static_cast<uint64_t>(table.width));
+    checkpoint.rows = [places = std::move(places)](const RowRange& range, float* to) {
+      return places.Read(range, to);
+    };
     return absl::OkStatus();
   }();
   if (!decoded.ok()) return At(bytes.path, decoded);

@@ -16,6 +16,8 @@
 #include "common/base/parameters.h"
 #include "common/device/device.h"
 #include "common/io/checkpoint_folder.h"
+#include "common/io/file_content.h"
+#include "common/tables/row_range.h"
 #include "trainer/checkpoints/training_position.h"
 
 namespace psring {
@@ -27,10 +29,15 @@ struct TrainingCheckpoint {
   std::vector<float> weights;             // in the order of the model's layout
   std::vector<std::vector<float>> slots;  // in the order of OptimizerSlots
   std::vector<float> buffers = {};        // ParameterLayout::buffers, of rank 0
-  CheckpointFiles worker_files = {};      // from EncodeResidual, named by WorkerFile
+  // Reads the tables, which are never in memory as a whole; null if there are none. The slots of their
+  // optimizer can be read if there are `slots`.
+  ReadRows rows = {};
+  CheckpointFiles worker_files = {};  // from EncodeResidual, named by WorkerFile
 };
 
-CheckpointFiles EncodeCheckpoint(const TrainingCheckpoint& checkpoint, const ParameterLayout& layout);
+// Errors are those of `checkpoint.rows` and of `sink`.
+absl::Status WriteCheckpoint(const TrainingCheckpoint& checkpoint, const ParameterLayout& layout,
+                             CheckpointSink& sink);
 // One worker's residual, with an element per parameter.
 std::string EncodeResidual(ConstSpan residual, const ParameterLayout& layout);
 
@@ -38,10 +45,11 @@ std::string EncodeResidual(ConstSpan residual, const ParameterLayout& layout);
 struct CheckpointBytes {
   std::string path;    // as named in errors
   std::string folder;  // of a complete checkpoint; empty: weights from another source
-  std::string position, model, optimizer;
-  std::string residual;        // this rank's worker file
-  bool has_optimizer = false;  // true also if its bytes are on another rank
-  int64_t sequence = 0;        // at least that of the newest in its folder, which may be damaged
+  std::string position;
+  FileContent model, optimizer;  // of a folder: in files that stay open
+  FileContent residual;          // this rank's worker file
+  bool has_optimizer = false;    // true also if its bytes are on another rank
+  int64_t sequence = 0;          // at least that of the newest in its folder, which may be damaged
 };
 
 // `path`: a folder step<N>, a folder of these (reads the newest complete one), or a file in a step<N>. Any
@@ -50,7 +58,7 @@ struct CheckpointBytes {
 absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vector<std::string>& notes);
 
 // Errors are one line with the path: damaged (DataLoss), of a newer psring or another type (Unimplemented),
-// of another model (InvalidArgument; names the tensor).
+// of another model (InvalidArgument; names the tensor). The checkpoint's `rows` read from the files.
 absl::StatusOr<TrainingPosition> DecodePosition(const CheckpointBytes& bytes);
 absl::StatusOr<TrainingCheckpoint> DecodeCheckpoint(const CheckpointBytes& bytes,
                                                     const ParameterLayout& layout);

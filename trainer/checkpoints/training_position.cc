@@ -12,6 +12,7 @@
 #include "common/io/checkpoint_folder.h"
 #include "common/io/hash.h"
 #include "common/io/json_object.h"
+#include "common/io/json_shape.h"
 #include "common/io/json_text.h"
 #include "common/measure/records.h"
 
@@ -23,6 +24,7 @@ using Json = nlohmann::ordered_json;
 constexpr char kFormat[] = "psring checkpoint";
 constexpr int kFormatVersion = 1;
 constexpr size_t kMostShownBytes = 100;  // of a name in an error
+constexpr size_t kMostFields = 8192;     // of an object
 
 // Steps are multiplied by workers and samples, which must not overflow.
 constexpr int64_t kMostSteps = INT64_MAX / 65536;
@@ -53,7 +55,8 @@ Json ToJson(const TrainingPosition& p) {
       {"ready_order", p.ready_order},
       {"worker_steps", p.worker_steps},
       {"random",
-       "SplitMix64 of seed and epoch (order of samples), of seed, worker and step (delays): no other state"},
+       "SplitMix64 of seed and epoch (order of samples), of seed, worker and step (delays), and Threefry of "
+       "seed, epoch, sample and layer (dropout): no other state"},
       {"optimizer",
        {{"name", OptimizerName(p.optimizer.kind)},
         {"momentum", p.optimizer.momentum},
@@ -180,6 +183,11 @@ absl::StatusOr<Json> Parse(const std::string& text) {
   if (const auto shallow = JsonObject::Parse(text, kMostTextBytes); !shallow.ok()) {
     return absl::DataLossError(absl::StrCat(kPositionFile, ": ", shallow.status().message()));
   }
+  // Finding a field of an ordered object takes linear time. A file of each worker is the most there can be.
+  if (const size_t fields = ShapeOfJson(text).fields; fields > kMostFields) {
+    return absl::DataLossError(
+        absl::StrCat(kPositionFile, " has ", fields, " fields in one object; the limit is ", kMostFields));
+  }
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.value("format", Json()) != kFormat || !json.contains("version") ||
       !json["version"].is_number_integer()) {
@@ -250,9 +258,10 @@ absl::StatusOr<TrainingPosition> PositionOf(const Json& json) {
 
 }  // namespace
 
-std::string EncodePosition(const TrainingPosition& position, const CheckpointFiles& files) {
+std::string EncodePosition(const TrainingPosition& position,
+                           const std::map<std::string, std::string>& hashes) {
   Json json = ToJson(position);
-  for (const auto& [name, bytes] : files) json["hashes"][name] = HashBytes(bytes.data(), bytes.size());
+  for (const auto& [name, hash] : hashes) json["hashes"][name] = hash;
   json["hashes"][kPositionFile] = HashOfPosition(json);
   return JsonText(json, 2) + "\n";
 }

@@ -38,8 +38,9 @@ struct TrainingPosition {
   std::vector<int64_t> worker_steps = {};
 };
 
-// The text of kPositionFile, with hashes of the other files and of itself.
-std::string EncodePosition(const TrainingPosition& position, const CheckpointFiles& files);
+// The text of kPositionFile, with `hashes` of the other files, by name, and of itself.
+std::string EncodePosition(const TrainingPosition& position,
+                           const std::map<std::string, std::string>& hashes);
 
 // Accepts any text. DataLoss: one line describes the damage; Unimplemented: it is of a newer psring.
 absl::StatusOr<TrainingPosition> ParsePosition(const std::string& text);

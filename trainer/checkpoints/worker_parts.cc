@@ -1,7 +1,6 @@
 #include "trainer/checkpoints/worker_parts.h"
 
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -26,6 +25,10 @@ std::string KeyOf(int rank, const std::string& moment) {
   return absl::StrCat("checkpoint/", moment, "/", rank);
 }
 
+std::string FileOf(int rank, const std::string& moment) {
+  return absl::StrCat(moment, "-", WorkerFile(rank));
+}
+
 std::string MeetingKey(int rank) { return absl::StrCat("checkpoint/meeting of ", rank); }
 
 }  // namespace
@@ -38,9 +41,11 @@ absl::StatusOr<std::unique_ptr<WorkerParts>> WorkerParts::Meet(Rendezvous& rende
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> told,
                           rendezvous.Exchange("checkpoint/folder", made.value_or("")));
   PSRING_RETURN_IF_ERROR(made.status());
-  auto parts = std::unique_ptr<WorkerParts>(new WorkerParts(rendezvous, told.front()));
+  // Rank 0 removes the folder, so it does not take the name from others.
+  const std::string name = rank == 0 ? *made : told.front();
+  auto parts = std::unique_ptr<WorkerParts>(new WorkerParts(rendezvous, absl::StrCat(folder, "/", name)));
   std::error_code error;
-  parts->sees_folder_ = fs::is_directory(told.front(), error);
+  parts->sees_folder_ = IsPartsFolder(name) && fs::is_directory(fs::symlink_status(parts->folder_, error));
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> seen,
                           rendezvous.Exchange("checkpoint/folder seen", parts->sees_folder_ ? kSees : ""));
   for (size_t other = 0; other < seen.size(); ++other) {
@@ -54,19 +59,13 @@ WorkerParts::~WorkerParts() {
   if (rendezvous_.options().rank == 0) fs::remove_all(folder_, error);
 }
 
-std::string WorkerParts::FileOf(int rank, const std::string& moment) const {
-  return absl::StrCat(folder_, "/", moment, "-", WorkerFile(rank));
-}
-
 absl::Status WorkerParts::Leave(const std::string& moment, const WorkerPart& part) {
   const int rank = rendezvous_.options().rank;
   std::string hash = kNoFile;
   if (!part.residual.empty() && sees_folder_) {
-    const std::string file = FileOf(rank, moment);
-    std::ofstream out(file, std::ios::binary | std::ios::trunc);
-    out << part.residual;
-    out.close();
-    if (out.good()) hash = HashBytes(part.residual.data(), part.residual.size());
+    if (WritePart(folder_, FileOf(rank, moment), part.residual).ok()) {
+      hash = HashBytes(part.residual.data(), part.residual.size());
+    }
   }
   return rendezvous_.Set(KeyOf(rank, moment), absl::StrCat(part.next, " ", hash));
 }
@@ -85,7 +84,7 @@ absl::StatusOr<WorkerPart> WorkerParts::Take(int rank, const std::string& moment
                          (!next.has_value() || part.next == *next);
       if (sound && fields.second == kNoFile) return part;
       if (sound) {
-        const std::string file = FileOf(rank, moment);
+        const std::string file = absl::StrCat(folder_, "/", FileOf(rank, moment));
         part.residual = ReadFile(file, MostWeightsBytes()).value_or("");
         // It may be written again soon.
         if (HashBytes(part.residual.data(), part.residual.size()) == fields.second) {

@@ -26,9 +26,9 @@ struct WorkerPart {
 
 class WorkerParts {
  public:
-  // Every rank calls it; `folder` is rank 0's --checkpoint_dir. `blind`, on rank 0: the ranks that cannot see
-  // it, such as those on a machine with another disk; their residuals are not saved. `rendezvous` outlives
-  // this.
+  // Every rank calls it with its own --checkpoint_dir, `folder`; rank 0 makes the folder of parts there.
+  // `blind`, on rank 0: the ranks that cannot see it, such as those on a machine with another disk; their
+  // residuals are not saved. `rendezvous` outlives this.
   static absl::StatusOr<std::unique_ptr<WorkerParts>> Meet(Rendezvous& rendezvous, const std::string& folder,
                                                            std::vector<int>& blind);
   ~WorkerParts();  // on rank 0: deletes the folder of parts
@@ -51,7 +51,6 @@ class WorkerParts {
  private:
   WorkerParts(Rendezvous& rendezvous, std::string folder)
       : rendezvous_(rendezvous), folder_(std::move(folder)) {}
-  std::string FileOf(int rank, const std::string& moment) const;
   std::string LastMeetingOf(int rank);
 
   Rendezvous& rendezvous_;

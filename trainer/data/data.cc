@@ -4,12 +4,16 @@
 #include <numeric>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/random.h"
+#include "common/workloads/zipf.h"
+#include "trainer/data/clicks.h"
 #include "trainer/data/names.h"
 #include "trainer/data/pictures.h"
 #include "trainer/data/text.h"
+#include "trainer/data/words.h"
 
 namespace psring {
 namespace {
@@ -24,6 +28,8 @@ const std::vector<DataRow>& DataRows() {
       {"mnist", "handwritten digits, or any other four idx files, from --data_dir"},
       {"synthetic", "a noisy pattern per class; needs no files"},
       {"text", "the bytes of --text FILE, else of the King James Bible (Debian's bible-kjv)"},
+      {"words", "pairs of near words of --text FILE, else of the King James Bible, for skipgram"},
+      {"zipf:ROWS:ALPHA", "generated clicks; rows of each table follow Zipf's distribution; needs no files"},
       {"tokens", "nanoGPT's train.bin and val.bin, 16-bit tokens, from --data_dir"},
   };
   return rows;
@@ -32,6 +38,11 @@ const std::vector<DataRow>& DataRows() {
 absl::StatusOr<DataSplits> LoadData(const DataRequest& request) {
   const std::string &name = request.name, &dir = request.dir;
   if (name == "synthetic") return MakeSyntheticData({}, request.seed);
+  if (absl::StartsWith(name, "zipf:")) {
+    PSRING_ASSIGN_OR_RETURN(const ZipfName zipf, ParseZipf(name));
+    return MakeClicks({.rows = zipf.rows, .alpha = zipf.alpha}, request.seed);
+  }
+  if (name == "words") return ReadWords(request.text, request.seed);
   if (name == "text") return ReadText(request.text, request.context);
   if (name == "tokens") {
     if (dir.empty()) {

@@ -18,11 +18,11 @@ const std::vector<DataRow>& DataRows();
 
 // `name`: "fashion-mnist" (Debian's dataset-fashion-mnist unless `dir` is given), "mnist" (from `dir`: four
 // idx files, plain or .gz), "synthetic" (learnable, generated from `seed`, needs no files), "text" and
-// "tokens" (text.h). Errors name the file and the problem.
+// "tokens" (text.h), "words" (words.h), "zipf:ROWS:ALPHA" (clicks.h). Errors name the file and the problem.
 struct DataRequest {
   std::string name;
   std::string dir = {};
-  std::string text = {};  // the file of "text"; empty: the default
+  std::string text = {};  // the file of "text" and "words"; empty: the default
   int context = 0;        // tokens of a sample of "text" and "tokens"
   uint64_t seed = 1;
 };

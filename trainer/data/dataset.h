@@ -1,6 +1,7 @@
 // Samples: what a batch contains, and where it comes from.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,14 +14,20 @@ namespace psring {
 enum class TensorKind : uint8_t {
   kPicture,  // float32 [height][width][channels]
   kTokens,   // int32, at least 0 and below `range`
+  kNumbers,  // float32
+  kRows,     // int32, at least 0 and below `range`: rows of tables
 };
+constexpr bool IsFloat(TensorKind kind) {
+  return kind == TensorKind::kPicture || kind == TensorKind::kNumbers;
+}
 
 // One input of a sample. Elements have 4 bytes.
 struct TensorSpec {
   std::string name;
   TensorKind kind;
   std::vector<int> shape;
-  int range = 0;  // of tokens
+  int range = 0;                  // of tokens and rows
+  std::vector<int> lookups = {};  // of rows: how many of them, in order, belong to each table
 
   size_t count() const;
 };
@@ -66,6 +73,13 @@ class Dataset {
   SampleSpec spec_;
   std::shared_ptr<const SampleSource> source_;          // null: no samples
   std::shared_ptr<const std::vector<int64_t>> chosen_;  // null: all
+};
+
+// Samples that were gathered in host memory.
+struct GatheredBatch {
+  int size = 0;
+  std::array<const void*, kMostSampleInputs> inputs = {};  // by SampleSpec::inputs, each [size][shape]
+  const int32_t* labels = nullptr;                         // [size][SampleSpec::labels]
 };
 
 struct DataSplits {

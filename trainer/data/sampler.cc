@@ -69,6 +69,16 @@ SampledStep DistributedSampler::Next() {
   return step;
 }
 
+std::vector<uint64_t> SampleSeeds(uint64_t seed, int64_t epoch, const std::vector<int64_t>& samples) {
+  constexpr uint64_t kPurpose = 0x64726f706f7574;  // other numbers than those of the order and the weights
+  const uint64_t of_epoch = Random(SplitMix64::Mix(seed) ^ kPurpose, static_cast<uint64_t>(epoch)).Next();
+  std::vector<uint64_t> seeds;
+  seeds.reserve(samples.size());
+  for (const int64_t sample : samples)
+    seeds.push_back(Random(of_epoch, static_cast<uint64_t>(sample)).Next());
+  return seeds;
+}
+
 std::vector<std::vector<int64_t>> EvaluationBatches(int64_t count, int batch, int rank, int world_size) {
   PSRING_CHECK(batch > 0 && world_size > 0 && rank >= 0 && rank < world_size);
   std::vector<std::vector<int64_t>> batches;

@@ -56,6 +56,10 @@ class DistributedSampler {
   std::vector<int64_t> order_;
 };
 
+// For layers that draw random numbers, a seed for each of `samples`: a function of the training's seed, the
+// epoch and the sample, so that it does not depend on the ranks, batches and restarts of the training.
+std::vector<uint64_t> SampleSeeds(uint64_t seed, int64_t epoch, const std::vector<int64_t>& samples);
+
 // For evaluation: every sample once over all ranks, in order; the last batch may be short.
 std::vector<std::vector<int64_t>> EvaluationBatches(int64_t count, int batch, int rank, int world_size);
 

@@ -91,9 +91,12 @@ SampleSpec TextSpec(int context, int classes) {
           .classes = classes};
 }
 
+absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
+  return path.empty() ? KingJamesBible() : ReadFile(path, kMostTextFile);
+}
+
 absl::StatusOr<DataSplits> ReadText(const std::string& path, int context) {
-  PSRING_ASSIGN_OR_RETURN(const std::string text,
-                          path.empty() ? KingJamesBible() : ReadFile(path, kMostTextFile));
+  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
   std::array<bool, 256> occurs = {};
   for (const char c : text) occurs[static_cast<uint8_t>(c)] = true;
   std::array<uint16_t, 256> number = {};

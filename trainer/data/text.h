@@ -17,6 +17,9 @@ SampleSpec TextSpec(int context, int classes);
 // package: missing, larger than 1 GiB, too short for two windows.
 absl::StatusOr<DataSplits> ReadText(const std::string& path, int context);
 
+// The text itself; `path` and errors as above.
+absl::StatusOr<std::string> ReadTextFile(const std::string& path);
+
 // nanoGPT's token files: train.bin and val.bin in `dir`, 16-bit numbers in little-endian order. Classes: up
 // to the highest token. Errors as above; files of at most 4 GiB.
 absl::StatusOr<DataSplits> ReadTokens(const std::string& dir, int context);

@@ -52,10 +52,10 @@ Span BatchNormLayer::SumsOf(const LayerPass& pass) const {
 absl::Status BatchNormLayer::Forward(const LayerPass& pass) const {
   BatchNormOps& ops = *pass.ops.families().batch_norm;
   const BatchNormShape shape = ShapeFor(pass.batch);
-  PSRING_CHECK(pass.mode == PassMode::kTraining || pass.buffers.data != nullptr);
-  Span statistics = pass.buffers;
+  const bool evaluates = pass.mode == PassMode::kEvaluation;
+  PSRING_CHECK(!evaluates || pass.buffers.data != nullptr);
+  const Span statistics = evaluates ? pass.buffers : StatisticsOf(pass);
   if (pass.mode == PassMode::kTraining) {
-    statistics = StatisticsOf(pass);
     ops.Statistics(shape, pass.x[0], statistics, pass.stream);
     BatchNormShape of_all = shape;
     if (pass.statistics != nullptr) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,8 @@
 namespace psring {
 
 class SharedStatistics;
+class TouchedRows;
+struct BatchLookups;
 
 constexpr size_t kMostInputs = 2;
 
@@ -41,6 +44,9 @@ struct LayerTraits {
 enum class PassMode : uint8_t {
   kTraining,    // normalizes by the batch's statistics
   kEvaluation,  // normalizes by running statistics; no backward follows
+  // After kTraining with the same x and weights: computes the same bits of y and of what it keeps of samples.
+  // What it keeps of the batch as a whole is still there. Changes nothing else, and communicates nothing.
+  kRecompute,
 };
 
 // The memory of one call. Activations have the type of `ops`; spans contain exactly `batch` samples.
@@ -50,7 +56,11 @@ struct LayerPass {
   ConstSpan weights;  // of this layer
   // Of this layer. Training updates them, unless data is null; evaluation reads them.
   Span buffers;
-  SharedStatistics* statistics;          // null: each rank normalizes its own batch
+  SharedStatistics* statistics;           // null: each rank normalizes its own batch
+  TouchedRows* rows = nullptr;            // of the tables; null: the model has none
+  const BatchLookups* lookups = nullptr;  // of this batch
+  // Of layers that draw random numbers, by sample, on the host; null: they draw nothing.
+  const uint64_t* sample_seeds = nullptr;
   std::array<ConstSpan, kMostInputs> x;  // indices (int32) have 4 bytes each, whatever their span's type
   Span y;
   std::byte* kept;

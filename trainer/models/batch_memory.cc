@@ -1,5 +1,7 @@
 #include "trainer/models/batch_memory.h"
 
+#include <cstring>
+
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 
@@ -32,14 +34,26 @@ absl::StatusOr<Batch> BatchMemory::Load(const Dataset& data, const std::vector<i
                                         Stream& stream) {
   PSRING_RETURN_IF_ERROR(uploaded_.Wait(absl::Now() + kStuck));
   data.Gather(indices, host_inputs_, static_cast<int32_t*>(tensors_.back().on_host()));
-  Batch batch{.size = static_cast<int>(indices.size()),
-              .labels = static_cast<const int32_t*>(tensors_.back().memory.data())};
+  return Upload(static_cast<int>(indices.size()), stream);
+}
+
+absl::StatusOr<Batch> BatchMemory::Load(const GatheredBatch& gathered, Stream& stream) {
+  PSRING_RETURN_IF_ERROR(uploaded_.Wait(absl::Now() + kStuck));
+  for (size_t i = 0; i < tensors_.size() && gathered.size > 0; ++i) {
+    std::memcpy(tensors_[i].on_host(), i < host_inputs_.size() ? gathered.inputs[i] : gathered.labels,
+                static_cast<size_t>(gathered.size) * tensors_[i].sample_bytes);
+  }
+  return Upload(gathered.size, stream);
+}
+
+Batch BatchMemory::Upload(int size, Stream& stream) {
+  Batch batch{.size = size, .labels = static_cast<const int32_t*>(tensors_.back().memory.data())};
   bool uploads = false;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const Tensor& tensor = tensors_[i];
     if (i < host_inputs_.size()) batch.inputs[i] = tensor.memory.data();
-    if (tensor.host.data() == nullptr || indices.empty()) continue;
-    stream.Copy(tensor.memory.data(), tensor.host.data(), indices.size() * tensor.sample_bytes);
+    if (tensor.host.data() == nullptr || size == 0) continue;
+    stream.Copy(tensor.memory.data(), tensor.host.data(), static_cast<size_t>(size) * tensor.sample_bytes);
     uploads = true;
   }
   if (uploads) uploaded_ = stream.Record();

@@ -21,6 +21,9 @@ class BatchMemory {
   // Samples `indices`, on the device in stream order. Waits until the previous batch has left the host.
   absl::StatusOr<Batch> Load(const Dataset& data, const std::vector<int64_t>& indices, Stream& stream);
 
+  // The same of samples that are already in host memory.
+  absl::StatusOr<Batch> Load(const GatheredBatch& gathered, Stream& stream);
+
   // On the device.
   BatchScore* score() { return score_.on_device(); }
   void ClearScore(Stream& stream) { score_.Zero(stream); }
@@ -35,6 +38,8 @@ class BatchMemory {
     Buffer memory = {}, host = {};
     void* on_host() const { return host.data() != nullptr ? host.data() : memory.data(); }
   };
+
+  Batch Upload(int size, Stream& stream);
 
   std::vector<Tensor> tensors_;  // the inputs, then the labels
   std::vector<void*> host_inputs_;

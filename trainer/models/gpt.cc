@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "trainer/layers/attention.h"
+#include "trainer/layers/dropout.h"
 #include "trainer/layers/embedding.h"
 #include "trainer/layers/layer_norm.h"
 #include "trainer/layers/linear.h"
@@ -27,20 +28,22 @@ absl::Status Check(const ModelSize& size, const SampleSpec& samples, const Ops& 
   }
   PSRING_CHECK(samples.labels == size.context);
   const OpFamilies& has = ops.families();
-  if (has.embedding == nullptr || has.normalization == nullptr || has.attention == nullptr) {
+  if (has.embedding == nullptr || has.normalization == nullptr || has.attention == nullptr ||
+      has.dropout == nullptr) {
     return absl::UnimplementedError("transformers compute on CPUs only so far; use --device cpu");
   }
   return absl::OkStatus();
 }
 
 // x + attention(norm(x)), then x + mlp(norm(x)). Returns the output.
-int AddBlock(const ModelSize& size, const std::string& name, int x, Network::Builder& network) {
+int AddBlock(const ModelSize& size, double dropout, int block, int x, Network::Builder& network) {
+  const std::string name = absl::StrCat("transformer.h.", block);
   ParameterLayout& layout = network.layout();
   const LinearConfig linear{
       .inputs = size.width, .outputs = size.width, .rows = size.context, .deviation = kDeviation};
   // Each block adds to the residual stream twice.
   LinearConfig projection = linear;
-  projection.residual = true;
+  projection.residual = dropout == 0;
   projection.deviation = kDeviation / std::sqrt(2.0f * static_cast<float>(size.layers));
   LinearConfig qkv = linear, up = linear, down = projection;
   qkv.outputs = 3 * size.width;
@@ -55,18 +58,28 @@ int AddBlock(const ModelSize& size, const std::string& name, int x, Network::Bui
     return network.Add(std::make_unique<LinearLayer>(absl::StrCat(name, of), config, layout),
                        std::move(inputs));
   };
+  // The embedding's dropout is number 0.
+  const auto add_to_x = [&](const char* of, const LinearConfig& config, int value, int branch) {
+    if (dropout == 0) return add(of, config, {value, x});
+    return network.Add(
+        std::make_unique<DropoutLayer>(DropoutConfig{.elements = size_t{1} * size.context * size.width,
+                                                     .probability = dropout,
+                                                     .number = uint32_t(1 + 2 * block + branch),
+                                                     .residual = true}),
+        {add(of, config, {value}), x});
+  };
   int value = add(".attn.c_attn", qkv, {norm(".ln_1", x)});
   value = network.Add(std::make_unique<AttentionLayer>(size.context, size.heads, size.width / size.heads),
                       {value});
-  x = add(".attn.c_proj", projection, {value, x});
+  x = add_to_x(".attn.c_proj", projection, value, 0);
   value = add(".mlp.c_fc", up, {norm(".ln_2", x)});
-  return add(".mlp.c_proj", down, {value, x});
+  return add_to_x(".mlp.c_proj", down, value, 1);
 }
 
 }  // namespace
 
-ModelRow::Make Gpt(const ModelSize& size) {
-  return [size](const SampleSpec& samples, Ops& ops) -> absl::StatusOr<std::unique_ptr<Model>> {
+ModelRow::Make Gpt(const ModelSize& size, double dropout) {
+  return [size, dropout](const SampleSpec& samples, Ops& ops) -> absl::StatusOr<std::unique_ptr<Model>> {
     PSRING_RETURN_IF_ERROR(Check(size, samples, ops));
     Network::Builder network(samples);
     std::unique_ptr<EmbeddingLayer> embedding =
@@ -78,8 +91,14 @@ ModelRow::Make Gpt(const ModelSize& size) {
                                               .deviation = kDeviation});
     const Tensor table = embedding->table();
     int x = network.Add(std::move(embedding), {network.Input(0)});
+    if (dropout > 0) {
+      x = network.Add(
+          std::make_unique<DropoutLayer>(DropoutConfig{
+              .elements = size_t{1} * size.context * size.width, .probability = dropout, .number = 0}),
+          {x});
+    }
     for (int block = 0; block < size.layers; ++block) {
-      x = AddBlock(size, absl::StrCat("transformer.h.", block), x, network);
+      network.AddUnit([&] { x = AddBlock(size, dropout, block, x, network); });
     }
     x = network.Add(
         std::make_unique<LayerNormLayer>("transformer.ln_f", size.context, size.width, network.layout()),

@@ -38,12 +38,24 @@ struct ModelState {
   Span buffers = {};
   PassMode mode = PassMode::kTraining;
   SharedStatistics* statistics = nullptr;  // null: each rank normalizes its own batch
+  // Of the step and of this batch, if the model has tables. Backward adds to the gradient of the rows.
+  TouchedRows* rows = nullptr;
+  const BatchLookups* lookups = nullptr;
+  // Of the samples of this batch (sampler.h), on the host, until backward has run; null: nothing is dropped.
+  const uint64_t* sample_seeds = nullptr;
+};
+
+// What forward leaves for backward.
+enum class Keep : uint8_t {
+  kAll,         // every value
+  kUnitInputs,  // of a unit, such as a transformer block, its input: backward computes the rest again
 };
 
 // The memory of one micro-batch in flight, for up to `max_batch` samples: activations, their gradients, and
 // what layers keep for backward. Created by a model for its own use.
 struct Activations {
   int max_batch = 0;
+  Keep keep = Keep::kAll;
   Buffer memory = {};
   std::vector<Span> values = {}, gradients = {};  // by value of the network; views of `memory`
   std::vector<std::byte*> kept = {};              // by layer
@@ -60,7 +72,8 @@ class Model {
   // From `seed`, on the host; the same on every machine.
   virtual std::vector<float> InitialWeights(uint64_t seed) const = 0;
 
-  virtual absl::StatusOr<Activations> NewActivations(int max_batch, Device& device) const = 0;
+  // With less memory for kUnitInputs if the model has several units. Results are the same, bit for bit.
+  virtual absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const = 0;
 
   // Forward and loss. Adds to *score, on the device, in stream order. Leaves in `activations` what Backward
   // needs.
@@ -103,7 +116,10 @@ struct ModelRow {
   ModelSize size = {};  // its own sizes; 0: several widths
   // The same with other sizes; null: all are fixed.
   std::function<Make(const ModelSize& size)> sized = nullptr;
+  // With dropout of this probability; null: the model has none.
+  std::function<Make(const ModelSize& size, double dropout)> with_dropout = nullptr;
   const char* optimizer = "momentum";
+  bool has_units = false;  // Keep::kUnitInputs (--recompute) saves memory
 };
 const std::vector<ModelRow>& Models();
 

@@ -7,6 +7,7 @@
 #include "trainer/models/gpt.h"
 #include "trainer/models/model.h"
 #include "trainer/models/network.h"
+#include "trainer/models/recommend.h"
 #include "trainer/models/resnet.h"
 
 namespace psring {
@@ -54,10 +55,12 @@ ModelRow GptRow(const char* name, const char* summary, const ModelSize& size, do
           .summary = summary,
           .default_lr = lr,
           .default_async_lr = lr,
-          .make = Gpt(size),
+          .make = Gpt(size, /*dropout=*/0),
           .size = size,
-          .sized = Gpt,
-          .optimizer = "adamw"};
+          .sized = [](const ModelSize& other) { return Gpt(other, /*dropout=*/0); },
+          .with_dropout = Gpt,
+          .optimizer = "adamw",
+          .has_units = true};
 }
 
 ModelRow ResNetRow(const char* name, const char* summary, ModelRow::Make (*sized)(const ModelSize&)) {
@@ -68,7 +71,22 @@ ModelRow ResNetRow(const char* name, const char* summary, ModelRow::Make (*sized
           .default_async_lr = .05,
           .make = sized(size),
           .size = size,
-          .sized = sized};
+          .sized = sized,
+          .has_units = true};
+}
+
+// A velocity would change all rows in every step, so the default is plain SGD.
+ModelRow TableRow(const char* name, const char* summary, int width, double lr,
+                  ModelRow::Make (*sized)(const ModelSize&)) {
+  const ModelSize size{.width = width};
+  return {.name = name,
+          .summary = summary,
+          .default_lr = lr,
+          .default_async_lr = lr,
+          .make = sized(size),
+          .size = size,
+          .sized = sized,
+          .optimizer = "sgd"};
 }
 
 // The network of PyTorch's MNIST example, without dropout.
@@ -140,6 +158,10 @@ const std::vector<ModelRow>& Models() {
              {.layers = 6, .width = 384, .heads = 6, .context = 256}, 1e-3),
       GptRow("gpt2", "GPT-2 with 12 layers, 12 heads, width 768, context 1024",
              {.layers = 12, .width = 768, .heads = 12, .context = 1024}, 6e-4),
+      TableRow("dlrm-small", "DLRM: 8 tables of rows of width 64, their products, and two small MLPs", 64, 1,
+               Dlrm),
+      TableRow("skipgram", "word2vec's skip-grams with 5 negatives and vectors of width 128", 128, 10,
+               SkipGram),
   };
   return models;
 }

@@ -7,9 +7,6 @@
 namespace psring {
 namespace {
 
-constexpr size_t kAlignment = 64;
-size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
 bool Overlap(const ReadyRange& a, const ReadyRange& b) {
   return a.first < b.first + b.count && b.first < a.first + a.count;
 }
@@ -25,6 +22,13 @@ int Network::Builder::Add(std::unique_ptr<Layer> layer, std::vector<int> inputs)
   return output;
 }
 
+void Network::Builder::AddUnit(const std::function<void()>& add) {
+  const size_t first = layers_.size();
+  add();
+  PSRING_CHECK(first < layers_.size() && (units_.empty() || units_.back().end <= first));
+  units_.push_back({.first = first, .end = layers_.size()});
+}
+
 std::unique_ptr<Model> Network::Builder::Build(Ops& ops) {
   return std::unique_ptr<Model>(new Network(std::move(*this), ops));
 }
@@ -36,6 +40,13 @@ Network::Network(Builder parts, Ops& ops)
   const size_t layers = parts_.layers_.size();
   PSRING_CHECK(parts_.places_.back().traits->outputs ==
                size_t{1} * parts_.samples_.labels * parts_.samples_.classes);
+  for (const Unit& unit : parts_.units_) {
+    PSRING_CHECK(unit.end < layers);  // the gradient of the network's output is in its place
+    const int inner = parts_.places_[unit.first].output, output = parts_.places_[unit.end - 1].output;
+    for (size_t l = unit.end; l < layers; ++l) {
+      for (const int value : parts_.places_[l].inputs) PSRING_CHECK(value < inner || value >= output);
+    }
+  }
   completes_.resize(layers);
   adds_.resize(layers);
   for (size_t l = 0; l < layers; ++l) {
@@ -61,38 +72,33 @@ size_t Network::ElementsOf(int value) const {
   return v < inputs ? parts_.samples_.inputs[v].count() : parts_.places_[v - inputs].traits->outputs;
 }
 
-absl::StatusOr<Activations> Network::NewActivations(int max_batch, Device& device) const {
+absl::StatusOr<Activations> Network::NewActivations(int max_batch, Keep keep, Device& device) const {
   const DType type = ops_.activations();
-  const size_t inputs = parts_.samples_.inputs.size(), values = inputs + parts_.layers_.size();
   const size_t batch = static_cast<size_t>(max_batch);
-  Activations made{.max_batch = max_batch};
-  std::vector<size_t> value_at(values), piece_at, kept_at;
-  size_t bytes = 0;
-  const auto place = [&bytes](size_t count) { return std::exchange(bytes, bytes + Aligned(count)); };
-  for (size_t v = 0; v < values; ++v) {
+  std::vector<size_t> inputs;
+  for (const TensorSpec& input : parts_.samples_.inputs) {
     // The batch contains its inputs; pictures are converted to the type that layers read.
-    const bool stored =
-        v >= inputs || (type != DType::kFloat32 && parts_.samples_.inputs[v].kind == TensorKind::kPicture);
-    value_at[v] = stored ? place(batch * ElementsOf(static_cast<int>(v)) * SizeOf(type)) : SIZE_MAX;
+    inputs.push_back(type != DType::kFloat32 && IsFloat(input.kind) ? input.count() : 0);
   }
-  for (const size_t elements : plan_.pieces) piece_at.push_back(place(batch * elements * SizeOf(type)));
-  for (const LayerPlace& layer : parts_.places_)
-    kept_at.push_back(place(layer.traits->kept_once + batch * layer.traits->kept_bytes));
-
-  PSRING_ASSIGN_OR_RETURN(made.memory, device.Allocate(bytes));
+  const ActivationPlan at =
+      PlanActivations(inputs, parts_.places_, plan_.pieces,
+                      keep == Keep::kUnitInputs ? parts_.units_ : std::vector<Unit>(), batch, type);
+  Activations made{.max_batch = max_batch, .keep = keep};
+  PSRING_ASSIGN_OR_RETURN(made.memory, device.Allocate(at.bytes));
   auto* const memory = static_cast<std::byte*>(made.memory.data());
-  for (size_t v = 0; v < values; ++v) {
+  for (size_t v = 0; v < at.values.size(); ++v) {
     const size_t count = batch * ElementsOf(static_cast<int>(v));
-    made.values.push_back(value_at[v] == SIZE_MAX ? Span{} : Span{memory + value_at[v], count, type});
+    made.values.push_back(
+        at.values[v] == ActivationPlan::kNowhere ? Span{} : Span{memory + at.values[v], count, type});
     const int piece = plan_.piece_of[v];
     if (piece == GradientPlan::kInPlace) {
       made.gradients.push_back(made.values.back());
     } else {
       made.gradients.push_back(piece < 0 ? Span{}
-                                         : Span{memory + piece_at[static_cast<size_t>(piece)], count, type});
+                                         : Span{memory + at.pieces[static_cast<size_t>(piece)], count, type});
     }
   }
-  for (const size_t at : kept_at) made.kept.push_back(memory + at);
+  for (const size_t kept : at.kept) made.kept.push_back(memory + kept);
   return made;
 }
 
@@ -112,6 +118,9 @@ LayerPass Network::PassOf(size_t l, const ModelState& state, const Batch& batch,
       .weights = own(state.weights, layer.traits->parameters),
       .buffers = state.buffers.data == nullptr ? Span{} : own(state.buffers, layer.traits->buffers),
       .statistics = state.statistics,
+      .rows = state.rows,
+      .lookups = state.lookups,
+      .sample_seeds = state.sample_seeds,
       .y = first(activations.values[static_cast<size_t>(layer.output)], layer.output),
       .kept = activations.kept[l],
       .dy = first(activations.gradients[static_cast<size_t>(layer.output)], layer.output),
@@ -157,6 +166,16 @@ absl::Status Network::Forward(const ModelState& state, const Batch& batch, Activ
   return absl::OkStatus();
 }
 
+absl::Status Network::Recompute(const Unit& unit, const ModelState& state, const Batch& batch,
+                                Activations& activations, Stream& stream) const {
+  for (size_t l = unit.first; l + 1 < unit.end; ++l) {
+    LayerPass pass = PassOf(l, state, batch, activations, stream);
+    pass.mode = PassMode::kRecompute;
+    PSRING_RETURN_IF_ERROR(parts_.layers_[l]->Forward(pass));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Network::Backward(const ModelState& state, const Batch& batch, Activations& activations,
                                Span gradient, Stream& stream, const GradientReady& ready) {
   if (batch.size == 0) {
@@ -164,7 +183,16 @@ absl::Status Network::Backward(const ModelState& state, const Batch& batch, Acti
     ready({0, gradient.count});
     return absl::OkStatus();
   }
+  const std::vector<Unit>& units = parts_.units_;
+  size_t unit = units.size();  // units before it are still to come
   for (size_t l = parts_.layers_.size(); l-- > 0;) {
+    if (unit > 0 && l + 1 == units[unit - 1].end) {
+      --unit;
+      // What forward computed of the last unit is still in the units' shared memory.
+      if (activations.keep == Keep::kUnitInputs && unit + 1 < units.size()) {
+        PSRING_RETURN_IF_ERROR(Recompute(units[unit], state, batch, activations, stream));
+      }
+    }
     const ReadyRange own = parts_.places_[l].traits->parameters;
     LayerPass pass = PassOf(l, state, batch, activations, stream);
     pass.gradient = gradient.Slice(own.first, own.count);

@@ -1,11 +1,13 @@
 // A model that is a graph of layers, with softmax cross-entropy after the last.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "trainer/layers/layer.h"
+#include "trainer/models/activation_plan.h"
 #include "trainer/models/gradient_plan.h"
 #include "trainer/models/model.h"
 
@@ -25,6 +27,9 @@ class Network : public Model {
     // A layer that reads these values. Returns its output. A value that several layers read needs an input
     // that can add its gradient (gradient_plan.h).
     int Add(std::unique_ptr<Layer> layer, std::vector<int> inputs);
+    // The layers that `add` adds are a unit, which Keep::kUnitInputs computes twice. Layers after it read
+    // only the output of its last layer.
+    void AddUnit(const std::function<void()>& add);
     // `ops` outlives the model. The last layer's output has samples.labels * samples.classes elements.
     std::unique_ptr<Model> Build(Ops& ops);
 
@@ -34,11 +39,12 @@ class Network : public Model {
     ParameterLayout layout_;
     std::vector<std::unique_ptr<Layer>> layers_;
     std::vector<LayerPlace> places_;
+    std::vector<Unit> units_;
   };
 
   const ParameterLayout& parameters() const override { return parts_.layout_; }
   std::vector<float> InitialWeights(uint64_t seed) const override;
-  absl::StatusOr<Activations> NewActivations(int max_batch, Device& device) const override;
+  absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const override;
   absl::Status Forward(const ModelState& state, const Batch& batch, Activations& activations,
                        BatchScore* score, Stream& stream) override;
   absl::StatusOr<Span> Outputs(const ModelState& state, const Batch& batch, Activations& activations,
@@ -53,6 +59,9 @@ class Network : public Model {
   LayerPass PassOf(size_t l, const ModelState& state, const Batch& batch, Activations& activations,
                    Stream& stream) const;
   size_t ElementsOf(int value) const;
+  // What forward did not keep of a unit.
+  absl::Status Recompute(const Unit& unit, const ModelState& state, const Batch& batch,
+                         Activations& activations, Stream& stream) const;
 
   const Builder parts_;
   Ops& ops_;

@@ -5,9 +5,12 @@
 #include <cerrno>
 #include <cmath>
 #include <ctime>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/measure/trace.h"
 #include "trainer/data/data.h"
@@ -24,6 +27,29 @@ void SleepUntil(int64_t monotonic_ns) {
   }
 }
 
+// The names of the models for which `has` is true.
+template <typename Has>
+std::string ModelsThat(const Has& has) {
+  std::vector<std::string> names;
+  for (const ModelRow& row : Models()) {
+    if (has(row)) names.emplace_back(row.name);
+  }
+  return absl::StrJoin(names, ", ");
+}
+
+// --recompute needs two units: backward finds the values of the last one where forward left them.
+absl::Status CheckUnits(const ModelRow& row) {
+  if (row.size.layers == 1) {
+    return absl::InvalidArgumentError(
+        "--recompute with --layers 1 saves nothing: the last block is never computed again; omit one of "
+        "them");
+  }
+  if (row.has_units) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--recompute is for models that consist of blocks (",
+      ModelsThat([](const ModelRow& other) { return other.has_units; }), "); omit it for ", row.name));
+}
+
 int64_t Nanos(double ms) { return std::llround(1e6 * ms); }
 
 class ReplayedModel : public Model {
@@ -35,7 +61,7 @@ class ReplayedModel : public Model {
 
   std::vector<float> InitialWeights(uint64_t) const override { return std::vector<float>(layout_.count()); }
 
-  absl::StatusOr<Activations> NewActivations(int max_batch, Device&) const override {
+  absl::StatusOr<Activations> NewActivations(int max_batch, Keep, Device&) const override {
     return Activations{.max_batch = max_batch};
   }
 
@@ -106,6 +132,16 @@ absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options) {
       is_changed = true;
     }
     if (is_changed) row.make = row.sized(row.size);
+    if (options.dropout > 0) {
+      if (row.with_dropout == nullptr) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--dropout is for transformers (",
+                         ModelsThat([](const ModelRow& other) { return other.with_dropout != nullptr; }),
+                         "); omit it for ", row.name));
+      }
+      row.make = row.with_dropout(row.size, options.dropout);
+    }
+    if (options.recompute) PSRING_RETURN_IF_ERROR(CheckUnits(row));
     return row;
   }
   PSRING_ASSIGN_OR_RETURN(const Workload recorded, LoadWorkload(options.workload));

@@ -13,8 +13,14 @@
 namespace psring {
 
 // The model of `options`: a row of Models(), with its sizes (--width), or a row for the recording of
-// --workload. InvalidArgument: a size that the model does not have.
+// --workload. InvalidArgument: a size that the model does not have, --dropout of a model without it, or
+// --recompute without units.
 absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options);
+
+// For NewActivations.
+inline Keep KeepOf(const TrainingOptions& options) {
+  return options.recompute ? Keep::kUnitInputs : Keep::kAll;
+}
 
 // The training data; a recording gets samples without content.
 absl::StatusOr<DataSplits> DataOf(const TrainingOptions& options);

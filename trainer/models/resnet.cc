@@ -113,7 +113,8 @@ absl::StatusOr<std::unique_ptr<Model>> MakeResNet(const Architecture& net, const
   for (const int blocks : net.blocks) {
     for (int block = 0; block < blocks; ++block) {
       const int stride = stage > 1 && block == 0 ? 2 : 1;
-      x = builder.AddBlock(net, absl::StrCat("layer", stage, ".", block), x, channels, stride);
+      network.AddUnit(
+          [&] { x = builder.AddBlock(net, absl::StrCat("layer", stage, ".", block), x, channels, stride); });
     }
     channels *= 2;
     ++stage;

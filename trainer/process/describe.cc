@@ -6,9 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/devices/make_device.h"
+#include "trainer/data/clicks.h"
 #include "trainer/data/data.h"
 #include "trainer/data/pictures.h"
 #include "trainer/data/text.h"
+#include "trainer/data/words.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/process/resume.h"
 #include "trainer/step/training_plan.h"
@@ -28,13 +30,18 @@ std::string NeedsText(Needs needs) {
                       needs.servers ? "parameter_server" : "");
 }
 
-// Of pictures of 28 x 28, or of texts of 256 symbols.
-int64_t CountParameters(const ModelRow& row) {
+// Of pictures of 28 x 28, of texts of 256 symbols, or of the default data.
+ParameterLayout LayoutOf(const ModelRow& row) {
   const std::unique_ptr<Ops> ops = MakeReferenceOps();
   const bool reads_text = row.size.context != ModelSize::kFixed;
-  auto model = row.make(reads_text ? TextSpec(row.size.context, /*classes=*/256) : PictureSpec(28, 28), *ops);
+  const std::string name = row.name;
+  const SampleSpec samples = reads_text             ? TextSpec(row.size.context, /*classes=*/256)
+                             : name == "dlrm-small" ? ClickSpec(/*rows=*/1'000'000)
+                             : name == "skipgram" ? WordSpec(/*words=*/10'000)
+                                                  : PictureSpec(28, 28);
+  auto model = row.make(samples, *ops);
   PSRING_CHECK(model.ok());
-  return static_cast<int64_t>((*model)->parameters().parameters());
+  return (*model)->parameters();
 }
 
 }  // namespace
@@ -62,11 +69,13 @@ std::string DescribeAsJson() {
                           {"number_below_workers", row.number.below_workers}});
   }
   for (const ModelRow& row : Models()) {
+    const ParameterLayout layout = LayoutOf(row);
     models.push_back({{"name", row.name},
                       {"summary", row.summary},
                       {"default_lr", row.default_lr},
                       {"default_async_lr", row.default_async_lr},
-                      {"parameters", CountParameters(row)}});
+                      {"parameters", layout.parameters()},  // without tables
+                      {"has_tables", !layout.tables().empty()}});
   }
   for (const DataRow& row : DataRows()) data.push_back({{"name", row.name}, {"summary", row.summary}});
   return Json{{"strategies", strategies}, {"models", models}, {"data", data}}.dump(2);
@@ -97,6 +106,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
     PSRING_ASSIGN_OR_RETURN(const UpdatePlan plan, PlanUpdates(options, strategy, row, steps));
     absl::Status refused = CheckGroup(strategy, options);
     if (refused.ok()) refused = CheckSyncBatchNorm(options, strategy);
+    if (refused.ok()) refused = CheckTables(options, strategy, plan.optimizer, model->parameters());
     const bool has_momentum = plan.optimizer.kind == OptimizerKind::kMomentum;
     updates.push_back({{"strategy", strategy.name},
                        {"optimizer", OptimizerName(plan.optimizer.kind)},
@@ -112,6 +122,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   }
   return Json{{"samples", data.train.predictions()},
               {"test_samples", data.test.predictions()},
+              {"predictions", data.train.spec().labels},
               {"data_hash", absl::StrCat(data.train.Hash(), data.test.Hash())},
               {"parameters", model->parameters().parameters()},
               {"bucket_elements", bucket_elements},

@@ -219,9 +219,9 @@ absl::Status LiveRank::Told(const absl::Status& done) {
 }
 
 void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
-  worker.save = [this](int64_t step, const CheckpointFiles& files) {
+  worker.save = [this](int64_t step, const CheckpointContent& content) {
     const TrainingOptions& training = flags_.training;
-    return Told(SaveCheckpoint(training.checkpoint_dir, step, files, training.checkpoint_keep));
+    return Told(SaveCheckpoint(training.checkpoint_dir, step, content, training.checkpoint_keep));
   };
   worker.stops = [this] { return process_.stop.signal() != 0; };
   if (rendezvous_ != nullptr) {

@@ -10,6 +10,7 @@
 #include "common/io/checkpoint_folder.h"
 #include "common/io/files.h"
 #include "common/io/hash.h"
+#include "common/net/peer_text.h"
 #include "common/rendezvous/roster.h"
 
 namespace psring {
@@ -63,7 +64,7 @@ absl::Status ReadResidual(const std::string& position, int rank, Rendezvous& ren
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> notes,
                           rendezvous.Exchange("resume/missing", missing));
   for (const std::string& line : notes) {
-    if (rank == 0 && !line.empty()) note(line);
+    if (rank == 0 && !line.empty()) note(PeerText(line));
   }
   return absl::OkStatus();
 }

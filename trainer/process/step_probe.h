@@ -65,7 +65,8 @@ class StepProbe {
 
   StepProbe(Counter sent, int ranks, Clock clock, Clock cost)
       : sent_(std::move(sent)), ranks_(ranks), clock_(std::move(clock)), cost_(std::move(cost)) {
-    begins_.reserve(Trace::kCapacity);
+    begins_.resize(Trace::kCapacity);  // touches the memory
+    begins_.clear();
   }
   void Count(const StepRecord& step);
   void ReadSent();
@@ -79,8 +80,9 @@ class StepProbe {
   Reading first_sent_, last_sent_, first_delay_, last_delay_;  // before and during the measured steps
   int64_t read_ns_ = INT64_MIN, next_sent_ = 1;
   bool warm_ = false;  // a measured step has been seen
-  // Number and begin of each measured step that can have spans in the trace. Reserved once, so that there is
-  // no allocation per step (see Workplace in common/ops/onednn_kernel.h).
+  // Number and begin of each measured step that can have spans in the trace. Reserved and touched once, so
+  // that no step allocates memory (see Workplace in common/ops/onednn_kernel.h) and a long run's does not
+  // grow.
   std::vector<std::pair<int64_t, int64_t>> begins_;
 };
 

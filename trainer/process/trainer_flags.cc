@@ -20,13 +20,14 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
   TrainerFlags flags;
   CLI::App app("One rank of a training run, with any strategy.", "trainer");
   AddTrainingFlags(app, flags.training);
-  app.add_option("--rendezvous", flags.rendezvous,
-                 "env://, tcp://HOST:PORT or file://PATH, with RANK and WORLD_SIZE in the environment; by "
-                 "default env:// if RANK (or the variable of mpirun or srun) is set, else a single process")
+  app.add_option(
+         "--rendezvous", flags.rendezvous,
+         "env://, tcp://HOST:PORT or file://PATH, with RANK and WORLD_SIZE in the environment; by "
+         "default env:// if RANK (or the variable of mpirun or srun) is set, otherwise a single process")
       ->group("This process");
   app.add_option("--bind", flags.network.bind,
                  "Address of this machine on which this rank and its servers listen; by default the "
-                 "loopback if all ranks are on one host, else the address of the route to rank 0")
+                 "loopback if all ranks are on one host, otherwise the address of the route to rank 0")
       ->group("This process");
   app.add_option("--interface", flags.network.interface, "The same, by its network interface's name: eth0")
       ->group("This process");

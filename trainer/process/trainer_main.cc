@@ -90,13 +90,20 @@ absl::Status TakeRole(const TrainerFlags& flags, Part& part) {
   return absl::OkStatus();
 }
 
+// How many ranks each rank connects to: two in a ring; other schedules may connect all.
+int MostPeers(const StrategyRow& strategy, int world_size) {
+  if (!strategy.needs.process_group) return 0;
+  const bool is_ring = std::string(strategy.backend) == "native" && std::string(strategy.algorithm) == "ring";
+  return is_ring ? std::min(2, world_size - 1) : world_size - 1;
+}
+
 // Checked before the ranks meet: a rank without free descriptors seems silent to the others.
 absl::Status AllowConnections(const TrainerFlags& flags, int world_size, bool hosts_store) {
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
   const DescriptorUse use{.ranks = flags.training.ranks_per_process,
                           .world_size = world_size,
                           .servers = strategy->needs.servers ? ServersOf(flags.training, world_size) : 0,
-                          .has_group = strategy->needs.process_group && world_size > 1,
+                          .peers = MostPeers(*strategy, world_size),
                           .hosts_store = hosts_store,
                           .tls = !flags.training.tls.empty()};
   return AllowDescriptors(TrainerDescriptors(use), RanksText(world_size));
@@ -146,8 +153,10 @@ absl::Status TrainAllWorkers(const TrainerFlags& flags) {
 // there are.
 void NoteOnlyRank(const TrainerFlags& flags, int world_size) {
   const absl::StatusOr<const StrategyRow*> strategy = FindStrategy(flags.training.strategy);
-  if (world_size > 1 || flags.progress != "plain" || !strategy.ok() || !(*strategy)->needs.process_group)
+  if (world_size > 1 || flags.progress != "plain" || !strategy.ok() || !(*strategy)->needs.process_group ||
+      (*strategy)->needs.servers) {
     return;
+  }
   Note("trainer", absl::StrCat("--strategy ", flags.training.strategy,
                                " has only one rank, which exchanges nothing; start several with psring train "
                                "--workers N, torchrun, mpirun or srun"));

@@ -35,15 +35,15 @@ absl::StatusOr<std::unique_ptr<DataParallel>> DataParallel::Create(
   return made;
 }
 
-absl::StatusOr<Activations> DataParallel::NewActivations(int max_batch, Device& device) const {
+absl::StatusOr<Activations> DataParallel::NewActivations(int max_batch, Keep keep, Device& device) const {
   PSRING_CHECK(max_batch <= options_.max_batch);
-  Activations made{.max_batch = max_batch};
+  Activations made{.max_batch = max_batch, .keep = keep};
   const size_t count = size_t(max_batch) * OutputElements();
   PSRING_ASSIGN_OR_RETURN(made.memory, device.Allocate(count * SizeOf(ops_.activations())));
   made.values.push_back(made.memory.span(ops_.activations()));
   for (const Replica& replica : replicas_) {
     PSRING_ASSIGN_OR_RETURN(made.replicas.emplace_back(),
-                            replica.parts.model->NewActivations(options_.max_share, device));
+                            replica.parts.model->NewActivations(options_.max_share, keep, device));
   }
   return made;
 }
@@ -85,6 +85,7 @@ ModelState DataParallel::StateOf(const Replica& replica, const ModelState& all) 
   ModelState own = all;
   own.weights = replica.weights.span();
   if (all.mode == PassMode::kTraining) own.buffers = {};
+  if (all.sample_seeds != nullptr) own.sample_seeds = all.sample_seeds + replica.first;
   return own;
 }
 
@@ -98,6 +99,7 @@ absl::StatusOr<Span> DataParallel::Outputs(const ModelState& state, const Batch&
   for (size_t r = 0; r < replicas_.size(); ++r) {
     Replica& replica = replicas_[r];
     const auto [first, count] = ShareOf(batch.size, r);
+    replica.first = first;
     replica.batch = {.size = count,
                      .labels = batch.labels + static_cast<std::ptrdiff_t>(first) * options_.samples.labels};
     for (size_t i = 0; i < options_.samples.inputs.size(); ++i) {

@@ -49,7 +49,7 @@ class DataParallel : public Model {
     return replicas_[0].parts.model->InitialWeights(seed);
   }
   // values[0] has all outputs, and their gradients.
-  absl::StatusOr<Activations> NewActivations(int max_batch, Device& device) const override;
+  absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const override;
   absl::Status Forward(const ModelState& state, const Batch& batch, Activations& activations,
                        BatchScore* score, Stream& stream) override;
   absl::StatusOr<Span> Outputs(const ModelState& state, const Batch& batch, Activations& activations,
@@ -66,7 +66,8 @@ class DataParallel : public Model {
     std::unique_ptr<Stream> lane;  // null for replica 0, which uses the caller's
     Buffer weights, gradient;
     std::vector<Buffer> inputs;
-    Batch batch;  // of the last Outputs
+    Batch batch;    // of the last Outputs
+    int first = 0;  // its first sample in the entire batch
     Span outputs;
     absl::Status status;  // of its last work
   };
@@ -83,7 +84,7 @@ class DataParallel : public Model {
   // Runs `work(replica, stream)` for every replica on its thread; later work of `stream` follows all of it.
   absl::Status OnAll(Stream& stream,
                      const std::function<absl::Status(Replica& replica, Stream& stream)>& work);
-  // `all`, with the replica's weights and buffers.
+  // `all`, with the replica's weights, buffers and samples.
   static ModelState StateOf(const Replica& replica, const ModelState& all);
   // The place of a replica's outputs among all.
   Span PlaceOf(const Activations& activations, int batch, size_t replica) const;

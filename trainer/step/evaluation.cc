@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/device/counting_device.h"
 #include "trainer/data/sampler.h"
+#include "trainer/tables/touched_rows.h"
 
 namespace psring {
 
@@ -30,17 +31,20 @@ absl::StatusOr<int> EvaluationBatch(const ModelRow& row, const SampleSpec& sampl
   if (samples.labels > 1) return batch;
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, row.make(samples, ops));
   CountingDevice activations(device);
-  PSRING_RETURN_IF_ERROR(model->NewActivations(kSamples, activations).status());
+  // With and without --recompute the same batch, and so the same order of additions.
+  PSRING_RETURN_IF_ERROR(model->NewActivations(kSamples, Keep::kAll, activations).status());
   return activations.bytes() <= kMaxBytes ? kSamples : batch;
 }
 
 absl::StatusOr<BatchScore> Evaluate(Model& model, ConstSpan weights, Span buffers, const Dataset& data,
-                                    int batch, Activations& activations, BatchMemory& memory,
-                                    Stream& stream) {
-  const ModelState state{.weights = weights, .buffers = buffers, .mode = PassMode::kEvaluation};
+                                    int batch, Activations& activations, BatchMemory& memory, Stream& stream,
+                                    TouchedRows* rows) {
+  ModelState state{.weights = weights, .buffers = buffers, .mode = PassMode::kEvaluation, .rows = rows};
+  size_t number = 0;
   memory.ClearScore(stream);
   for (const std::vector<int64_t>& indices : EvaluationBatches(data.count(), batch, /*rank=*/0, 1)) {
     PSRING_ASSIGN_OR_RETURN(const Batch part, memory.Load(data, indices, stream));
+    if (rows != nullptr) state.lookups = &rows->batch(number++);
     PSRING_RETURN_IF_ERROR(model.Forward(state, part, activations, memory.score(), stream));
   }
   memory.DownloadScore(stream);

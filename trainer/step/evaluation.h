@@ -28,9 +28,11 @@ absl::Status CheckSnapshots(int64_t eval_every, int64_t total_steps, size_t para
 absl::StatusOr<int> EvaluationBatch(const ModelRow& row, const SampleSpec& samples, int batch, Device& device,
                                     Ops& ops);
 
-// Loss and number of correct answers over `data`, each sample once, in evaluation mode. `activations` and
-// `memory`: for at least `batch` samples, on the device of `stream`.
+// `rows`: of a model with tables, planned for the batches of EvaluationBatches with `batch`, with values;
+// else null. Loss and number of correct answers over `data`, each sample once, in evaluation mode.
+// `activations` and `memory`: for at least `batch` samples, on the device of `stream`.
 absl::StatusOr<BatchScore> Evaluate(Model& model, ConstSpan weights, Span buffers, const Dataset& data,
-                                    int batch, Activations& activations, BatchMemory& memory, Stream& stream);
+                                    int batch, Activations& activations, BatchMemory& memory, Stream& stream,
+                                    TouchedRows* rows = nullptr);
 
 }  // namespace psring

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "trainer/data/sampler.h"
+#include "trainer/tables/touched_rows.h"
 
 namespace psring {
 
@@ -49,13 +51,18 @@ bool GradientPass::Repeats(size_t batches, int64_t global_samples) const {
   return last != step_passes_.end() && last->second.repeats();
 }
 
-absl::Status GradientPass::Compute(const Dataset& data, const std::vector<std::vector<int64_t>>& batches,
-                                   const StepInfo& info, int64_t delay_step) {
+absl::Status GradientPass::Compute(const Dataset& data, int64_t epoch,
+                                   const std::vector<std::vector<int64_t>>& batches, const StepInfo& info,
+                                   int64_t delay_step) {
   pipeline_.BeginStep();
   parts_.batches.ClearScore(parts_.compute);
   stamps_.assign(batches.size(), {});
   for (size_t i = 0; i < batches.size(); ++i) {
-    PSRING_ASSIGN_OR_RETURN(const Batch batch, parts_.batches.Load(data, batches[i], parts_.compute));
+    PSRING_ASSIGN_OR_RETURN(const Batch batch,
+                            parts_.rows != nullptr
+                                ? parts_.batches.Load(parts_.rows->gathered(i), parts_.compute)
+                                : parts_.batches.Load(data, batches[i], parts_.compute));
+    if (options_.dropout > 0) sample_seeds_ = SampleSeeds(options_.seed, epoch, batches[i]);
     if (!records_steps()) {
       PSRING_RETURN_IF_ERROR(ForwardAndBackward(i, batch, delay_step));
       continue;
@@ -87,7 +94,10 @@ ModelState GradientPass::StateOf(size_t batch_of_step) const {
   const bool first_worker = batch_of_step < static_cast<size_t>(options_.accumulate);
   return {.weights = parts_.weights,
           .buffers = first_worker ? parts_.buffers : Span{},
-          .statistics = parts_.statistics};
+          .statistics = parts_.statistics,
+          .rows = parts_.rows,
+          .lookups = parts_.rows != nullptr ? &parts_.rows->batch(batch_of_step) : nullptr,
+          .sample_seeds = sample_seeds_.empty() ? nullptr : sample_seeds_.data()};
 }
 
 absl::Status GradientPass::Forward(size_t batch_of_step, const Batch& batch) {
@@ -127,7 +137,9 @@ absl::Status GradientPass::Backward(int batch_of_step, const Batch& batch) {
   if (records_passes() && batch.size > 0) {
     return backward_passes_[{batch_of_step, batch.size}].Run(parts_.compute, enqueue, on_ready);
   }
-  return enqueue(on_ready);
+  PSRING_RETURN_IF_ERROR(enqueue(on_ready));
+  if (parts_.rows != nullptr && worker_done && options_.accumulate > 1) parts_.rows->EndWorker(step_done);
+  return absl::OkStatus();
 }
 
 }  // namespace psring

@@ -69,6 +69,7 @@ class GradientPass {
     Span gradient;
     Span buffers;
     SharedStatistics* statistics;  // null: each rank normalizes its own batch
+    TouchedRows* rows;             // of the step, planned for its batches; null: the model has no tables
   };
   static absl::StatusOr<std::unique_ptr<GradientPass>> Create(const TrainingOptions& options,
                                                               const Parts& parts);
@@ -77,9 +78,9 @@ class GradientPass {
   bool Repeats(size_t batches, int64_t global_samples) const;
 
   // Enqueues, between the strategy's BeginStep and FinishStep: the sum of the gradients of `batches`, samples
-  // of `data` by index. Each bucket goes to the strategy when its gradient is complete. `delay_step` selects
-  // the step's random delay (--jitter_ms).
-  absl::Status Compute(const Dataset& data, const std::vector<std::vector<int64_t>>& batches,
+  // of `data` by index, in this epoch. Each bucket goes to the strategy when its gradient is complete.
+  // `delay_step` selects the step's random delay (--jitter_ms).
+  absl::Status Compute(const Dataset& data, int64_t epoch, const std::vector<std::vector<int64_t>>& batches,
                        const StepInfo& info, int64_t delay_step);
 
   // Of each batch of the last step, after the compute stream was synchronized.
@@ -114,7 +115,8 @@ class GradientPass {
   // goes.
   std::map<int, RecordedPass> forward_passes_;
   std::map<std::pair<int, int>, RecordedPass> backward_passes_;
-  std::vector<Stamps> stamps_;  // written by the compute stream; each batch's at a fixed address
+  std::vector<uint64_t> sample_seeds_;  // of the batch in flight; empty without --dropout
+  std::vector<Stamps> stamps_;          // written by the compute stream; each batch's at a fixed address
 };
 
 }  // namespace psring

@@ -11,7 +11,7 @@ namespace psring {
 // within a block includes all of it.
 class LossHistory {
  public:
-  static constexpr size_t kMostBlocks = 1 << 16;
+  static constexpr size_t kMostBlocks = 1 << 13;
   LossHistory() = default;
   explicit LossHistory(size_t most_blocks) : most_blocks_(most_blocks) {}
 

@@ -18,19 +18,25 @@ std::string Readable(size_t bytes) {
 }  // namespace
 
 absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const ModelRow& model,
-                                        const SampleSpec& samples, int max_batch,
-                                        const OptimizerConfig* optimizer, Device& device, Ops& ops) {
+                                        const SampleSpec& samples, int max_batch, const StateOnRank& on_rank,
+                                        Device& device, Ops& ops) {
   MemoryNeed need;
   CountingDevice batch(device), state(device);
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> made, model.make(samples, ops));
-  PSRING_RETURN_IF_ERROR(made->NewActivations(max_batch, batch).status());
+  CountingDevice all(device), unit_inputs(device);
+  PSRING_RETURN_IF_ERROR(made->NewActivations(max_batch, Keep::kAll, all).status());
+  PSRING_RETURN_IF_ERROR(made->NewActivations(max_batch, Keep::kUnitInputs, unit_inputs).status());
+  need.recomputes = options.recompute;
+  need.recompute_saves = all.bytes() - unit_inputs.bytes();
   PSRING_RETURN_IF_ERROR(BatchMemory::Create(samples, max_batch, batch).status());
-  need.batch = batch.bytes();
+  need.batch = batch.bytes() + (need.recomputes ? unit_inputs : all).bytes();
   const size_t parameters = made->parameters().count();
   const size_t copies = 2 + (options.micro_batches > 1 ? 1 : 0) + (options.accumulate > 1 ? 1 : 0);
-  need.parameters = copies * parameters * sizeof(float);
-  if (optimizer != nullptr) {
-    PSRING_RETURN_IF_ERROR(Optimizer::Create(*optimizer, state, parameters).status());
+  // The gradients of tables are rows.
+  const size_t tables = on_rank.has_tables ? made->parameters().table_elements() : 0;
+  need.parameters = (copies * parameters + tables) * sizeof(float);
+  if (on_rank.optimizer != nullptr) {
+    PSRING_RETURN_IF_ERROR(Optimizer::Create(*on_rank.optimizer, state, parameters + tables).status());
   }
   need.optimizer = state.bytes();
   return need;
@@ -43,7 +49,16 @@ absl::Status CheckMemory(const MemoryNeed& need, const Device::Memory& memory, i
       device, ": training needs at least ", Readable(need.total()), " of memory (weights and gradients ",
       Readable(need.parameters), ", optimizer ", Readable(need.optimizer), ", activations of ", max_batch,
       " samples ", Readable(need.batch), "), and ", Readable(memory.free), " of ", Readable(memory.total),
-      " are free; use a smaller --batch or network", device == "cpu" ? "" : ", or --device cpu"));
+      " are free; use a smaller --batch or network",
+      need.recomputes || need.recompute_saves == 0
+          ? ""
+          : absl::StrCat(", --recompute, which saves ", Readable(need.recompute_saves)),
+      device == "cpu" ? "" : ", or --device cpu"));
+}
+
+std::string RecomputeNote(const MemoryNeed& need, int max_batch) {
+  return absl::StrCat("--recompute: activations of ", max_batch, " samples need ", Readable(need.batch),
+                      " instead of ", Readable(need.batch + need.recompute_saves));
 }
 
 }  // namespace psring

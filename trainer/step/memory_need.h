@@ -20,16 +20,27 @@ struct MemoryNeed {
   size_t parameters = 0;  // weights and gradients
   size_t optimizer = 0;   // its state
   size_t batch = 0;       // inputs, activations and their gradients
+  bool recomputes = false;
+  size_t recompute_saves = 0;  // of the batch: with --recompute it is this much less than without
   size_t total() const { return parameters + optimizer + batch; }
 };
 
-// For a rank that trains `model` on `device`. `optimizer`: null if its state is on a server.
+// What is on the rank and not on a server.
+struct StateOnRank {
+  const OptimizerConfig* optimizer = nullptr;  // null: its state is on a server
+  bool has_tables = true;                      // if the model has any
+};
+
+// For a rank that trains `model` on `device`.
 absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const ModelRow& model,
-                                        const SampleSpec& samples, int max_batch,
-                                        const OptimizerConfig* optimizer, Device& device, Ops& ops);
+                                        const SampleSpec& samples, int max_batch, const StateOnRank& on_rank,
+                                        Device& device, Ops& ops);
 
 // ResourceExhausted lists what is needed and what is available. Pure.
 absl::Status CheckMemory(const MemoryNeed& need, const Device::Memory& memory, int max_batch,
                          const std::string& device);
+
+// What --recompute saves, in one line.
+std::string RecomputeNote(const MemoryNeed& need, int max_batch);
 
 }  // namespace psring

@@ -19,6 +19,7 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
 }  // namespace
 
 Training::~Training() {
+  row_strategy_.reset();
   strategy_ = {};
   compute_.reset();
   // The server may have them open until the client is destroyed.
@@ -31,6 +32,7 @@ Training::~Training() {
 absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   PSRING_ASSIGN_OR_RETURN(const int64_t first, Start());
   if (absl::Status trained = Steps(first); !trained.ok()) {
+    if (row_strategy_ != nullptr) row_strategy_->Abort(trained);
     strategy_.sync->Abort(trained);  // otherwise the peers would wait for their deadline
     if (worker_.statistics != nullptr) worker_.statistics->Abort(trained);
     LeavePartForTheEnd();
@@ -38,6 +40,10 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   }
   clock_->End();
   PSRING_RETURN_IF_ERROR(LastCheckpoint());
+  if (rows_.has_value()) {
+    PSRING_RETURN_IF_ERROR(PullForEvaluation());
+    PSRING_RETURN_IF_ERROR(row_strategy_->Leave());
+  }
   PSRING_RETURN_IF_ERROR(strategy_.sync->Collect(weights_.span()));
   PSRING_RETURN_IF_ERROR(Describe());
   if (options_.evaluate && worker_.rank == 0) {
@@ -48,6 +54,8 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   if (final_weights != nullptr) {
     PSRING_ASSIGN_OR_RETURN(const ConstSpan on_host, WeightsOnHost());
     final_weights->assign(on_host.floats(), on_host.floats() + on_host.count);
+    const ConstSpan tables = row_strategy_ != nullptr ? row_strategy_->Local() : ConstSpan();
+    final_weights->insert(final_weights->end(), tables.floats(), tables.floats() + tables.count);
   }
   return std::move(result_);
 }
@@ -76,7 +84,9 @@ absl::StatusOr<int64_t> Training::Start() {
                                                  .beyond = resume_.beyond,
                                                  .has_slots = resume_.with_slots,
                                                  .slots = slots,
+                                                 .row_arrays = LoadedArrays(),
                                                  .residual = {residual_.data(), residual_.size()}}));
+  if (rows_.has_value()) PSRING_RETURN_IF_ERROR(StartTables());
   loaded_ = {};
   residual_ = {};
   if (!resume_.ready_order.empty()) PSRING_RETURN_IF_ERROR(RebuildBuckets(resume_.ready_order));
@@ -138,13 +148,17 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
                 .machine_samples = drawn.machine_samples,
                 .global_samples = drawn.global_samples,
                 .global_samples_before = clock_->samples()};
+  const int64_t epoch = drawn.epoch;
   const std::vector<std::vector<int64_t>> batches = BatchesOf(std::move(drawn));
   info.is_repeated = gradient_pass_->Repeats(batches.size(), info.global_samples);
 
+  if (rows_.has_value()) PSRING_RETURN_IF_ERROR(PullRows(step, batches));
   PSRING_RETURN_IF_ERROR(strategy_.sync->BeginStep(info));
   PSRING_RETURN_IF_ERROR(
-      gradient_pass_->Compute(worker_.data.train, batches, info, /*delay_step=*/step + sample_shift_));
+      gradient_pass_->Compute(worker_.data.train, epoch, batches, info, /*delay_step=*/step + sample_shift_));
+  if (rows_.has_value()) PSRING_RETURN_IF_ERROR(row_strategy_->Push(info, *rows_));
   PSRING_ASSIGN_OR_RETURN(StepReport report, strategy_.sync->FinishStep());
+  if (rows_.has_value()) PSRING_RETURN_IF_ERROR(FinishRows(step, report));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
 
   const int64_t end_ns = worker_.trace.Now();
@@ -168,6 +182,8 @@ absl::Status Training::Finish(int64_t step, int64_t done_before, StepRecord reco
   if (options_.check_replicas) {
     PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
     record.weights_hash = HashBytes(weights.data, weights.bytes());
+    const ConstSpan tables = row_strategy_ != nullptr ? row_strategy_->Local() : ConstSpan();
+    if (tables.count > 0) record.weights_hash += HashBytes(tables.data, tables.bytes());
   }
   Count(record);
   const int64_t done = clock_->steps_done(), every = options_.eval_every;

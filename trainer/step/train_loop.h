@@ -51,8 +51,8 @@ struct Worker {
   WorkerParts* parts = nullptr;
   // Writes a checkpoint, on rank 0 with --checkpoint_dir: every --checkpoint_every steps, when stops() is
   // true, and at the end. The other ranks wait at a barrier.
-  std::function<absl::Status(int64_t step, const CheckpointFiles& files)> save =
-      [](int64_t, const CheckpointFiles&) { return absl::OkStatus(); };
+  std::function<absl::Status(int64_t step, const CheckpointContent& content)> save =
+      [](int64_t, const CheckpointContent&) { return absl::OkStatus(); };
   // Called after each step: whether a signal has stopped this rank.
   std::function<bool()> stops = [] { return false; };
   // Called after each step: an error ends training.
@@ -66,9 +66,9 @@ struct Worker {
 };
 
 // Trains and, on rank 0, evaluates. Evaluation follows training and uses copies of the weights taken during
-// it, so it affects neither speed nor staleness. `final_weights`: null, or receives the final weights.
-// Invalid flags are InvalidArgument or NotFound, before any work. An error of a step names the step; the
-// group or the server reports it to the peers.
+// it, so it affects neither speed nor staleness. `final_weights`: null, or receives the final weights and the
+// tables of this rank. Invalid flags are InvalidArgument or NotFound, before any work. An error of a step
+// names the step; the group or the server reports it to the peers.
 absl::StatusOr<RankResult> RunWorker(const TrainingOptions& options, Worker& worker,
                                      std::vector<float>* final_weights = nullptr);
 

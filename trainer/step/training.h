@@ -60,7 +60,16 @@ class Training {
   absl::Status KeepBuffers(int64_t step);
   absl::Status RestoreBuffers(int64_t step);
   Traffic StatisticsTraffic() const;
+  TouchedRows* rows() { return rows_.has_value() ? &*rows_ : nullptr; }
   SharedStatistics* statistics() { return statistics_.has_value() ? &*statistics_ : nullptr; }
+
+  // training_tables.cc
+  int LoadedArrays() const;
+  absl::Status StartTables();
+  absl::Status PullRows(int64_t step, const std::vector<std::vector<int64_t>>& batches);
+  absl::Status FinishRows(int64_t step, StepReport& report);
+  absl::Status PullForEvaluation();
+  ReadRows RowsOfCheckpoint();
 
   // train_loop.cc
   absl::StatusOr<int64_t> Start();
@@ -85,6 +94,7 @@ class Training {
     bool stops = false;
   };
   WorkerPart OwnPart(int64_t next) const;
+  absl::Status SettleRows();
   absl::Status LeavePart(const Moment& moment);
   void LeavePartForTheEnd();
   bool AbortEndsTheProcess() const;
@@ -130,6 +140,9 @@ class Training {
   std::optional<BatchMemory> batches_;
   std::vector<Bucket> buckets_;
   Strategy strategy_;
+  // Of a model with tables; else null.
+  std::unique_ptr<RowStrategy> row_strategy_;
+  std::optional<TouchedRows> rows_, evaluated_rows_;
   std::optional<ComputeDelay> delay_;
   std::unique_ptr<GradientPass> gradient_pass_;
   std::optional<DistributedSampler> sampler_;

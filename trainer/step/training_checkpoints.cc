@@ -32,11 +32,6 @@ absl::Status Training::PlanResumption() {
   resume_ = PlanResume(from, PositionAt(0, 0), sampler_->steps_per_epoch(), worker_.resume->has_optimizer,
                        residuals, model_->parameters());
   clock_->ResumeAt(resume_.step, resume_.samples, resume_.beyond);
-  if (worker_.rank == 0) {
-    worker_.on_note(absl::StrCat("resumed after step ", resume_.step, " of ", plan_.total_steps(), " (",
-                                 resume_.samples, " samples)"));
-    for (const std::string& note : resume_.notes) worker_.on_note(note);
-  }
   if (!resume_.worker_steps.empty()) {
     sample_shift_ = resume_.worker_steps[static_cast<size_t>(worker_.rank)] - resume_.step;
   }
@@ -47,10 +42,15 @@ absl::Status Training::LoadCheckpoint(std::vector<float>& weights) {
   if (resume_.with_residuals) {
     PSRING_RETURN_IF_ERROR(DecodeResidual(*worker_.resume, model_->parameters(), residual_));
   }
-  if (worker_.resume->model.empty()) return absl::OkStatus();  // the strategy sends it from rank 0
-  PSRING_ASSIGN_OR_RETURN(loaded_, DecodeCheckpoint(*worker_.resume, model_->parameters()));
-  weights = std::move(loaded_.weights);
-  if (!resume_.with_slots) loaded_.slots.clear();
+  if (!worker_.resume->model.empty()) {  // otherwise the strategy sends it from rank 0
+    PSRING_ASSIGN_OR_RETURN(loaded_, DecodeCheckpoint(*worker_.resume, model_->parameters()));
+    weights = std::move(loaded_.weights);
+    if (!resume_.with_slots) loaded_.slots.clear();
+  }
+  if (worker_.rank > 0) return absl::OkStatus();
+  worker_.on_note(absl::StrCat("resumed after step ", resume_.step, " of ", plan_.total_steps(), " (",
+                               resume_.samples, " samples)"));
+  for (const std::string& note : resume_.notes) worker_.on_note(note);
   return absl::OkStatus();
 }
 
@@ -84,9 +84,15 @@ WorkerPart Training::OwnPart(int64_t next) const {
           .residual = residual.count > 0 ? EncodeResidual(residual, model_->parameters()) : ""};
 }
 
+// An asynchronous worker's pushes of rows are in the servers' tables before rank 0 reads them.
+absl::Status Training::SettleRows() {
+  return row_strategy_ != nullptr && checkpoints_.pauses_updates ? row_strategy_->Settle() : absl::OkStatus();
+}
+
 // On all ranks except 0. An asynchronous worker waits until rank 0 has the weights that its updates led to.
 absl::Status Training::LeavePart(const Moment& moment) {
   if (worker_.parts == nullptr) return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(SettleRows());
   PSRING_RETURN_IF_ERROR(worker_.parts->Leave(moment.name, OwnPart(moment.next)));
   if (!checkpoints_.ranks_meet) return absl::OkStatus();
   const absl::Status met = worker_.parts->MeetRank(worker_.rank, moment.name);
@@ -136,7 +142,8 @@ std::vector<std::optional<WorkerPart>> Training::TakeParts(const Moment& moment)
   return parts;
 }
 
-// Weights, buffers and optimizer slots. `is_of_step`: see SyncStrategy::Save.
+// Weights, buffers and optimizer slots; rows of tables are read when they are written. `is_of_step`: see
+// SyncStrategy::Save.
 absl::StatusOr<TrainingCheckpoint> Training::ReadState(bool& is_of_step) {
   const size_t count = weights_.span().count;
   TrainingCheckpoint checkpoint{.weights = std::vector<float>(count)};
@@ -148,6 +155,7 @@ absl::StatusOr<TrainingCheckpoint> Training::ReadState(bool& is_of_step) {
   }
   PSRING_ASSIGN_OR_RETURN(is_of_step, strategy_.sync->Save({checkpoint.weights.data(), count}, slots));
   PSRING_ASSIGN_OR_RETURN(checkpoint.buffers, BuffersOnHost());
+  checkpoint.rows = RowsOfCheckpoint();
   return checkpoint;
 }
 
@@ -184,7 +192,9 @@ absl::Status Training::SaveCheckpoint(const Moment& moment) {
     checkpoint.worker_files.emplace_back(WorkerFile(static_cast<int>(rank)),
                                          std::move(parts[rank]->residual));
   }
-  PSRING_RETURN_IF_ERROR(worker_.save(moment.step, EncodeCheckpoint(checkpoint, model_->parameters())));
+  PSRING_RETURN_IF_ERROR(worker_.save(moment.step, [&](CheckpointSink& sink) {
+    return WriteCheckpoint(checkpoint, model_->parameters(), sink);
+  }));
   saved_step_ = moment.step;
   ++sequence_;
   if (!checkpoints_.pauses_updates || moment.stops || worker_.parts == nullptr) return absl::OkStatus();
@@ -216,6 +226,7 @@ absl::Status Training::CheckpointIfDue(int64_t before) {
   }
   // The other ranks of a synchronous strategy end after rank 0, whose step needs them.
   if (!checkpoints_.pauses_updates) return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(SettleRows());
   if (worker_.parts != nullptr) PSRING_RETURN_IF_ERROR(worker_.parts->Leave(kEnd, OwnPart(next)));
   PSRING_RETURN_IF_ERROR(strategy_.sync->Collect(weights_.span()));
   return absl::CancelledError("stopped by a signal");

@@ -4,9 +4,11 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/delays.h"
 #include "common/devices/make_ops.h"
+#include "common/tables/row_storage.h"
 #include "trainer/strategies/local_aggregation.h"
 
 namespace psring {
@@ -20,9 +22,9 @@ CheckpointPlan PlanCheckpoints(const TrainingOptions& options, const StrategyRow
   const bool has_spare = SpareWorkers(options.strategy) > 0, asynchronous = strategy.asynchronous();
   // Rank 0 reads a server's state in one piece: synchronous workers cannot get ahead unless some are spare.
   return {.pauses_updates = asynchronous,
-          .ranks_meet = asynchronous || !strategy.needs.servers,
+          .ranks_meet = asynchronous || !strategy.has_parameters_on_servers(),
           .same_step = !asynchronous && !has_spare,
-          .barrier = !strategy.needs.servers || has_spare};
+          .barrier = !strategy.has_parameters_on_servers() || has_spare};
 }
 
 int64_t StepPlan::SamplesBefore(int64_t step) const {
@@ -92,13 +94,16 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
 
   plan.schedule.base = options.lr;
   if (options.lr == 0) {
-    constexpr double kAdamLr = .001;  // Kingma & Ba 2015
+    constexpr double kAdamLr = .001;    // Kingma & Ba 2015
+    constexpr double kAdagradLr = .01;  // PyTorch's
     const bool is_adam =
         plan.optimizer.kind == OptimizerKind::kAdam || plan.optimizer.kind == OptimizerKind::kAdamW;
     if (is_adam && std::string(model.optimizer) == "adamw") {
       plan.schedule.base = strategy.asynchronous() ? model.default_async_lr : model.default_lr;
     } else if (is_adam) {
       plan.schedule.base = kAdamLr;
+    } else if (plan.optimizer.kind == OptimizerKind::kAdagrad) {
+      plan.schedule.base = kAdagradLr;
     } else if (strategy.asynchronous() || momentum == 0) {
       plan.schedule.base = model.default_async_lr * (1 - momentum);
     } else {
@@ -132,7 +137,7 @@ absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const StrategyRo
     return absl::InvalidArgumentError(absl::StrCat("--sync_batch_norm with ", what, "; ", action));
   };
   const std::string backend = options.backend.empty() ? strategy.backend : options.backend;
-  if (strategy.needs.servers || strategy.replicates) {
+  if (strategy.has_parameters_on_servers() || strategy.replicates) {
     return with(absl::StrCat("--strategy ", strategy.name, ", whose workers have no process group"),
                 "choose an all-reduce strategy such as ring, or omit it");
   }
@@ -156,6 +161,42 @@ absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const ParameterL
                    options.model));
 }
 
+absl::Status CheckTables(const TrainingOptions& options, const StrategyRow& strategy,
+                         const OptimizerConfig& optimizer, const ParameterLayout& layout) {
+  if (layout.tables().empty() && strategy.has_only_rows_on_servers()) {
+    const std::string instead =
+        options.workload.empty() ? absl::StrCat("use ring for ", options.model) : "use ring";
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--strategy ", strategy.name, " needs a model with tables of rows, such as dlrm-small; ", instead));
+  }
+  if (layout.tables().empty()) return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(CheckRowOptimizer(optimizer));
+  const auto without = [&](absl::string_view flag, absl::string_view why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " does not support the tables of ", options.model, why));
+  };
+  if (strategy.make_rows == nullptr) {
+    std::vector<std::string> names;
+    for (const StrategyRow& row : Strategies()) {
+      if (row.make_rows != nullptr) names.emplace_back(row.name);
+    }
+    return without(absl::StrCat("--strategy ", strategy.name),
+                   absl::StrCat("; use one of ", absl::StrJoin(names, ", ")));
+  }
+  if (options.clip_norm > 0) return without("--clip_norm", ", whose gradient is never complete; omit it");
+  if (options.wire != "float32") return without("--wire", ", whose rows are sent as float32; omit it");
+  if (options.local_aggregation) return without("--local_aggregation", "; omit it");
+  if (options.clock == "virtual") return without("--clock virtual", "; omit it");
+  if (strategy.asynchronous() && layout.parameters() == 0) {
+    return without(absl::StrCat("--strategy ", options.strategy),
+                   ", which has no other parameters to count updates of; use ps-sync or ring");
+  }
+  if (options.eval_every > 0) {
+    return without("--eval_every", ", of which it would keep copies; they are evaluated at the end: omit it");
+  }
+  return absl::OkStatus();
+}
+
 std::string StatisticsNote(const TrainingOptions& options, const StrategyRow& strategy, int world_size) {
   constexpr absl::string_view kRunning = "BatchNorm: evaluation uses the running statistics of ";
   if (world_size == 1 && options.micro_batches * options.replicas == 1) {
@@ -174,6 +215,27 @@ std::string StatisticsNote(const TrainingOptions& options, const StrategyRow& st
       sends ? ", which all ranks receive before every forward pass" : "; each rank has its own");
 }
 
+namespace {
+
+// What servers that have only the rows of tables cannot do.
+absl::Status CheckOnlyRows(const TrainingOptions& options) {
+  const auto rejects = [&](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat("--strategy ", options.strategy, what, "; omit it"));
+  };
+  if (options.clock == "virtual") {
+    return rejects(" does not support --clock virtual, which has no model of the rows of tables");
+  }
+  if (options.ps_schedule == "serial") {
+    return rejects(" does not support --ps_schedule serial, which is for servers that have all parameters");
+  }
+  if (options.on_worker_loss == "continue") {
+    return rejects(" does not support --on_worker_loss continue, because its all-reduce needs every worker");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size) {
   PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options, strategy));
   if (strategy.number.below_workers && NumberOf(options.strategy) >= world_size) {
@@ -182,6 +244,7 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
         ": at most ", world_size - 1, " can be spare; give fewer, or more --workers"));
   }
   PSRING_RETURN_IF_ERROR(CheckStragglers(options.straggler, world_size));
+  if (strategy.has_only_rows_on_servers()) PSRING_RETURN_IF_ERROR(CheckOnlyRows(options));
   if (strategy.needs.servers) {
     PSRING_RETURN_IF_ERROR(CheckLocalAggregation(options, strategy));
     PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));

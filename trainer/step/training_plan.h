@@ -61,6 +61,11 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
 absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const StrategyRow& strategy);
 absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const ParameterLayout& layout);
 
+// InvalidArgument: the model with this layout has tables, whose rows `strategy`, the optimizer or a flag does
+// not support.
+absl::Status CheckTables(const TrainingOptions& options, const StrategyRow& strategy,
+                         const OptimizerConfig& optimizer, const ParameterLayout& layout);
+
 // Which statistics evaluation uses, in one line, for a model with batch normalization.
 std::string StatisticsNote(const TrainingOptions& options, const StrategyRow& strategy, int world_size);
 

@@ -29,11 +29,18 @@ StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t b
     times.last_backward = {stamps.backward_ns, stamps.end_ns};
   }
   const int64_t computed_ns = times.last_backward.second;
-  if (report.exposed_ns > 0) {
-    AddSpan(SpanKind::kExposed, info.step, computed_ns, computed_ns + report.exposed_ns);
+  const auto [rows_begin_ns, rows_end_ns] = report.rows;
+  int64_t exposed_after_ns = report.exposed_ns;
+  if (rows_end_ns > rows_begin_ns && rows_end_ns <= computed_ns) {  // pulled before computing
+    AddSpan(SpanKind::kExposed, info.step, rows_begin_ns, rows_end_ns);
+    exposed_after_ns -= rows_end_ns - rows_begin_ns;
+  }
+  if (exposed_after_ns > 0) {
+    AddSpan(SpanKind::kExposed, info.step, computed_ns, computed_ns + exposed_after_ns);
   }
   std::vector<std::pair<int64_t, int64_t>> in_flight;
   for (const BucketRecord& bucket : report.buckets) in_flight.emplace_back(bucket.begin_ns, bucket.end_ns);
+  if (report.rows.second > report.rows.first) in_flight.push_back(report.rows);
   const double loss_sum = batches_->downloaded_score().loss_sum;
   StepRecord record{
       .rank = worker_.rank,
@@ -130,9 +137,10 @@ absl::Status Training::ScoreCurve() {
     const Span weights = gradient_.device;  // not needed for gradients any more
     compute_->Copy(weights.data, snapshot.weights.data(), weights.bytes());
     PSRING_RETURN_IF_ERROR(LoadBuffers(snapshot.buffers));
-    PSRING_ASSIGN_OR_RETURN(const BatchScore score,
-                            Evaluate(*model_, weights, buffers_.span(), test, evaluation_batch_, activations_,
-                                     *batches_, *compute_));
+    PSRING_ASSIGN_OR_RETURN(
+        const BatchScore score,
+        Evaluate(*model_, weights, buffers_.span(), test, evaluation_batch_, activations_, *batches_,
+                 *compute_, evaluated_rows_.has_value() ? &*evaluated_rows_ : nullptr));
     snapshot.point.test_loss = score.loss_sum / test.predictions();
     snapshot.point.test_accuracy = static_cast<double>(score.correct) / test.predictions();
     result_.curve.push_back(snapshot.point);
@@ -151,16 +159,18 @@ absl::Status Training::Describe() {
   result_.algorithm = AlgorithmOf(*strategy_row_, options_.strategy);
   if (worker_.group != nullptr) {  // not for a single worker
     result_.backend = worker_.group->info().backend;
-    if (!strategy_row_->needs.servers) result_.algorithm = worker_.group->info().algorithm;
+    if (!strategy_row_->has_parameters_on_servers()) result_.algorithm = worker_.group->info().algorithm;
     result_.transport = worker_.group->info().transport;
     result_.wires = worker_.group->info().wires;
     const bool pinned = worker_.device.gpu() >= 0 && !worker_.group->info().on_gpu;
     result_.payload = absl::StrCat(worker_.group->info().transport, pinned ? " through pinned memory" : "");
   }
   if (worker_.client != nullptr) {
-    result_.backend = "native";
-    result_.transport = worker_.client->status().payload;
-    result_.payload = worker_.client->status().payload;
+    if (worker_.group == nullptr || strategy_row_->has_parameters_on_servers()) {
+      result_.backend = "native";
+      result_.transport = worker_.client->status().payload;
+      result_.payload = worker_.client->status().payload;
+    }
     result_.placement = options_.server_placement;
     for (const std::string_view wire : worker_.client->status().wires) {
       if (std::ranges::find(result_.wires, wire) == result_.wires.end()) result_.wires.emplace_back(wire);

@@ -39,6 +39,8 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   if (t.updates_.optimizer.kind == OptimizerKind::kAdamW) {
     t.updates_.optimizer.no_decay = WithoutDecay(t.model_->parameters());
   }
+  PSRING_RETURN_IF_ERROR(
+      CheckTables(options, *t.strategy_row_, t.updates_.optimizer, t.model_->parameters()));
   PSRING_RETURN_IF_ERROR(t.Allocate(max_batch));
   PSRING_RETURN_IF_ERROR(t.MakeStrategy());
   PSRING_ASSIGN_OR_RETURN(t.delay_, ComputeDelay::Create(options, worker.rank, MonotonicNanos));
@@ -60,7 +62,8 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                                                                            .weights = t.weights_.span(),
                                                                            .gradient = t.gradient_.device,
                                                                            .buffers = t.buffers_.span(),
-                                                                           .statistics = t.statistics()}));
+                                                                           .statistics = t.statistics(),
+                                                                           .rows = t.rows()}));
   t.sampler_.emplace(
       SamplerOptions{.count = data.count(),
                      .rank = worker.rank,
@@ -86,7 +89,8 @@ absl::Status Training::Plan() {
   PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, data.count(), worker_.world_size, data.spec().labels));
   PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, *strategy_row_, model_row, plan_));
   checkpoints_ = PlanCheckpoints(options_, *strategy_row_);
-  server_shares_ = worker_.client != nullptr && options_.transport != "tcp";
+  server_shares_ =
+      worker_.client != nullptr && strategy_row_->has_parameters_on_servers() && options_.transport != "tcp";
   if (worker_.rank > 0) return absl::OkStatus();
   for (const std::string& warning : PlanWarnings(*strategy_row_, updates_)) worker_.on_warning(warning);
   if (const std::string rounded = RoundingNote(options_, plan_); !rounded.empty()) worker_.on_note(rounded);
@@ -94,12 +98,15 @@ absl::Status Training::Plan() {
 }
 
 absl::Status Training::CheckMemoryOf(const ModelRow& row, int max_batch) {
-  const std::optional<Device::Memory> memory = worker_.device.memory();
-  if (!memory.has_value()) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(
       const MemoryNeed need,
       MemoryNeedOf(options_, row, worker_.data.train.spec(), max_batch,
-                   strategy_row_->needs.servers ? nullptr : &updates_.optimizer, worker_.device, *ops_));
+                   {.optimizer = strategy_row_->has_parameters_on_servers() ? nullptr : &updates_.optimizer,
+                    .has_tables = !strategy_row_->needs.servers},
+                   worker_.device, *ops_));
+  if (need.recomputes && worker_.rank == 0) worker_.on_note(RecomputeNote(need, max_batch));
+  const std::optional<Device::Memory> memory = worker_.device.memory();
+  if (!memory.has_value()) return absl::OkStatus();
   return CheckMemory(need, *memory, max_batch, worker_.device.name());
 }
 
@@ -108,7 +115,7 @@ absl::Status Training::MakeModel(const ModelRow& row, int max_batch) {
   Device& device = worker_.device;
   if (!strategy_row_->replicates) {
     PSRING_ASSIGN_OR_RETURN(model_, row.make(samples, *ops_));
-    PSRING_ASSIGN_OR_RETURN(activations_, model_->NewActivations(max_batch, device));
+    PSRING_ASSIGN_OR_RETURN(activations_, model_->NewActivations(max_batch, KeepOf(options_), device));
     return absl::OkStatus();
   }
   if (device.name() != "cpu") {
@@ -130,7 +137,7 @@ absl::Status Training::MakeModel(const ModelRow& row, int max_batch) {
         PSRING_ASSIGN_OR_RETURN(parts.model, row.make(samples, *parts.ops));
         return parts;
       }));
-  PSRING_ASSIGN_OR_RETURN(activations_, made->NewActivations(max_batch, device));
+  PSRING_ASSIGN_OR_RETURN(activations_, made->NewActivations(max_batch, KeepOf(options_), device));
   replicas_ = made.get();
   model_ = std::move(made);
   return absl::OkStatus();
@@ -159,10 +166,17 @@ absl::Status Training::PlanBucketsByTrial() {
   compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
   PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(worker_.data.train, {0}, *compute_));
   batches_->ClearScore(*compute_);
-  PSRING_RETURN_IF_ERROR(
-      model_->Forward({weights_.span()}, batch, activations_, batches_->score(), *compute_));
+  ModelState state{.weights = weights_.span()};
+  TouchedRows rows(model_->parameters(), worker_.data.train.spec());
+  if (!model_->parameters().tables().empty()) {
+    PSRING_RETURN_IF_ERROR(rows.Plan(worker_.data.train, {{0}}));
+    rows.ReadZeros();
+    state.rows = &rows;
+    state.lookups = &rows.batch(0);
+  }
+  PSRING_RETURN_IF_ERROR(model_->Forward(state, batch, activations_, batches_->score(), *compute_));
   std::vector<ReadyRange> order;
-  PSRING_RETURN_IF_ERROR(model_->Backward({weights_.span()}, batch, activations_, gradient_.device, *compute_,
+  PSRING_RETURN_IF_ERROR(model_->Backward(state, batch, activations_, gradient_.device, *compute_,
                                           [&](ReadyRange range) { order.push_back(range); }));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const ParameterLayout& layout = model_->parameters();
@@ -172,7 +186,7 @@ absl::Status Training::PlanBucketsByTrial() {
 
 absl::Status Training::MakeStrategy() {
   buckets_ = PlanBuckets(model_->parameters(), BucketSizesAsked());
-  if (strategy_row_->needs.servers) PSRING_RETURN_IF_ERROR(PlanBucketsByTrial());
+  if (strategy_row_->has_parameters_on_servers()) PSRING_RETURN_IF_ERROR(PlanBucketsByTrial());
   result_.ddp.bucket_bytes = BytesOf(buckets_);
   PSRING_ASSIGN_OR_RETURN(const DType wire, ParseDType(options_.wire));
   // NCCL advises against recordings by several ranks of one process.
@@ -186,6 +200,8 @@ absl::Status Training::MakeStrategy() {
                           .trace = worker_.trace,
                           .threads = options_.threads,
                           .buckets = buckets_,
+                          .tables = model_->parameters().tables(),
+                          .seed = options_.seed,
                           .update = {.optimizer = updates_.optimizer,
                                      .schedule = updates_.schedule,
                                      .clip_norm = options_.clip_norm},
@@ -195,7 +211,9 @@ absl::Status Training::MakeStrategy() {
   if (strategy_row_->needs.servers) {
     const bool returns = ServerReturns(options_, ServersOf(options_, worker_.world_size));
     context.servers = {.client = worker_.client,
-                       .consistency = AlgorithmOf(*strategy_row_, options_.strategy),
+                       .consistency = strategy_row_->has_only_rows_on_servers()
+                                          ? "sync"
+                                          : AlgorithmOf(*strategy_row_, options_.strategy),
                        .asynchronous = strategy_row_->asynchronous(),
                        .deterministic = options_.deterministic,
                        .serial = options_.ps_schedule == "serial",
@@ -206,6 +224,9 @@ absl::Status Training::MakeStrategy() {
   }
   PSRING_ASSIGN_OR_RETURN(
       strategy_, options_.local_aggregation ? MakeLocalAggregation(context) : strategy_row_->make(context));
+  if (context.tables.empty()) return absl::OkStatus();
+  rows_.emplace(model_->parameters(), worker_.data.train.spec());
+  PSRING_ASSIGN_OR_RETURN(row_strategy_, strategy_row_->make_rows(context));
   return absl::OkStatus();
 }
 

@@ -92,7 +92,7 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
     for (size_t i = 0; i < records_.size(); ++i) AddSpans(records_[i], updated_ns_[i]);
     StepReport report{.traffic = group_.traffic() - traffic_before_};
     // The update after the last bucket's arrival is not communication.
-    report.exposed_ns = std::max<int64_t>(0, records_.back().end_ns - backward_ns_);
+    if (!records_.empty()) report.exposed_ns = std::max<int64_t>(0, records_.back().end_ns - backward_ns_);
     report.exposed_ns += buffers_arrived_ns_ - buffers_begin_ns_;
     report.buckets = records_;  // a copy: a recording writes into records_ again
     return report;

@@ -36,20 +36,11 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
     state_ = state;
     state_.weights.Download(context_.compute);
     PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
-    const ServerJob job{.workers = context_.world_size,
-                        .consistency = servers_.consistency,
-                        .deterministic = servers_.deterministic,
-                        .serial = servers_.serial,
-                        .clip_norm = context_.update.clip_norm,
-                        .staleness_lr = servers_.staleness_lr,
-                        .wire = context_.wire,
-                        .parameters = static_cast<int64_t>(state.weights.host.count),
-                        .buckets = context_.buckets,
-                        .optimizer = context_.update.optimizer,
-                        .schedule = context_.update.schedule,
-                        .start_step = state.step,
-                        .start_samples = state.samples,
-                        .start_beyond = state.beyond};
+    ServerJob job = JobOf(context_);
+    job.start_step = state.step;
+    job.start_samples = state.samples;
+    job.start_beyond = state.beyond;
+    job.row_arrays = state.row_arrays;
     SharedSpan sent{state.gradient.host, state.gradient_fd, state.gradient_on_gpu};
     if (context_.wire != DType::kFloat32) {
       PSRING_ASSIGN_OR_RETURN(feedback_, ErrorFeedback::Create(context_.wire, state.gradient.host.count,
@@ -300,6 +291,25 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
 };
 
 }  // namespace
+
+ServerJob JobOf(const StrategyContext& context) {
+  size_t parameters = 0;
+  for (const Bucket& bucket : context.buckets) parameters += bucket.count;
+  const ServerUse& servers = context.servers;
+  return {.workers = context.world_size,
+          .consistency = servers.consistency,
+          .deterministic = servers.deterministic,
+          .serial = servers.serial,
+          .clip_norm = context.update.clip_norm,
+          .staleness_lr = servers.staleness_lr,
+          .wire = context.wire,
+          .parameters = static_cast<int64_t>(parameters),
+          .buckets = context.buckets,
+          .tables = context.tables,
+          .table_seed = context.seed,
+          .optimizer = context.update.optimizer,
+          .schedule = context.update.schedule};
+}
 
 absl::StatusOr<Strategy> MakeParameterServer(const StrategyContext& context) {
   PSRING_CHECK(context.servers.client != nullptr);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,12 +14,14 @@
 #include "common/measure/trace.h"
 #include "common/ops/optimizer.h"
 #include "trainer/strategies/capabilities.h"
+#include "trainer/strategies/row_strategy.h"
 
 namespace psring {
 
 class Ops;
 class ProcessGroup;
 class PsClient;
+struct ServerJob;
 
 // How summed gradients change weights.
 struct UpdateRule {
@@ -30,7 +33,7 @@ struct UpdateRule {
 // For strategies with parameter servers.
 struct ServerUse {
   PsClient* client = nullptr;  // null: another rank of this machine has it (local_aggregation.h)
-  std::string consistency;     // "sync", "ssp:2"
+  std::string consistency;     // WaitingRule: "sync", "ssp:2"
   bool asynchronous = false;   // StrategyRow::asynchronous
   bool deterministic = false;
   bool serial = false;
@@ -52,6 +55,8 @@ struct StrategyContext {
   Trace& trace;
   int threads = 1;  // for Ops of the strategy's own
   std::vector<Bucket> buckets;
+  std::vector<Table> tables;  // whose rows are synchronized by a RowStrategy
+  uint64_t seed = 1;          // of their initial values
   UpdateRule update;
   DType wire = DType::kFloat32;   // of gradients in transit
   bool records_steps = false;     // with --cuda_graph, if the group permits it
@@ -85,6 +90,8 @@ struct StrategyRow {
   bool single_process = false;  // rejects a world size above 1
   double default_momentum = .9;
   absl::StatusOr<Strategy> (*make)(const StrategyContext& context);
+  // For a model with tables; null: the strategy cannot train such models.
+  absl::StatusOr<std::unique_ptr<RowStrategy>> (*make_rows)(const StrategyContext& context) = nullptr;
   StrategyNumber number = {};
   bool replicates = false;       // one process with a replica of the model on each of several devices
   bool shares_steps = false;     // workers take their steps from a common budget
@@ -95,6 +102,10 @@ struct StrategyRow {
   const char* also_called = "";
 
   bool has_number() const { return *number.letter != 0; }
+  // The servers have all parameters.
+  bool has_parameters_on_servers() const { return needs.servers && !needs.process_group; }
+  // The servers have only the rows of tables; the group synchronizes the other parameters.
+  bool has_only_rows_on_servers() const { return needs.servers && needs.process_group; }
   // Each push to a server is an update of its own.
   bool asynchronous() const { return needs.servers && !synchronous; }
 };
@@ -114,7 +125,17 @@ std::string AlgorithmOf(const StrategyRow& row, const std::string& name);
 // none.cc: no communication; every rank applies its own gradient.
 absl::StatusOr<Strategy> MakeNone(const StrategyContext& context);
 
+// local_rows.cc: every rank applies its own gradient to its tables.
+absl::StatusOr<std::unique_ptr<RowStrategy>> MakeLocalRows(const StrategyContext& context);
+
+// server_rows.cc: tables are on the servers. The strategy of the other parameters joins the servers.
+absl::StatusOr<std::unique_ptr<RowStrategy>> MakeServerRows(const StrategyContext& context);
+// The same, but the servers have nothing except the tables.
+absl::StatusOr<std::unique_ptr<RowStrategy>> MakeOnlyRowsOnServers(const StrategyContext& context);
+
 // parameter_server.cc: the servers sum and update.
 absl::StatusOr<Strategy> MakeParameterServer(const StrategyContext& context);
+// What servers that have all parameters must know, if the job begins with step 0.
+ServerJob JobOf(const StrategyContext& context);
 
 }  // namespace psring

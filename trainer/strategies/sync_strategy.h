@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -35,6 +36,8 @@ struct TrainingState {
   // Start returns.
   bool has_slots = false;  // equal on all ranks
   std::vector<ConstSpan> slots = {};
+  // Of tables on servers that have all parameters: the arrays that rank 0 then sends (RowStart::arrays).
+  int row_arrays = 0;
   ConstSpan residual = {};  // rounding errors of this rank's gradients (ErrorFeedback); empty: zero
 };
 
@@ -52,8 +55,9 @@ struct StepInfo {
 // What a strategy reports about a finished step.
 struct StepReport {
   std::vector<BucketRecord> buckets;
-  Traffic traffic;         // of this step
-  int64_t exposed_ns = 0;  // BeginStep and FinishStep waited this long for communication
+  Traffic traffic;                        // of this step
+  int64_t exposed_ns = 0;                 // BeginStep and FinishStep waited this long for communication
+  std::pair<int64_t, int64_t> rows = {};  // begin and end of the exchange of rows of tables; equal: none
   // Parameter servers: number of updates in the first bucket's weights, counting all workers' updates.
   int64_t version = -1;
   // The gradient came too late and was discarded. Training continues with `next_step` on the weights that

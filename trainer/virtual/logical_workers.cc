@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
                           EvaluationBatch(model_row, data.train.spec(), options.batch, device, *w.ops_));
   const int max_batch = std::max(options.batch, w.evaluation_batch_);
   PSRING_ASSIGN_OR_RETURN(w.model_, model_row.make(data.train.spec(), *w.ops_));
-  PSRING_ASSIGN_OR_RETURN(w.activations_, w.model_->NewActivations(max_batch, device));
+  PSRING_ASSIGN_OR_RETURN(w.activations_, w.model_->NewActivations(max_batch, KeepOf(options), device));
   if (w.updates_.optimizer.kind == OptimizerKind::kAdamW) {
     w.updates_.optimizer.no_decay = WithoutDecay(w.model_->parameters());
   }
@@ -98,7 +98,11 @@ absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSp
   bool first = true;
   for (const std::vector<int64_t>& indices : drawn.batches) {
     PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(data_.train, indices, *compute_));
-    const ModelState state{.weights = weights, .buffers = worker == 0 ? buffers() : Span{}};
+    std::vector<uint64_t> seeds;
+    if (options_.dropout > 0) seeds = SampleSeeds(options_.seed, drawn.epoch, indices);
+    const ModelState state{.weights = weights,
+                           .buffers = worker == 0 ? buffers() : Span{},
+                           .sample_seeds = seeds.empty() ? nullptr : seeds.data()};
     PSRING_RETURN_IF_ERROR(model_->Forward(state, batch, activations_, batches_->score(), *compute_));
     const Span to = first ? gradients_[w].span() : micro_gradient_.span();
     PSRING_RETURN_IF_ERROR(model_->Backward(state, batch, activations_, to, *compute_, [](ReadyRange) {}));

@@ -15,8 +15,8 @@ function drawAnswer(parent, run) {
   const verdict = (run.table && run.table[language].verdict) || (predicted.said.length && lastParagraph(predicted.said)) || benchLead(run);
   const [first, ...others] = verdict ? [verdict, ...findings.said] : findings.said;
   if (first) parent.append(make('p', {class: 'lead', id: 'lead', lang: verdict ? null : findings.lang}, first));
-  const {state, why} = trustOf(run);
-  if (state) parent.append(make('p', {id: 'trust', class: `badge ${state}`}, make('strong', {}, t(`trust_${state}`)), ` ${why}`));
+  const {state, title, why} = trustOf(run);
+  if (state) parent.append(make('p', {id: 'trust', class: `badge ${state}`}, make('strong', {}, title), `${language === 'zh' ? '' : ' '}${why}`));
   drawSplit(parent, run);
   drawBench(parent, run);
   const more = (id, title, ...children) => parent.append(make('details', {class: 'printed', id}, make('summary', {}, title), ...children));
@@ -30,32 +30,15 @@ function drawAnswer(parent, run) {
   if (residuals) more('residual-part', t('residual_title'), ...residuals);
 }
 
-// Whether the run's times can be trusted: {state: valid, limited, simulated or invalid; why}.
+// Whether the times that the answer uses can be trusted: {state: valid, limited, simulated or invalid; title, why}. psring wrote it
+// into table.json; a prediction has no table.
 function trustOf(run) {
-  const rows = rowsOf(run), manifest = run.manifest || {};
-  if (!rows.length) return {};
-  const named = (list) => (list.length === rows.length ? t('every_row') : list.map(rowName).join(', '));
-  const invalid = rows.filter((row) => row.valid === false);
-  if (invalid.length) {
-    const disturbed = d3.max(invalid, (row) => row.foreign_cpu_pct) || 0, gpus = invalid.some((row) => /not a measurement/.test(row.note || ''));
-    return {state: 'invalid', why: gpus ? t('trust_gpus', named(invalid)) : t('trust_disturbed', named(invalid), brief(disturbed))};
-  }
-  if (run.predicted) {
-    const outside = rows.filter((row) => /extrapolated/.test(row.note || ''));
-    const all = outside.length >= rows.filter((row) => row.plain !== 'none').length;
-    return {state: 'simulated', why: t(!outside.length ? 'trust_predicted' : all ? 'trust_all_outside' : 'trust_outside', named(outside))};
-  }
-  if (rows.some((row) => row.time_scale > 1)) return {state: 'simulated', why: t('trust_scaled', d3.max(rows, (row) => row.time_scale))};
-  if (allSimulated) return {state: 'simulated', why: t('trust_virtual')};
-  const several = rows.filter((row) => row.workers > 1), timed = rows.filter((row) => row.rounds.step_ms && row.rounds.step_ms.length);
-  const rounds = d3.min(timed, (row) => row.repeats) || 0, limits = [];
-  const turns = several.filter((row) => crowded(run, row));
-  if (turns.length) limits.push(t('trust_turns', named(turns), (manifest.machine || {}).cores || '?'));
-  if (several.length && several.every((row) => row.shaping === 'none' || !row.shaping)) limits.push(t('trust_loopback'));
-  if (timed.length && rounds < 2) limits.push(t('trust_one_round'));
-  if (run.one_launch) return {state: 'limited', why: t('trust_records')};  // of trainer --record
-  if (limits.length) return {state: 'limited', why: limits.join(' ')};
-  return {state: 'valid', why: t('trust_fine', rounds, brief(d3.max(rows, (row) => row.foreign_cpu_pct) || 0))};
+  if (!run.predicted) return (run.table && run.table[language].validity) || {};
+  const rows = rowsOf(run), outside = rows.filter((row) => /extrapolated/.test(row.note || ''));
+  const all = outside.length >= rows.filter((row) => row.plain !== 'none').length;
+  const named = outside.length === rows.length ? t('every_row') : outside.map(rowName).join(t('comma'));
+  return rows.length ? {state: 'simulated', title: t('trust_simulated'),
+      why: t(!outside.length ? 'trust_predicted' : all ? 'trust_all_outside' : 'trust_outside', named)} : {};
 }
 
 // Longer notes become numbered notes below the table, each once.

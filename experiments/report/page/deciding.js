@@ -5,9 +5,10 @@ const withServers = ({strategy, servers}) => `${strategy}${servers > 1 ? `, ${se
 
 // A run's rows as plain objects, without malformed ones. Names include the number of servers, the learning rate and
 // "simulated" if rows differ in them. `plain`: the strategy's name in other files. `pushes`: number of pushes by staleness.
+// `has_tables`: of which rows are exchanged, so that bytes and times do not follow from `parameters`.
 function rowsOf(run) {
-  const rows = (run.summary || []).filter((row) => row && row.figures && isNumber(row.figures.workers)).map((row) => ({
-    ...row.figures, plain: row.figures.strategy, basis_of: row.basis || {}, rounds: row.rounds || {},
+  const rows = (run.summary || []).filter((row) => row.figures && isNumber(row.figures.workers)).map((row) => ({
+    ...row.figures, has_tables: row.has_tables === true, plain: row.figures.strategy, basis_of: row.basis || {}, rounds: row.rounds || {},
     intervals: row.intervals || {}, accuracy: row.accuracy, each: (row.workers || {}).figures,
     pushes: (row.staleness_histogram || {}).pushes}));
   const alike = (row, other) => ['plain', 'workers', 'servers'].every((key) => row[key] === other[key]);
@@ -146,12 +147,15 @@ function drawSplit(parent, run) {
   const all = rowsOf(run).filter((row) => isNumber(row.step_ms) && isNumber(row.compute_ms)), most = d3.max(all, (row) => row.workers);
   const rows = all.length > MOST_BARS ? all.filter((row) => row.workers === most || row.plain === 'single') : all;
   if (!rows.length) return;
+  // Communication that waits for peers is not measured separately, but derived from the ranks' starts.
+  const waits = rows.some((row) => communicationOf(row).waiting > 0), named = (key, basis) => t(key, t(allSimulated ? 'simulated_word' : basis));
   const parts = (row) => {
     const {hidden, exposed, waiting} = communicationOf(row);
-    return [{value: row.compute_ms, colour: 'var(--compute)', label: t('compute')},
-        {value: exposed, colour: 'var(--exposed)', label: t('exposed')}, {value: waiting, colour: 'var(--c4)', label: t('waiting_for')},
-      {value: Math.max(0, row.step_ms - row.compute_ms - exposed - waiting), colour: 'var(--rest)', label: t('rest')},
-      {value: hidden, colour: 'none', label: t('hidden')}];
+    return [{value: row.compute_ms, colour: 'var(--compute)', label: named('compute', 'measured')},
+        {value: exposed, colour: 'var(--exposed)', label: waits ? named('exposed_moving', 'derived_word') : named('exposed', 'measured')},
+        {value: waiting, colour: 'var(--c4)', label: named('waiting_for', 'derived_word')},
+      {value: Math.max(0, row.step_ms - row.compute_ms - exposed - waiting), colour: 'var(--rest)', label: named('rest', 'derived_word')},
+      {value: hidden, colour: 'none', label: named('hidden', 'derived_word')}];
   };
   const shown = parts(rows[0]).filter((p, i) => rows.some((row) => parts(row)[i].value > 0.005 * row.step_ms));
   figure(parent, {id: 'split', wide: true, title: t('split_title'), note: t(rows.some((row) => intervalOf(row, 'step_ms')) ? 'split_note' : 'split_note_plain', captionOf(run, true)), height: 50 + 24 * rows.length,
@@ -166,7 +170,8 @@ function drawBytes(parent, run) {
   const talking = rowsOf(run).filter((row) => row.payload_tx_bytes_per_worker > 0 || row.server_payload_bytes > 0);
   if (!talking.length) return;
   // Bytes of a worker and of a server are separate bars: they do not add up.
-  const bars = talking.flatMap((row) => [{...row, what: 'worker'},
+  const derived = (row) => (row.basis_of.payload_tx_bytes_per_worker === 'derived' ? ` (${t('derived_word')})` : '');
+  const bars = talking.flatMap((row) => [{...row, strategy: row.strategy + derived(row), what: 'worker'},
     ...(row.server_payload_bytes > 0 ? [{...row, strategy: `${row.strategy}: server`, what: 'server'}] : [])]);
   const sent = talking.filter((row) => row.workers > 1 && row.payload_tx_bytes_per_worker > 0).sort((a, b) => a.payload_tx_bytes_per_worker - b.payload_tx_bytes_per_worker);
   const value = (bar) => (bar.what === 'worker' ? bar.payload_tx_bytes_per_worker : bar.server_payload_bytes) / 1e6;

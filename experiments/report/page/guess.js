@@ -5,7 +5,7 @@ const guess = {run: null, strategy: null, values: new Map(), revealed: false};  
 
 // Strategies with a measured first point. [{name, server, first, measured: [{x, y, low, high}], counts, theory}]
 function guessable(run, theoryData) {
-  const rows = rowsOf(run).filter((row) => communicates(row) && moving(row) > 0);
+  const rows = rowsOf(run).filter((row) => communicates(row) && !row.has_tables && moving(row) > 0);
   return unique(rows.map((row) => row.strategy)).map((name) => {
     const here = rows.filter((row) => row.strategy === name).sort((a, b) => a.workers - b.workers);
     const measured = here.map((row) => {

@@ -82,6 +82,7 @@ function draw(focus) {
   for (const element of document.querySelectorAll('[data-t]')) element.textContent = t(element.dataset.t);
   document.getElementById('language').textContent = t('other_language');
   const run = DATA.runs[chosenRun], verb = (run.manifest && run.manifest.verb) || (run.predicted ? 'predict' : '');
+  countsTokens = rowsOf(run).some((row) => isNumber(row.tokens_per_s));
   allSimulated = rowsOf(run).length > 0 && rowsOf(run).every((row) => row.basis === 'simulated');
   const title = `psring ${verb} · ${DATA.pool ? t('machines_lead', DATA.pool.machines.length) : DATA.runs.map((r) => r.run_id).join(', ')}`;
   document.getElementById('title').textContent = title;
@@ -90,6 +91,7 @@ function draw(focus) {
     part('machines', (parent) => drawMachines(parent, DATA.pool));
     document.getElementById('machines-run').textContent = t('machines_run', nameOfRun(run));
   }
+  document.getElementById('story-tables').hidden = !rowsOf(run).some((row) => row.has_tables);
   part('answer', (parent) => { drawMissing(parent, DATA.runs); drawAnswer(parent, run); });
   showScore(run);
   drawn.clear();

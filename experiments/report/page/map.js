@@ -16,7 +16,7 @@ const FIELD_OPACITY = {far: 0.75, clear: 0.5, near: 0.28};
 // measured or simulated; `theory`: the ratio of the table's theory.
 function duelsOf(run, basis = 'measured') {
   const rows = rowsOf(run).filter((row) => (row.basis === 'simulated') === (basis === 'simulated') && row.workers > 1 &&
-      row.workers <= 64 && row.parameters > 0 && moving(row) > 0);
+      row.workers <= 64 && row.parameters > 0 && moving(row) > 0 && !row.has_tables);
   return rows.filter((row) => row.plain === 'ring')
       .flatMap((ring) => rows.filter((row) => row.plain === 'ps-sync' && row.workers === ring.workers && row.parameters === ring.parameters)
           .map((server) => ({ring, server})))
@@ -39,7 +39,7 @@ function drawMap(parent, run, theoryData) {
   const colour = {ring: colourOf('ring'), server: colourOf('ps-sync')};
   figure(parent, {id: 'map', wide: true, title: t('map_title', serversText(theoryData)), height: 360, rows,
     note: t('map_note', SLIDERS.bandwidth.text(wish.bandwidth), secondsText(wish.latency), duels.length ? t('map_here')
-        : t('map_nowhere'), captionOf(run)),
+        : t(rowsOf(run).some((row) => row.has_tables) ? 'map_tables' : 'map_nowhere'), captionOf(run)),
     legend: [{label: t('map_ring'), colour: colour.ring, block: true},
         {label: t('map_server', serversText(theoryData)), colour: colour.server, block: true},
         {label: t('map_even'), colour: 'var(--rest)', block: true},

@@ -8,6 +8,9 @@ const EXERCISES = {server_bytes: '1.1', server_time: '1.2', ring_rounds: '2.1', 
 // The network of the exercise `small`, which needs no run: 8 workers, 4 kB, 1 ms, 1 Gbit/s.
 const SMALL = {workers: 8, bytes: 4e3, latency: 1e-3, bandwidth: 1.25e8};
 
+// A ring alone: hybrid's rows are on servers.
+const isRing = (row) => row.algorithm === 'ring' && !(row.servers > 0);
+
 const sameAnswer = (a, b) => Math.abs(a / b - 1) < 0.03;
 
 // {id: {id, unit, value, text, why, slips, choices, exact}}, only exercises for which the run has data. slips: [{value, text}],
@@ -23,7 +26,7 @@ function questionsOf(run) {
             .map(([key, wrong]) => ({value: wrong, text: t(`slip_${key}`)}))};
   };
 
-  const server = most((row) => row.plain === 'ps-sync' && row.server_payload_bytes > 0 && !summedServers(row) && row.parameters > 0);
+  const server = most((row) => row.plain === 'ps-sync' && row.server_payload_bytes > 0 && !summedServers(row) && row.parameters > 0 && !row.has_tables);
   if (server) {
     const bytes = server.parameters * 4, load = server.workers * bytes / (server.servers || 1);
     ask('server_bytes', 'MB', server.server_payload_bytes / 1e6, [megabytes(bytes), server.workers, server.servers],
@@ -33,7 +36,7 @@ function questionsOf(run) {
         [brief(through), brief(moving(server)), t(server.basis === 'simulated' ? 'simulated_word' : 'measured')],
         {slips: {one_gradient: 1e3 * bytes / rate, one_way: server.ps_schedule === 'serial' ? 500 * through * bytes / rate : null}});
   }
-  const ring = most((row) => row.algorithm === 'ring' && row.payload_tx_bytes_per_worker > 0 && row.parameters > 0);
+  const ring = most((row) => isRing(row) && row.payload_tx_bytes_per_worker > 0 && row.parameters > 0 && !row.has_tables);
   const workers = ring ? ring.workers : 4, rounds = DATA.schedules.schedules.find((s) => s.algorithm === 'ring' && s.ranks === workers);
   if (rounds) ask('ring_rounds', t('rounds_word'), rounds.rounds.length, [workers], [workers], {exact: true, slips: {one_phase: workers - 1, n_rounds: workers}});
   if (ring) {
@@ -54,13 +57,13 @@ function questionsOf(run) {
   const waits = most((row) => communicates(row) && row.step_ms > 0 && row.exposed_comm_ms > 0 && ['ring', 'ps-sync'].includes(row.plain));
   if (waits) ask('exposed', '%', 100 * waits.exposed_comm_ms / waits.step_ms, [waits.strategy, waits.workers],
       [brief(waits.exposed_comm_ms), brief(waits.step_ms), reasonOf(waits)]);
-  const hides = most((row) => row.algorithm === 'ring' && communicates(row) && communicationOf(row).hidden > 0.02 * communicationOf(row).all);
+  const hides = most((row) => isRing(row) && communicates(row) && communicationOf(row).hidden > 0.02 * communicationOf(row).all);
   if (hides) {
     const {all, hidden, exposed, waiting} = communicationOf(hides);
     ask('hidden', 'ms', hidden, [hides.workers, brief(all), brief(exposed + waiting)], [brief(hides.step_ms + hidden), brief(hides.step_ms)], {slips: {the_exposed: exposed + waiting}});
   }
   const single = rowsOf(run).find((row) => row.plain === 'single' && row.samples_per_s > 0);
-  const scaled = single && most((row) => row.algorithm === 'ring' && row.samples_per_s > 0 && isNumber(row.efficiency) && row.basis === single.basis);
+  const scaled = single && most((row) => isRing(row) && row.samples_per_s > 0 && isNumber(row.efficiency) && row.basis === single.basis);
   if (scaled) ask('efficiency', '%', 100 * scaled.efficiency, [scaled.workers, brief(scaled.samples_per_s), brief(single.samples_per_s)],
       [scaled.workers, brief(scaled.samples_per_s / single.samples_per_s)], {slips: {speedup: 100 * scaled.workers * scaled.efficiency}});
 

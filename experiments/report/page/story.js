@@ -10,9 +10,9 @@ function here(key, facts, ...texts) {
 
 const paragraphs = (parent, ...keys) => { for (const key of keys) parent.append(make('p', {}, t(key))); };
 
-// Where a row's servers are and how they exchange.
-const placedText = ({servers, placement, ps_schedule}) => [t(`placed_${placement || 'rank0'}${servers > 1 ? '_many' : ''}`, servers),
-    ps_schedule ? t(ps_schedule) : ''].filter(Boolean).join(t('comma'));
+// Where a row's servers are and how they exchange. Rows of tables are always pulled before the step and pushed after it.
+const placedText = ({servers, placement, ps_schedule, has_tables}) => [t(`placed_${placement || 'rank0'}${servers > 1 ? '_many' : ''}`, servers),
+    ps_schedule && !has_tables ? t(ps_schedule) : ''].filter(Boolean).join(t('comma'));
 
 // Whether server_payload_bytes are those of all servers together, on their common link.
 const summedServers = (row) => row.basis === 'simulated' && row.servers > 1 && row.placement === 'rank0';
@@ -73,7 +73,7 @@ function drawRing(parent, run) {
   paragraphs(parent, 'ring_scatter', 'ring_gather', 'ring_sum');
   drawStepper(parent, run, 'ring', ['star', 'ring']);
   paragraphs(parent, 'ring_constant');
-  const rows = rowsOf(run).filter((row) => row.algorithm === 'ring' && row.workers > 1 && row.payload_tx_bytes_per_worker > 0);
+  const rows = rowsOf(run).filter((row) => isRing(row) && !row.has_tables && row.workers > 1 && row.payload_tx_bytes_per_worker > 0);
   if (rows.length) parent.append(here('here_ring', rows.map((row) => [row, 'payload_tx_bytes_per_worker']), rows.map((row) =>
       t('here_ring_one', row.workers, megabytes(row.payload_tx_bytes_per_worker), brief(row.payload_tx_bytes_per_worker / (4 * row.parameters))))
       .join(t('semicolon'))));

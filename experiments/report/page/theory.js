@@ -35,7 +35,9 @@ function drawTheory(parent, run) {
       brief(duel.server / duel.ring), t(duel.basis === 'simulated' ? 'simulated_word' : 'measured')));
   const mostValues = [4, 8, 16, 32, 64], places = Object.keys(theoryData.server);
   if (!mostValues.includes(wish.most)) wish.most = mostValues.find((v) => v >= wish.most) || 64;
-  parent.append(make('p', {}, t('theory_intro')), make('div', {class: 'controls', id: 'theory-controls'},
+  parent.append(make('p', {}, t('theory_intro')));
+  if (rowsOf(run).some((row) => row.has_tables)) parent.append(make('p', {class: 'note'}, t('map_tables')));
+  parent.append(make('div', {class: 'controls', id: 'theory-controls'},
     ...['bandwidth', 'latency', 'gradient'].map((name) => logSlider(name, update)),
     stepSlider('most_workers', mostValues, () => mostValues.indexOf(wish.most), (i) => { wish.most = mostValues[i]; }, update),
     stepSlider('servers', theoryData.servers, () => wish.servers, (i) => { wish.servers = i; }, update),
@@ -67,7 +69,7 @@ function sweep(update) {
 
 // The sliders' time of the run's own exchange beside the table's, if they differ by more than 5%.
 function whatIfDiffers(run, theoryData) {
-  const row = rowsOf(run).filter((r) => r.plain === 'ps-sync' && communicates(r) && r.workers <= theoryData.workers.length && moving(r) > 0).pop();
+  const row = rowsOf(run).filter((r) => r.plain === 'ps-sync' && communicates(r) && !r.has_tables && r.workers <= theoryData.workers.length && moving(r) > 0).pop();
   if (!row) return null;
   const kept = {...wish};
   resetWish(run);
@@ -82,7 +84,7 @@ function drawCurves(parent, verdict, run, theoryData) {
   const curves = theoryCurves(theoryData), names = Object.keys(curves);
   const label = (name) => (name === 'ps-sync' ? serversText(theoryData) : name);
   const points = (name) => curves[name].slice(0, wish.most).map((s, i) => ({x: i + 1, y: s})).filter((p) => p.x >= 2);
-  const ran = rowsOf(run).filter((row) => communicates(row) && names.includes(row.plain) && row.workers <= wish.most && moving(row) > 0);
+  const ran = rowsOf(run).filter((row) => communicates(row) && !row.has_tables && names.includes(row.plain) && row.workers <= wish.most && moving(row) > 0);
   const rowOf = (basis, scheme, workers, time) => ({run_id: run.run_id, basis, scheme, workers, seconds: time});
   const rows = [...names.flatMap((name) => points(name).map((p) => rowOf('derived', name, p.x, p.y))),
     ...ran.map((row) => rowOf(row.basis, row.plain, row.workers, moving(row) / 1e3))];

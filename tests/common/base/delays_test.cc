@@ -100,6 +100,16 @@ TEST(StepTimes, WorkersUseTheirOwnStepsAndMoreWorkersShareThem) {
   }
 }
 
+TEST(Arrivals, AreBoundedOverAllBuckets) {
+  Arrivals arrivals{.consistency = "async", .workers = 2};
+  arrivals.updates.resize(Arrivals::kMostUpdates / 2);
+  arrivals.updates[1] = {0};
+  EXPECT_FALSE(arrivals.IsFull(1));
+  arrivals.updates[1] = {0, 1};
+  EXPECT_TRUE(arrivals.IsFull(1));
+  EXPECT_FALSE(arrivals.IsFull(0));
+}
+
 TEST(Arrivals, RoundTripWithOneByteEach) {
   for (const int workers : {4, 256, 300}) {
     const Arrivals arrivals{.consistency = "ssp:2",

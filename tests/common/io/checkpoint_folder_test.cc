@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/io/files.h"
+#include "tests/kept_files.h"
 
 namespace psring {
 namespace {
@@ -25,7 +26,8 @@ class CheckpointFolder : public testing::Test {
   absl::Status Save(int64_t step, int64_t sequence, int keep = 2, const std::string& text = "w") {
     return SaveCheckpoint(
         folder_.string(), step,
-        {{kModelFile, text}, {kPositionFile, absl::StrCat("{\"sequence\":", sequence, "}")}}, keep);
+        ContentOf({{kModelFile, text}, {kPositionFile, absl::StrCat("{\"sequence\":", sequence, "}")}}),
+        keep);
   }
   std::vector<int64_t> Steps() const {
     std::vector<int64_t> steps;
@@ -109,7 +111,7 @@ TEST_F(CheckpointFolder, AFolderThatIsNotWritableIsAnError) {
   std::ofstream(folder_ / "file") << "x";
   const absl::Status opened = OpenCheckpoints((folder_ / "file").string(), 0);
   EXPECT_NE(opened.message().find((folder_ / "file").string()), std::string::npos) << opened;
-  EXPECT_FALSE(SaveCheckpoint((folder_ / "file").string(), 1, {{kPositionFile, "{}"}}, 2).ok());
+  EXPECT_FALSE(SaveCheckpoint((folder_ / "file").string(), 1, ContentOf({{kPositionFile, "{}"}}), 2).ok());
 }
 
 }  // namespace

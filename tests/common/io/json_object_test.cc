@@ -31,6 +31,13 @@ TEST(JsonObject, RejectsTextThatIsNotAnObject) {
   }
 }
 
+// In quadratic time this would take minutes.
+TEST(JsonObject, ReadsAMillionObjectsInLinearTime) {
+  std::string text = R"({"a": [{})";
+  for (int i = 0; i < 1'000'000; ++i) text += ",{}";
+  EXPECT_EQ(JsonObject::Parse(text + "]}", 8 * kPlenty).status(), absl::OkStatus());
+}
+
 TEST(JsonObject, RejectsTextThatIsTooLongOrTooDeep) {
   EXPECT_TRUE(JsonObject::Parse("{   }", 5).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(JsonObject::Parse("{    }", 5).status()));

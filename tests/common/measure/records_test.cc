@@ -147,6 +147,7 @@ TEST(RankResult, RoundTrips) {
   result.wires = {"shared memory", "TCP"};
   result.host = "0123456789abcdef";
   result.data_parallel = {2, .5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5, 7};
+  result.rows = {1, 2, 3, 4, 5};
   result.ddp = {{1, 2}, true, {3}, {"fc2.bias"}, .5, 1.5, 2.5, 3.5};
   result.curve = {{1, 2, 3.5, 4.5, 5.5, 0.875}, {10, 20, 30, 40, 50, 1}};
   const auto back = RankResultFromJson(ToJson(result));
@@ -160,10 +161,10 @@ TEST(RankResult, RoundTrips) {
   const auto json = nlohmann::json::parse(ToJson(result));
   const auto standard = nlohmann::json::parse(ToJson(RankResult()));
   for (const auto& [key, value] : json.items()) EXPECT_NE(value, standard[key]) << key;
-  for (const char* part : {"ddp", "data_parallel"}) {
+  for (const char* part : {"ddp", "data_parallel", "rows"}) {
     for (const auto& [key, value] : json[part].items()) EXPECT_NE(value, standard[part][key]) << key;
   }
-  EXPECT_EQ(json.size(), 36);
+  EXPECT_EQ(json.size(), 37);
 }
 
 TEST(RankResult, OfAnEarlierVersionHasDefaultsForNewFields) {

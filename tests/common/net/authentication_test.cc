@@ -191,6 +191,24 @@ TEST_F(RawMessages, TheServerRejectsGarbageAndTruncatedMessages) {
   }
 }
 
+TEST_F(RawMessages, AConnectionThatEndsDuringItsHandshakeDoesNotCountAsWithoutTheSecret) {
+  using Reason = ServerHandshake::Reason;
+  const std::pair<std::string, Reason> texts[] = {{Hello().substr(0, 31), Reason::kIncomplete},
+                                                  {Hello(), Reason::kIncomplete},
+                                                  {Hello() + std::string(31, 'x'), Reason::kIncomplete},
+                                                  {Hello() + std::string(32, 'x'), Reason::kSecret},
+                                                  {std::string(32, 'x'), Reason::kSecret}};
+  for (const auto& [text, reason] : texts) {
+    auto [client, server_end] = Pair();
+    ServerHandshake server(std::move(server_end));
+    Send(client, text);
+    (void)server.Advance(kMember);
+    client = FileDescriptor();
+    EXPECT_EQ(Serve(server, kMember), ServerHandshake::State::kRejected) << text;
+    EXPECT_EQ(server.reason(), reason) << text;
+  }
+}
+
 // Counts members.
 class ListenerTest : public testing::Test {
  protected:
@@ -264,7 +282,11 @@ TEST_F(RawMessages, AMemberInItsHandshakeIsNotClosedForSilentClients) {
   }
   EXPECT_EQ(pending.size(), 256u);
   char byte = 0;
-  EXPECT_EQ(recv(silent.front().get(), &byte, 1, MSG_DONTWAIT), 0) << "the oldest silent one is closed";
+  // When it is a second old; until then the others wait.
+  EXPECT_TRUE(Eventually([&] {
+    EXPECT_TRUE(pending.Wait({listener.socket.get()}, absl::Now() + absl::Milliseconds(1)).ok());
+    return recv(silent.front().get(), &byte, 1, MSG_DONTWAIT) == 0;
+  })) << "the oldest silent one is closed";
   EXPECT_LT(recv(member.get(), &byte, 1, MSG_DONTWAIT), 0);
   EXPECT_EQ(errno, EAGAIN) << "the member's connection is open";
 }
@@ -278,6 +300,23 @@ TEST(PendingConnectionsTest, WaitEndsWhenAListenerIsShutDown) {
     ASSERT_EQ(shutdown(listener, SHUT_RDWR), 0);
     EXPECT_TRUE(absl::IsCancelled(pending.Wait({-1, listener}, absl::Now() + kLong).status()));
   }
+}
+
+TEST_F(ListenerTest, ReportsConnectionsThatEndDuringTheirHandshakeInOneLine) {
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 5; ++i) {
+    const FileDescriptor socket = Connect();
+    EXPECT_EQ(send(socket.get(), "psring", 6, MSG_NOSIGNAL), 6);
+  }
+  EXPECT_TRUE(Join(kMember).ok());
+  EXPECT_TRUE(Eventually([&] { return !details().empty(); }));
+  listener_.reset();
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log,
+              testing::ContainsRegex("^psring: rejected 1 connection that did not complete the handshake, "
+                                     "last from 127\\.0\\.0\\.1:[0-9]+\n"
+                                     "psring: rejected 4 connections that did not complete the handshake, "
+                                     "last from 127\\.0\\.0\\.1:[0-9]+\n$"));
 }
 
 TEST_F(ListenerTest, ReportsRejectedConnectionsInOneLine) {

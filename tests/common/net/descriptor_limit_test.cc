@@ -13,20 +13,21 @@ namespace psring {
 namespace {
 
 TEST(Descriptors, GrowWithPeersServersAndMembersOfTheStore) {
-  const auto ring = [](int ranks) { return TrainerDescriptors({.world_size = ranks, .has_group = true}); };
-  EXPECT_EQ(ring(9) - ring(8), ring(8) - ring(7));
-  EXPECT_GT(ring(9), ring(8));
+  const auto all = [](int ranks) { return TrainerDescriptors({.world_size = ranks, .peers = ranks - 1}); };
+  EXPECT_EQ(all(9) - all(8), all(8) - all(7));
+  EXPECT_GT(all(9), all(8));
+  EXPECT_LT(TrainerDescriptors({.world_size = 1024, .peers = 2}), 64) << "a ring";
   const int64_t alone = TrainerDescriptors({});
   EXPECT_EQ(TrainerDescriptors({.world_size = 8}), alone) << "no connections to other ranks";
   EXPECT_GT(TrainerDescriptors({.world_size = 8, .servers = 2}), alone);
   EXPECT_GT(TrainerDescriptors({.world_size = 8, .hosts_store = true}), alone);
-  EXPECT_GT(TrainerDescriptors({.ranks = 4, .world_size = 8, .has_group = true}), ring(8));
+  EXPECT_GT(TrainerDescriptors({.ranks = 4, .world_size = 8, .peers = 7}), all(8));
   EXPECT_GT(ServerDescriptors(9), ServerDescriptors(8));
-  EXPECT_GT(TrainerDescriptors({.world_size = 8, .has_group = true, .tls = true}), ring(8));
+  EXPECT_GT(TrainerDescriptors({.world_size = 8, .peers = 7, .tls = true}), all(8));
   EXPECT_GT(ServerDescriptors(8, /*tls=*/true), ServerDescriptors(8));
   // Measured: 33 of each of 6 ranks with shared memory, 27 of a server of 6 workers, 58 of a launcher of 8
   // ranks.
-  EXPECT_GE(ring(6), 33);
+  EXPECT_GE(all(6), 33);
   EXPECT_GE(ServerDescriptors(6), 27);
   EXPECT_GE(LauncherDescriptors(8), 58);
   EXPECT_LT(ServerDescriptors(1000), 5000);

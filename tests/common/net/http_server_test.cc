@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <latch>
 #include <thread>
 #include <vector>
@@ -83,7 +84,7 @@ TEST(HttpMessage, ATokenIsNeededInTheQueryOrAHeader) {
                               "GET /a?token=0123abcd0 HTTP/1.1", "GET /a?nottoken=0123abcd HTTP/1.1",
                               "GET /token=0123abcd HTTP/1.1", "GET /a HTTP/1.1\r\nAuthorization: Bearer x",
                               "GET /a HTTP/1.1\r\nAuthorization: Basic 0123abcd"}) {
-    EXPECT_THAT(Said(absl::StrCat(request, "\r\n\r\n"), access), HasSubstr("401 Unauthorized")) << request;
+    EXPECT_THAT(Said(absl::StrCat(request, "\r\n\r\n"), access), HasSubstr(" 403 Forbidden\r\n")) << request;
   }
   for (const char* request : {"GET /a?token=0123abcd HTTP/1.1", "GET /a?b=c&token=0123abcd HTTP/1.1",
                               "GET /a HTTP/1.1\r\nAuthorization: Bearer 0123abcd"}) {
@@ -97,7 +98,7 @@ TEST(HttpServer, NeedsATokenExceptOnTheLoopback) {
   EXPECT_THAT((*open)->url("/x"), testing::EndsWith("/x"));
   const auto given = HttpServer::Start({.host = "0.0.0.0", .token = "abc"}, Echo);
   ASSERT_TRUE(given.ok()) << given.status();
-  EXPECT_THAT((*given)->url("/x"), testing::EndsWith("/x?token=abc"));
+  EXPECT_EQ((*given)->url("/x"), absl::StrCat("http://127.0.0.1:", (*given)->port(), "/x?token=abc"));
   const auto random = HttpServer::Start({.host = "0.0.0.0"}, Echo);
   ASSERT_TRUE(random.ok()) << random.status();
   EXPECT_THAT((*random)->url("/x"), testing::ContainsRegex("/x[?]token=[0-9a-f]{32}$"));
@@ -168,6 +169,26 @@ TEST_F(HttpServerTest, RepliesAtItsUrl) {
   const FileDescriptor socket = Connect();
   Send(socket, "GET /x HTTP/1.1\r\n\r\n");
   EXPECT_THAT(ReadAll(socket), testing::EndsWith("</x>"));
+}
+
+// One line for all requests of 10 s, and one at the end.
+TEST_F(HttpServerTest, RejectedRequestsAreCountedOnStderr) {
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 5; ++i) {
+    const FileDescriptor socket = Connect();
+    Send(socket, "GET /x HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+    EXPECT_THAT(ReadAll(socket), StartsWith("HTTP/1.1 403 "));
+  }
+  const FileDescriptor valid = Connect();
+  Send(valid, "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_THAT(ReadAll(valid), StartsWith("HTTP/1.1 200 "));
+  const std::string at =
+      absl::StrCat("at 127.0.0.1:", server_->port(), " for another host, last from 127.0.0.1:");
+  server_.reset();
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, StartsWith(absl::StrCat("psring: rejected 1 request ", at)));
+  EXPECT_THAT(log, HasSubstr(absl::StrCat("\npsring: rejected 4 requests ", at)));
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 2) << log;
 }
 
 TEST_F(HttpServerTest, RepliesToManyClients) {

@@ -338,9 +338,10 @@ TEST_P(OpsTest, OptimizerStepsHaveTheBitsOfTheDefinition) {
         ops.Apply(AdamStep{1.0f / 3, .001f, .9f, .999f, 1e-8f, .19f, .002f}, w.span(), g.span(),
                   {a.span(), b.span()}, stream);
       }
+      if (kind == 3) ops.Apply(AdagradStep{1.0f / 3, .05f, 1e-10f}, w.span(), g.span(), {b.span()}, stream);
       return std::vector{w.Get(), a.Get(), b.Get()};
     };
-    for (int kind = 0; kind < 3; ++kind) {
+    for (int kind = 0; kind < 4; ++kind) {
       EXPECT_EQ(step(*ops_, *device_, *stream_, kind), step(*reference, *cpu, *cpu_stream, kind));
     }
   }

@@ -12,7 +12,7 @@ namespace {
 using Floats = std::vector<float>;
 
 const OptimizerKind kKinds[] = {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam,
-                                OptimizerKind::kAdamW};
+                                OptimizerKind::kAdamW, OptimizerKind::kAdagrad};
 
 Span SpanOf(Floats& values) { return {values.data(), values.size()}; }
 
@@ -26,9 +26,9 @@ Floats RandomValues(size_t count, int seed) {
 
 TEST(OptimizerNameTest, NamesAndKindsCorrespond) {
   for (const OptimizerKind kind : kKinds) EXPECT_EQ(ParseOptimizer(OptimizerName(kind)).value(), kind);
-  const auto unknown = ParseOptimizer("adagrad");
+  const auto unknown = ParseOptimizer("rmsprop");
   ASSERT_FALSE(unknown.ok());
-  EXPECT_NE(unknown.status().message().find("use sgd, momentum, adam or adamw"), std::string::npos);
+  EXPECT_NE(unknown.status().message().find("use sgd, momentum, adagrad, adam or adamw"), std::string::npos);
 }
 
 TEST(LearningRateTest, ConstantIsTheScaledBase) {
@@ -129,6 +129,13 @@ TEST_P(OptimizerTest, EveryOperationIsRoundedSeparately) {
         a = 0.9f * m[i];
         m[i] = a + g;
         change = 0.05f * m[i];
+      } else if (GetParam() == OptimizerKind::kAdagrad) {
+        a = g * g;
+        m[i] = m[i] + a;
+        a = std::sqrt(m[i]);
+        a = a + 1e-10f;
+        b = 0.05f * g;
+        change = b / a;
       } else {
         a = 0.9f * m[i];
         b = (1 - 0.9f) * g;
@@ -172,6 +179,10 @@ TEST_P(OptimizerTest, FollowsItsFormula) {
           m[i] = 0.9 * m[i] + g;
           w[i] -= 0.05 * m[i];
           break;
+        case OptimizerKind::kAdagrad:
+          m[i] += g * g;
+          w[i] -= 0.05 * g / (std::sqrt(m[i]) + 1e-10);
+          break;
         case OptimizerKind::kAdamW:
           w[i] *= 1 - 0.05 * 0.01;
           [[fallthrough]];
@@ -206,6 +217,7 @@ TEST(OptimizerSlotsTest, EachKindHasItsSlots) {
   };
   EXPECT_EQ(slots(OptimizerKind::kSgd), 0);
   EXPECT_EQ(slots(OptimizerKind::kMomentum), 1);
+  EXPECT_EQ(slots(OptimizerKind::kAdagrad), 1);
   EXPECT_EQ(slots(OptimizerKind::kAdam), 2);
   EXPECT_EQ(slots(OptimizerKind::kAdamW), 2);
 }

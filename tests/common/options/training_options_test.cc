@@ -32,7 +32,8 @@ std::string Dump(const TrainingOptions& o) {
       << '|' << o.checkpoint_every << '|' << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts
       << '|' << o.staging_mb << '|' << o.accumulate << '|' << o.drop_last << '|' << o.precision << '|'
       << o.ranks_per_process << '|' << o.width << '|' << o.cuda_graph << '|' << o.tls << '|' << o.layers
-      << '|' << o.heads << '|' << o.context << '|' << o.text << '|' << o.weight_decay;
+      << '|' << o.heads << '|' << o.context << '|' << o.text << '|' << o.weight_decay << '|' << o.recompute
+      << '|' << o.dropout;
   return out.str();
 }
 
@@ -47,10 +48,12 @@ const std::vector<Field>& Fields() {
       {"--strategy", [](auto& o) { o.strategy = "ps-async"; }},
       {"--model", [](auto& o) { o.model = "cnn"; }},
       {"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
+      {"--recompute", [](auto& o) { o.recompute = true; }},
       {"--width", [](auto& o) { o.width = 8192; }},
       {"--layers", [](auto& o) { o.layers = 3; }},
       {"--heads", [](auto& o) { o.heads = 2; }},
       {"--context", [](auto& o) { o.context = 32; }},
+      {"--dropout", [](auto& o) { o.dropout = .1; }},
       {"--text", [](auto& o) { o.text = "/a/text"; }},
       {"--weight_decay", [](auto& o) { o.weight_decay = 0; }},
       {"--data", [](auto& o) { o.data = "synthetic"; }},
@@ -329,12 +332,16 @@ TEST(TrainingFlags, ErrorsNameTheFlag) {
       {"--lr=inf", "--lr: 'inf' is not a number"},
       {"--momentum=1", "--momentum: 1 is too large; it must be below 1"},
       {"--momentum=-0.1", "--momentum: -0.1 is too small; it must be at least 0"},
+      {"--dropout=1", "--dropout: 1 is too large; it must be below 1"},
+      {"--dropout=-0.1", "--dropout: -0.1 is too small; it must be at least 0"},
+      {"--dropout=nan", "--dropout: 'nan' is not a number"},
       {"--bucket_mb=0", "--bucket_mb: 0 is too small; it must be above 0"},
       {"--timeout=0", "--timeout: 0 is too small; it must be above 0"},
       {"--seed=-1", "--seed: -1 is too small; the least is 0"},
       {"--seed=18446744073709551616",
        "--seed: 18446744073709551616 is too large; the most is 18446744073709551615"},
-      {"--optimizer=sdg", "--optimizer: 'sdg' is not one of sgd, momentum, adam, adamw; did you mean sgd?"},
+      {"--optimizer=sdg",
+       "--optimizer: 'sdg' is not one of sgd, momentum, adagrad, adam, adamw; did you mean sgd?"},
       {"--schedule=liner",
        "--schedule: 'liner' is not one of constant, linear, cosine; did you mean linear?"},
       {"--ps_schedule=seriel",
@@ -342,7 +349,8 @@ TEST(TrainingFlags, ErrorsNameTheFlag) {
       {"--server_placement=rank1",
        "--server_placement: 'rank1' is not one of rank0, dedicated, colocated; did you mean rank0?"},
       {"--data=fashion_mnist",
-       "--data: 'fashion_mnist' is not one of fashion-mnist, mnist, synthetic, text, tokens; did you mean "
+       "--data: 'fashion_mnist' is not one of fashion-mnist, mnist, synthetic, text, tokens, words, "
+       "zipf:ROWS:ALPHA; did you mean "
        "fashion-mnist?"},
       {"--device=gpu", "--device: 'gpu' is not one of auto, cpu, cuda, cuda:I; did you mean cpu?"},
       {"--device=cuda:x", "--device: 'cuda:x' is not a GPU: 'x' is not a number"},
@@ -366,7 +374,7 @@ TEST(ValidateTrainingOptions, ChecksFieldsAsTheirFlagsDo) {
   EXPECT_EQ(ValidationError([](auto& o) { o.lr = std::numeric_limits<double>::quiet_NaN(); }),
             "--lr: 'nan' is not a number");
   EXPECT_EQ(ValidationError([](auto& o) { o.optimizer = "adm"; }),
-            "--optimizer: 'adm' is not one of sgd, momentum, adam, adamw; did you mean adam?");
+            "--optimizer: 'adm' is not one of sgd, momentum, adagrad, adam, adamw; did you mean adam?");
 }
 
 TEST(ValidateTrainingOptions, AcceptsOneLength) {

@@ -112,6 +112,16 @@ TEST(RendezvousStore, LossOfARankThatHasGivenItsValueDoesNotEndTheExchange) {
   EXPECT_EQ(values->at(1), "from 1");
 }
 
+// The second leaves because of the first.
+TEST(RendezvousStore, TheFirstRankThatLeftIsNamed) {
+  RendezvousStore store;
+  const MemberId zero = JoinAs(store, 0, 3), one = JoinAs(store, 1, 3), two = JoinAs(store, 2, 3);
+  store.Leave(one);
+  store.Leave(zero);
+  EXPECT_EQ(Exchange(store, two, "x", "", kLong).status().message(),
+            "rank 1 (host:101) has left while others waited for it at exchange 'x'");
+}
+
 TEST(RendezvousStore, LeavingEndsExchangesThatNeedTheRankButNoGet) {
   RendezvousStore store;
   const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);

@@ -66,6 +66,7 @@ TEST(Workload, ErrorsNameTheLine) {
   ExpectRefused(head + "w,8\n", "must have the fields");
   ExpectRefused(head + "w,8,soon\n", "ready_ms 'soon'");
   ExpectRefused(head + "w,8,2\nv,8,1\n", "line 6: ready_ms 1 comes before that of the row above (2)");
+  ExpectRefused(head + "w,8,2\nv,8,1.00000000000000000\n", "ready_ms 1.00000000000000000 comes before");
   ExpectRefused("# batch: none\n" + head, "line 1: batch 'none'");
   ExpectRefused("# device: V100\n# forward_ms: 1\nname,bytes,ready_ms\nw,8,1\n", "'# batch: N' is missing");
   ExpectRefused("# backward_ms: 1\n" + head + "w,8,2\n", "before the last gradient");
@@ -112,6 +113,7 @@ TEST(Workload, BuiltInWorkloadsHaveTheSizesOfTheirModels) {
       // Computed: 4 bytes for each published parameter.
       {"bert_base", 440'425'712},
       {"gpt2", 497'759'232},
+      {"gpt_mini", 43'095'552},
       {"inception_bn", 45'140'896},
       {"llama_8b", 32'121'044'992},
       {"resnet152", 240'771'232},
@@ -132,7 +134,8 @@ TEST(Workload, AnUnknownNameIsAnErrorThatListsTheKnownOnes) {
   const absl::Status status = LoadWorkload("resnet51").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(absl::StrContains(status.message(), "resnet50, vgg16")) << status;
-  EXPECT_TRUE(absl::StrContains(LoadWorkload("./nowhere.csv").status().message(), "nowhere.csv"));
+  EXPECT_TRUE(absl::StrContains(LoadWorkload("./nowhere.csv").status().message(),
+                                "nowhere.csv: No such file or directory; experiments/export_workload.py"));
 }
 
 TEST(Workload, AFasterDeviceDividesEveryTime) {

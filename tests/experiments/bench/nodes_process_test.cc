@@ -158,6 +158,32 @@ TEST_F(BenchOnNodesTest, RunsUnderMpirun) {
   EXPECT_EQ(Manifest()["machines"].size(), 2u);
 }
 
+TEST_F(BenchOnNodesTest, RunsUnderSrun) {
+  if (const std::string why = WhyNoSlurm(); !why.empty()) GTEST_SKIP() << why;
+  StartedOnes launched;
+  launched.push_back(std::make_unique<Started>(
+      Command("/bin/sh", absl::StrCat(PSRING_SLURM_SCRIPT, " srun -n 2 --overcommit ", PSRING_BINARY, " ",
+                                      Flags(2, ""))),
+      std::vector<std::string>()));
+  EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
+  EXPECT_EQ(Manifest()["machines"].size(), 2u);
+}
+
+// Each pod of an Indexed Job has its number in its environment, and no --node_rank.
+TEST_F(BenchOnNodesTest, RunsAsAnIndexedJob) {
+  StartedOnes pods;
+  for (const int pod : {1, 0}) {
+    pods.push_back(
+        std::make_unique<Started>(Command(PSRING_BINARY, Flags(2, "")),
+                                  std::vector<std::string>{absl::StrCat("JOB_COMPLETION_INDEX=", pod)}));
+  }
+  EXPECT_TRUE(WaitForAll(pods));
+  for (const auto& pod : pods) EXPECT_TRUE(pod->Succeeded()) << pod->Story();
+  EXPECT_THAT(pods[0]->output(), HasSubstr("1 process on this node"));
+  EXPECT_THAT(pods[1]->output(), HasSubstr("# on 2 machines"));
+  EXPECT_EQ(Manifest()["machines"].size(), 2u);
+}
+
 TEST_F(BenchOnNodesTest, PredictReadsItsResults) {
   StartedOnes nodes =
       StartNodes(3, "--workers 2,3", "--sizes 4K,64K,1M,4M -n 2 -w 0 --timeout 20 --rounds 1");

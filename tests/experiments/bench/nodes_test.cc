@@ -131,7 +131,7 @@ TEST(NetworkText, IsAMatrixWithASentence) {
             "#   node 0: a at 10.0.0.1\n"
             "#   node 1: b at 10.0.0.2\n"
             "#   node 2: c at 10.0.0.3\n"
-            "# the slowest node is node 1 (b at 10.0.0.2): it sends and receives at most 0.5 Gbit/s, where "
+            "# the slowest node is node 1 (b at 10.0.0.2): it sends and receives at most 0.5 Gbit/s, while "
             "the others reach 1 (median)\n");
   EXPECT_THAT(NetworkText(SlowSecond(), kThree, Language::kChinese), HasSubstr("最慢的节点是 node 1"));
 }

@@ -204,7 +204,11 @@ TEST(BenchPlan, UnofferedNamesAreRejectedWithTheOfferedOnes) {
   EXPECT_THAT(message({.backends = {"nccl"}}), HasSubstr("install the CUDA toolkit"));
   EXPECT_THAT(message({.backends = {"glo"}}), HasSubstr("gloo"));
   EXPECT_THAT(message({.collectives = {"allreduce"}}), HasSubstr("all_reduce"));
-  EXPECT_THAT(message({.workers = {65}}), HasSubstr("64"));
+  EXPECT_THAT(message({.workers = {1025}}), HasSubstr("1024"));
+  EXPECT_THAT(message({.workers = {65}, .types = {"bfloat16"}}), HasSubstr("at most 64"));
+  EXPECT_THAT(message({.workers = {513}, .types = {"float16"}}), HasSubstr("at most 512"));
+  EXPECT_TRUE(PlanOf({.workers = {1024}}).ok());
+  EXPECT_TRUE(PlanOf({.collectives = {"ps_push_pull"}, .workers = {65}, .types = {"bfloat16"}}).ok());
   EXPECT_THAT(message({.collectives = {"broadcast"}, .workers = {2}, .root = 2}), HasSubstr("--root"));
   EXPECT_THAT(message({.collectives = {"ps_push_pull"}, .sizes = {.least = 0, .most = 0}}),
               HasSubstr("4 bytes"));

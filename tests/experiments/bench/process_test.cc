@@ -81,7 +81,7 @@ TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
       {{"--sizes", "4K", "-b", "1K"}, "--sizes"},
       {{"--sizes", "4K,"}, "--sizes"},
       {{"-f", "1"}, "--stepfactor"},
-      {{"--workers", "65"}, "64"},
+      {{"--workers", "1025"}, "1024"},
       {{"--workers", "0"}, "--workers"},
       {{"--workers", "two"}, "two"},
       {{"-n", "0"}, "--iters"},

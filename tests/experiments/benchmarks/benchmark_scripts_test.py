@@ -9,6 +9,7 @@ import sys
 import tempfile
 import types
 import unittest
+import xml.etree.ElementTree
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, sys.argv.pop(1))
@@ -17,7 +18,9 @@ import collectives
 import peers
 import ps_round
 import runs
+import several_machines
 import soak
+import sparse
 import training
 
 CPU_INFO = """processor\t: 0
@@ -96,6 +99,34 @@ class Soak(unittest.TestCase):
         self.assertTrue(soak.grew((1000, 50, 5), (900, 51, 5)))
 
 
+class SeveralMachines(unittest.TestCase):
+    @staticmethod
+    def record(kind, speed, problems=(), nodes=2):
+        return {"transport": "tcp", "nodes": nodes, "kind": kind, "speeds": {"ring": speed}, "problems": list(problems),
+                "mb_per_s": 119.5}
+
+    def test_pairs_further_apart_than_5_percent_are_named(self):
+        virtual = [self.record("virtual", speed) for speed in (99.0, 100.0, 130.0)]
+        rows, within, problems = several_machines.compare([*virtual, self.record("machines", 104.9)])
+        self.assertEqual((within, problems), (1, []))
+        self.assertEqual(rows[0], ["tcp", 2, "ring", 1, "100.0 (99.0 to 130.0)", "104.9 (104.9 to 104.9)", "1.049"])
+        for speed in (94.9, 105.1):
+            rows, within, problems = several_machines.compare([*virtual, self.record("machines", speed)])
+            self.assertEqual((within, len(problems)), (0, 1))
+            self.assertIn("**outside**", rows[0][-1])
+
+    def test_runs_that_are_not_valid_are_named(self):
+        records = [self.record("virtual", 1.0, ["ring: busy"]), self.record("machines", 1.0), self.record("virtual", 1.0, nodes=3)]
+        rows, _, problems = several_machines.compare(records)
+        self.assertEqual(len(rows), 1)  # three nodes have no pair yet
+        self.assertEqual(problems, ["2 nodes, virtual: ring: busy"])
+
+    def test_a_rate_is_a_whole_number_with_a_unit(self):
+        self.assertEqual(several_machines.bits_per_s("250mbit"), 250 * 10 ** 6)
+        for text in ("fast", "gbit", "1.5gbit", "1gbit/s"):
+            self.assertRaisesRegex(SystemExit, text, several_machines.bits_per_s, text)
+
+
 class Collectives(unittest.TestCase):
     def test_compare_each_kind_of_buffers_with_mpi(self):
         def row(backend, algorithm, buffers, bandwidth):
@@ -143,6 +174,31 @@ class Peers(unittest.TestCase):
         (name, code, env), tried = self.best("cnn", lambda code, env: ("--channels_last" in code) * 10 + len(env))
         self.assertEqual((name, env), ("channels last, fused optimizer, malloc tuned", peers.GLIBC_TUNED))
         self.assertEqual(len(tried), 5 + len(stderr_of(peers.allocators)[0]))
+
+    def test_sections_of_a_page_are_replaced_one_by_one(self):
+        page = runs.with_section("# Title\n\nText.\n", "a", ["old"])
+        self.assertEqual(page, "# Title\n\nText.\n\n## a\n\nold\n")
+        page = runs.with_section(page + "\n## ab\n\nkept\n", "a", ["new", "", "table", ""])
+        self.assertEqual(page, "# Title\n\nText.\n\n## a\n\nnew\n\ntable\n\n## ab\n\nkept\n")
+
+
+class Sparse(unittest.TestCase):
+    def rows(self, share, ring, servers):
+        return [{"rows": 1000, "batch": round(5120 * share), "share": share, "touched": 1000 * share, "name": name, "measured": speed,
+                 "derived": 2 * speed, "not_valid": ""} for name, speed in (("ring", ring), ("4 servers", servers))]
+
+    def test_servers_are_compared_with_the_ring_of_their_cell(self):
+        found = self.rows(.1, 100, 150) + self.rows(.9, 100, 80)
+        self.assertEqual(sparse.ratios(found, "measured"), {"4 servers": [(.1, 1.5, 512), (.9, .8, 4608)]})
+        text = "\n".join(sparse.page(found, 20))
+        self.assertIn("| 1.50 | 1.50 |", text)
+        self.assertIn("| -50% |", text)
+        self.assertEqual(xml.etree.ElementTree.fromstring(sparse.chart(found)).tag, "{http://www.w3.org/2000/svg}svg")
+
+    def test_lines_of_the_chart_follow_the_bytes(self):
+        self.assertAlmostEqual(sparse.bytes_ratio(.01, 4), 1.5)  # 3 C of an all-gather, 2 C of a server
+        self.assertAlmostEqual(sparse.bytes_ratio(1, 4), .75)  # 1.5 R of an all-reduce, 2 R of a server
+        self.assertAlmostEqual(sparse.bytes_ratio(.01, 1), 3 / 8)
 
 
 if __name__ == "__main__":

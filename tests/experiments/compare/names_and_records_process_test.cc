@@ -65,10 +65,13 @@ TEST_F(NamesTest, BadInputIsExplainedInChinese) {
            {"train", "--strategy", "single", "--workers", "2"},
            {"train", "--steps", "5", "--epochs", "1"},
            {"train", "--transport", "pigeon"},
+           {"train", "--strategy", "hybrid", "--data", "synthetic", "--workers", "2"},
+           {"predict", "--link", "1gbit", "--strategies", "hybrid"},
            {"predict", "--link", "25"},
            {"predict", "--link", "1gbit", "--strategies", "rign"},
            {"predict", "--cluster", "p3dn", "--workers", "12"},
            {"bench", "--stepfactor", "1"},
+           {"explain"},
            {"explain", "rign"},
            {"report", "nowhere"},
            {"report", "."}}) {

@@ -118,11 +118,7 @@ TEST_F(CompareOnNodesTest, TakesTheNodesNumberFromMpirun) {
 }
 
 TEST_F(CompareOnNodesTest, TakesTheNodesNumberFromSrun) {
-  for (const char* program :
-       {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/srun", "/usr/sbin/munged"}) {
-    if (access(program, X_OK) != 0) GTEST_SKIP() << "no " << program << ": install slurm-wlm and munge";
-  }
-  if (geteuid() != 0) GTEST_SKIP() << "starting Slurm needs root";
+  if (const std::string why = WhyNoSlurm(); !why.empty()) GTEST_SKIP() << why;
   StartedOnes launched;
   launched.push_back(std::make_unique<Started>(
       Command("/bin/sh", absl::StrCat(PSRING_SLURM_SCRIPT, " srun -n 2 --overcommit ", PSRING_BINARY, " ",

@@ -97,8 +97,12 @@ TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
     EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 1e3 * payload / 12.5e6) << figures;
     EXPECT_NEAR(figures["wire_tx_bytes_per_worker"].get<double>() / payload, 1.035, 0.035) << figures;
     EXPECT_GT(figures["predicted_comm_ms"], 200) << figures;
+    // As on real machines, the worker beside the server shares memory with it.
+    EXPECT_EQ(figures["wire"], figures["strategy"] == "ring" ? "TCP" : "shared memory, gRPC over TCP");
   }
   EXPECT_EQ(compared, 2);
+  const std::string findings = Slurp(root_ / "work/runs/latest/findings.txt");
+  EXPECT_TRUE(absl::StrContains(findings, "Between machines, all payload went over TCP.")) << findings;
   const auto manifest = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/manifest.json"));
   EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 2) << manifest["link"];
 }

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "tests/experiments/chrome_trace.h"
 #include "tests/experiments/psring_in_a_folder.h"
@@ -83,6 +85,7 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--strategies", "ps-ssp:x"}, "ps-ssp:K needs a whole number"},
       {{"compare", "--strategies", "ps-backup:9", "--workers", "4"}, "at most 3 can be spare"},
       {{"compare", "--servers", "0"}, "the least is 1"},
+      {{"compare", "--warmup_steps", "0"}, "the least is 1"},
       {{"compare", "--staleness_lr", "often"}, "none, inverse"},
       {{"compare", "--on_worker_loss", "panic"}, "stop, continue"},
       {{"train", "--strategy", "ring", "--ps_schedule", "serial"}, "parameter-server strategies"},
@@ -215,6 +218,12 @@ TEST_F(PsringTest, AComparisonWritesACompleteRunFolder) {
   EXPECT_TRUE(absl::StrContains(outcome.out, "findings: runs/")) << outcome.out;
   EXPECT_FALSE(absl::StrContains(outcome.out, "All payload went over TCP.")) << "only with --verbose";
   const fs::path run = root_ / "work/runs/latest";
+  const std::string printed = absl::StrReplaceAll(outcome.out, {{"\n", " "}});
+  const auto validity = nlohmann::json::parse(Slurp(run / "table.json"))["en"]["validity"];
+  EXPECT_TRUE(absl::StrContains(
+      printed, absl::StrCat(validity["title"].get<std::string>(), " ", validity["why"].get<std::string>())))
+      << outcome.out;
+  EXPECT_TRUE(absl::StrContains(printed, "Nothing is simulated.")) << outcome.out;
   for (const char* name : {"manifest.json", "summary.csv", "summary.json", "runs.csv", "curves.csv",
                            "steps.jsonl", "ddp.jsonl", "trace.json"}) {
     EXPECT_TRUE(fs::exists(run / name)) << name;
@@ -413,7 +422,7 @@ TEST_F(PsringTest, ASlowedRunIsMarkedSimulatedAndItsTimesAreDivided) {
   EXPECT_TRUE(absl::StrContains(outcome.out, "1 Gbit/s links")) << outcome.out;
   EXPECT_TRUE(absl::StrContains(outcome.out, "at 1/10 of the speed")) << outcome.out;
   EXPECT_TRUE(absl::StrContains(outcome.out, "Times are simulated (--scale 10)")) << outcome.out;
-  EXPECT_FALSE(absl::StrContains(outcome.out, "m measured, d derived. Times")) << outcome.out;
+  EXPECT_FALSE(absl::StrContains(outcome.out, "Nothing is simulated")) << outcome.out;
   for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/run/summary.json"))) {
     const auto& figures = row["figures"];
     EXPECT_EQ(figures["basis"], "simulated");

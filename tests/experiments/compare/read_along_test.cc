@@ -23,12 +23,12 @@ namespace {
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-// The body of http://127.0.0.1:PORT/PATH; empty where nobody answers.
-std::string Get(int port, const std::string& path) {
+// The reply of 127.0.0.1:PORT to a request for PATH at `host`; empty where nobody answers.
+std::string Reply(int port, const std::string& path, const std::string& host) {
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   const auto socket = ConnectTcp("127.0.0.1", port, deadline);
   if (!socket.ok()) return "";
-  const std::string request = absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  const std::string request = absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: ", host, "\r\n\r\n");
   if (!WriteAll(socket->get(), request.data(), request.size(), deadline).ok()) return "";
   std::string text;
   char block[4096];
@@ -39,6 +39,12 @@ std::string Get(int port, const std::string& path) {
     if (n == 0) break;
     if (n > 0) text.append(block, static_cast<size_t>(n));
   }
+  return text;
+}
+
+// Its body.
+std::string Get(int port, const std::string& path, const std::string& host = "localhost") {
+  const std::string text = Reply(port, path, host);
   const size_t body = text.find("\r\n\r\n");
   return body == std::string::npos ? "" : text.substr(body + 4);
 }
@@ -86,9 +92,44 @@ TEST_F(ReadAlongTest, ALivePageShowsTheRunAndEndsWithIt) {
   EXPECT_EQ(json["steps_planned"], 100000);
   EXPECT_THAT(Get(port, "/"), HasSubstr("live.json"));
   EXPECT_THAT(Get(port, "/etc/passwd"), HasSubstr("not found"));
+  EXPECT_THAT(Reply(port, "/live.json", "rebound.example"), testing::StartsWith("HTTP/1.1 403 "));
   run.Signal(SIGINT);
   EXPECT_FALSE(WaitUntil(run, [] { return false; }));
   EXPECT_EQ(Get(port, "/live.json"), "");
+  EXPECT_THAT(run.errors(),
+              HasSubstr(absl::StrCat("rejected 1 request at 127.0.0.1:", port, " for another host")));
+}
+
+// As with `docker run -p`, where requests come from another host and name this one or a third.
+TEST_F(ReadAlongTest, OffTheLoopbackTheLivePageNeedsTheTokenOfItsUrl) {
+  Started run(Command(PSRING_BINARY,
+                      absl::StrCat("compare --strategies ring --workers 2 --link none --repeats 1 --model "
+                                   "mlp-small --data synthetic --no_eval --steps 100000 "
+                                   "--live --bind 0.0.0.0 --out ",
+                                   Folder("run"))),
+              {});
+  int port = 0;
+  ASSERT_TRUE(WaitUntil(run, [&] {
+    return (port = PortAfter(run.output(), "live:      http://127.0.0.1:")) > 0;
+  })) << run.Story();
+  const std::string begin = absl::StrCat("http://127.0.0.1:", port, "/");
+  const std::string rest = run.output().substr(run.output().find(begin) + begin.size());
+  const std::string query = rest.substr(0, rest.find(' '));
+  EXPECT_THAT(query, testing::MatchesRegex("[?]token=[0-9a-f]+"));
+  EXPECT_EQ(query.size(), std::string("?token=").size() + 32);
+  for (const char* path :
+       {"/", "/live.json", "/?token=", "/live.json?token=00000000000000000000000000000000"}) {
+    EXPECT_THAT(Reply(port, path, "localhost"), testing::StartsWith("HTTP/1.1 403 ")) << path;
+  }
+  EXPECT_THAT(Reply(port, "/" + query, "any.example"), testing::StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Get(port, "/" + query), HasSubstr("live.json${location.search}"));
+  EXPECT_TRUE(nlohmann::json::parse(Get(port, "/live.json" + query), nullptr, false).is_object());
+  run.Signal(SIGINT);
+  EXPECT_FALSE(WaitUntil(run, [] { return false; }));
+  const std::string log = run.errors();
+  EXPECT_THAT(log, HasSubstr(absl::StrCat("psring: rejected 1 request at 0.0.0.0:", port,
+                                          " without its token, last from 127.0.0.1:")));
+  EXPECT_THAT(log, HasSubstr("psring: rejected 3 requests at "));
 }
 
 TEST_F(ReadAlongTest, WorkersAndServersServeMetrics) {
@@ -210,6 +251,10 @@ TEST_F(ReadAlongTest, FlagsWithoutEffectAreRejected) {
     EXPECT_THAT(run.errors(), HasSubstr(why));
   };
   refused("--live_port 8080", "--live_port is the port of --live");
+  refused("--bind 0.0.0.0", "--bind 0.0.0.0 is only for --live; give both, or one address");
+  refused("--bind :: --live --metrics_port 0", "with --metrics_port, give one address");
+  refused("--bind 0.0.0.0 --live --nnodes 2 --master_addr 127.0.0.1", "--bind 0.0.0.0 names no machine");
+  refused("--bind 192.0.2.1 --live", "--bind 192.0.2.1: cannot listen");
   refused("--clock virtual --strategy ps-async --workers 2 --metrics_port 0",
           "--metrics_port needs real processes");
 }

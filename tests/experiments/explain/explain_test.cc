@@ -127,6 +127,11 @@ TEST(ExplainTest, AStrategysStepFollowsFromItsCatalogEntry) {
   EXPECT_THAT(step("ps-ssp:2"), HasSubstr("2 steps ahead of the slowest"));
   EXPECT_THAT(step("ring"),
               AllOf(HasSubstr("sum (native,"), HasSubstr("psring explain ring"), Not(HasSubstr("server"))));
+  EXPECT_THAT(step("hybrid"),
+              AllOf(HasSubstr("1. Each worker pulls the rows"), HasSubstr("sum (native, ring), make"),
+                    HasSubstr("of all 4 workers row by row"), HasSubstr("sends them 4 C (2 + W)"),
+                    HasSubstr("psring explain ring"), HasSubstr("--strategy hybrid --model dlrm-small")));
+  EXPECT_THAT(step("hybrid"), Not(HasSubstr("receives 4 M")));
   EXPECT_THAT(step("none"), HasSubstr("replicas diverge"));
   EXPECT_THAT(step("single"),
               AllOf(HasSubstr("One step with 1 worker:"), HasSubstr("It updates the weights")));
@@ -144,7 +149,8 @@ TEST(ExplainTest, AStrategysStepFollowsFromItsCatalogEntry) {
 }
 
 TEST(ExplainTest, TheGlossaryIsInBothLanguages) {
-  for (const char* word : {"rank", "bucket", "chunk", "round", "push, pull", "staleness", "exposed"}) {
+  for (const char* word :
+       {"rank", "bucket", "chunk", "round", "push, pull", "staleness", "exposed", "all-gather\n"}) {
     EXPECT_THAT(ExplainWords(Language::kEnglish), HasSubstr(word));
     EXPECT_THAT(ExplainWords(Language::kChinese), HasSubstr(word));
   }

@@ -14,19 +14,19 @@ using testing::Not;
 
 constexpr double kSpent = 6;  // seconds of preparation
 
-struct Fitted {
+struct FittedPlan {
   absl::Status status;
   Plan plan;
 };
 
-Fitted PlanWithin(CompareOptions asked, double budget_s) {
+FittedPlan PlanWithin(CompareOptions asked, double budget_s) {
   asked.time_budget_s = budget_s;
   asked.time_budget_given = true;
   CompareOptions left = asked;
   left.time_budget_s = std::max(1.0, budget_s - kSpent);
   absl::StatusOr<Plan> plan = MakePlan(left, TestCatalog(), TestProbe(), 2);
   EXPECT_TRUE(plan.ok()) << plan.status();
-  Fitted fitted;
+  FittedPlan fitted;
   if (plan.ok()) {
     fitted.status = FitIntoBudget(asked, TestProbe(), 2, kSpent, *plan);
     fitted.plan = *plan;
@@ -47,7 +47,7 @@ double SuggestedSeconds(const absl::Status& status) {
 TEST(Budget, EveryPlanFitsOrIsRejected) {
   int fitted = 0, rejected = 0;
   for (double budget_s = 1; budget_s < 300; budget_s *= 1.15) {
-    const Fitted got = PlanWithin({}, budget_s);
+    const FittedPlan got = PlanWithin({}, budget_s);
     if (!got.status.ok()) {
       ++rejected;
       continue;
@@ -63,11 +63,11 @@ TEST(Budget, EveryPlanFitsOrIsRejected) {
 }
 
 TEST(Budget, ARejectionNamesABudgetThatWorksAndFlags) {
-  const Fitted short_of = PlanWithin({}, 5);
+  const FittedPlan short_of = PlanWithin({}, 5);
   EXPECT_THAT(std::string(short_of.status.message()), HasSubstr("--time_budget 5s is too short: 1 round of"));
   EXPECT_THAT(std::string(short_of.status.message()), HasSubstr("or fewer --strategies or --workers"));
   EXPECT_EQ(short_of.status.message().find('\n'), std::string::npos);
-  const Fitted works = PlanWithin({}, SuggestedSeconds(short_of.status));
+  const FittedPlan works = PlanWithin({}, SuggestedSeconds(short_of.status));
   EXPECT_TRUE(works.status.ok()) << works.status;
   EXPECT_GE(works.plan.rounds, 1);
 }
@@ -76,10 +76,10 @@ TEST(Budget, FlagsThatAreSetAreKept) {
   CompareOptions asked{.repeats = 8};
   asked.training.steps = 30;
   asked.training.samples = 60000;
-  const Fitted got = PlanWithin(asked, 60);
+  const FittedPlan got = PlanWithin(asked, 60);
   EXPECT_THAT(std::string(got.status.message()), HasSubstr("8 rounds of"));
   EXPECT_THAT(std::string(got.status.message()), HasSubstr("fewer --repeats, --steps, --samples"));
-  const Fitted works = PlanWithin(asked, SuggestedSeconds(got.status));
+  const FittedPlan works = PlanWithin(asked, SuggestedSeconds(got.status));
   ASSERT_TRUE(works.status.ok()) << works.status;
   EXPECT_EQ(works.plan.rounds, 8);
   EXPECT_EQ(works.plan.steps, 30);
@@ -87,11 +87,11 @@ TEST(Budget, FlagsThatAreSetAreKept) {
 }
 
 TEST(Budget, AShortenedPlanSaysSo) {
-  const Fitted whole = PlanWithin({}, 200);
+  const FittedPlan whole = PlanWithin({}, 200);
   ASSERT_TRUE(whole.status.ok());
   for (const std::string& note : whole.plan.notes) EXPECT_THAT(note, Not(HasSubstr("shortened")));
-  const Fitted first = PlanWithin({}, 5);
-  const Fitted least = PlanWithin({}, SuggestedSeconds(first.status));
+  const FittedPlan first = PlanWithin({}, 5);
+  const FittedPlan least = PlanWithin({}, SuggestedSeconds(first.status));
   ASSERT_TRUE(least.status.ok()) << least.status;
   EXPECT_TRUE(least.plan.accuracy.empty());
   EXPECT_THAT(least.plan.notes.back(), HasSubstr("no accuracy trainings"));

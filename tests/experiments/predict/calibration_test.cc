@@ -275,6 +275,7 @@ TEST(Devices, ComputeAWorkloadAtTheMeasuredSpeed) {
 TEST(Workloads, ThoseOfArchitecturesHaveTheirPublishedParameters) {
   for (const auto& [name, parameters] : {std::pair("bert_base", 110.1e6),
                                          {"gpt2", 124.4e6},
+                                         {"gpt_mini", 10.77e6},
                                          {"llama_8b", 8.03e9},
                                          {"inception_bn", 11.3e6},
                                          {"resnet152", 60.2e6},

@@ -26,9 +26,8 @@ TEST(PredictFlags, BadInputIsOneLineWithARemedy) {
   };
   says({.link = "25"}, "--link: '25' has no unit; write 1gbit");
   says({.workload = "resnet", .link = "1gbit"},
-       "use one of alexnet, bert_base, gnmt, gpt2, inception_bn, inception_v3, llama_8b, resnet101, "
-       "resnet152, "
-       "resnet50, vgg16, vgg19_22k");
+       "use one of alexnet, bert_base, gnmt, gpt2, gpt_mini, inception_bn, inception_v3, llama_8b, "
+       "resnet101, resnet152, resnet50, vgg16, vgg19_22k");
   says({.workers = "4,12", .link = "1gbit", .intra = "10gbit", .gpus_per_node = 8},
        "12 workers do not fill nodes of 8 GPUs");
   says({.link = "1gbit", .gpus_per_node = 8}, "use --intra");
@@ -238,6 +237,31 @@ TEST(PredictReport, NamesAWinnerAndItsAdvantage) {
   EXPECT_TRUE(absl::StrContains(text, "Verdict (simulated): ring is fastest with 8 workers")) << text;
   EXPECT_TRUE(absl::StrContains(text, "no constants of a calibrated system")) << text;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(line.size(), 120u) << line;
+}
+
+TEST(PredictReport, RecommendsOneProcessFirstIfTheWorkersAreNotFaster) {
+  Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
+  PredictReport report = Report(predictor, {8});
+  const PredictedRow& winner = *VerdictOf(report)->winner;
+  const double together = winner.expected().samples_per_s;
+  const auto verdict = [&](double one) {
+    for (PredictedRow& row : report.rows) row.single_samples_per_s = one;
+    const std::string text = PredictText(report);
+    std::string flat = text.substr(text.find("Verdict (simulated): "));
+    std::ranges::replace(flat, '\n', ' ');
+    return flat;
+  };
+  EXPECT_TRUE(absl::StartsWith(verdict(together / 4), "Verdict (simulated): ring is fastest with 8 workers"));
+  const std::string slower = verdict(4 * together);
+  EXPECT_TRUE(
+      absl::StartsWith(slower,
+                       "Verdict (simulated): use one process: 8 workers with the fastest strategy, ring, "
+                       "reach only 0.25 ("))
+      << slower;
+  EXPECT_TRUE(absl::StrContains(slower, "If you distribute the model anyway: ring is fastest with 8 workers"))
+      << slower;
+  EXPECT_TRUE(absl::StartsWith(
+      verdict(together), "Verdict (simulated): use one process: 8 workers are not shown to be faster;"));
 }
 
 TEST(PredictReport, AWinnerWithOtherUpdatesIsToBeComparedInAccuracy) {

@@ -382,11 +382,7 @@ TEST_F(LaunchersTest, TorchrunTrainsToTheSameWeights) {
 class SlurmLaunchTest : public LaunchersTest {
  protected:
   void SetUp() override {
-    for (const char* program :
-         {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/srun", "/usr/sbin/munged"}) {
-      if (access(program, X_OK) != 0) GTEST_SKIP() << "no " << program << ": install slurm-wlm and munge";
-    }
-    if (geteuid() != 0) GTEST_SKIP() << "starting Slurm needs root";
+    if (const std::string why = WhyNoSlurm(); !why.empty()) GTEST_SKIP() << why;
   }
 };
 

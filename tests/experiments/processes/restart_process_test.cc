@@ -96,6 +96,27 @@ TEST_F(RestartTest, RunningStatisticsReturnToTheStepOfARestartedServer) {
   EXPECT_TRUE(AllEnd());
 }
 
+// What a server saves for its own restart does not contain tables.
+TEST_F(RestartTest, AKilledServerOfTablesRestartsAllFromTheLastCheckpoint) {
+  constexpr char kHybrid[] = "--strategy hybrid --workers 2 --servers 2";
+  model_ = "dlrm-small --width 8 --optimizer adagrad";
+  data_ = "zipf:300:1";
+  Start(kHybrid, Out("calm"), absl::StrCat("--checkpoint_dir ", Out("undisturbed")));
+  ASSERT_EQ(Wait(), 0) << output();
+  Start(kHybrid, Out("run"), absl::StrCat(kSlow, " --max_restarts 1 --checkpoint_dir ", Folder()));
+  AwaitCheckpoint(Folder(), SomeStep());
+  Kill(PidOf("server"), SIGKILL);
+  EXPECT_EQ(Wait(), 0) << output();
+  EXPECT_TRUE(absl::StrContains(output(), "all ranks are restarted from ")) << output();
+  EXPECT_FALSE(absl::StrContains(output(), "it is restarted")) << output();
+  for (const char* name : {kModelFile, kOptimizerFile}) {
+    const auto last = [&](const std::string& folder) { return Slurp(fs::path(folder) / "step300" / name); };
+    ASSERT_FALSE(last(Folder()).empty());
+    EXPECT_TRUE(last(Folder()) == last(Out("undisturbed"))) << name;
+  }
+  EXPECT_TRUE(AllEnd());
+}
+
 TEST_F(RestartTest, OnlyTheKilledServerOfTwoIsRestartedAndRestartsAreCountedTogether) {
   const std::string undisturbed = Undisturbed(kSingle);
   Start(absl::StrCat(kServer, " --servers 2"), Out("run"),

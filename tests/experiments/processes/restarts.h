@@ -53,8 +53,8 @@ class RestartTest : public testing::Test {
     if (freopen((root_ / "out").c_str(), "w", stdout) == nullptr) _exit(126);
     if (freopen((root_ / "err").c_str(), "w", stderr) == nullptr) _exit(126);
     std::vector<std::string> arguments =
-        absl::StrSplit(absl::StrCat("psring train --model ", model_,
-                                    " --data synthetic --steps 300 --batch 16 --link none "
+        absl::StrSplit(absl::StrCat("psring train --model ", model_, " --data ", data_,
+                                    " --steps 300 --batch 16 --link none "
                                     "--schedule linear --checkpoint_every 10 --timeout 30 ",
                                     evaluates_ ? "" : "--no_eval ", strategy, out.empty() ? "" : " --out ",
                                     out, more.empty() ? "" : " ", more),
@@ -130,7 +130,8 @@ class RestartTest : public testing::Test {
   const std::filesystem::path root_;
   std::string out_;
   std::string model_ = "mlp-small";  // of runs started from now on
-  bool evaluates_ = false;           // whether runs started from now on evaluate
+  std::string data_ = "synthetic";
+  bool evaluates_ = false;  // whether runs started from now on evaluate
   pid_t psring_ = -1;
   const int64_t seed_ = FromEnvironment("PSRING_SEED", 1);
   std::mt19937 random_{static_cast<uint32_t>(seed_)};

@@ -96,6 +96,27 @@ TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
   EXPECT_TRUE(answers.contains("exposed"));
 }
 
+// Of a model with tables, bytes and times do not follow from the size of a gradient.
+TEST_F(ExercisesBrowserTest, OfTablesAskNothingAboutTheSizeOfAGradient) {
+  ASSERT_EQ(
+      Psring("compare --model dlrm-small --data zipf:3000:1.05 --strategies ring,ps-sync,hybrid --workers "
+             "2 --steps 3 --repeats 1 --batch 32 --no_eval --link none --out tables"),
+      0)
+      << Slurp(root_ / "psring.err");
+  const Json seen = Visit(root_ / "tables/report.html");
+  const std::map<std::string, Json> answers = AnswersOf(seen);
+  ExpectTheoryAnswers(answers);
+  for (const char* id : {"server_bytes", "server_time", "ring_bytes", "ratio"})
+    EXPECT_FALSE(answers.contains(id)) << id;
+  EXPECT_THAT(seen["english"]["captions"]["map"].get<std::string>(),
+              HasSubstr("The model of this run has tables."));
+  for (const Json& sentence : seen["english"]["here"]) {
+    EXPECT_NE(sentence["key"], "here_ring") << sentence;
+    EXPECT_NE(sentence["key"], "here_duel") << sentence;
+    EXPECT_NE(sentence["key"], "here_what_if") << sentence;
+  }
+}
+
 // A page without a run on this machine: the lecturer's, from a prediction.
 TEST_F(ExercisesBrowserTest, NeedOnlyTheLecturersPage) {
   ASSERT_EQ(Psring("predict --workload resnet50 --strategies ring,ps-sync --workers 4,8 --link 1gbit "

@@ -21,6 +21,8 @@ function readPage() {
     here: [...document.querySelectorAll('.here')].map((found) => ({key: found.dataset.key, text: found.textContent, facts: found.facts})),
     reasons: [...document.querySelectorAll('#overlap-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
     footnotes: texts('#footnotes li'),
+    network: {note: textOf('network-note'), head: texts('#network-rates thead th'),
+      cells: [...document.querySelectorAll('#network-rates tbody tr')].map((row) => [...row.cells].map((cell) => ({text: cell.textContent, title: cell.title})))},
     pool: {lead: texts('#machines-lead').join(), winners: texts('#winners li'), left_out: texts('#left-out li'),
       ...Object.fromEntries(['spread-table', 'each-machine-table'].map((id) => [id,
           [...document.querySelectorAll(`#${id} tbody tr`)].map((row) => [...row.cells].map((cell) => cell.textContent))]))},

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -51,6 +52,11 @@ class ReportPageTest : public testing::Test {
   fs::path folder_;
 };
 
+std::string TableOfOneRow() {
+  return TableJson({SummaryRow{.configuration = {.strategy = {.name = "ring"}, .workers = 2}}}, std::nullopt,
+                   /*cores=*/2);
+}
+
 int Count(const std::string& text, const std::string& part) {
   int count = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
@@ -67,6 +73,9 @@ TEST_F(ReportPageTest, TextsOfARunFolderCannotBecomeMarkup) {
   Put("manifest.json", absl::StrCat("{\"verb\":", quoted, ",\"command_line\":[", quoted, "]}"));
   Put("summary.json", absl::StrCat("[{\"figures\":{\"strategy\":", quoted, ",\"workers\":2}}]"));
   Put("findings.txt", hostile + "\n");
+  Json table = Json::parse(TableOfOneRow());
+  table["en"]["verdict"] = table["en"]["validity"]["why"] = hostile;
+  Put("table.json", table.dump());
   Put("runs.csv", hostile + "\n" + hostile + "\n");
   Put("steps.jsonl", absl::StrCat("{\"strategy\":", quoted, ",\"workers\":2,\"rank\":0,\"loss\":1}\n"));
   Put("trace.json", absl::StrCat("{\"traceEvents\":[{\"ph\":\"X\",\"name\":", quoted, ",\"pid\":0}]}"));
@@ -78,6 +87,41 @@ TEST_F(ReportPageTest, TextsOfARunFolderCannotBecomeMarkup) {
   EXPECT_THAT(page, HasSubstr("\\u003c/script\\u003e\\u003cscript\\u003ealert(1)"));
   EXPECT_THAT(page, HasSubstr("{{script}}"));     // not expanded a second time
   EXPECT_EQ(ReadJson()["findings"][0], hostile);  // unchanged
+}
+
+// The part of a page that a browser shows without JavaScript.
+std::string WithoutScript(const std::string& page) {
+  const size_t from = page.find("<main"), begin = page.find("<noscript>", from);
+  return page.substr(begin, page.find("</noscript>", begin) - begin);
+}
+
+TEST_F(ReportPageTest, WithoutJavaScriptAReaderSeesTheVerdictAndItsValidity) {
+  Put("manifest.json", R"({"verb":"compare"})");
+  Json table = Json::parse(TableOfOneRow());
+  table["en"]["verdict"] = "Use ring & not <b>.";
+  table["zh"]["verdict"] = "请用 ring。";
+  Put("table.json", table.dump());
+  EXPECT_EQ(
+      WithoutScript(Page()),
+      "<noscript><div><p>Use ring &amp; not &lt;b&gt;.</p><p>Valid with limits. All ranks share one "
+      "machine without links, so the times do not apply to a network.</p><p>This page draws its figures "
+      "with JavaScript; the same figures are in summary.csv in its folder.</p></div>");
+  const RunData run = Read();
+  EXPECT_THAT(WithoutScript(ReportPage({run}, Language::kChinese)),
+              HasSubstr("<div lang=\"zh-CN\"><p>请用 ring。</p><p>有限制地有效。所有 rank"));
+  const auto again = RunsOfPage("anna.html", ReportPage({run}, Language::kEnglish));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_THAT(WithoutScript(ReportPage({run, again->front()}, Language::kEnglish)),
+              HasSubstr("<p>anna: Use ring &amp; not &lt;b&gt;.</p>"));
+}
+
+TEST_F(ReportPageTest, WithoutJavaScriptAReaderSeesTheVerdictOfAPrediction) {
+  Put("predict.txt", "Prediction; nothing was run.\n\nstrategy\n\nVerdict (simulated): use\none process.\n");
+  Put("predict.zh.txt", "预测\n\n结论（模拟）：请只用\n一个进程。\n");
+  Put("summary.json", "[]");
+  EXPECT_THAT(WithoutScript(Page()), HasSubstr("<div><p>Verdict (simulated): use one process.</p>"));
+  EXPECT_THAT(WithoutScript(ReportPage({Read()}, Language::kChinese)),
+              HasSubstr("<p>结论（模拟）：请只用一个进程。</p>"));
 }
 
 TEST(ForScriptElementTest, ChangesNoValue) {
@@ -111,7 +155,7 @@ TEST_F(ReportPageTest, RunsAreReadBackFromAPageExactly) {
   Put("summary.json", R"([{"figures":{"strategy":"ring","workers":2,"samples_per_s":221542.14680686535}}])");
   Put("findings.txt", "one <b>\ntwo\n");
   Put("steps.jsonl", "{\"strategy\":\"ring\",\"workers\":2,\"rank\":0,\"loss\":1}\n");
-  Put("table.json", TableJson({SummaryRow{.configuration = {.strategy = {.name = "ring"}, .workers = 2}}}));
+  Put("table.json", TableOfOneRow());
   const RunData folder = Read();
   const auto runs = RunsOfPage("anna/report.html", ReportPage({folder, folder}, Language::kChinese));
   ASSERT_TRUE(runs.ok()) << runs.status();
@@ -175,6 +219,11 @@ TEST_F(ReportPageTest, ReadsPagesOnlyFromRegularFilesOfLimitedSize) {
 
 TEST_F(ReportPageTest, RejectsFoldersThatAreNotRuns) {
   EXPECT_THAT(ReadRunData((folder_ / "none").string()).status().message(), HasSubstr("is not a folder"));
+  const fs::path before = fs::current_path();
+  fs::create_directories(folder_ / "runs" / "latest");
+  fs::current_path(folder_);
+  EXPECT_EQ(ReadRunData("latest").status().message(), "latest is not a folder; did you mean runs/latest?");
+  fs::current_path(before);
   EXPECT_THAT(ReadRunData(folder_.string()).status().message(), HasSubstr("is not a run's folder"));
 }
 
@@ -190,19 +239,37 @@ TEST_F(ReportPageTest, ListsMissingAndMalformedFilesAndReadsTheOthers) {
   EXPECT_EQ(ReadJson()["findings"].size(), 2u);
 }
 
+TEST_F(ReportPageTest, ListsFilesThatAreTooLargeWithTheirSizeAndTheLimit) {
+  const std::pair<const char*, uint64_t> limits[] = {{"steps.jsonl", kMostLongBytes},
+                                                     {"trace.json", kMostLongBytes},
+                                                     {"runs.csv", kMostTextBytes},
+                                                     {"table.json", kMostTextBytes}};
+  Put("manifest.json", "{}");
+  for (const auto& [name, most] : limits) {
+    Put(name, "");
+    fs::resize_file(folder_ / name, most + 1);
+  }
+  const std::string missing = Missing();
+  for (const auto& [name, most] : limits) {
+    EXPECT_THAT(missing,
+                HasSubstr(absl::StrCat("/", name, ": it has ", most + 1, " bytes; the limit is ", most)));
+  }
+}
+
 TEST_F(ReportPageTest, ShowsTheTableThatTheRunWrote) {
   Put("manifest.json", R"({"verb":"compare"})");
   Put("summary.json", R"([{"figures":{"strategy":"ring","workers":2}}])");
   EXPECT_THAT(Missing(), HasSubstr("table.json: missing or from another version; run `psring rerun`"));
-  const std::string table =
-      TableJson({SummaryRow{.configuration = {.strategy = {.name = "ring"}, .workers = 2}}});
+  const std::string table = TableOfOneRow();
   Put("table.json", table);
   EXPECT_THAT(Missing(), Not(HasSubstr("table.json")));
   EXPECT_EQ(ReadJson()["table"], Json::parse(table));
   EXPECT_EQ(Json::parse(table)["en"]["columns"][1]["heading"], "workers");
   EXPECT_EQ(Json::parse(table)["zh"]["rows"][0][0], "ring");
-  for (const char* broken :
-       {"[]", R"({"en":{}})", R"({"en":{"columns":[],"rows":[[1,2]],"legend":[]},"zh":3})"}) {
+  for (
+      const char* broken :
+      {"[]", R"({"en":{}})", R"({"en":{"columns":[],"rows":[[1,2]],"legend":[]},"zh":3})",
+       R"({"en":{"columns":[],"rows":[],"legend":[],"validity":7},"zh":{"columns":[],"rows":[],"legend":[]}})"}) {
     Put("table.json", broken);
     EXPECT_TRUE(ReadJson()["table"].is_null()) << broken;
   }
@@ -246,6 +313,14 @@ TEST(DigestStepsTest, LongCurvesAreAveragedToAFewPoints) {
   const Json points = Json::parse(DigestSteps(text))["loss"][0]["points"];
   EXPECT_EQ(points.size(), 143u);
   EXPECT_EQ(points[0][2], 3.0);  // of 0 to 6
+}
+
+TEST(DigestTraceTest, ATruncatedTraceHasNoLaunches) {
+  const std::string text =
+      R"({"traceEvents":[{"name":"ring x 2","ph":"X","pid":1000000,"ts":0,"dur":9,"args":{}},
+      {"name":"forward","ph":"X","pid":0,"ts":1,"dur":2,"args":{"step":0}}])";
+  EXPECT_EQ(Json::parse(DigestTrace(absl::StrCat(text, "}")))["launches"].size(), 1u);
+  EXPECT_EQ(Json::parse(DigestTrace(text))["launches"].size(), 0u);
 }
 
 TEST(DigestTraceTest, ShowsTheMedianStepOfRankZeroAndWhatOverlapsIt) {

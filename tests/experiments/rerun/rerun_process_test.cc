@@ -58,6 +58,22 @@ TEST_F(RerunTest, RepeatsATrainingBitForBit) {
   EXPECT_NE(Weights(Folder("other")), weights);
 }
 
+TEST_F(RerunTest, ReadsTheTextOfATransformer) {
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += static_cast<char>('a' + i * i % 23);
+  ASSERT_TRUE(WriteFile(Folder("text"), text).ok());
+  const auto first = Run(absl::StrCat(
+      "train --strategy single --model gpt-nano --layers 1 --context 16 --batch 4 --steps 2 --text ",
+      Folder("text"), " --out ", Folder("first")));
+  ASSERT_TRUE(first->Succeeded()) << first->Story();
+  const auto again = Run(absl::StrCat("rerun ", Folder("first"), " --out ", Folder("again")));
+  ASSERT_TRUE(again->Succeeded()) << again->Story();
+  EXPECT_EQ(Weights(Folder("again")), Weights(Folder("first")));
+  ASSERT_TRUE(WriteFile(Folder("text"), text + "more").ok());
+  EXPECT_THAT(Run(absl::StrCat("rerun ", Folder("first"), " --out ", Folder("third")))->Story(),
+              HasSubstr("the training data has changed"));
+}
+
 TEST_F(RerunTest, AFlagThatNoLongerExistsIsNamed) {
   const auto first =
       Run(absl::StrCat("train --strategy single --data synthetic --steps 2 --out ", Folder("first")));

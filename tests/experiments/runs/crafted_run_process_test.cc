@@ -164,6 +164,12 @@ void CraftedRun::ChangeWhatReportAndPredictRead() {
     ExpectOneLine(predict, /*fails=*/true, row.substr(0, 50));
   }
   PutText(run() / "summary.csv", csv);
+  fs::create_symlink("loop", root_ / "work/loop");
+  fs::create_symlink("bench.json", run() / "bench.json");
+  for (const std::string& path : {std::string("run"), std::string("loop"), std::string(300, 'x')}) {
+    ExpectOneLine({"predict", "--calibrate", path, "--link", "1gbit"}, /*fails=*/path != "run", path);
+  }
+  fs::remove(run() / "bench.json");
 }
 
 void CraftedRun::ChangeOneFieldOfTheManifest() {

@@ -42,6 +42,14 @@ TEST(RecordedRun, KeepsFlagsAsTyped) {
               ElementsAre("compare", "--strategies", "ring,ps-sync", "--no-eval", "--plan_of=/runs/x"));
 }
 
+TEST(RecordedRun, SuggestsTheCommandThatTheUserTyped) {
+  unsetenv("PSRING_COMMAND");
+  EXPECT_EQ(CommandName(), "psring");
+  setenv("PSRING_COMMAND", "./run", 1);
+  EXPECT_EQ(CommandName(), "./run");
+  unsetenv("PSRING_COMMAND");
+}
+
 TEST(RecordedRun, MakesPathsAbsolute) {
   const RecordedRun run = Recorded(Manifest({"psring", "train", "--workload", "./mine.csv", "--data-dir=sets",
                                              "--like", "../runs/a", "--compute_ms", "trace:runs/b"}));

@@ -55,6 +55,25 @@ TEST_F(RunFolderTest, ReadsRecords) {
   EXPECT_EQ(records->servers[0].pushes, 8);
 }
 
+TEST_F(RunFolderTest, AWorkerThatWasStoppedCountsAsLost) {
+  ASSERT_TRUE(WriteFile(Path("result-rank0.json"), ToJson(RankResult{})).ok());
+  ASSERT_TRUE(WriteFile(Path("steps-rank0.jsonl"), "").ok());
+  ASSERT_TRUE(WriteFile(Path("steps-rank1.jsonl"), ToJson(StepRecord{.step = 6}) + "\n").ok());
+  ASSERT_TRUE(WriteFile(Path("result-server0.json"), ToJson(ServerResult{})).ok());
+  const auto records = ReadRecords(root_.string(), 2, 1);
+  ASSERT_TRUE(records.ok()) << records.status();
+  EXPECT_EQ(records->ranks.size(), 1);
+  EXPECT_EQ(records->servers[0].lost_workers, std::vector<int64_t>{1});
+  EXPECT_EQ(records->servers[0].lost_at_step, std::vector<int64_t>{7});
+}
+
+TEST_F(RunFolderTest, NamesAResultThatIsALinkToItself) {
+  fs::create_symlink("result-rank0.json", Path("result-rank0.json"));
+  ASSERT_TRUE(WriteFile(Path("result-server0.json"), ToJson(ServerResult{})).ok());
+  EXPECT_NE(ReadRecords(root_.string(), 1, 1).status().message().find("result-rank0.json"),
+            std::string::npos);
+}
+
 TEST_F(RunFolderTest, NamesABrokenResultFile) {
   ASSERT_TRUE(WriteFile(Path("result-rank0.json"), "{}").ok());
   EXPECT_NE(ReadRecords(root_.string(), 1, 0).status().message().find("result-rank0.json: "),

@@ -129,6 +129,29 @@ TEST(RunTrace, ServersHaveARowForPushesAndPulls) {
   EXPECT_EQ(exchanges, 2);
 }
 
+TEST(RunTrace, HybridHasArrowsOfItsRingAndOfTheServersRows) {
+  LaunchTrace launch = {.name = "hybrid x 2", .workers = 2, .servers = 1, .group_buckets = 1};
+  launch.backend = "native";
+  launch.algorithm = "ring";
+  for (int rank = 0; rank < 2; ++rank) {
+    launch.ranks.push_back(RankTrace(rank, 40, 60));
+    launch.ranks.push_back(RankTrace(rank, 10, 30, /*bucket=*/1));  // the rows
+  }
+  std::set<std::string> seen;
+  for (const auto& [id, arrow] : ArrowsOf(EventsOf(launch))) {
+    seen.insert(absl::StrFormat("%s %d %d", arrow.name, arrow.from, arrow.to));
+  }
+  EXPECT_EQ(seen, (std::set<std::string>{"send 0 1", "send 1 0", absl::StrFormat("push 0 %d", kServersRow),
+                                         absl::StrFormat("push 1 %d", kServersRow),
+                                         absl::StrFormat("pull %d 0", kServersRow),
+                                         absl::StrFormat("pull %d 1", kServersRow)}));
+  for (const Json& event : EventsOf(launch)) {
+    if (event["name"] == "exchange") {
+      EXPECT_EQ(event["args"]["bucket"], 1);
+    }
+  }
+}
+
 TEST(RunTrace, OverlappingExchangesGetLanes) {
   LaunchTrace launch = {.name = "ps-sync x 1", .workers = 1, .servers = 1, .backend = "native"};
   launch.ranks = {RankTrace(0, 10, 50), absl::StrReplaceAll(RankTrace(0, 30, 90, 1), {{"3000", "3001"}}),

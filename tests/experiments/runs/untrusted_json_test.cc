@@ -1,9 +1,11 @@
 #include "experiments/runs/untrusted_json.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -42,6 +44,24 @@ TEST(UntrustedJson, OmitsWhatIsNestedTooDeeply) {
     EXPECT_EQ(DumpUntrusted(ParseUntrusted(arrays(depth, "[1,{\"x\":2}]"))), arrays(32, "[]"));
     EXPECT_EQ(DumpUntrusted(ParseUntrusted(objects(depth, "[1,{\"x\":2}]"))), objects(32, "{}"));
   }
+}
+
+TEST(UntrustedJson, TakesTheElementsOfAFieldOneAfterAnother) {
+  std::vector<std::string> taken;
+  const auto take = [&](UntrustedJson& element) { taken.push_back(DumpUntrusted(element)); };
+  const std::string text = R"({"a":[{"e":[7]}],"e":[1,{"e":[2,3]},[4],"x",null,[]],"b":{"e":[5]},"c":6})";
+  EXPECT_TRUE(TakeElements(text, "e", take));
+  EXPECT_THAT(taken, testing::ElementsAre("1", R"({"e":[2,3]})", "[4]", R"("x")", "null", "[]"));
+  for (const char* other : {"", "7", "[1]", "{}", R"({"e":7})", R"({"e":{"e":[1]}})", R"([{"e":[1]}])",
+                            R"({"e":[1,)", R"({"e":[1]}])"}) {
+    EXPECT_FALSE(TakeElements(other, "e", take)) << other;
+  }
+}
+
+TEST(UntrustedJson, DiscardsAnObjectWithTooManyFields) {
+  std::string text = "{\"0\":0";
+  for (int i = 1; i < 5000; ++i) absl::StrAppend(&text, ",\"", i, "\":0");
+  EXPECT_TRUE(ParseUntrusted(absl::StrCat("[", text, "}]")).is_discarded());
 }
 
 }  // namespace

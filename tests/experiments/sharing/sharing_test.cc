@@ -61,6 +61,13 @@ TEST(Cite, SaysWhichRatesWereTriedAndWhatIsNotValid) {
   EXPECT_THAT(*text, Not(HasSubstr("no others were tried")));
 }
 
+TEST(Cite, CountsTheTokensOfTexts) {
+  const auto text = CitationOf(kManifest, Summary(R"(, "tokens_per_s": 93.5)"));
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_NE(text->find("| strategy | workers | tokens/s |"), std::string::npos) << *text;
+  EXPECT_EQ(text->find("samples/s"), std::string::npos) << *text;
+}
+
 TEST(Cite, RejectsWhatIsNotARun) {
   for (const char* summary : {"", "{}", "[]", "[3]", "[{}]", R"([{"figures": {"workers": 3}}])"}) {
     EXPECT_FALSE(CitationOf(kManifest, summary).ok()) << summary;

@@ -12,7 +12,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-constexpr Wires kGigabit{.latency_s = 1e-4, .bytes_per_s = 120e6};
+constexpr Wires kMeasuredGigabit{.latency_s = 1e-4, .bytes_per_s = 120e6};
 
 SummaryRow ServerRow(int buckets, const std::string& schedule, const Wires& wires) {
   SummaryRow row{.configuration = TestConfiguration("ps-sync", 4)};
@@ -27,28 +27,29 @@ SummaryRow ServerRow(int buckets, const std::string& schedule, const Wires& wire
 
 TEST(BucketFindings, NameTheTimesAndTheReasonWhereFewBucketsDifferFromTheLaw) {
   const auto of = [](int buckets, const std::string& schedule) {
-    return BucketFindings({ServerRow(buckets, schedule, kGigabit)}, kGigabit);
+    return BucketFindings({ServerRow(buckets, schedule, kMeasuredGigabit)}, kMeasuredGigabit);
   };
-  EXPECT_THAT(of(2, "pipelined"),
-              ElementsAre(StartsWith(
-                  "For the actual buckets, theory predicts longer exchanges than the law for large gradients "
-                  "(ps-sync with 4 workers: 450 ms until the last worker has its weights, not 300 ms). "
-                  "The weights of a bucket cannot leave before its last gradient")));
+  EXPECT_THAT(
+      of(2, "pipelined"),
+      ElementsAre(StartsWith(
+          "For the actual buckets, theory predicts longer exchanges than the formula for large gradients "
+          "(ps-sync with 4 workers: 450 ms until the last worker has its weights, not 300 ms). "
+          "The weights of a bucket cannot leave before its last gradient")));
   EXPECT_THAT(of(100, "pipelined"), IsEmpty());
   EXPECT_THAT(of(2, "serial"), IsEmpty());
 }
 
 TEST(BucketFindings, NameTheUpdateIfItIsTheDifference) {
-  Wires wires = kGigabit;
+  Wires wires = kMeasuredGigabit;
   wires.update_s_per_byte = 10e-9;
   EXPECT_THAT(BucketFindings({ServerRow(1, "serial", wires)}, wires),
               ElementsAre(testing::HasSubstr(
-                  "720 ms until the last worker has its weights, not 600 ms). The law ignores "
+                  "720 ms until the last worker has its weights, not 600 ms). The formula ignores "
                   "the server's updates")));
 }
 
 TEST(BucketFindings, AreEmptyWithoutMeasuredLinks) {
-  EXPECT_THAT(BucketFindings({ServerRow(2, "pipelined", kGigabit)}, std::nullopt), IsEmpty());
+  EXPECT_THAT(BucketFindings({ServerRow(2, "pipelined", kMeasuredGigabit)}, std::nullopt), IsEmpty());
 }
 
 }  // namespace

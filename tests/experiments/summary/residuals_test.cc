@@ -253,10 +253,16 @@ TEST(ResidualFindings, NameTheWorstAndNotableResiduals) {
   EXPECT_EQ(ResidualFindings(rows).size(), 2);  // no notable residual
 }
 
+TEST(PredictRow, DoesNotSimulateRowsOfTables) {
+  SummaryRow row = Row("ring", 2);
+  row.configuration.model.has_tables = true;
+  EXPECT_EQ(PredictRow(row, nullptr, kGround).status().message(), "the rows of tables are not simulated");
+}
+
 TEST(ResidualFindings, AreEmptyWithoutPredictions) {
   const std::vector<SummaryRow> rows = {Row("none", 2), Row("ring", 2)};
   EXPECT_THAT(ResidualFindings(rows), IsEmpty());
-  EXPECT_THAT(Table(rows), Not(HasSubstr("lated")));
+  EXPECT_THAT(Table(rows), Not(HasSubstr("simu-")));
 }
 
 TEST(Findings, StateTheCostOfRecording) {

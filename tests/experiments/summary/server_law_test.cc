@@ -53,6 +53,13 @@ TEST(ServerLaw, FollowsPlacementAndSchedule) {
               HasSubstr("(8 servers that share rank 0's link; "));
 }
 
+TEST(ServerLaw, IsNotAboutRowsOfTables) {
+  std::vector<SummaryRow> rows = {RuleRow("ring"), ServerRowOf("rank0", 1, "pipelined"), RuleRow("hybrid")};
+  EXPECT_THAT(ServerLaw(rows), ElementsAre(HasSubstr("ps-sync"))) << "hybrid is no server of gradients";
+  for (SummaryRow& row : rows) row.configuration.model.has_tables = true;
+  EXPECT_THAT(ServerLaw(rows), IsEmpty());
+}
+
 TEST(ServerLaw, ComparesWithTheAllReduceThatRan) {
   EXPECT_THAT(ServerLaw({RuleRow("star"), ServerRowOf("rank0", 1, "serial")}),
               ElementsAre(HasSubstr("1.00 times star with 4 workers")));
@@ -89,7 +96,7 @@ TEST(NoteOf, IsInBothLanguages) {
   row.foreign_cpu_pct = 40;
   EXPECT_EQ(NoteOf(row, Language::kEnglish),
             "oversubscribed; other programs used 40% of the processors; jitter exp:5 ms");
-  EXPECT_EQ(NoteOf(row, Language::kChinese), "超额；其他程序占用了 40% 的处理器；抖动 exp:5 毫秒");
+  EXPECT_EQ(NoteOf(row, Language::kChinese), "核数不足；其他程序占用了 40% 的处理器；抖动 exp:5 毫秒");
 }
 
 }  // namespace

@@ -68,15 +68,20 @@ TEST(Summarise, ExcludesWarmUp) {
   EXPECT_DOUBLE_EQ(figures->worker_peak_memory_mb, 101);
 }
 
-TEST(Summarise, AsynchronousSamplesPerSecondAreTheTotalOverTheWallTime) {
+TEST(Summarise, AsynchronousSamplesPerSecondDoNotDependOnTheLengthOfTheLaunch) {
   RunRecords records = Records(2);
   // Rank 1 is twice as slow: 256 samples in 20 ms, 256 in 40 ms.
   for (int64_t step = 1; step < 3; ++step)
     records.steps[1][static_cast<size_t>(step)] = Step(1, step, 10 + 20 * (step - 1), 20);
   const auto figures = FiguresOf(TestConfiguration("ps-async", 2), records);
   EXPECT_DOUBLE_EQ(figures->wall_s, 0.04);
-  EXPECT_DOUBLE_EQ(figures->samples_per_s, 512 / 0.04);
+  EXPECT_DOUBLE_EQ(figures->samples_per_s, 256 / 0.02 + 256 / 0.04);
   EXPECT_FALSE(figures->wait_ms.has_value());
+  // Of 3 pushes 2 are rank 0's, so the mean step has 40/3 ms.
+  EXPECT_NEAR(figures->step_ms, (2 * 10 + 20) / 3.0, 1e-9);
+  EXPECT_NEAR(figures->samples_per_s, 2 * 128 / (1e-3 * figures->step_ms), 1e-6);
+  EXPECT_DOUBLE_EQ(FiguresOf(TestConfiguration("ps-sync", 2), records)->samples_per_s, 512 / 0.04)
+      << "workers that wait for one another end together";
 }
 
 TEST(Summarise, WaitIsUntilTheLastRanksBegin) {
@@ -127,6 +132,29 @@ TEST(Summarise, ServerBytesArePerStep) {
   const auto figures = FiguresOf(TestConfiguration("ps-sync", 2), records);
   EXPECT_DOUBLE_EQ(*figures->server_payload_bytes, 2000);
   EXPECT_DOUBLE_EQ(*figures->server_peak_memory_mb, 50);
+}
+
+TEST(Summarise, BytesOfServersThatHaveOnlyRowsArePerStep) {
+  RunRecords records = Records(2);
+  records.servers = {{.payload_rx_bytes = 600, .payload_tx_bytes = 300}};  // in 3 steps
+  EXPECT_DOUBLE_EQ(*FiguresOf(TestConfiguration("hybrid", 2), records)->server_payload_bytes, 300);
+  for (RankResult& rank : records.ranks) rank.bucket_elements.clear();  // a model that has only tables
+  EXPECT_DOUBLE_EQ(*FiguresOf(TestConfiguration("ps-sync", 2), records)->server_payload_bytes, 300);
+}
+
+TEST(Summarise, TheoryOfHybridIsItsRingAndTheRowsOfAllRanks) {
+  const Wires wires{.latency_s = 1e-3, .bytes_per_s = 4e6};
+  ConfigurationRuns runs = Runs("hybrid", 2, {10});
+  RunRecords records = Records(2);
+  records.ranks[0].rows = {.pushed_bytes = 500, .asked_bytes = 100, .pulled_bytes = 400};
+  records.ranks[1].rows = {.pushed_bytes = 700, .asked_bytes = 140, .pulled_bytes = 560};
+  runs.sample = SampleOf(records);
+  EXPECT_DOUBLE_EQ(runs.sample.rows.pushed_bytes, 600);
+  EXPECT_EQ(runs.sample.parameters, 1000);
+  const auto rows = Summarise("run", {runs}, wires);
+  EXPECT_NEAR(*rows[0].predicted_payload_bytes, 4000 + 600 + 120, 1e-9);
+  // The ring: 2 buckets with 2 messages each. One of the two workers uses a link to the server.
+  EXPECT_NEAR(*rows[0].predicted_comm_ms, 4 + 1 + 2 + (480 + 720) / 4e3, 1e-9);
 }
 
 TEST(Summarise, CountsDroppedGradientsButNotTheirSamples) {
@@ -272,6 +300,23 @@ TEST(Summarise, WireBytesExcludeRanksBesideAServer) {
   EXPECT_DOUBLE_EQ(*FiguresOf(runs.configuration, records)->wire_tx_bytes, (20000 + 2002 + 2003) / 3.0 / 2);
   runs.configuration.training.ranks_per_process = 2;  // two ranks are beside the server
   EXPECT_DOUBLE_EQ(*FiguresOf(runs.configuration, records)->wire_tx_bytes, (2002 + 2003) / 2.0 / 2);
+}
+
+TEST(Summarise, TheoryAppliesIfRank0SharesMemoryWithItsServerButNotIfAllDo) {
+  const Wires wires{.latency_s = 1e-3, .bytes_per_s = 4e6};
+  const auto predicted = [&](const std::vector<std::string>& others) {
+    ConfigurationRuns runs{.configuration = TestConfiguration("ps-sync", 2)};
+    RunRecords records = Records(2);
+    records.ranks[0].transport = "shm";
+    records.ranks[0].wires = {"shared memory"};
+    records.ranks[1].wires = others;
+    runs.sample = records.ranks.front();
+    runs.cost.push_back(*FiguresOf(runs.configuration, records));
+    return Summarise("run", {runs}, wires)[0].predicted_comm_ms;
+  };
+  EXPECT_EQ(predicted({"gRPC over TCP"}),
+            Summarise("run", {Runs("ps-sync", 2, {10})}, wires)[0].predicted_comm_ms);
+  EXPECT_FALSE(predicted({"shared memory"}).has_value());
 }
 
 TEST(Summarise, PredictsCommunicationByBucket) {

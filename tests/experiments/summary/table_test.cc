@@ -105,14 +105,74 @@ TEST(Table, TheShortTableFitsInto80ColumnsAndSaysWhatIsDerived) {
   }
   rows.back().mean.comm_busy_ms = 1;  // less than what is exposed
   const std::string table = ShortTable(rows);
-  std::istringstream lines(table);
+  std::istringstream lines(table.substr(table.find("\n\n") + 2));  // below AboveTable
   for (std::string line; std::getline(lines, line) && !line.empty();) EXPECT_LE(line.size(), 80) << line;
   EXPECT_NE(table.find("measured derived"), std::string::npos) << table;
   EXPECT_NE(table.find("53%      2.2     3.8"), std::string::npos) << table;  // 6 busy, of it 2.2 exposed
   EXPECT_NE(table.find("53%      2.2     0.0"), std::string::npos) << table;
   rows.front().configuration.training.clock = "virtual";
   EXPECT_NE(ShortTable(rows).find("simulated"), std::string::npos);
-  EXPECT_EQ(table.find("simulated"), std::string::npos);
+  EXPECT_EQ(table.find("simulated derived"), std::string::npos);
+}
+
+TEST(Table, DefinesMeasuredDerivedAndSimulated) {
+  const auto legend = [](const SummaryRow& row, Language language = Language::kEnglish) {
+    return PartsOfTable({row}, language).legend[1];
+  };
+  SummaryRow row = Row("ring", 2, {1, 2});
+  const std::string nothing =
+      "Measured: by a clock or a counter. Derived: computed from measured values. Nothing is simulated.";
+  EXPECT_EQ(legend(row), nothing);
+  EXPECT_NE(ShortTable({row}).find("Measured: by a clock or a counter."), std::string::npos);
+  EXPECT_EQ(legend(row, Language::kChinese), "测量：来自时钟或计数器。推导：由测量值算出。没有模拟值。");
+  row.prediction.emplace();
+  EXPECT_TRUE(legend(row).ends_with("Simulated: by psring's simulator (--predict)."));
+  EXPECT_NE(ShortTable({row}).find("Nothing in this"), std::string::npos) << ShortTable({row});
+  row.prediction.reset();
+  row.configuration.training.clock = "virtual";
+  EXPECT_EQ(
+      legend(row),
+      "Measured: by a clock or a counter. Simulated: times of the virtual clock. Derived: computed from "
+      "measured and simulated values.");
+  row = Row("ring", 2, {1, 2});
+  row.configuration.training.time_scale = 10;
+  EXPECT_NE(legend(row).find("then divided by 10 (--scale)"), std::string::npos);
+}
+
+TEST(Table, NamesTheModelAboveTheTable) {
+  SummaryRow row = Row("ring", 2, {1, 2});
+  row.configuration.model.name = "resnet50 (replayed)";
+  row.sample.parameters = 25'557'032;
+  row.configuration.training.batch = 32;
+  EXPECT_EQ(AboveTable({row}, Language::kEnglish),
+            (std::vector<std::string>{
+                "Model: resnet50 (replayed), 25,557,032 parameters (102 MB of float32 gradients).",
+                "Weak scaling (--batch): every worker computes 32 samples per step."}));
+  for (const std::string& table : {Table({row}), ShortTable({row})}) {
+    EXPECT_TRUE(table.starts_with("Model: resnet50 (replayed), 25,557,032 parameters")) << table;
+  }
+  row.configuration.training.global_batch = 64;
+  EXPECT_NE(AboveTable({row}, Language::kEnglish).back().find("the workers share 64 samples per step"),
+            std::string::npos);
+  EXPECT_TRUE(AboveTable({}, Language::kEnglish).empty());
+}
+
+TEST(Table, CountsTheTokensOfTexts) {
+  std::vector<SummaryRow> rows = {Row("single", 1, {10, 11}), Row("none", 2, {19, 20}),
+                                  Row("ring", 2, {15, 16}), Row("ps-sync", 2, {12, 13})};
+  for (SummaryRow& row : rows) {
+    row.configuration.training.data = "text";
+    row.configuration.training.batch = 12;
+    row.test_accuracy = 0.5;
+    row.trainings = 1;
+    row.trained_samples = 4096;
+  }
+  for (const std::string& text : {Table(rows), ShortTable(rows), AllFindings(rows)}) {
+    EXPECT_TRUE(absl::StrContains(text, "tokens")) << text;
+    EXPECT_FALSE(absl::StrContains(text, "samples")) << text;
+  }
+  EXPECT_EQ(AboveTable(rows, Language::kEnglish).back(),
+            "Weak scaling (--batch): every worker computes 12 texts per step.");
 }
 
 TEST(Table, ShowsWiresLast) {
@@ -182,6 +242,24 @@ TEST(Findings, OneStrategyOverTwoWiresIsNamedWithItsWorkers) {
           "and TCP."),
       std::string::npos)
       << text;
+}
+
+TEST(Findings, AServerThatSharesMemoryWithTheWorkerOnItsMachineDoesNotDifferInItsWire) {
+  SummaryRow ring = Row("ring", 2, {1, 2}), server = Row("ps-sync", 2, {1, 2}),
+             one = Row("ps-sync", 1, {1, 2});
+  ring.mean.wires = {"TCP"};
+  server.mean.wires = {"shared memory", "gRPC over TCP"};
+  one.mean.wires = {"shared memory"};
+  one.sample.transport = server.sample.transport = "shm";
+  EXPECT_NE(AllFindings({one, ring, server}).find("The transports differ"), std::string::npos);
+  for (SummaryRow* row : {&ring, &server, &one}) row->configuration.per_machine = 1;
+  const std::string text = AllFindings({one, ring, server});
+  EXPECT_NE(text.find("Between machines, all payload went over TCP."), std::string::npos) << text;
+  EXPECT_EQ(ShortTable({one, ring, server}).find("wire"), std::string::npos);
+  EXPECT_NE(AllFindings({one}).find("All payload went over shared memory."), std::string::npos);
+  ring.mean.wires = {"NCCL over InfiniBand"};
+  EXPECT_NE(AllFindings({ring, server}).find("ring over NCCL over InfiniBand; ps-sync over TCP"),
+            std::string::npos);
 }
 
 TEST(Findings, AnotherLibraryOverTcpIsNoOtherWire) {
@@ -298,8 +376,9 @@ TEST(Findings, AreTheSameInChinese) {
 }
 
 TEST(Table, AlignsColumnsUnderChineseHeadings) {
-  std::istringstream lines(
-      Table({Row("ring", 2, {114551, 1}), Row("ps-sync", 2, {2, 1})}, Language::kChinese));
+  const std::string table =
+      Table({Row("ring", 2, {114551, 1}), Row("ps-sync", 2, {2, 1})}, Language::kChinese);
+  std::istringstream lines(table.substr(table.find("\n\n") + 2));  // below AboveTable
   std::string first, second, marks, row;
   for (std::string* line : {&first, &second, &marks, &row}) std::getline(lines, *line);
   EXPECT_NE(second.find("策略"), std::string::npos);

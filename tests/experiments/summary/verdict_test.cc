@@ -3,86 +3,117 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "absl/strings/str_cat.h"
-#include "tests/experiments/test_catalog.h"
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "tests/experiments/summary/four_rows.h"
 
 namespace psring {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
-
-constexpr double kBytes = 4 * 25'000'000.0;
-const Wires kGigabit{.latency_s = 1e-4, .bytes_per_s = 0.125e9, .add_s_per_byte = 1e-10};
-
-// A row on links of 1 Gbit/s with 32 samples per worker and step.
-SummaryRow Row(const std::string& strategy, int workers, double step_ms, double spread = 0.001) {
-  SummaryRow row{.run_id = "run", .configuration = TestConfiguration(strategy, workers)};
-  row.measured_cost = true;
-  row.rounds = 3;
-  row.link = {.shaping = Shaping::kUserspace, .bits_per_s = 1e9};
-  row.mean.step_ms = step_ms;
-  row.mean.compute_ms = 100;
-  row.mean.samples_per_s = 32e3 * workers / step_ms;
-  for (const double factor : {1 - spread, 1.0, 1 + spread}) {
-    row.round_samples_per_s.push_back(factor * row.mean.samples_per_s);
-  }
-  row.sample.bucket_elements = {25'000'000};
-  return row;
-}
-
-std::vector<SummaryRow> RowsOfFour(double ring_ms, double server_ms, double spread = 0.001) {
-  std::vector<SummaryRow> rows = {Row("single", 1, 100), Row("none", 4, 100), Row("ring", 4, ring_ms, spread),
-                                  Row("ps-sync", 4, server_ms, spread)};
-  rows[2].predicted_comm_ms = 1200;
-  rows[3].predicted_comm_ms = 3200;
-  return rows;
-}
+using testing::StartsWith;
 
 std::string English(const std::vector<SummaryRow>& rows) {
-  return Verdict(rows, kGigabit, Language::kEnglish);
+  return Verdict(rows, kGigabitWires, Language::kEnglish);
 }
 
 TEST(Verdict, RecommendsTheFastestAndSaysWhy) {
-  const std::string text = English(RowsOfFour(1000, 2500));
-  EXPECT_THAT(text, HasSubstr("Use ring: 2.50 ("));
+  const std::string text = English(RowsOfFour(200, 500));
+  EXPECT_THAT(text, StartsWith("Use ring: 2.50 ("));
   EXPECT_THAT(text, HasSubstr("times as fast as ps-sync with 4 workers on 1 Gbit/s links"));
   EXPECT_THAT(text, HasSubstr("because one server's link carries all workers' gradients"));
 }
 
-TEST(Verdict, NamesTheRateFromWhichDistributingHelps) {
-  const std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
-  // 4 workers match one if the step takes 4 x 100 ms, so 300 ms may be exposed:
-  // 2(N-1)a + 2(N-1)/N M/B + (N-1)/N M g = 300 ms, for B.
-  const double rate = 8 * 1.5 * kBytes / (0.3 - 6 * 1e-4 - 0.75 * kBytes * 1e-10);
-  const auto from = LeastUsefulRate(rows[2], rows[0], &rows[1], kGigabit);
-  ASSERT_TRUE(from.has_value());
-  EXPECT_NEAR(*from, rate, 2e-3 * rate);
-  EXPECT_THAT(English(rows), HasSubstr("A single worker gives 320 samples/s, so distribute this model only "
-                                       "on links of at least 4.2 Gbit/s (derived)."));
+TEST(Verdict, TheReasonAgainstAServerOfRowsIsTheory) {
+  std::vector<SummaryRow> rows = RowsOfFour(200, 500);
+  for (SummaryRow& row : rows) row.configuration.model.has_tables = true;
+  EXPECT_THAT(English(rows),
+              HasSubstr("because an exchange takes 1200 ms in theory, and with ps-sync 3200 ms"));
 }
 
-TEST(Verdict, CountsOnlyTheExposedPartOfAnAllReduce) {
+TEST(Verdict, CountsTheTokensOfTexts) {
   std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
-  const double all = *LeastUsefulRate(rows[2], rows[0], &rows[1], kGigabit);
-  rows[2].mean.bucket_ready_ms = {40};  // 60 ms before the end of backward
-  rows[2].mean.computed_ms = 100;
-  const double exposed = *LeastUsefulRate(rows[2], rows[0], &rows[1], kGigabit);
-  const double rate = 8 * 1.5 * kBytes / (0.36 - 6 * 1e-4 - 0.75 * kBytes * 1e-10);
-  EXPECT_LT(exposed, all);
-  EXPECT_NEAR(exposed, rate, 2e-3 * rate);
+  for (SummaryRow& row : rows) row.configuration.training.data = "text";
+  EXPECT_THAT(English(rows), StartsWith("Use one process: it processes 320 tokens/s, but"));
+  EXPECT_THAT(Verdict(rows, kGigabitWires, Language::kChinese),
+              StartsWith("请只用一个进程：它每秒处理 320 个 token，"));
 }
 
-TEST(Verdict, NoRateSufficesIfLatencyIsTooLong) {
-  const std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
-  Wires far = kGigabit;
-  far.latency_s = 0.1;  // six times is more than 300 ms
-  EXPECT_FALSE(LeastUsefulRate(rows[2], rows[0], &rows[1], far).has_value());
-  EXPECT_THAT(Verdict(rows, far, Language::kEnglish), HasSubstr("do not distribute this model here"));
+TEST(Verdict, TheFirstSentenceRecommendsOneProcessIfItIsFaster) {
+  const std::string text = English(RowsOfFour(1000, 2500));
+  EXPECT_THAT(text, StartsWith("Use one process: it processes 320 samples/s, but 4 workers on 1 Gbit/s links "
+                               "process only 128 with the fastest strategy, ring. "));
+  EXPECT_THAT(text, HasSubstr("If you distribute the model anyway, use ring: 2.50 ("));
+  EXPECT_THAT(text, HasSubstr("times as fast as ps-sync with 4 workers, because one server's link"));
+  EXPECT_THAT(text, Not(HasSubstr("Use ring")));
+  EXPECT_EQ(Recommended(RowsOfFour(1000, 2500)), std::vector<std::string>{"single"});
+}
+
+TEST(Verdict, RecommendsOneProcessIfTheWorkersAreNotShownToBeFaster) {
+  // 390 ms with an interval that includes the 400 ms of as many samples in one process.
+  const std::string text = English(RowsOfFour(390, 1000, 0.05));
+  EXPECT_THAT(text,
+              StartsWith("Use one process: 4 workers on 1 Gbit/s links are not shown to be faster; with "
+                         "the fastest strategy, ring, they process 1.02 ("));
+  EXPECT_THAT(text, HasSubstr("If you distribute the model anyway, use ring"));
+}
+
+TEST(Verdict, RecommendsOneProcessBeforeItSaysThatNoStrategyIsFaster) {
+  std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
+  for (SummaryRow& row : rows) row.round_samples_per_s.resize(1);
+  EXPECT_THAT(English(rows), StartsWith("Use one process: it processes 320 samples/s"));
+  EXPECT_THAT(English(rows), HasSubstr("None of ring, ps-sync is shown to be faster"));
+}
+
+TEST(Verdict, RecommendsFewerWorkersIfTheyAreShownToBeFaster) {
+  std::vector<SummaryRow> rows = RowsOfFour(380, 900);
+  for (const auto& row : {TimedRow("none", 2, 100), TimedRow("ring", 2, 110), TimedRow("ps-sync", 2, 160)}) {
+    rows.push_back(row);
+  }
+  const std::string text = English(rows);
+  EXPECT_THAT(text, StartsWith("Use ring: 1.45 ("));
+  EXPECT_THAT(text, HasSubstr("with 2 workers on 1 Gbit/s links"));
+  EXPECT_THAT(text, HasSubstr("More workers are slower: 4 process 337 samples/s with ring, instead of 582."));
+  EXPECT_THAT(RowsOfVerdict(rows), ElementsAre(0, 2, 4, 5, 6));
+}
+
+TEST(Verdict, UsesOnlyTheRowsThatItCompares) {
+  std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
+  rows.push_back(TimedRow("ring", 2, 800));
+  rows.push_back(TimedRow("ps-async", 4, 1500));
+  rows.push_back(TimedRow("ps-async", 4, 900));  // faster
+  EXPECT_THAT(RowsOfVerdict(rows), ElementsAre(0, 1, 2, 3, 6));
+  rows[4].valid = false;  // not used
+  EXPECT_THAT(English(rows), Not(HasSubstr("disturbed")));
+  for (const size_t used : {0, 2}) {
+    std::vector<SummaryRow> wrong = rows;
+    wrong[used].valid = false;
+    EXPECT_THAT(English(wrong), StartsWith("Not valid: other programs disturbed the rows marked !"));
+  }
+  EXPECT_THAT(RowsOfVerdict({TimedRow("ring", 4, 1000)}), IsEmpty());
+}
+
+TEST(Verdict, NamesTheRateFromWhichDistributingHelps) {
+  EXPECT_THAT(
+      English(RowsOfFour(1000, 2500)),
+      HasSubstr("with the fastest strategy, ring. Distribute this model only on links of at least 4.2 "
+                "Gbit/s with 4 workers (derived). If you distribute the model anyway"));
+  EXPECT_THAT(Verdict(RowsOfFour(1000, 2500), std::nullopt, Language::kEnglish),
+              Not(HasSubstr("on links of at least")));
+  const std::vector<SummaryRow> rows = OversubscribedRowsOfFour(1000, 2500);
+  EXPECT_THAT(English(rows), HasSubstr("at least 4.2 Gbit/s with 4 workers, one core each (derived)."));
+  EXPECT_THAT(RowsOfVerdict(rows), ElementsAre(0, 1, 2, 3, 4)) << "none with 2 workers, too";
 }
 
 TEST(Verdict, SaysByHowMuchDistributingHelps) {
-  EXPECT_THAT(English(RowsOfFour(200, 500)), HasSubstr("ring is 2.00 times as fast as a single worker (320"));
+  EXPECT_THAT(English(RowsOfFour(200, 500)),
+              HasSubstr("ring is 2.00 (2.00 to 2.00) times as fast as one process (320 "
+                        "samples/s)."));
 }
 
 TEST(Verdict, NamesNoStrategyIfNoDifferenceIsShown) {
@@ -96,8 +127,8 @@ TEST(Verdict, NamesNoStrategyIfNoDifferenceIsShown) {
 }
 
 TEST(Verdict, RecommendsEqualStrategiesTogether) {
-  std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
-  rows.push_back(Row("star", 4, 1001));
+  std::vector<SummaryRow> rows = RowsOfFour(200, 500);
+  rows.push_back(TimedRow("star", 4, 200.2));
   const std::string text = English(rows);
   EXPECT_THAT(text, HasSubstr("Use ring or star: 2.50"));
   EXPECT_THAT(text, HasSubstr("No difference between ring and star is shown."));
@@ -118,7 +149,7 @@ TEST(Verdict, ConcludesNothingAboutNetworksFromALoopback) {
 }
 
 TEST(Verdict, NamesNoMachineIfTimesAreOfAVirtualClock) {
-  std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
+  std::vector<SummaryRow> rows = RowsOfFour(200, 500);
   for (SummaryRow& row : rows) {
     row.link = {};
     row.configuration.training.clock = "virtual";
@@ -137,31 +168,131 @@ TEST(Verdict, NamesNoStrategyIfWorkersShareCoresAndNoLinkLimitsThem) {
 }
 
 TEST(Verdict, ReportsAFasterAsynchronousStrategyAsAnotherKindOfTraining) {
-  std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
-  rows.push_back(Row("ps-async", 4, 500));
-  EXPECT_THAT(English(rows), HasSubstr("Use ring"));
-  EXPECT_THAT(English(rows), HasSubstr("ps-async is 2.00 times as fast as ring, but it updates"));
+  std::vector<SummaryRow> rows = RowsOfFour(200, 500);
+  rows.push_back(TimedRow("ps-async", 4, 100));
+  EXPECT_THAT(English(rows), StartsWith("Use ring"));
+  EXPECT_THAT(English(rows), HasSubstr("ps-async is 2.00 (2.00 to 2.00) times as fast as ring, but its "
+                                       "gradients are late: compare accuracy, too."));
+  EXPECT_THAT(English(rows), Not(HasSubstr("uses no link"))) << "all are on the server's machine";
+  rows.back().configuration.per_machine = 1;
+  EXPECT_THAT(English(rows), HasSubstr("The worker on the server's machine uses no link"));
+  rows.back().configuration.training.server_placement = "dedicated";
+  EXPECT_THAT(English(rows), Not(HasSubstr("uses no link")));
+  rows.back() = TimedRow("ps-async", 4, 199);
+  EXPECT_THAT(English(rows), Not(HasSubstr("ps-async"))) << "a difference below 2%";
+  rows.back() = TimedRow("ps-async", 4, 100, /*spread=*/0.4);
+  EXPECT_THAT(English(rows), Not(HasSubstr("ps-async"))) << "too uncertain";
+  rows.back() = TimedRow("ps-async", 4, 400);
+  EXPECT_THAT(English(rows), Not(HasSubstr("ps-async"))) << "slower";
+}
+
+TEST(Verdict, ComparesAnAsynchronousStrategyWithOneProcessAndWithTheStrategyToUseAnyway) {
+  std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);  // one process takes 400 ms for as many samples
+  rows.push_back(TimedRow("ps-async", 4, 500));
+  EXPECT_THAT(English(rows),
+              StartsWith("Use one process: it processes 320 samples/s, but 4 workers on 1 Gbit/s "
+                         "links process only 128 with the fastest synchronous strategy, ring. "));
+  EXPECT_THAT(English(rows), HasSubstr("If you distribute the model anyway, use ring"));
+  EXPECT_THAT(English(rows), HasSubstr("ps-async is 2.00 (2.00 to 2.00) times as fast as ring, but"));
+  EXPECT_THAT(Verdict(rows, kGigabitWires, Language::kChinese),
+              HasSubstr("ps-async 的速度是 ring 的 2.00（2.00 至 2.00）倍，但它的梯度是迟到的："));
+  rows.back() = TimedRow("ps-async", 4, 200);
+  EXPECT_THAT(English(rows), HasSubstr("ps-async is 2.00 (2.00 to 2.00) times as fast as one process, but"));
+  EXPECT_THAT(English(rows), Not(HasSubstr("as fast as ring, but")));
+  rows.back() = TimedRow("ps-async", 4, 1100);
+  EXPECT_THAT(English(rows), Not(HasSubstr("ps-async"))) << "slower than both";
+}
+
+TEST(Verdict, NamesTheAccuracyOfAFasterAsynchronousStrategy) {
+  std::vector<SummaryRow> rows = RowsOfFour(200, 500);
+  rows.push_back(TimedRow("ps-async", 4, 100));
+  const auto add = [&](const char* strategy, int workers, double accuracy, int trainings) {
+    rows.push_back({.configuration = TestConfiguration(strategy, workers)});
+    rows.back().test_accuracy = accuracy;
+    rows.back().trainings = trainings;
+  };
+  add("ps-async", 2, 0.8431, 1);
+  EXPECT_THAT(English(rows), HasSubstr("compare accuracy, too")) << "ring was not trained with 2 workers";
+  add("ring", 2, 0.8515, 1);
+  EXPECT_THAT(English(rows), HasSubstr("see its accuracy (0.843, ring 0.852; 2 workers, one seed)."));
+  EXPECT_THAT(Verdict(rows, kGigabitWires, Language::kChinese),
+              HasSubstr("请看其准确率（0.843，ring 为 0.852；2 个 worker，一个随机种子）。"));
+  add("ring", 3, 0.81, 1);
+  add("ps-async", 3, 0.82, 1);
+  EXPECT_THAT(English(rows), HasSubstr("(0.820, ring 0.810; 3 workers, one seed)")) << "more workers";
+  rows[2].test_accuracy = 0.8;
+  rows[4].test_accuracy = 0.7;
+  rows[4].trainings = 3;
+  EXPECT_THAT(English(rows), HasSubstr("(0.700, ring 0.800; 4 workers, mean of 3 seeds)")) << "its own";
+}
+
+// One process takes 400 ms for the samples of a step.
+TEST(Verdict, EverySentenceFollowsFromTheRows) {
+  for (const bool oversubscribed : {false, true}) {
+    for (const double ring_ms : {150.0, 390.0, 450.0, 1000.0}) {
+      for (const double async_ms : {100.0, 160.0, 395.0, 420.0, 900.0, 1200.0}) {
+        SCOPED_TRACE(absl::StrFormat("%d %g %g", oversubscribed, ring_ms, async_ms));
+        std::vector<SummaryRow> rows = oversubscribed ? OversubscribedRowsOfFour(ring_ms, 2.5 * ring_ms)
+                                                      : RowsOfFour(ring_ms, 2.5 * ring_ms);
+        rows.push_back(TimedRow("ps-async", 4, async_ms));
+        rows.back().configuration.oversubscribed = oversubscribed;
+        rows.back().configuration.per_machine = 1;
+        const std::string text = English(rows);
+        if (oversubscribed &&
+            std::min(ring_ms, async_ms) < 2 * 200) {  // computing takes more than half of it
+          EXPECT_THAT(text, StartsWith("No strategy is named"));
+          continue;
+        }
+        const bool one = ring_ms > 400;
+        EXPECT_EQ(text.starts_with("Use one process"), one) << text;
+        EXPECT_EQ(text.starts_with("Use ring"), !one) << text;
+        EXPECT_EQ(absl::StrContains(text, "at least 4.2 Gbit/s with 4 workers"), one) << text;
+        EXPECT_EQ(absl::StrContains(text, "one core each"), one && oversubscribed) << text;
+        const double to_one = 400 / async_ms, to_ring = ring_ms / async_ms;
+        const bool beats_one = one && to_one > 1.02, beats_ring = !beats_one && to_ring > 1.02;
+        EXPECT_EQ(
+            absl::StrContains(text, absl::StrFormat("ps-async is %.2f (%.2f to %.2f) times as fast as one "
+                                                    "process, but",
+                                                    to_one, to_one, to_one)),
+            beats_one)
+            << text;
+        EXPECT_EQ(
+            absl::StrContains(text, absl::StrFormat("ps-async is %.2f (%.2f to %.2f) times as fast as ring, "
+                                                    "but",
+                                                    to_ring, to_ring, to_ring)),
+            beats_ring)
+            << text;
+        EXPECT_EQ(absl::StrContains(text, "its gradients are late"), beats_one || beats_ring) << text;
+        EXPECT_EQ(absl::StrContains(text, "The worker on the server's machine uses no link"),
+                  beats_one || beats_ring)
+            << text;
+      }
+    }
+  }
 }
 
 TEST(Verdict, RecommendedAreTheStrategiesThatItNames) {
-  EXPECT_EQ(Recommended(RowsOfFour(1000, 2500)), std::vector<std::string>{"ring"});
-  EXPECT_EQ(Recommended(RowsOfFour(2500, 1000)), std::vector<std::string>{"ps-sync"});
-  std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
-  rows.push_back(Row("star", 4, 1001));
+  EXPECT_EQ(Recommended(RowsOfFour(200, 500)), std::vector<std::string>{"ring"});
+  EXPECT_EQ(Recommended(RowsOfFour(500, 200)), std::vector<std::string>{"ps-sync"});
+  std::vector<SummaryRow> rows = RowsOfFour(200, 500);
+  rows.push_back(TimedRow("star", 4, 200.2));
   EXPECT_EQ(Recommended(rows), (std::vector<std::string>{"ring", "star"}));
-  EXPECT_TRUE(Recommended(RowsOfFour(1000, 1000)).empty()) << "no difference is shown";
-  EXPECT_TRUE(Recommended({Row("ring", 4, 1000)}).empty()) << "nothing to choose from";
+  EXPECT_TRUE(Recommended(RowsOfFour(200, 200)).empty()) << "no difference is shown";
+  EXPECT_TRUE(Recommended({TimedRow("ring", 4, 1000)}).empty()) << "nothing to choose from";
 }
 
 TEST(Verdict, IsEmptyWithNothingToChooseFrom) {
   EXPECT_EQ(English({}), "");
-  EXPECT_EQ(English({Row("single", 1, 100), Row("ring", 4, 1000), Row("ps-async", 4, 900)}), "");
+  EXPECT_EQ(English({TimedRow("single", 1, 100), TimedRow("ring", 4, 1000), TimedRow("ps-async", 4, 900)}),
+            "");
 }
 
 TEST(Verdict, IsAlsoInChinese) {
-  const std::string text = Verdict(RowsOfFour(1000, 2500), kGigabit, Language::kChinese);
-  EXPECT_THAT(text, HasSubstr("请用 ring"));
+  const std::string text = Verdict(RowsOfFour(1000, 2500), kGigabitWires, Language::kChinese);
+  EXPECT_THAT(text, StartsWith("请只用一个进程：它每秒处理 320 个样本，而在 1 Gbit/s 链路上 4 个 worker "
+                               "用最快的策略 ring 也只有 128 个。"));
   EXPECT_THAT(text, HasSubstr("4.2 Gbit/s"));
+  EXPECT_THAT(Verdict(RowsOfFour(200, 500), kGigabitWires, Language::kChinese), StartsWith("请用 ring："));
 }
 
 }  // namespace

@@ -137,8 +137,8 @@ TEST(Errors, EveryTranslatedTextOccursInTheSources) {
 TEST(Errors, AreTranslatedAsAWholeOrByClause) {
   const auto chinese = [](const std::string& english) { return InLanguage(Language::kChinese, english); };
   EXPECT_EQ(chinese("--lr: 'abc' is not a number"), "--lr: 'abc' 不是数");
-  EXPECT_EQ(chinese("unknown strategy 'rign'; did you mean 'ring'?"),
-            "没有名为 'rign' 的策略；是否指 'ring'？");
+  EXPECT_EQ(chinese("unknown strategy 'rign'; did you mean 'ring'? Use one of single, ring"),
+            "没有名为 'rign' 的策略；是否指 'ring'？可用：single, ring");
   EXPECT_EQ(chinese("--workers must be from 1 to 64 (256 with --clock virtual), not 65"),
             "--workers 必须从 1 到 64（--clock virtual 时到 256），而不是 65");
   EXPECT_EQ(chinese("cannot read a b.json: there is no such file\nlog"),

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace psring {
 namespace {
 
@@ -18,9 +20,12 @@ TEST(CatalogTest, AnUnknownStrategySuggestsTheOneWithThatOtherNameOrTheNearest) 
   const auto says = [&](const std::string& name) {
     return std::string(FindStrategy(*catalog, name).status().message());
   };
-  EXPECT_EQ(says("ddp"), "unknown strategy 'ddp'; did you mean 'ring'?") << "not dp, which is nearer";
-  EXPECT_EQ(says("Parameter_Server"), "unknown strategy 'Parameter_Server'; did you mean 'ps-sync'?");
-  EXPECT_EQ(says("rign"), "unknown strategy 'rign'; did you mean 'ring'?");
+  const std::string all = "Use one of dp, ring, ps-sync, ps-ssp";
+  EXPECT_EQ(says("ddp"), absl::StrCat("unknown strategy 'ddp'; did you mean 'ring'? ", all))
+      << "not dp, which is nearer";
+  EXPECT_EQ(says("Parameter_Server"),
+            absl::StrCat("unknown strategy 'Parameter_Server'; did you mean 'ps-sync'? ", all));
+  EXPECT_EQ(says("rign"), absl::StrCat("unknown strategy 'rign'; did you mean 'ring'? ", all));
   EXPECT_EQ(says("gossip"), "unknown strategy 'gossip'; use one of dp, ring, ps-sync, ps-ssp");
   EXPECT_EQ(says("hierarchical"),
             "'hierarchical' is a schedule that psring predict and psring explain know, but no strategy "
@@ -38,6 +43,20 @@ TEST(CatalogTest, AnAliasIsReplacedByTheStrategysName) {
   names = {"ring", "ps", "allreduce"};
   EXPECT_EQ(UseCatalogNames(*catalog, names).message(), "--strategies names ring twice; name it once");
   EXPECT_EQ(FindStrategy(*catalog, "ps:2").status().message(), "strategy 'ps:2': ps-sync takes no number");
+}
+
+TEST(CatalogTest, HybridUsesBothAndModelsMayHaveTables) {
+  const auto catalog = CatalogFromJson(R"({
+      "strategies": [{"name": "hybrid", "needs": "process_group+parameter_server", "also_called": "parallax"}],
+      "models": [{"name": "dlrm-small", "parameters": 5, "has_tables": true}, {"name": "mlp"}]})");
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
+  const StrategyInfo hybrid = *FindStrategy(*catalog, "hybrid");
+  EXPECT_TRUE(hybrid.has_only_rows_on_servers());
+  EXPECT_FALSE(CanAggregate(hybrid));
+  EXPECT_EQ(FindStrategy(*catalog, "parallax").status().message(),
+            "unknown strategy 'parallax'; did you mean 'hybrid'? Use one of hybrid");
+  EXPECT_TRUE(FindModel(*catalog, "dlrm-small")->has_tables);
+  EXPECT_FALSE(FindModel(*catalog, "mlp")->has_tables);
 }
 
 }  // namespace

@@ -240,7 +240,9 @@ TEST(CostModel, UnknownAlgorithmsHaveNoScheme) {
   EXPECT_FALSE(SchemeOf({.uses_group = true, .algorithm = "default"}).has_value());
   EXPECT_EQ(SchemeOf({.uses_servers = true, .algorithm = "async"}), Scheme::kServerAsync);
   EXPECT_FALSE(SchemeOf({.uses_servers = true, .synchronous = true, .drops_gradients = true}).has_value());
-  EXPECT_FALSE(SchemeOf({.uses_group = true, .uses_servers = true}).has_value());
+  // hybrid: of what is outside of the tables.
+  EXPECT_EQ(SchemeOf({.uses_group = true, .uses_servers = true, .algorithm = "ring"}),
+            Scheme::AllReduce("ring"));
 }
 
 // Wires of a run on 1 Gbit/s links: a burst covers all of a bucket, and the product of its time and its rate

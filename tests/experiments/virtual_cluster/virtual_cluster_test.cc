@@ -119,6 +119,18 @@ TEST(Link, ASlowedLinkStandsForAFasterOne) {
   EXPECT_TRUE(absl::StrContains(DescribeLink(nominal), "at 1/10 of the speed"));
 }
 
+TEST(Link, IsDescribedInWords) {
+  LinkReport link{.shaping = Shaping::kNetns, .bits_per_s = 1e9, .congestion_control = "reno"};
+  EXPECT_EQ(DescribeLink(link), "1 Gbit/s links between network namespaces of this machine (TCP reno)");
+  EXPECT_EQ(DescribeLink(link, Language::kChinese), "1 Gbit/s 链路，在本机的网络命名空间之间 (TCP reno)");
+  EXPECT_EQ(NameLink(link), "1 Gbit/s links");
+  link = {.shaping = Shaping::kUserspace, .bits_per_s = 100e6, .latency_s = 2e-3};
+  EXPECT_EQ(DescribeLink(link),
+            "100 Mbit/s links with 2 ms of latency, limited by psring's own transports on this machine");
+  EXPECT_EQ(NameLink(link), "100 Mbit/s links with 2 ms of latency");
+  EXPECT_EQ(DescribeLink({}), "this machine's loopback");
+}
+
 TEST(Link, TheBurstIsAboutAMillisecondOfTheRate) {
   EXPECT_EQ(BurstBytes(1e9), 128 << 10);
   EXPECT_NEAR(static_cast<double>(BurstBytes(1e10)), 10 * (128 << 10), 16);

@@ -53,6 +53,9 @@ class ScriptedClient : public OneServerClient {
   }
   absl::Status Leave(absl::Time) override { return absl::OkStatus(); }
   void Abort(absl::Status) override {}
+  absl::Status Pull(int64_t, absl::Span<const RowPull>, absl::Time) override { return absl::OkStatus(); }
+  void Push(int64_t, int64_t, absl::Span<const RowPush>) override {}
+  absl::Status Put(const RowPut&, absl::Time) override { return absl::OkStatus(); }
   ClientStatus status() const override { return {.payload = payload, .wires = {payload}}; }
   void SetListener(std::function<void(const message::ToWorker&)> listener) override {
     listener_ = std::move(listener);

@@ -43,6 +43,9 @@ TEST(ServerJobTest, NamesTheFieldAndTheWorkerThatDiffer) {
       {"parameters", [](ServerJob& job) { job.parameters = 11; }},
       {"number of buckets", [](ServerJob& job) { job.buckets.pop_back(); }},
       {"bucket plan", [](ServerJob& job) { job.buckets[1].count = 5; }},
+      {"number of tables", [](ServerJob& job) { job.tables.push_back({.rows = 1, .width = 1}); }},
+      {"seed of tables", [](ServerJob& job) { job.table_seed = 1; }},
+      {"row_arrays", [](ServerJob& job) { job.row_arrays = 1; }},
       {"optimizer", [](ServerJob& job) { job.optimizer.kind = OptimizerKind::kAdam; }},
       {"momentum", [](ServerJob& job) { job.optimizer.momentum = 0.5; }},
       {"beta1", [](ServerJob& job) { job.optimizer.beta1 = 0.5; }},
@@ -68,6 +71,40 @@ TEST(ServerJobTest, NamesTheFieldAndTheWorkerThatDiffer) {
     EXPECT_NE(status.message().find(c.field), std::string::npos) << status;
     EXPECT_NE(status.message().find("worker 7"), std::string::npos) << status;
   }
+}
+
+TEST(ServerJobTest, TablesAreBounded) {
+  const auto valid = [](const Table& table, const std::function<void(ServerJob&)>& change = nullptr) {
+    ServerJob job = Job();
+    job.optimizer.kind = OptimizerKind::kSgd;
+    job.tables = {{.rows = 1, .width = 1}, table};
+    if (change) change(job);
+    return ValidateServerJob(job).ok();
+  };
+  const Table sound{.rows = 1 << 30, .width = 65536, .bound = 1};
+  EXPECT_TRUE(valid(sound));
+  EXPECT_FALSE(valid({.rows = 0, .width = 1}));
+  EXPECT_FALSE(valid({.rows = -1, .width = 1}));
+  EXPECT_FALSE(valid({.rows = (1 << 30) + 1, .width = 1}));
+  EXPECT_FALSE(valid({.rows = 1, .width = 0}));
+  EXPECT_FALSE(valid({.rows = 1, .width = 65537}));
+  EXPECT_FALSE(valid({.rows = 1, .width = 1, .bound = std::nanf("")}));
+  EXPECT_FALSE(valid(sound, [](ServerJob& job) { job.tables.resize(4097, {.rows = 1, .width = 1}); }));
+  EXPECT_FALSE(valid(sound, [](ServerJob& job) { job.optimizer.kind = OptimizerKind::kMomentum; }));
+  EXPECT_FALSE(valid(sound, [](ServerJob& job) { job.clip_norm = 1; }));
+  EXPECT_TRUE(valid(sound, [](ServerJob& job) { job.start_step = 1; }));
+  EXPECT_TRUE(valid(sound, [](ServerJob& job) { job.row_arrays = 1; }));
+  EXPECT_FALSE(valid(sound, [](ServerJob& job) { job.row_arrays = -1; }));
+  EXPECT_FALSE(valid(sound, [](ServerJob& job) { job.row_arrays = 2; })) << "sgd has no state";
+  const auto adam = [&](int arrays) {
+    return valid(sound, [&](ServerJob& job) {
+      job.optimizer.kind = OptimizerKind::kAdam;
+      job.row_arrays = arrays;
+    });
+  };
+  EXPECT_TRUE(adam(1) && adam(3));
+  EXPECT_FALSE(adam(2) || adam(4));
+  EXPECT_FALSE(valid(sound, [](ServerJob& job) { job.tables.clear(), job.row_arrays = 1; }));
 }
 
 TEST(ServerJobTest, BucketsMustCoverEveryParameterOnce) {

@@ -46,6 +46,8 @@ TEST(CheckpointTest, IsRejectedIfItDoesNotFitItsJobOrItsServer) {
            Case{sync, [](Checkpoint& one) { one.buckets.clear(); }, "buckets has 0 entries, not 1"},
            Case{sync, [](Checkpoint& one) { one.samples = {}; }, "samples has 0 entries, not 1"},
            Case{sync, [](Checkpoint& one) { one.samples = {-1}; }, "samples's entry is -1"},
+           Case{sync, [](Checkpoint& one) { one.samples = {INT64_MAX}; },
+                "samples's entry is 9223372036854775807"},
            Case{sync, [](Checkpoint& one) { one.values.pop_back(); },
                 "it has 19 values, not 2 for each of 10"},
            Case{sync, [](Checkpoint& one) { one.step = one.buckets[0].version = -1; }, "step is -1"},

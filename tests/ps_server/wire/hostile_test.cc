@@ -11,6 +11,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -289,6 +290,8 @@ const std::vector<FirstJoin>& FirstJoins() {
        "has no parameters; omit it"},
       {"AHugeStep", 0, [](proto::Join& join) { join.mutable_job()->set_start_step(kMost / 65536); },
        "worker 0's job: start_step is 140737488355327"},
+      {"AHugeNumberOfSamples", 0, [](proto::Join& join) { join.mutable_job()->set_start_samples(kMost); },
+       "worker 0's job: start_step is 0, start_samples 9223372036854775807"},
       {"AHugeEpoch", 0, [](proto::Join& join) { join.set_epoch(kMost); },
        "worker 0 names epoch 9223372036854775807"},
       {"NaN", 0,
@@ -344,6 +347,27 @@ TEST_F(ServerTest, ControlCharactersFromAPeerAreEscapedOnTheTerminal) {
               HasSubstr("worker 0 was rejected: worker 0's job: unknown consistency \"\\x1b[2J "
                         "\xe6\xaf\x94\""));
   EXPECT_THAT(server_->Output(), Not(HasSubstr("\x1b")));
+}
+
+TEST_F(ServerTest, PullsOfRowsWithoutReadingTheAnswersUseLittleMemory) {
+  constexpr int kRows = 256, kWidth = 1000;
+  ServerJob job = MakeJob(1, std::vector<size_t>(300, 10));
+  job.tables = {{.rows = kRows, .width = kWidth, .bound = .5f}};
+  job.optimizer = {.kind = OptimizerKind::kSgd};
+  ASSERT_NO_FATAL_FAILURE(Serve(job.workers));
+  Stranger stranger(address_);
+  stranger.SendJoin(0, job);
+  for (const Bucket& bucket : job.buckets) {
+    stranger.Send({message::InitialWeights{.bucket = bucket.index}, std::string(40, 0)});
+  }
+  ASSERT_TRUE(stranger.IsWelcome()) << stranger.End();
+  std::vector<int32_t> rows(kRows);
+  std::iota(rows.begin(), rows.end(), 0);
+  const std::string payload(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(int32_t));
+  const int64_t memory = MemoryKb("VmRSS");
+  for (int i = 0; i < 400; ++i) stranger.Send({message::PullRows{.request = i}, payload});
+  EXPECT_THAT(stranger.End(), HasSubstr("another message without having read 9 answers to earlier ones"));
+  EXPECT_LT(MemoryKb("VmHWM"), memory + (64 << 10)) << "KiB; before it was " << memory;
 }
 
 // Otherwise the job would start with weights that no worker sent.

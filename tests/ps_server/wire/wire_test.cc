@@ -67,7 +67,7 @@ TEST(WireTest, EveryMessageToTheServerIsEncodedAsInTheProtoFile) {
   EXPECT_EQ(weights.kind(), proto::Chunk::WEIGHTS);
   EXPECT_EQ(weights.bucket(), 300);
   EXPECT_EQ(weights.offset(), 7u);
-  EXPECT_EQ(weights.step(), 2);
+  EXPECT_EQ(weights.slot(), 2);
   const proto::Chunk gradient = ToServer(message::Gradient{.bucket = -1,
                                                            .offset = ~uint64_t{0},
                                                            .step = 128,
@@ -99,12 +99,27 @@ TEST(WireTest, EveryMessageToTheServerIsEncodedAsInTheProtoFile) {
   const proto::Chunk norm = ToServer(message::NormTotal{.step = 7, .sum_of_squares = 1.0 / 3});
   EXPECT_EQ(norm.kind(), proto::Chunk::NORM);
   EXPECT_EQ(std::bit_cast<double>(norm.sum_of_squares()), 1.0 / 3);
-  EXPECT_EQ(ToServer(message::Fetch{.slot = 1}).step(), 1);
+  EXPECT_EQ(ToServer(message::Fetch{.slot = 1}).slot(), 1);
   EXPECT_EQ(ToServer(message::Barrier{.number = 2}).step(), 2);
   const proto::Chunk rewind = ToServer(message::Rewind{.step = 12, .epoch = 3});
   EXPECT_EQ(rewind.kind(), proto::Chunk::REWIND);
   EXPECT_EQ(rewind.step(), 12);
   EXPECT_EQ(rewind.version(), 3);
+  const proto::Chunk pull = ToServer(message::PullRows{.bucket = 3, .step = 9, .slot = 2, .request = 4});
+  EXPECT_EQ(pull.kind(), proto::Chunk::PULL_ROWS);
+  EXPECT_EQ(pull.bucket(), 3);
+  EXPECT_EQ(pull.step(), 9);
+  EXPECT_EQ(pull.slot(), 2);
+  EXPECT_EQ(pull.complete(), 4);
+  const proto::Chunk initial = ToServer(message::InitialRows{.bucket = 3, .slot = 1, .request = 5});
+  EXPECT_EQ(initial.kind(), proto::Chunk::INITIAL_ROWS);
+  EXPECT_EQ(initial.bucket(), 3);
+  EXPECT_EQ(initial.slot(), 1);
+  EXPECT_EQ(initial.complete(), 5);
+  const proto::Chunk push = ToServer(message::PushRows{.bucket = 2, .step = 8, .samples = 7, .complete = 1});
+  EXPECT_EQ(push.kind(), proto::Chunk::PUSH_ROWS);
+  EXPECT_EQ(push.samples(), 7);
+  EXPECT_EQ(push.complete(), 1);
 }
 
 TEST(WireTest, EveryMessageToTheWorkerIsEncodedAsInTheProtoFile) {
@@ -140,6 +155,7 @@ TEST(WireTest, EveryMessageToTheWorkerIsEncodedAsInTheProtoFile) {
   EXPECT_EQ(ToWorker(message::Reset{.bucket = 1, .resets = 6}).resets(), 6u);
   EXPECT_EQ(ToWorker(message::FetchDone{}).kind(), proto::Chunk::FETCH);
   EXPECT_EQ(ToWorker(message::BarrierPassed{.number = 1}).kind(), proto::Chunk::BARRIER);
+  EXPECT_EQ(ToWorker(message::Rows{.bucket = 4, .step = 5, .version = 6}).kind(), proto::Chunk::PULL_ROWS);
   EXPECT_EQ(ToWorker(message::Left{.version = 9, .complete = 3}).version(), 9);
 }
 
@@ -201,7 +217,7 @@ TEST(WireTest, InvalidChunksAreRejected) {
   EXPECT_FALSE(decodes(""));
   EXPECT_FALSE(decodes(whole.substr(0, whole.size() - 1)));  // the payload ends early
   EXPECT_FALSE(decodes(whole + "x"));                        // or is not the last field
-  EXPECT_FALSE(decodes(std::string("\x08\x0b", 2)));         // a kind that does not exist
+  EXPECT_FALSE(decodes(std::string("\x08\x0e", 2)));         // a kind that does not exist
   EXPECT_FALSE(decodes(std::string("\x10\x01", 2)));         // no kind
   EXPECT_FALSE(decodes(std::string(500, '\xff')));           // a number that does not end
 }
@@ -234,6 +250,13 @@ TEST(WireTest, ALongNameIsNotRepeatedInTheError) {
             "a job with a name of 1000000 bytes; the maximum is 64");
 }
 
+// It could forge lines of the server's messages.
+TEST(WireTest, ANameOfSeveralLinesIsNotRepeatedInTheError) {
+  const std::string encoded = EncodeJoin({.job = {.consistency = "sync\nps_server: all is well"}});
+  const Bytes bytes = std::as_bytes(std::span(encoded));
+  EXPECT_EQ(DecodeJoin({&bytes, 1}).status().message(), "a job with a name of several lines");
+}
+
 TEST(WireTest, AJoinRoundTrips) {
   ServerJob job{
       .workers = 3, .consistency = "async", .deterministic = true, .serial = true, .parameters = 12};
@@ -252,6 +275,9 @@ TEST(WireTest, AJoinRoundTrips) {
   job.clip_norm = 0.25;
   job.staleness_lr = true;
   job.wire = DType::kBFloat16;
+  job.tables = {{.rows = 7, .width = 3, .bound = .5f}, {.rows = 1'000'000, .width = 64}};
+  job.table_seed = ~uint64_t{0};
+  job.row_arrays = 3;
   const std::string encoded = EncodeJoin({.worker = 2, .job = job});
   const Bytes bytes = std::as_bytes(std::span(encoded));
   const auto decoded = DecodeJoin({&bytes, 1});

@@ -173,6 +173,13 @@ TEST_F(RingWorkerTest, DescribeListsWhatThisBuildOffers) {
                                  HasSubstr("\"available\"")));
 }
 
+TEST_F(RingWorkerTest, SumsOfMoreThan64RanksAreChecked) {
+  auto children = Start(66, {"--algorithm=ring", "--transport=tcp", "--bytes=4K", "--iters=1",
+                             "--warmup_iters=0", "--agg_iters=1"});
+  for (auto& child : children) EXPECT_EQ(child->Wait(absl::Seconds(60)), 0) << child->err();
+  EXPECT_EQ(DataLines(children[0]->out()), 1) << children[0]->out();
+}
+
 TEST_F(RingWorkerTest, AKilledRankIsNamedAndEndsAllOthers) {
   // mixed: pairs of ranks share memory, and there is TCP between pairs.
   for (const auto& [victim, transport] : {std::pair(0, "tcp"), std::pair(2, "tcp"), std::pair(0, "shm"),

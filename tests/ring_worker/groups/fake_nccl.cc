@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 extern "C" void psringFakeGpuDo(cudaStream_t stream, void (*work)(void*), void* argument,
@@ -50,6 +51,8 @@ struct ncclComm {
   int calls = 0, idle_asked = 0;
   bool aborted = false, hangs = false, finalizing = false;
   int recorded = 0;  // collectives in existing graphs
+  // Not yet on their streams: a communicator that does not block starts collectives later, in another thread.
+  std::vector<std::function<void()>> accepted;
 };
 
 namespace {
@@ -57,6 +60,7 @@ namespace {
 // Between group start and end. A thread belongs to one rank.
 thread_local int depth = 0;
 thread_local std::vector<std::function<void()>> grouped;
+thread_local ncclComm* grouped_for = nullptr;
 thread_local int rank_of_thread = -1;
 
 void Note(int rank, const std::string& what) { calls += std::to_string(rank) + " " + what + "\n"; }
@@ -113,8 +117,9 @@ ncclResult_t Enqueue(ncclComm* comm, const std::string& what, std::function<void
   };
   if (depth > 0) {
     grouped.push_back(launch);
+    grouped_for = comm;
   } else {
-    launch();
+    comm->accepted.push_back(launch);
   }
   return ncclInProgress;
 }
@@ -185,6 +190,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   std::lock_guard lock(mutex);
   Note(comm->rank, "abort");
   comm->aborted = true;
+  comm->accepted.clear();
   changed.notify_all();
   return ncclSuccess;
 }
@@ -193,6 +199,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   const bool waits_for_graphs = comm->finalizing && comm->recorded > 0;
   const bool busy = comm->hangs || waits_for_graphs || comm->clique->joined < comm->clique->size;
   *state = busy || comm->idle_asked++ < 2 ? ncclInProgress : ncclSuccess;
+  if (*state == ncclSuccess) {
+    for (const auto& launch : std::exchange(comm->accepted, {})) launch();
+  }
   if (Setting("async_error") != 0) *state = static_cast<ncclResult_t>(Setting("async_error"));
   return ncclSuccess;
 }
@@ -208,11 +217,9 @@ ncclResult_t ncclGroupStart() {
 }
 ncclResult_t ncclGroupEnd() {
   if (--depth > 0) return ncclSuccess;
-  {
-    std::lock_guard lock(mutex);
-    Note(rank_of_thread, "launch of a group of " + std::to_string(grouped.size()));
-  }
-  for (const auto& launch : grouped) launch();
+  std::lock_guard lock(mutex);
+  Note(rank_of_thread, "launch of a group of " + std::to_string(grouped.size()));
+  for (auto& launch : grouped) grouped_for->accepted.push_back(std::move(launch));
   grouped.clear();
   return ncclInProgress;
 }

@@ -1,7 +1,8 @@
 // A libnccl without GPUs: a shared library with NCCL's name, which our code loads like the real one. Its
 // ranks are threads of one process on the fake CUDA runtime. It computes sums, waits on the "GPU" for missing
-// ranks, as NCCL's kernels do, and logs every call. Its collectives can be captured; as with NCCL, destroying
-// a communicator then waits until no graph contains them.
+// ranks, as NCCL's kernels do, and logs every call. As with communicators that do not block, a collective
+// reaches its stream after the call, when the communicator's state becomes ncclSuccess. Collectives can be
+// captured; as with NCCL, destroying a communicator then waits until no graph contains them.
 #pragma once
 
 #include <string>

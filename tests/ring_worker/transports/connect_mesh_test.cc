@@ -17,7 +17,6 @@
 #include "absl/strings/str_split.h"
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
-#include "ring_worker/transports/mesh_connections.h"
 #include "tests/ring_worker/mesh.h"
 #include "tests/waiting_thread.h"
 
@@ -28,16 +27,23 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
+const MeshOptions kTcp = {.transport = "tcp", .first_peers = EveryPeer};
+
+// What a rank publishes that listens on this port.
+std::string Card(int port) {
+  return absl::StrCat(port, " 127.0.0.1 ", std::string(32, 'a'), " ", std::string(32, 'b'), " tcp 1 host ");
+}
+constexpr char kLayout[] = "1 1 0 1";
+
 TEST(ConnectMeshTest, RanksConnectDespiteOtherConnectionsToThePort) {
   const auto store = std::make_shared<FakeStore>();
+  FakeRendezvous of_zero(store, 0, 2), rendezvous(store, 1, 2);
   std::unique_ptr<Transport> zero, one;
   std::thread rank_zero([&] {
-    FakeRendezvous rendezvous(store, 0, 2);
-    auto transport = MakeMeshTransport(rendezvous, {.transport = "tcp"});
+    auto transport = MakeMeshTransport(of_zero, kTcp);
     ASSERT_TRUE(transport.ok()) << transport.status();
     zero = *std::move(transport);
   });
-  FakeRendezvous rendezvous(store, 1, 2);
   const std::vector<std::string> card = absl::StrSplit(*rendezvous.Get("mesh/0/0", "rank 0"), ' ');
   int port = 0;
   ASSERT_TRUE(absl::SimpleAtoi(card[0], &port));
@@ -52,7 +58,7 @@ TEST(ConnectMeshTest, RanksConnectDespiteOtherConnectionsToThePort) {
     ASSERT_TRUE(WriteAll(others.back().get(), bytes.data(), bytes.size(), soon).ok());
   }
   for (int i = 0; i < 300; ++i) others.push_back(*ConnectTcp("127.0.0.1", port, soon));
-  auto transport = MakeMeshTransport(rendezvous, {.transport = "tcp"});
+  auto transport = MakeMeshTransport(rendezvous, kTcp);
   rank_zero.join();
   ASSERT_TRUE(transport.ok()) << transport.status();
   one = *std::move(transport);
@@ -75,25 +81,27 @@ TEST(ConnectMeshTest, TriesAgainIfALowerRankClosesAConnection) {
   std::thread rank_zero([&] {
     FakeRendezvous rendezvous(store, 0, 2);
     const TcpListener listener = *ListenTcp("127.0.0.1");
-    const std::string token(32, 'a');
-    ASSERT_TRUE(rendezvous
-                    .Exchange("mesh", absl::StrCat(listener.port, " 127.0.0.1 ", token, " ",
-                                                   std::string(32, 'b'), " tcp 1"))
-                    .ok());
+    ASSERT_TRUE(rendezvous.Exchange("mesh", Card(listener.port)).ok());
+    ASSERT_TRUE(rendezvous.Exchange("layout", kLayout).ok());
     const int fd = listener.socket.get();
     for (int closed = 0; closed < 2; ++closed) {
       ASSERT_TRUE(AwaitSocket(fd, POLLIN, soon, "rank 1").ok());
       EXPECT_TRUE(FileDescriptor(accept4(fd, nullptr, nullptr, SOCK_CLOEXEC)).valid());
     }
-    PendingConnections pending({TestSecret().Derived(absl::StrCat("mesh ", token)), Purpose::kMesh});
+    PendingConnections pending(
+        {TestSecret().Derived(absl::StrCat("mesh ", std::string(32, 'a'))), Purpose::kMesh});
     while (members.size() < 2 && absl::Now() < soon) {  // for data, and for control
       auto more = pending.Wait({fd}, soon);
       ASSERT_TRUE(more.ok()) << more.status();
       for (PendingConnections::Member& member : *more) members.push_back(std::move(member));
     }
+    for (const PendingConnections::Member& member : members) {
+      const bool is_control = static_cast<uint32_t>(member.detail) == 0;
+      EXPECT_TRUE(!is_control || WriteAll(member.socket.get(), "+", 1, soon).ok());
+    }
   });
   FakeRendezvous rendezvous(store, 1, 2);
-  const absl::Status status = ConnectMesh(rendezvous, {.transport = "tcp"}).status();
+  const absl::Status status = MakeMeshTransport(rendezvous, kTcp).status();
   rank_zero.join();
   EXPECT_EQ(status, absl::OkStatus());
   EXPECT_EQ(members.size(), 2u);
@@ -107,7 +115,7 @@ TEST(ConnectMeshTest, ALongOrUnprintableAddressIsAnErrorOfOneLine) {
       EXPECT_TRUE(rendezvous.Exchange("mesh", card).ok());
     });
     FakeRendezvous rendezvous(store, 1, 2);
-    const absl::Status status = ConnectMesh(rendezvous, {.transport = "tcp"}).status();
+    const absl::Status status = MakeMeshTransport(rendezvous, kTcp).status();
     rank_zero.join();
     EXPECT_THAT(Text(status), HasSubstr("rank 0 published an invalid address"));
     EXPECT_THAT(Text(status), AllOf(Not(HasSubstr("\x1b")), Not(HasSubstr("\n"))));
@@ -122,10 +130,8 @@ TEST(ConnectMeshTest, ARankThatDoesNotConnectIsNamed) {
     FakeRendezvous rendezvous(store, 2, 3);
     // It publishes an address and does not connect.
     const auto listener = ListenTcp("127.0.0.1");
-    ASSERT_TRUE(rendezvous
-                    .Exchange("mesh", absl::StrCat(listener->port, " 127.0.0.1 ", std::string(32, 'a'), " ",
-                                                   std::string(32, 'b'), " tcp 1"))
-                    .ok());
+    ASSERT_TRUE(rendezvous.Exchange("mesh", Card(listener->port)).ok());
+    ASSERT_TRUE(rendezvous.Exchange("layout", kLayout).ok());
     others_end.wait();
   });
   std::vector<std::thread> threads;
@@ -133,7 +139,7 @@ TEST(ConnectMeshTest, ARankThatDoesNotConnectIsNamed) {
     threads.emplace_back([&, rank] {
       const absl::Cleanup ended = [&] { others_end.count_down(); };
       FakeRendezvous rendezvous(store, rank, 3, absl::Seconds(1));
-      const absl::Status status = ConnectMesh(rendezvous, {.transport = "tcp"}).status();
+      const absl::Status status = MakeMeshTransport(rendezvous, kTcp).status();
       EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
       EXPECT_THAT(Text(status), AllOf(HasSubstr("connection from rank 2"), Not(HasSubstr("from rank 1"))));
     });
@@ -157,13 +163,11 @@ TEST(ConnectMeshTest, ARankThatEndsBeforeItConnectsIsNamedAtOnce) {
                                            .timeout = absl::Minutes(10)});
       if (rank == 1) {
         const auto listener = ListenTcp("127.0.0.1");
-        ASSERT_TRUE(rendezvous
-                        ->Exchange("mesh", absl::StrCat(listener->port, " 127.0.0.1 ", std::string(32, 'a'),
-                                                        " ", std::string(32, 'b'), " tcp 1"))
-                        .ok());
+        ASSERT_TRUE(rendezvous->Exchange("mesh", Card(listener->port)).ok());
+        ASSERT_TRUE(rendezvous->Exchange("layout", kLayout).ok());
         return;
       }
-      const absl::Status status = ConnectMesh(*rendezvous, {.transport = "tcp"}).status();
+      const absl::Status status = MakeMeshTransport(*rendezvous, kTcp).status();
       EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
       EXPECT_THAT(Text(status), AllOf(HasSubstr("rank 1 ("), HasSubstr("waited for it to connect")));
     });
@@ -174,12 +178,12 @@ TEST(ConnectMeshTest, ARankThatEndsBeforeItConnectsIsNamedAtOnce) {
 TEST(ConnectMeshTest, AnUnreachableAddressIsRejected) {
   FakeRendezvous rendezvous(std::make_shared<FakeStore>(), 0, 1);
   for (const char* host : {"0.0.0.0", "::", "", "no.such.host.invalid"}) {
-    EXPECT_EQ(ConnectMesh(rendezvous, {.bind_host = host}).status().code(),
+    EXPECT_EQ(MakeMeshTransport(rendezvous, {.bind_host = host}).status().code(),
               absl::StatusCode::kInvalidArgument)
         << host;
   }
   // TEST-NET-1: an address that no machine has.
-  EXPECT_THAT(Text(ConnectMesh(rendezvous, {.bind_host = "192.0.2.1"}).status()),
+  EXPECT_THAT(Text(MakeMeshTransport(rendezvous, {.bind_host = "192.0.2.1"}).status()),
               HasSubstr("cannot listen on 192.0.2.1"));
 }
 

@@ -23,6 +23,7 @@
 #include "tests/common/cuda/fake_cuda.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 #include "tests/ring_worker/groups/group_checks.h"
+#include "tests/ring_worker/mesh.h"
 
 namespace psring {
 namespace {
@@ -108,8 +109,8 @@ std::vector<absl::Status> RunToStatus(const Ranks& ranks, const Body& body) {
       ASSERT_EQ(reach->why_not, "");
       EXPECT_EQ(reach->shares_gpu, ranks.count > ranks.gpus);
       CudaIpcParts parts{.gpu = gpu, .reach = *reach, .timeout = ranks.timeout};
-      parts.loans = *MakeMeshTransport(rendezvous, {});
-      parts.returns = *MakeMeshTransport(rendezvous, {});
+      parts.loans = *MakeMeshTransport(rendezvous, {.first_peers = EveryPeer});
+      parts.returns = *MakeMeshTransport(rendezvous, {.first_peers = EveryPeer});
       auto transport = MakeCudaIpcTransport(std::move(parts));
       ASSERT_TRUE(transport.ok()) << transport.status();
       auto group = MakeScheduledGroup(

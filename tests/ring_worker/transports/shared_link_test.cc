@@ -1,6 +1,7 @@
 // Frames in shared memory from a peer that writes arbitrary numbers.
 #include "ring_worker/transports/shared_link.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
@@ -27,7 +28,6 @@ absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
 class SharedLinkTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(wake_.valid());
     int ends[2] = {-1, -1};
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
     peer_ = UnixSocket(FileDescriptor(ends[0]));
@@ -53,8 +53,16 @@ class SharedLinkTest : public ::testing::Test {
     EXPECT_EQ(peer_.Send(absl::StrCat(bytes, " ", number), {fd}, Soon()), absl::OkStatus());
   }
 
-  const FileDescriptor wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  SharedArena peers_ = *SharedArena::Create(2, wake_.get()), mine_ = *SharedArena::Create(2, wake_.get());
+  // One rank's sockets; the first end wakes it from poll().
+  struct Waker {
+    Waker() { EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0); }
+    ~Waker() { close(ends[0]), close(ends[1]); }
+    int ends[2] = {-1, -1};
+  };
+
+  Waker peers_waker_, my_waker_;
+  SharedArena peers_ = *SharedArena::Create(2, peers_waker_.ends[0]),
+              mine_ = *SharedArena::Create(2, my_waker_.ends[0]);
   UnixSocket peer_;
   std::optional<SharedLink> link_;
 };
@@ -92,6 +100,27 @@ TEST_F(SharedLinkTest, ARegionThatMayEndEarlierThanStatedIsRejected) {
     Register(memory.fd(), 4096, number);
     EXPECT_THAT(Received(0, 0, 8), HasSubstr(absl::StrCat("a region with number ", number)));
   }
+}
+
+// Neither waits nor receives SIGPIPE, whatever the peer sent as its socket.
+TEST_F(SharedLinkTest, APeerCannotHoldUpTheRankThatWakesIt) {
+  peers_.bell().store(static_cast<uint32_t>(Sleep::kInPoll));
+  link_->Pop();
+  char ring = 1;
+  EXPECT_EQ(recv(peers_waker_.ends[1], &ring, 1, MSG_DONTWAIT), 1);
+
+  const FileDescriptor full(eventfd(0, EFD_CLOEXEC));
+  const uint64_t most = ~uint64_t{0} - 1;
+  ASSERT_EQ(write(full.get(), &most, sizeof most), static_cast<ssize_t>(sizeof most));
+  int pipe[2];
+  ASSERT_EQ(pipe2(pipe, O_CLOEXEC), 0);
+  close(pipe[0]);  // nobody reads
+  const FileDescriptor closed(pipe[1]);
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const FileDescriptor unread(ends[0]), filled(ends[1]);
+  while (send(filled.get(), &ring, 1, MSG_DONTWAIT) == 1) continue;
+  for (const int fd : {full.get(), closed.get(), filled.get()}) WakeFromPoll(fd);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,10 +17,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/net/tcp_socket.h"
 #include "ring_worker/transports/control_connection.h"
-#include "ring_worker/transports/mesh_connections.h"
-#include "ring_worker/transports/mesh_layout.h"
-#include "ring_worker/transports/shared_link.h"
-#include "tests/ring_worker/mesh.h"
+#include "ring_worker/transports/frame.h"
+#include "tests/ring_worker/bare_rank.h"
+#include "tests/waiting_thread.h"
 
 namespace psring {
 namespace {
@@ -216,49 +214,6 @@ TEST_P(EveryTransportTest, AllRanksReportARankThatHangs) {
   for (int rank : {0, 1, 3}) EXPECT_THAT(Text(statuses[rank]), HasSubstr("rank 2")) << rank;
 }
 
-// A TCP mesh in which some ranks have only sockets instead of a transport.
-struct HalfMesh {
-  HalfMesh(int size, const std::vector<int>& bare_ranks, const MeshOptions& options = {.transport = "tcp"},
-           absl::Duration timeout = absl::Seconds(20))
-      : transports(size), bare(size), statuses(size) {
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size; ++rank) {
-      threads.emplace_back([&, rank] {
-        FakeRendezvous rendezvous(store, rank, size, timeout);
-        if (std::count(bare_ranks.begin(), bare_ranks.end(), rank) > 0) {
-          auto connections = ConnectMesh(rendezvous, options);
-          if (!connections.ok()) return;
-          bare[rank] = *std::move(connections);
-          Pretend(rank);
-          EXPECT_TRUE(AgreeOnLayout(rendezvous, bare[rank]).ok());
-        } else {
-          auto transport = MakeMeshTransport(rendezvous, options);
-          statuses[rank] = transport.status();
-          if (transport.ok()) transports[rank] = *std::move(transport);
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
-
-  // Offers memory as a transport does.
-  void Pretend(int rank) {
-    const int wake = eventfd(0, EFD_CLOEXEC);
-    auto arena = SharedArena::Create(static_cast<int>(bare.size()), wake);
-    ASSERT_TRUE(arena.ok());
-    for (PeerConnections& peer : bare[rank]) {
-      if (!peer.unix_socket.valid()) continue;
-      ASSERT_TRUE(arena->Offer(peer.unix_socket).ok());
-    }
-    close(wake);
-  }
-
-  std::shared_ptr<FakeStore> store = std::make_shared<FakeStore>();
-  std::vector<std::unique_ptr<Transport>> transports;
-  std::vector<std::vector<PeerConnections>> bare;
-  std::vector<absl::Status> statuses;
-};
-
 class MeshTest : public testing::TestWithParam<std::string> {};
 
 INSTANTIATE_TEST_SUITE_P(Both, MeshTest, testing::Values("tcp", "shm"),
@@ -289,7 +244,7 @@ std::vector<absl::Status> AllReduceWithoutRank2(HalfMesh& mesh, const GroupOptio
 
 TEST_P(MeshTest, ADeadRankIsNamedEvenByRanksThatWaitForOthers) {
   HalfMesh mesh(4, {2}, {.transport = GetParam()});
-  mesh.bare[2].clear();  // as the kernel does when a process is killed
+  mesh.bare[2].Die();
   for (const absl::Status& status : AllReduceWithoutRank2(mesh, {})) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(Text(status), HasSubstr("rank 2 closed its connection"));
@@ -314,9 +269,9 @@ TEST_P(MeshTest, ARankThatNobodyRespondsToSaysSo) {
               AllOf(HasSubstr("for rank 2 to send"), HasSubstr("no other rank responds to rank 0")));
 }
 
-TEST(TcpTransportTest, AnInvalidRankInAFinalMessageIsRejected) {
+TEST(TcpTransportTest, AnInvalidRankInAControlMessageIsRejected) {
   HalfMesh mesh(2, {1});
-  SendFinalMessage(mesh.bare[1][0].control.get(), absl::StatusCode::kDeadlineExceeded, "late", 2);
+  SendControlMessage(mesh.bare[1].by_rank[0].control.get(), absl::StatusCode::kDeadlineExceeded, "late", 2);
   std::vector<float> data(4);
   mesh.transports[0]->BeginCall(kCall);
   mesh.transports[0]->Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {1});
@@ -324,10 +279,27 @@ TEST(TcpTransportTest, AnInvalidRankInAFinalMessageIsRejected) {
               HasSubstr("rank 1 waits for rank 2, which does not exist"));
 }
 
+TEST(TcpTransportTest, TextsOfPeersHaveOneLineWithoutControlCharacters) {
+  for (const bool in_a_frame : {false, true}) {
+    HalfMesh mesh(2, {1});
+    const PeerConnections& peer = mesh.bare[1].by_rank[0];
+    if (in_a_frame) {
+      const FrameHeader header = {.call = {.operation = "\x1b[2J\nfake"}};
+      ASSERT_EQ(send(peer.data[0].get(), &header, sizeof header, 0), static_cast<ssize_t>(sizeof header));
+    } else {
+      SendControlMessage(peer.control.get(), absl::StatusCode::kInternal, "\x1b[2J\nfake");
+    }
+    std::vector<float> data(4);
+    mesh.transports[0]->BeginCall(kCall);
+    mesh.transports[0]->Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {1});
+    EXPECT_THAT(Text(mesh.transports[0]->Wait({}, absl::Seconds(30))), HasSubstr("\\x1b[2J\\x0afake"));
+  }
+}
+
 TEST(TcpTransportTest, InvalidFramesAreRejectedWithTheSender) {
   HalfMesh mesh(2, {1});
   const std::string garbage(1000, 'x');
-  ASSERT_EQ(send(mesh.bare[1][0].data[0].get(), garbage.data(), garbage.size(), 0), garbage.size());
+  ASSERT_EQ(send(mesh.bare[1].by_rank[0].data[0].get(), garbage.data(), garbage.size(), 0), garbage.size());
   std::vector<float> data(4);
   mesh.transports[0]->BeginCall(kCall);
   mesh.transports[0]->Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {1});
@@ -358,8 +330,8 @@ TEST(TcpTransportTest, PayloadInPiecesOfOddLengthIsAdded) {
   std::thread relay([&] {
     char piece[7];
     ssize_t n;
-    while ((n = recv(source.bare[1][0].data[0].get(), piece, sizeof piece, 0)) > 0) {
-      ASSERT_EQ(send(sink.bare[1][0].data[0].get(), piece, n, 0), n);
+    while ((n = recv(source.bare[1].by_rank[0].data[0].get(), piece, sizeof piece, 0)) > 0) {
+      ASSERT_EQ(send(sink.bare[1].by_rank[0].data[0].get(), piece, n, 0), n);
       if (!received) {
         EXPECT_TRUE(AwaitSleepOf(receiver));
       }

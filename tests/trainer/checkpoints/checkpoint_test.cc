@@ -12,7 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/io/files.h"
+#include "common/io/hash.h"
 #include "common/io/safetensors.h"
+#include "tests/kept_files.h"
 
 namespace psring {
 namespace {
@@ -67,6 +69,10 @@ TrainingCheckpoint SmallCheckpoint(OptimizerKind kind = OptimizerKind::kAdam) {
     checkpoint.slots.push_back(SmallValues(static_cast<float>(slot) + .25f));
   }
   return checkpoint;
+}
+
+CheckpointFiles EncodeCheckpoint(const TrainingCheckpoint& checkpoint, const ParameterLayout& layout) {
+  return FilesOf([&](CheckpointSink& sink) { return WriteCheckpoint(checkpoint, layout, sink); });
 }
 
 std::string FileOf(const CheckpointFiles& files, const std::string& name) {
@@ -130,8 +136,10 @@ TEST(Checkpoint, BuffersAreWithTheWeights) {
   EXPECT_EQ(layout.initial_buffers(), (std::vector<float>{0, 0, 1, 1}));
   TrainingCheckpoint was = SmallCheckpoint();
   was.buffers = {1, 2, 3, 4};
-  const CheckpointBytes bytes = BytesOf(EncodeCheckpoint(was, layout));
-  const auto model = DecodeSafetensors(bytes.model), optimizer = DecodeSafetensors(bytes.optimizer);
+  const CheckpointFiles files = EncodeCheckpoint(was, layout);
+  const CheckpointBytes bytes = BytesOf(files);
+  const auto model = DecodeSafetensors(FileOf(files, kModelFile)),
+             optimizer = DecodeSafetensors(FileOf(files, kOptimizerFile));
   ASSERT_TRUE(model.ok() && optimizer.ok());
   ASSERT_EQ(model->size(), 6);
   EXPECT_EQ((*model)[5].name, "bn1.running_var");
@@ -140,6 +148,80 @@ TEST(Checkpoint, BuffersAreWithTheWeights) {
   EXPECT_EQ(DecodeCheckpoint(bytes, layout)->buffers, was.buffers);
   EXPECT_EQ(DecodeCheckpoint(bytes, SmallLayout()).status().message(),
             "here: it is of another model: it has a \"bn1.running_mean\"");
+}
+
+// Tables of 10 and 3 rows; the rows of an array are its number, the table's and their own.
+ParameterLayout LayoutWithTables(int rows = 10) {
+  ParameterLayout layout = SmallLayout();
+  layout.AddTable({.name = "tables.0.weight", .rows = rows, .width = 2});
+  layout.AddTable({.name = "tables.1.weight", .rows = 3, .width = 1});
+  return layout;
+}
+
+absl::Status NumberedRows(const RowRange& range, float* to) {
+  const int width = range.table == 0 ? 2 : 1;
+  for (int i = 0; i < range.count * width; ++i) {
+    to[i] = static_cast<float>(1000 * range.array + 100 * range.table + range.first + i / width);
+  }
+  return absl::OkStatus();
+}
+
+TEST(Checkpoint, TablesAreReadInPieces) {
+  const ParameterLayout layout = LayoutWithTables();
+  TrainingCheckpoint was = SmallCheckpoint();
+  was.rows = NumberedRows;
+  const CheckpointFiles files = EncodeCheckpoint(was, layout);
+  const auto model = DecodeSafetensors(FileOf(files, kModelFile));
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_EQ(model->size(), 6);
+  EXPECT_EQ((*model)[5].name, "tables.1.weight");
+  EXPECT_EQ((*model)[5].values, (std::vector<float>{100, 101, 102}));
+  const auto back = DecodeCheckpoint(BytesOf(files), layout);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->weights, was.weights);
+  std::vector<float> rows(4);
+  ASSERT_TRUE(back->rows({.table = 0, .array = 2, .first = 8, .count = 2}, rows.data()).ok());
+  EXPECT_EQ(rows, (std::vector<float>{2008, 2008, 2009, 2009}));
+  ASSERT_TRUE(back->rows({.table = 1, .array = 1, .first = 1, .count = 1}, rows.data()).ok());
+  EXPECT_EQ(rows[0], 1101);
+}
+
+TEST(Checkpoint, OfOtherTablesNamesTheTable) {
+  TrainingCheckpoint was = SmallCheckpoint();
+  was.rows = NumberedRows;
+  CheckpointFiles files = EncodeCheckpoint(was, LayoutWithTables());
+  EXPECT_EQ(DecodeCheckpoint(BytesOf(files), LayoutWithTables(12)).status().message(),
+            "here: it is of another model: tables.0.weight is [10,2], but here [12,2]");
+  EXPECT_EQ(DecodeCheckpoint(BytesOf(files), SmallLayout()).status().message(),
+            "here: it is of another model: it has a \"tables.0.weight\"");
+  // Without the state of the second table's optimizer.
+  CheckpointBytes bytes = BytesOf(files);
+  bytes.optimizer = FileOf(EncodeCheckpoint(SmallCheckpoint(), SmallLayout()), kOptimizerFile);
+  EXPECT_EQ(DecodeCheckpoint(bytes, LayoutWithTables()).status().message(),
+            "here: it is of another model: it has no exp_avg.tables.0.weight");
+  bytes = BytesOf(files);
+  std::string truncated = FileOf(files, kModelFile);
+  truncated.resize(truncated.size() - 4);
+  bytes.model = truncated;
+  EXPECT_EQ(DecodeCheckpoint(bytes, LayoutWithTables()).status().message(),
+            "here is damaged: its tensor \"tables.1.weight\" is outside the file");
+}
+
+TEST(Checkpoint, AnErrorOfReadingRowsIsThatOfWriting) {
+  TrainingCheckpoint was = SmallCheckpoint();
+  was.rows = [](const RowRange& range, float* to) {
+    return range.array < 2 ? NumberedRows(range, to) : absl::UnavailableError("server 1 is lost");
+  };
+  KeptFiles files;
+  EXPECT_EQ(WriteCheckpoint(was, LayoutWithTables(), files).message(), "server 1 is lost");
+}
+
+// In quadratic time this would take an hour.
+TEST(Checkpoint, TooManyFieldsAreRejected) {
+  std::string hashes = "\"0\": \"\"";
+  for (int i = 1; i < 1'000'000; ++i) absl::StrAppend(&hashes, ",\"", i, "\":\"\"");
+  EXPECT_EQ(HashesIn(absl::StrCat("{\"hashes\": {", hashes, "}}")).status().message(),
+            "training.json has 1000000 fields in one object; the limit is 8192");
 }
 
 TEST(Checkpoint, ResidualsAreDecodedAsEncoded) {
@@ -155,7 +237,9 @@ TEST(Checkpoint, ResidualsAreDecodedAsEncoded) {
   bytes.residual = FileOf(files, WorkerFile(1));
   ASSERT_TRUE(DecodeResidual(bytes, SmallLayout(), back).ok());
   EXPECT_EQ(back, residual);
-  bytes.residual.resize(bytes.residual.size() - 1);
+  std::string truncated = FileOf(files, WorkerFile(1));
+  truncated.pop_back();
+  bytes.residual = truncated;
   EXPECT_EQ(DecodeResidual(bytes, SmallLayout(), back).code(), absl::StatusCode::kDataLoss);
 }
 
@@ -195,7 +279,17 @@ class LoadedCheckpoint : public testing::Test {
       checkpoint.worker_files = {
           {WorkerFile(1), EncodeResidual({residual.data(), residual.size()}, SmallLayout())}};
     }
-    ASSERT_TRUE(SaveCheckpoint(folder_.string(), step, EncodeCheckpoint(checkpoint, SmallLayout()), 9).ok());
+    ASSERT_TRUE(
+        SaveCheckpoint(folder_.string(), step, ContentOf(EncodeCheckpoint(checkpoint, SmallLayout())), 9)
+            .ok());
+  }
+  void SaveTables() {
+    TrainingCheckpoint checkpoint = SmallCheckpoint();
+    checkpoint.rows = NumberedRows;
+    const CheckpointContent content = [&](CheckpointSink& sink) {
+      return WriteCheckpoint(checkpoint, LayoutWithTables(), sink);
+    };
+    ASSERT_TRUE(SaveCheckpoint(folder_.string(), 10, content, 9).ok());
   }
   absl::StatusOr<TrainingCheckpoint> Load(const std::string& path) {
     notes_.clear();
@@ -253,6 +347,33 @@ TEST_F(LoadedCheckpoint, UsesThePreviousIfTheNewestIsDamaged) {
     EXPECT_TRUE(absl::StrContains(notes_[0], "step20 is damaged")) << notes_[0];
     Put(File(20, name), whole);
   }
+}
+
+// The run that continues from it may remove it.
+TEST_F(LoadedCheckpoint, ItsTablesCanBeReadAfterItIsRemoved) {
+  SaveTables();
+  std::vector<std::string> notes;
+  const auto bytes = LoadCheckpoint(folder_.string(), notes);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  const auto loaded = DecodeCheckpoint(*bytes, LayoutWithTables());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  fs::remove_all(folder_ / "step10");
+  std::vector<float> row(2);
+  ASSERT_TRUE(loaded->rows({.table = 0, .array = 1, .first = 7, .count = 1}, row.data()).ok());
+  EXPECT_EQ(row, (std::vector<float>{1007, 1007}));
+}
+
+TEST_F(LoadedCheckpoint, ATableThatBecomesShorterIsDamaged) {
+  SaveTables();
+  std::vector<std::string> notes;
+  const auto bytes = LoadCheckpoint(folder_.string(), notes);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  const auto loaded = DecodeCheckpoint(*bytes, LayoutWithTables());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  fs::resize_file(File(10, kModelFile), fs::file_size(File(10, kModelFile)) - 4);
+  std::vector<float> rows(3);
+  EXPECT_EQ(loaded->rows({.table = 1, .count = 3}, rows.data()).message(),
+            absl::StrCat((folder_ / "step10").string(), " is damaged: it ends early"));
 }
 
 TEST_F(LoadedCheckpoint, TruncationAnywhereIsAnErrorOfOneLine) {
@@ -313,7 +434,9 @@ TEST_F(LoadedCheckpoint, ReadsOnlyRegularFilesOfItsFolder) {
                                   {WorkerFile(2), "it is a FIFO"},
                                   {WorkerFile(3), "it is a folder"}}) {
     Put(File(10, kPositionFile),
-        EncodePosition(position, {{kModelFile, model}, {kOptimizerFile, optimizer}, {name, "x"}}));
+        EncodePosition(position, {{kModelFile, HashBytes(model.data(), model.size())},
+                                  {kOptimizerFile, HashBytes(optimizer.data(), optimizer.size())},
+                                  {name, HashBytes("x", 1)}}));
     const absl::Status status = Load(folder_.string()).status();
     EXPECT_TRUE(absl::StrContains(status.message(), why)) << name << status;
     EXPECT_EQ(status.message().find('\n'), std::string::npos) << status;

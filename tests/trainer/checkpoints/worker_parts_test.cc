@@ -2,14 +2,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/rendezvous/rendezvous.h"
+#include "tests/ring_worker/fake_rendezvous.h"
 #include "tests/test_secret.h"
 #include "tests/waiting_thread.h"
 
@@ -17,6 +22,7 @@ namespace psring {
 namespace {
 
 using testing::HasSubstr;
+namespace fs = std::filesystem;
 
 // Ranks 0 and 1 of one store, which wait 1 s.
 class WorkerPartsTest : public testing::Test {
@@ -70,6 +76,55 @@ TEST_F(WorkerPartsTest, Rank0WaitsOnceForAStoppedRankAndAgainAfterItContinues) {
 
   EXPECT_THAT(MeetAs(0, "step25").message(), HasSubstr("waited 1 s for rank 1"));
   EXPECT_THAT(MeetAs(0, "step30").message(), HasSubstr("waited 0 s for rank 1"));
+}
+
+// What rank 1 does if rank 0, which another machine may control, names the folder of parts `named`.
+class NamedFolderTest : public testing::Test {
+ protected:
+  NamedFolderTest() : top_(fs::path(testing::TempDir()) / absl::StrCat("psring-parts-", getpid())) {
+    fs::create_directories(top_ / "own");
+    fs::create_directories(top_ / "foreign");
+  }
+  ~NamedFolderTest() override { fs::remove_all(top_); }
+
+  // Whether rank 1 saves its residual; it must not write outside its own folder.
+  bool SavesIn(const std::string& named) {
+    const auto store = std::make_shared<FakeStore>();
+    FakeRendezvous rank0(store, 0, 2), rank1(store, 1, 2);
+    std::vector<int> blind;
+    WaitingThread other([&] {
+      auto met = WorkerParts::Meet(rank1, (top_ / "own").string(), blind);
+      ASSERT_TRUE(met.ok()) << met.status();
+      EXPECT_TRUE((*met)->Leave("step5", {.next = 5, .residual = "residual"}).ok());
+    });
+    EXPECT_TRUE(rank0.Exchange("checkpoint/folder", named).ok());
+    EXPECT_TRUE(rank0.Exchange("checkpoint/folder seen", "sees").ok());
+    other.Join();
+    EXPECT_TRUE(fs::is_empty(top_ / "foreign"));
+    return std::find(blind.begin(), blind.end(), 1) == blind.end();
+  }
+  const fs::path top_;
+};
+
+TEST_F(NamedFolderTest, IsWrittenOnlyWithinTheRanksOwn) {
+  fs::create_directories(top_ / "own" / "workers-aB3dEf");
+  EXPECT_TRUE(SavesIn("workers-aB3dEf"));
+  EXPECT_TRUE(fs::exists(top_ / "own" / "workers-aB3dEf" / "step5-worker1.safetensors"));
+  for (const std::string& named :
+       {(top_ / "foreign").string(), std::string("../foreign"), std::string("workers-/../.."), std::string(),
+        std::string("workers-missin")}) {
+    EXPECT_FALSE(SavesIn(named)) << named;
+  }
+}
+
+TEST_F(NamedFolderTest, MayNotLeadElsewhere) {
+  fs::create_directory_symlink(top_ / "foreign", top_ / "own" / "workers-aB3dEf");
+  EXPECT_FALSE(SavesIn("workers-aB3dEf"));
+
+  fs::create_directories(top_ / "own" / "workers-Second");
+  fs::create_symlink(top_ / "foreign" / "file",
+                     top_ / "own" / "workers-Second" / "step5-worker1.safetensors");
+  EXPECT_TRUE(SavesIn("workers-Second"));
 }
 
 }  // namespace

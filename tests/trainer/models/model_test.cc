@@ -10,10 +10,15 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "common/workloads/workload.h"
+#include "trainer/data/clicks.h"
 #include "trainer/data/pictures.h"
+#include "trainer/data/sampler.h"
 #include "trainer/data/text.h"
+#include "trainer/data/words.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/step/evaluation.h"
+#include "trainer/tables/touched_rows.h"
 
 namespace psring {
 namespace {
@@ -30,7 +35,33 @@ Dataset SmallText() {
   return data->train.Part({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
 }
 
-bool ReadsText(const std::string& model) { return (*FindModel(model))->size.context != ModelSize::kFixed; }
+// Tests run gpt-nano also with dropout.
+constexpr char kWithDropout[] = "gpt-nano-with-dropout";
+
+bool ReadsText(const std::string& model) {
+  return model == kWithDropout || (*FindModel(model))->size.context != ModelSize::kFixed;
+}
+
+// 11 pairs of words to train on.
+Dataset SmallWords() {
+  const std::string path = testing::TempDir() + "/small_words_" + std::to_string(getpid());
+  std::ofstream file(path);
+  for (int i = 0; i < 100; ++i) file << "the quick brown fox jumps over the lazy dog ";
+  file.close();
+  const auto data = ReadWords(path, /*seed=*/1);
+  std::filesystem::remove(path);
+  EXPECT_TRUE(data.ok()) << data.status();
+  return data->train.Part({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+}
+
+bool HasTables(const std::string& model) { return model == "dlrm-small" || model == "skipgram"; }
+
+Dataset DataFor(const std::string& model) {
+  if (ReadsText(model)) return SmallText();
+  if (model == "dlrm-small") return MakeClicks({.rows = 20, .train = 11, .test = 1}, 1).train;
+  if (model == "skipgram") return SmallWords();
+  return MakeSyntheticData({.height = 10, .width = 10, .train = 11, .test = 1}, 1).train;
+}
 
 bool IsResidual(const std::string& model) { return model.starts_with("resnet"); }
 
@@ -38,7 +69,12 @@ bool IsResidual(const std::string& model) { return model.starts_with("resnet"); 
 std::unique_ptr<Model> SmallModel(const std::string& name, const SampleSpec& samples, Ops& ops) {
   TrainingOptions options;
   options.model = name;
+  if (name == kWithDropout) {
+    options.model = "gpt-nano";
+    options.dropout = .2;
+  }
   if (IsResidual(name)) options.width = 16;
+  if (HasTables(name)) options.width = 8;
   if (ReadsText(name)) {
     options.layers = 2;
     options.width = 8;
@@ -56,50 +92,74 @@ struct Fixture {
   Dataset data;
   std::unique_ptr<Model> model;
   Activations activations;
-  std::vector<float> weights, buffers, gradient, inputs;
+  std::vector<float> weights, buffers, gradient;
+  std::vector<std::vector<float>> inputs;
   std::vector<int32_t> labels;
+  std::vector<uint64_t> seeds;
+  std::vector<float> tables;
+  TouchedRows rows;
 
   // The definitions would take long for deep networks.
   explicit Fixture(const std::string& name, int max_batch = 4)
       : ops(IsResidual(name) ? MakeOneDnnOps(/*threads=*/1) : MakeReferenceOps()),
-        data(ReadsText(name)
-                 ? SmallText()
-                 : MakeSyntheticData({.height = 10, .width = 10, .train = 11, .test = 1}, 1).train),
+        data(DataFor(name)),
         model(SmallModel(name, data.spec(), *ops)),
-        activations(*model->NewActivations(max_batch, *device)),
+        activations(*model->NewActivations(max_batch, Keep::kAll, *device)),
         weights(model->InitialWeights(1)),
         buffers(model->parameters().initial_buffers()),
         gradient(weights.size()),
-        inputs(max_batch * data.spec().inputs[0].count()),
-        labels(max_batch * data.spec().labels) {}
+        labels(max_batch * data.spec().labels),
+        seeds(max_batch, 3),
+        tables(model->parameters().table_elements()),
+        rows(model->parameters(), data.spec()) {
+    for (const TensorSpec& input : data.spec().inputs) inputs.emplace_back(max_batch * input.count());
+    // Not the initial values: those of skipgram's targets are 0, where the gradient of words is 0.
+    Random random(9);
+    for (float& value : tables) value = random.Uniform(-.5f, .5f);
+  }
 
   ConstSpan weight_span() const { return {weights.data(), weights.size()}; }
   Span buffer_span() { return {buffers.data(), buffers.size()}; }
   Batch Gather(const std::vector<int64_t>& indices) {
-    void* const to[] = {inputs.data()};
+    std::vector<void*> to;
+    Batch batch{.size = static_cast<int>(indices.size()), .labels = labels.data()};
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      to.push_back(inputs[i].data());
+      batch.inputs[i] = inputs[i].data();
+    }
     data.Gather(indices, to, labels.data());
-    return {.size = static_cast<int>(indices.size()), .inputs = {inputs.data()}, .labels = labels.data()};
+    EXPECT_TRUE(rows.Plan(data, {indices}).ok());
+    rows.ReadFrom(tables.data());
+    return batch;
   }
   double Loss(const Batch& batch, PassMode mode = PassMode::kTraining) {
     BatchScore score;
-    const ModelState state{.weights = weight_span(), .buffers = buffer_span(), .mode = mode};
+    const ModelState state{.weights = weight_span(),
+                           .buffers = buffer_span(),
+                           .mode = mode,
+                           .rows = &rows,
+                           .lookups = &rows.batch(0),
+                           .sample_seeds = seeds.data()};
     EXPECT_TRUE(model->Forward(state, batch, activations, &score, *stream).ok());
     EXPECT_TRUE(stream->Synchronize().ok());
     return score.loss_sum;
   }
   // Of the loss, from moving a weight by `move` to both sides.
-  double Slope(size_t index, float move, const Batch& batch) {
-    const float weight = weights[index];
-    weights[index] = weight + move;
+  double Slope(size_t index, float move, const Batch& batch) { return Slope(weights[index], move, batch); }
+  double Slope(float& value, float move, const Batch& batch) {
+    const float before = value;
+    value = before + move;
     const double above = Loss(batch);
-    weights[index] = weight - move;
+    value = before - move;
     const double below = Loss(batch);
-    weights[index] = weight;
+    value = before;
     return (above - below) / (2 * double{move});
   }
   void Backward(const Batch& batch, const Model::GradientReady& ready) {
     const Span to{gradient.data(), gradient.size()};
-    EXPECT_TRUE(model->Backward({weight_span()}, batch, activations, to, *stream, ready).ok());
+    const ModelState state{
+        .weights = weight_span(), .rows = &rows, .lookups = &rows.batch(0), .sample_seeds = seeds.data()};
+    EXPECT_TRUE(model->Backward(state, batch, activations, to, *stream, ready).ok());
   }
 };
 
@@ -134,6 +194,24 @@ TEST_P(EveryModel, BackwardIsTheDerivativeOfForward) {
   }
 }
 
+TEST_P(EveryModel, TheGradientOfTablesIsTheDerivativeOfForward) {
+  if (!HasTables(GetParam())) return;
+  Fixture f(GetParam());
+  const Batch batch = f.Gather({0, 1, 2});
+  f.Loss(batch);
+  f.Backward(batch, [](ReadyRange) {});
+  for (size_t t = 0; t < f.rows.tables().size(); ++t) {
+    const Table& table = f.rows.tables()[t];
+    const TouchedRows::OfTable touched = f.rows.of_tables()[t];
+    ASSERT_FALSE(touched.rows.empty());
+    for (size_t i = 0; i < touched.gradient.size(); i += 3) {
+      const size_t row = static_cast<size_t>(touched.rows[i / table.width]);
+      const double slope = f.Slope(f.tables[table.first + row * table.width + i % table.width], 2e-3f, batch);
+      EXPECT_NEAR(touched.gradient[i], slope, .03 * std::abs(slope) + 1e-3) << table.name << ", row " << row;
+    }
+  }
+}
+
 TEST_P(EveryModel, ReportsAllLayersLastFirst) {
   Fixture f(GetParam());
   const Batch batch = f.Gather({3});
@@ -161,12 +239,13 @@ TEST_P(EveryModel, AnEmptyBatchHasNoGradient) {
   bool done = false;
   f.Backward(batch, [&](ReadyRange range) { done = range.first == 0 && range.count == f.gradient.size(); });
   EXPECT_TRUE(done);
-  EXPECT_EQ(std::set<float>(f.gradient.begin(), f.gradient.end()), std::set<float>{0});
+  for (const float value : f.gradient) EXPECT_EQ(value, 0);
 }
 
 TEST_P(EveryModel, InitialWeightsDependOnTheSeed) {
   const Fixture f(GetParam());
   EXPECT_EQ(f.model->InitialWeights(1), f.weights);
+  if (f.weights.empty()) return;  // all parameters are in tables
   EXPECT_NE(f.model->InitialWeights(2), f.weights);
   if (ReadsText(GetParam()) || IsResidual(GetParam())) return;
   // Uniform in +- 1 / sqrt(fan in): for the first layer's weight the fan in is the number of
@@ -184,8 +263,11 @@ TEST_P(EveryModel, EvaluationCountsEachSampleOnce) {
   Fixture f(GetParam());
   // 11 samples in batches of 4: the last is short.
   BatchMemory memory = BatchMemory::Create(f.data.spec(), 4, *f.device).value();
-  const auto score =
-      Evaluate(*f.model, f.weight_span(), f.buffer_span(), f.data, 4, f.activations, memory, *f.stream);
+  TouchedRows rows(f.model->parameters(), f.data.spec());
+  ASSERT_TRUE(rows.Plan(f.data, EvaluationBatches(11, 4, 0, 1)).ok());
+  rows.ReadFrom(f.tables.data());
+  const auto score = Evaluate(*f.model, f.weight_span(), f.buffer_span(), f.data, 4, f.activations, memory,
+                              *f.stream, &rows);
   ASSERT_TRUE(score.ok()) << score.status();
   double loss = 0;
   for (int64_t i = 0; i < 11; ++i) loss += f.Loss(f.Gather({i}), PassMode::kEvaluation);
@@ -195,6 +277,7 @@ TEST_P(EveryModel, EvaluationCountsEachSampleOnce) {
 std::vector<std::string> ModelNames() {
   std::vector<std::string> names;
   for (const ModelRow& row : Models()) names.emplace_back(row.name);
+  names.emplace_back(kWithDropout);
   return names;
 }
 
@@ -202,6 +285,7 @@ TEST(Models, ThatReadTextsGetATextByDefault) {
   for (const ModelRow& row : Models()) {
     TrainingOptions options;
     options.model = row.name;
+    if (HasTables(row.name)) continue;
     ASSERT_TRUE(ApplyModel(options).ok());
     EXPECT_EQ(options.data == "text", ReadsText(row.name)) << row.name;
     options.data = "fashion-mnist";
@@ -234,6 +318,24 @@ TEST(Models, HaveTheirKnownSizes) {
   EXPECT_EQ(parameters("resnet50"), 23'520'842 - 2 * 9 * 64);
 }
 
+TEST(Models, WithTablesHaveTheirKnownSizes) {
+  const auto ops = MakeReferenceOps();
+  const auto dlrm = *(*FindModel("dlrm-small"))->make(ClickSpec(1'000'000), *ops);
+  ASSERT_EQ(dlrm->parameters().tables().size(), 8);
+  EXPECT_EQ(dlrm->parameters().table_elements(), 8 * 64'000'000);
+  // 13-128-64, the products of 9 vectors with these 64 numbers, 100-128-64-2.
+  EXPECT_EQ(dlrm->parameters().parameters(), 14 * 128 + 129 * 64 + (64 + 36 + 1) * 128 + 129 * 64 + 65 * 2);
+  const auto skipgram = *(*FindModel("skipgram"))->make(WordSpec(1000), *ops);
+  EXPECT_EQ(skipgram->parameters().parameters(), 0);
+  EXPECT_EQ(skipgram->parameters().table_elements(), 2 * 128'000);
+  EXPECT_EQ((*FindModel("dlrm-small"))->make(PictureSpec(28, 28), *ops).status().message(),
+            "the model dlrm-small reads clicks; use --data zipf:ROWS:ALPHA, or another --model");
+  EXPECT_FALSE((*FindModel("skipgram"))->make(ClickSpec(10), *ops).ok());
+  TrainingOptions options{.model = "skipgram"};
+  ASSERT_TRUE(ApplyModel(options).ok());
+  EXPECT_EQ(options.data, "words");
+}
+
 TEST(Models, HaveTheRequestedWidth) {
   const auto ops = MakeReferenceOps();
   TrainingOptions options;
@@ -263,6 +365,32 @@ TEST(Models, GptHasTheSizesOfNanoGpt) {
   EXPECT_EQ(odd.make(TextSpec(64, 73), *ops).status().message(),
             "--width 128 is not a multiple of --heads 3; choose another of them");
   EXPECT_FALSE((*FindModel("gpt-nano"))->make(PictureSpec(28, 28), *ops).ok());
+}
+
+TEST(Models, GptMiniHasTheGradientsOfItsWorkload) {
+  const auto ops = MakeReferenceOps();
+  const ModelRow row = **FindModel("gpt-mini");
+  // 73 symbols: the King James Bible.
+  const auto model = *row.make(TextSpec(row.size.context, 73), *ops);
+  const Workload workload = *LoadWorkload("gpt_mini");
+  const std::vector<Tensor>& tensors = model->parameters().tensors();
+  ASSERT_EQ(workload.tensors.size(), tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const GradientTensor& replayed = workload.tensors[tensors.size() - 1 - i];
+    EXPECT_EQ(replayed.name, tensors[i].name);
+    EXPECT_EQ(replayed.bytes, static_cast<int64_t>(4 * tensors[i].count)) << tensors[i].name;
+  }
+}
+
+TEST(Models, OnlyTransformersHaveDropout) {
+  for (const ModelRow& row : Models()) {
+    TrainingOptions options{.model = row.name, .dropout = .1};
+    EXPECT_EQ(ModelOf(options).status().message(),
+              std::string(row.name).starts_with("gpt")
+                  ? ""
+                  : std::string("--dropout is for transformers (gpt-nano, gpt-mini, gpt2); omit it for ") +
+                        row.name);
+  }
 }
 
 TEST(Models, WeightDecayLeavesOutBiasesAndNormalizations) {
@@ -308,7 +436,7 @@ TEST(Models, TheHelpNamesAll) {
 TEST(Models, AnUnknownNameSuggestsTheNearest) {
   EXPECT_EQ(FindModel("mpl").status().message(),
             "unknown model 'mpl'; did you mean 'mlp'? There are mlp, mlp-small, cnn, resnet18, resnet50, "
-            "gpt-nano, gpt-mini, gpt2");
+            "gpt-nano, gpt-mini, gpt2, dlrm-small, skipgram");
 }
 
 TEST(Snapshots, AreRejectedIfTheyNeedTooMuchMemory) {

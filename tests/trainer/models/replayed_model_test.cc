@@ -101,6 +101,8 @@ TEST(Replay, RejectsFlagsThatContradictAWorkload) {
   EXPECT_TRUE(refused([](TrainingOptions& o) { o.data = "synthetic"; }));
   EXPECT_TRUE(refused([](TrainingOptions& o) { o.batch = 7; }));
   EXPECT_TRUE(refused([](TrainingOptions& o) { o.micro_batches = 2; }));
+  EXPECT_TRUE(refused([](TrainingOptions& o) { o.recompute = true; }));
+  EXPECT_TRUE(refused([](TrainingOptions& o) { o.dropout = .1; }));
   EXPECT_TRUE(refused([](TrainingOptions& o) { o.eval_every = 5; }));
   EXPECT_TRUE(refused([](TrainingOptions& o) { o.workload = "resnet5"; }));
   EXPECT_TRUE(refused([](TrainingOptions& o) { o.workload = "/no/such/file.csv"; }));

@@ -149,7 +149,7 @@ TEST_F(FaultsTest, ABombInOneRanksDataEndsTheJobAndIsNotExpanded) {
 
 TEST_F(FaultsTest, TooFewDescriptorsAreReportedAtOnce) {
   const auto trainer = StartAfter("ulimit -n 32", "trainer0",
-                                  TrainerOn(absl::StrCat("--strategy ring --timeout 60", kEndless)), 0, 16);
+                                  TrainerOn(absl::StrCat("--strategy direct --timeout 60", kEndless)), 0, 16);
   ExpectError(*trainer,
               {"trainer: this process may open 32 files, and 16 ranks need about ", "; run: ulimit -n "});
   const auto server = StartAfter(

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "tests/trainer/cluster.h"
+#include "trainer/data/clicks.h"
 #include "trainer/data/pictures.h"
 #include "trainer/models/replayed_model.h"
 
@@ -16,8 +17,8 @@ constexpr size_t kElements = 784 * 300 + 304 + 300 * 100 + 112 + 1008 + 16;
 class MemoryNeeded : public testing::Test {
  protected:
   MemoryNeed Of(const TrainingOptions& options, const OptimizerConfig* optimizer) {
-    return MemoryNeedOf(options, ModelOf(options).value(), PictureSpec(28, 28), options.batch, optimizer,
-                        *device_, *ops_)
+    return MemoryNeedOf(options, ModelOf(options).value(), PictureSpec(28, 28), options.batch,
+                        {.optimizer = optimizer}, *device_, *ops_)
         .value();
   }
   static TrainingOptions SmallMlp(int batch) {
@@ -43,6 +44,25 @@ TEST_F(MemoryNeeded, IncludesWeightsGradientsStateAndABatch) {
   EXPECT_EQ(need.total(), need.parameters + need.optimizer + need.batch);
   EXPECT_EQ(Of(SmallMlp(10), &adam).optimizer, 2 * 4 * kElements);
   EXPECT_EQ(Of(SmallMlp(10), nullptr).optimizer, 0) << "a server has it";
+}
+
+TEST_F(MemoryNeeded, TablesAndTheirStateCountWhereTheyAre) {
+  TrainingOptions options;
+  options.model = "dlrm-small";
+  const OptimizerConfig adam{.kind = OptimizerKind::kAdam};
+  const auto of = [&](const StateOnRank& on_rank) {
+    return MemoryNeedOf(options, ModelOf(options).value(), ClickSpec(/*rows=*/1000), 10, on_rank, *device_,
+                        *ops_)
+        .value();
+  };
+  constexpr size_t kTables = 8 * 1000 * 64 * sizeof(float);
+  const MemoryNeed all = of({.optimizer = &adam}), hybrid = of({.optimizer = &adam, .has_tables = false}),
+                   server = of({.has_tables = false});
+  EXPECT_EQ(all.parameters - hybrid.parameters, kTables);
+  EXPECT_EQ(all.optimizer - hybrid.optimizer, 2 * kTables);
+  EXPECT_EQ(hybrid.parameters, server.parameters);
+  EXPECT_GT(hybrid.optimizer, 0);
+  EXPECT_EQ(server.optimizer, 0);
 }
 
 TEST_F(MemoryNeeded, GrowsWithBatchWidthAndAddedGradients) {

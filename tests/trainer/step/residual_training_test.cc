@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/io/safetensors.h"
+#include "tests/kept_files.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/checkpoints/checkpoint.h"
 #include "trainer/data/pictures.h"
@@ -168,7 +169,8 @@ TEST_P(ResumedResNet, EndsLikeUninterruptedTraining) {
   options.checkpoint_every = 3;
   std::map<std::string, std::string> files;
   RunRanks(options, workers, Pictures(), [&files](Worker& worker) {
-    worker.save = [&files](int64_t step, const CheckpointFiles& saved) {
+    worker.save = [&files](int64_t step, const CheckpointContent& content) {
+      const CheckpointFiles saved = FilesOf(content);
       if (step == 3) files.insert(saved.begin(), saved.end());
       return absl::OkStatus();
     };

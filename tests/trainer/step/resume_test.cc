@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tests/kept_files.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/checkpoints/checkpoint.h"
@@ -65,7 +66,8 @@ std::vector<RankOutcome> Train(const TrainingOptions& options, int workers, Kept
       parts[worker.rank] = *std::move(met);
       worker.parts = parts[worker.rank].get();
     }
-    worker.save = [&kept](int64_t step, const CheckpointFiles& files) {
+    worker.save = [&kept](int64_t step, const CheckpointContent& content) {
+      const CheckpointFiles files = FilesOf(content);
       kept[step] = Files(files.begin(), files.end());
       return absl::OkStatus();
     };
@@ -355,6 +357,16 @@ TEST(Resume, AFinishedTrainingIsOnlyEvaluated) {
   EXPECT_EQ(WeightsOf(outcomes), weights);
   EXPECT_TRUE(outcomes[0].steps.empty());
   EXPECT_EQ(outcomes[0].result->curve.size(), 1);
+}
+
+TEST(Resume, ADamagedFileIsAnErrorWithoutANote) {
+  Kept kept;
+  std::vector<std::string> notes;
+  const Files damaged = {{kModelFile, "no weights"}};
+  const auto outcomes = Train(Options("single"), 1, kept, &damaged, -1, &notes);
+  EXPECT_TRUE(absl::StrContains(outcomes[0].result.status().message(), "is damaged"))
+      << outcomes[0].result.status();
+  EXPECT_TRUE(notes.empty()) << absl::StrJoin(notes, "\n");
 }
 
 TEST(Resume, RejectsAnotherModel) {

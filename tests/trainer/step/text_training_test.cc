@@ -5,10 +5,16 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "tests/kept_files.h"
 #include "tests/trainer/cluster.h"
+#include "trainer/checkpoints/checkpoint.h"
 #include "trainer/data/text.h"
+#include "trainer/virtual/virtual_training.h"
 
 namespace psring {
 namespace {
@@ -63,6 +69,93 @@ TEST(TextTraining, AllReduceAddsTheSameGradient) {
   ASSERT_TRUE(ranks[1].result.ok()) << ranks[1].result.status();
   EXPECT_LE(RelativeL2(ranks[1].weights, expected[0].weights), 1e-4);
   EXPECT_EQ(ranks[0].weights, ranks[1].weights);
+}
+
+// Beyond an epoch, which has 10 steps of 2 x 64 samples.
+TrainingOptions WithDropout(const std::string& strategy) {
+  TrainingOptions options = TinyGpt(strategy);
+  options.dropout = .3;
+  options.batch = 64;
+  options.steps = 14;
+  return options;
+}
+
+std::vector<float> WeightsOf(const std::vector<RankOutcome>& outcomes) {
+  for (const RankOutcome& outcome : outcomes) EXPECT_TRUE(outcome.result.ok()) << outcome.result.status();
+  return outcomes.front().weights;
+}
+
+TEST(Dropout, DropsTheSameWhereverASampleIsComputed) {
+  TrainingOptions single = WithDropout("single"), server = WithDropout("ps-sync"),
+                  replicas = WithDropout("dp"), without = single;
+  single.micro_batches = without.micro_batches = replicas.replicas = 2;
+  server.deterministic = true;
+  without.dropout = 0;
+  const std::vector<float> expected = WeightsOf(RunRanks(single, 1, TextData()));
+  EXPECT_EQ(WeightsOf(RunRanks(server, 2, TextData())), expected);
+  EXPECT_EQ(WeightsOf(RunRanks(replicas, 1, TextData())), expected);
+  EXPECT_NE(WeightsOf(RunRanks(without, 1, TextData())), expected);
+  server.clock = "virtual";
+  server.compute_ms = "6";
+  server.network_ms = "1";
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  VirtualRun run{.workers = 2, .device = *device, .data = TextData()};
+  const auto simulated = RunVirtual(server, run);
+  ASSERT_TRUE(simulated.ok()) << simulated.status();
+  EXPECT_EQ(simulated->weights, expected);
+}
+
+TEST(Dropout, DropsTheSameHoweverSamplesAreDividedIntoBatches) {
+  TrainingOptions whole = WithDropout("single"), ring = WithDropout("ring"), accumulated = ring;
+  whole.optimizer = ring.optimizer = accumulated.optimizer = "sgd";
+  whole.batch = 128;
+  accumulated.batch = 32;
+  accumulated.accumulate = 2;
+  const std::vector<float> expected = WeightsOf(RunRanks(whole, 1, TextData()));
+  EXPECT_LE(RelativeL2(WeightsOf(RunRanks(ring, 2, TextData())), expected), 1e-4);
+  EXPECT_LE(RelativeL2(WeightsOf(RunRanks(accumulated, 2, TextData())), expected), 1e-4);
+  whole.seed = 2;
+  EXPECT_GT(RelativeL2(WeightsOf(RunRanks(whole, 1, TextData())), expected), 1e-3);
+}
+
+TEST(Dropout, ContinuesWithTheSameMasksAfterACheckpoint) {
+  TrainingOptions options = WithDropout("single");
+  options.batch = 128;
+  options.checkpoint_dir = "kept";
+  options.checkpoint_every = 12;
+  std::map<int64_t, std::map<std::string, std::string>> kept;
+  CheckpointBytes from;
+  const auto train = [&](const CheckpointBytes* resume) {
+    return WeightsOf(RunRanks(options, 1, TextData(), [&](Worker& worker) {
+      worker.resume = resume;
+      worker.save = [&](int64_t step, const CheckpointContent& content) {
+        const CheckpointFiles files = FilesOf(content);
+        kept[step] = {files.begin(), files.end()};
+        return absl::OkStatus();
+      };
+    }));
+  };
+  const std::vector<float> expected = train(nullptr);
+  ASSERT_TRUE(kept.contains(12));
+  from = {.path = "kept",
+          .position = kept[12][kPositionFile],
+          .model = kept[12][kModelFile],
+          .optimizer = kept[12][kOptimizerFile],
+          .has_optimizer = true};
+  EXPECT_EQ(train(&from), expected);
+}
+
+TEST(Dropout, EvaluationDropsNothing) {
+  TrainingOptions with = WithDropout("single");
+  with.steps = 1;
+  with.lr = 1e-30;  // the weights remain the initial ones, except that zeros become tiny
+  with.evaluate = true;
+  TrainingOptions without = with;
+  without.dropout = 0;
+  const auto dropped = RunRanks(with, 1, TextData()), all = RunRanks(without, 1, TextData());
+  ASSERT_LE(RelativeL2(WeightsOf(dropped), WeightsOf(all)), 1e-12);
+  EXPECT_NEAR(dropped[0].result->curve.back().test_loss, all[0].result->curve.back().test_loss, 1e-6);
+  EXPECT_GT(std::abs(dropped[0].steps[0].loss - all[0].steps[0].loss), 1e-5) << "training drops";
 }
 
 TEST(TextTraining, LearnsTheTextAndCountsTokens) {

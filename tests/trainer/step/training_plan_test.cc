@@ -232,11 +232,12 @@ TEST(PlanCheckpoints, FollowsFromWhatAnUpdateIs) {
     return PlanCheckpoints(options, **FindStrategy(strategy));
   };
   const CheckpointPlan ring = plan("ring"), server = plan("ps-sync"), backup = plan("ps-backup:1"),
-                       pushing = plan("ps-ssp:1");
+                       pushing = plan("ps-ssp:1"), hybrid = plan("hybrid");
   EXPECT_TRUE(ring.ranks_meet && ring.same_step && ring.barrier && !ring.pauses_updates);
   EXPECT_TRUE(!server.ranks_meet && server.same_step && !server.barrier && !server.pauses_updates);
   EXPECT_TRUE(!backup.ranks_meet && !backup.same_step && backup.barrier && !backup.pauses_updates);
   EXPECT_TRUE(pushing.ranks_meet && !pushing.same_step && !pushing.barrier && pushing.pauses_updates);
+  EXPECT_TRUE(hybrid.ranks_meet && hybrid.same_step && hybrid.barrier && !hybrid.pauses_updates);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ struct Setting {
 std::vector<Setting> Settings(const std::function<bool(const Setting&)>& wanted) {
   std::vector<Setting> settings;
   for (const StrategyRow& row : Strategies()) {
-    if (!RunsOnThreads(row)) continue;
+    if (!RunsOnThreads(row) || row.has_only_rows_on_servers()) continue;  // step/table_servers_test.cc
     for (int workers = 1; workers <= (row.single_process ? 1 : 4); ++workers) {
       if (wanted({&row, workers})) settings.push_back({&row, workers});
     }

@@ -12,8 +12,12 @@ namespace psring {
 namespace {
 
 // Answers every push with the error "pushed".
-class SilentClient : public PsClient {
+class SilentClient : public PsClient, public RowClient {
  public:
+  absl::Status Pull(int64_t, absl::Span<const RowPull>, absl::Time) override { return absl::OkStatus(); }
+  void Push(int64_t, int64_t, absl::Span<const RowPush>) override {}
+  absl::Status Put(const RowPut&, absl::Time) override { return absl::OkStatus(); }
+  RowClient& rows() override { return *this; }
   absl::Status Start(int, const ServerJob&, const WorkerBuffers&, absl::Time) override {
     return absl::OkStatus();
   }

@@ -300,7 +300,7 @@ TEST(Registry, AnUnknownNameSuggestsTheNearest) {
   EXPECT_EQ(FindStrategy("rign").status().message(),
             "unknown strategy 'rign'; did you mean 'ring'? There are none, single, dp, star, ring, direct, "
             "halving-doubling, double-binary-tree, gloo, mpi, nccl, nccl-tcp, ps-sync, ps-backup:B, "
-            "ps-ssp:K, ps-async");
+            "ps-ssp:K, ps-async, hybrid");
   const auto suggests = [](const std::string& name, const std::string& meant) {
     return absl::StrContains(FindStrategy(name).status().message(),
                              absl::StrCat("did you mean '", meant, "'?"));
@@ -308,6 +308,8 @@ TEST(Registry, AnUnknownNameSuggestsTheNearest) {
   EXPECT_TRUE(suggests("ddp", "ring")) << "not dp, which is nearer";
   EXPECT_TRUE(suggests("horovod", "ring"));
   EXPECT_TRUE(suggests("parameter-server", "ps-sync"));
+  EXPECT_TRUE(suggests("parallax", "hybrid"));
+  EXPECT_TRUE(suggests("hybird", "hybrid"));
   EXPECT_TRUE((*FindStrategy("ring"))->needs.process_group);
   EXPECT_FALSE((*FindStrategy("ring"))->needs.servers);
 }

@@ -1,0 +1,83 @@
+// A store with the job's secret that does not answer as ours does.
+#include <grpcpp/server_builder.h>
+#include <grpcpp/server_posix.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/net/authentication.h"
+#include "common/rendezvous/rendezvous.h"
+#include "proto/rendezvous.grpc.pb.h"
+#include "tests/test_secret.h"
+
+namespace psring {
+namespace {
+
+class LyingStore final : public proto::Rendezvous::Service {
+ public:
+  LyingStore() {
+    grpc::ServerBuilder builder;
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    const auto on_member = [this](PendingConnections::Member member) {
+      grpc::AddInsecureChannelFromFd(server_.get(), member.socket.release());
+    };
+    listener_ = *AuthenticatedListener::Start(
+        *ListenTcp("127.0.0.1"), {.secret = TestSecret(), .purpose = Purpose::kRendezvous}, on_member);
+  }
+  ~LyingStore() override {
+    listener_.reset();
+    server_->Shutdown();
+  }
+  int port() const { return listener_->port(); }
+  void Answer(int values) { values_ = values; }
+
+  grpc::Status Join(grpc::ServerContext*, const proto::JoinRequest*, proto::JoinReply*) override {
+    return grpc::Status::OK;
+  }
+  grpc::Status Attend(grpc::ServerContext*, grpc::ServerReader<proto::AttendRequest>* reader,
+                      proto::AttendReply*) override {
+    proto::AttendRequest request;
+    while (reader->Read(&request)) continue;
+    return grpc::Status::OK;
+  }
+  grpc::Status Leave(grpc::ServerContext*, const proto::LeaveRequest*, proto::LeaveReply*) override {
+    return grpc::Status::OK;
+  }
+  grpc::Status Exchange(grpc::ServerContext*, const proto::ExchangeRequest*,
+                        proto::ExchangeReply* reply) override {
+    for (int i = 0; i < values_; ++i) reply->add_values("");
+    return grpc::Status::OK;
+  }
+
+ private:
+  std::atomic<int> values_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<AuthenticatedListener> listener_;
+};
+
+TEST(LyingStoreTest, AnExchangeWithAnotherNumberOfValuesFails) {
+  LyingStore store;
+  RendezvousOptions options;
+  options.rank = 1;
+  options.world_size = 2;
+  options.host = "127.0.0.1";
+  options.port = store.port();
+  options.secret = TestSecret();
+  const auto rendezvous = Rendezvous::Join(options);
+  ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
+  for (const int values : {0, 1, 3}) {
+    store.Answer(values);
+    EXPECT_EQ((*rendezvous)->Exchange("x", "").status().message(),
+              absl::StrCat("rendezvous store at 127.0.0.1:", store.port(), " answered exchange 'x' with ",
+                           values, " values instead of 2"));
+  }
+  store.Answer(2);
+  EXPECT_TRUE((*rendezvous)->Exchange("x", "").ok());
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,57 @@
+#include "trainer/models/activation_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace psring {
+namespace {
+
+constexpr size_t kNowhere = ActivationPlan::kNowhere;
+using Places = std::vector<size_t>;
+
+// A stem, two units of three layers, and a head. Of a sample in float32, values and what layers keep of
+// samples have 64 bytes, the inner values of the second unit 128.
+class TwoUnits : public testing::Test {
+ protected:
+  static std::vector<LayerPlace> Layers(const LayerTraits& second_of_unit, const LayerTraits& last_of_unit) {
+    static const LayerTraits narrow{.outputs = 16}, wide{.outputs = 32}, head{.outputs = 16};
+    return {{{0}, 1, &narrow}, {{1}, 2, &narrow}, {{2}, 3, &second_of_unit},  {{3, 1}, 4, &last_of_unit},
+            {{4}, 5, &wide},   {{5}, 6, &wide},   {{6, 4}, 7, &last_of_unit}, {{7}, 8, &head}};
+  }
+  static constexpr Unit kUnits[] = {{1, 4}, {4, 7}};
+};
+
+TEST_F(TwoUnits, ShareTheMemoryOfAllValuesButTheirOutputs) {
+  const LayerTraits layer{.outputs = 16, .kept_bytes = 64};
+  const ActivationPlan plan = PlanActivations({0}, Layers(layer, layer), {16}, kUnits, 1, DType::kFloat32);
+  // Values: the stem, the units' outputs, the head. Then the piece, and what each unit's last layer keeps.
+  EXPECT_EQ(plan.values[0], kNowhere);
+  EXPECT_EQ((Places{plan.values[1], plan.values[4], plan.values[7], plan.values[8]}),
+            (Places{0, 64, 128, 192}));
+  EXPECT_EQ(plan.pieces, (Places{256}));
+  EXPECT_EQ((Places{plan.kept[3], plan.kept[6]}), (Places{320, 384}));
+  // Both units begin at the same place, and the larger one determines the size.
+  EXPECT_EQ((Places{plan.values[2], plan.values[3], plan.kept[2]}), (Places{448, 512, 576}));
+  EXPECT_EQ((Places{plan.values[5], plan.values[6]}), (Places{448, 576}));
+  EXPECT_EQ(plan.bytes, 448 + 2 * 128);
+}
+
+TEST_F(TwoUnits, DoNotShareWhatALayerKeepsOfTheBatchAsAWhole) {
+  const LayerTraits statistics{.outputs = 16, .kept_once = 10}, last{.outputs = 16};
+  const ActivationPlan plan =
+      PlanActivations({0}, Layers(statistics, last), {16}, kUnits, 1, DType::kFloat32);
+  EXPECT_EQ(plan.kept[2], 320);
+  EXPECT_EQ(plan.values[2], 384) << "after what is not shared";
+}
+
+TEST_F(TwoUnits, HaveMemoryOfTheirOwnUnlessTheyAreUnits) {
+  const LayerTraits layer{.outputs = 16, .kept_bytes = 64};
+  const ActivationPlan plan = PlanActivations({5}, Layers(layer, layer), {16}, {}, 3, DType::kBFloat16);
+  // Of three samples: 30 bytes of the input, which take 64; 6 narrow values, 2 wide ones, a piece; 3 layers
+  // that keep something.
+  EXPECT_EQ(plan.values[0], 0);
+  EXPECT_EQ(plan.values[1], 64);
+  EXPECT_EQ(plan.bytes, 64 + 6 * 128 + 2 * 192 + 128 + 3 * 192);
+}
+
+}  // namespace
+}  // namespace psring

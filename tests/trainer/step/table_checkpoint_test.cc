@@ -1,0 +1,221 @@
+// Models whose tables are on parameter servers are saved and resumed; ranks are threads.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/io/safetensors.h"
+#include "tests/kept_files.h"
+#include "tests/ring_worker/fake_rendezvous.h"
+#include "tests/trainer/cluster.h"
+#include "trainer/checkpoints/checkpoint.h"
+#include "trainer/data/clicks.h"
+
+namespace psring {
+namespace {
+
+using SavedFiles = std::map<std::string, std::string>;  // by name
+using SavedSteps = std::map<int64_t, SavedFiles>;
+
+const DataSplits& SavedClicks() {
+  static const DataSplits data = MakeClicks({.rows = 300, .alpha = 1, .train = 2000, .test = 100}, 1);
+  return data;
+}
+
+struct Way {
+  std::string strategy;
+  int workers = 2, servers = 1;
+  std::string name() const {
+    return absl::StrCat(strategy, ", ", workers, " workers, ", servers, " servers");
+  }
+};
+
+TrainingOptions OptionsOf(const Way& way, const std::string& optimizer) {
+  TrainingOptions options = SmallOptions(way.strategy);
+  options.model = "dlrm-small";
+  options.data = "zipf:300:1";
+  options.width = 8;
+  options.optimizer = optimizer;
+  options.lr = optimizer == "sgd" ? .5 : .01;
+  options.schedule = "linear";
+  options.steps = 6;
+  options.checkpoint_dir = "kept";
+  options.checkpoint_every = 3;
+  if (way.strategy == "single") options.micro_batches = 2;
+  if (absl::StartsWith(way.strategy, "ps-") || way.strategy == "hybrid") options.servers = way.servers;
+  options.deterministic = way.strategy == "ps-sync";
+  return options;
+}
+
+CheckpointBytes FilesFrom(const SavedFiles& files) {
+  return {.path = "kept",
+          .folder = "kept",
+          .position = files.at(kPositionFile),
+          .model = files.at(kModelFile),
+          .optimizer = files.at(kOptimizerFile),
+          .has_optimizer = true};
+}
+
+// Returns the checkpoints by step.
+SavedSteps TrainTables(const TrainingOptions& options, int workers, const SavedFiles* resume = nullptr,
+                       std::vector<absl::Status>* errors = nullptr) {
+  SavedSteps kept;
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / absl::StrCat("psring-tables-", getpid());
+  std::filesystem::create_directories(folder);
+  const auto store = std::make_shared<FakeStore>();
+  std::vector<std::unique_ptr<FakeRendezvous>> rendezvous(workers);
+  std::vector<std::unique_ptr<WorkerParts>> parts(workers);
+  CheckpointBytes with_files, without;
+  if (resume != nullptr) {
+    with_files = FilesFrom(*resume);
+    without = {.path = "rank 0's checkpoint", .position = with_files.position, .has_optimizer = true};
+  }
+  const auto outcomes = RunRanks(options, workers, SavedClicks(), [&](Worker& worker) {
+    if (resume != nullptr) worker.resume = worker.rank == 0 ? &with_files : &without;
+    if (workers > 1 && (absl::StartsWith(options.strategy, "ps-async"))) {
+      rendezvous[worker.rank] = std::make_unique<FakeRendezvous>(store, worker.rank, workers);
+      std::vector<int> blind;
+      auto met = WorkerParts::Meet(*rendezvous[worker.rank], folder.string(), blind);
+      ASSERT_TRUE(met.ok()) << met.status();
+      parts[worker.rank] = *std::move(met);
+      worker.parts = parts[worker.rank].get();
+    }
+    worker.save = [&kept](int64_t step, const CheckpointContent& content) {
+      KeptFiles files;
+      const absl::Status written = content(files);
+      kept[step] = SavedFiles(files.files.begin(), files.files.end());
+      return written;
+    };
+  });
+  parts.clear();
+  std::filesystem::remove_all(folder);
+  for (const RankOutcome& outcome : outcomes) {
+    if (errors != nullptr) {
+      errors->push_back(outcome.result.status());
+    } else {
+      EXPECT_TRUE(outcome.result.ok()) << outcome.result.status();
+    }
+  }
+  return kept;
+}
+
+// Weights, tables and the optimizer's state, bit for bit.
+void ExpectSameState(SavedSteps& actual, SavedSteps& expected, int64_t step) {
+  ASSERT_TRUE(actual.contains(step) && expected.contains(step));
+  for (const char* file : {kModelFile, kOptimizerFile}) {
+    EXPECT_FALSE(expected[step][file].empty());
+    EXPECT_TRUE(actual[step][file] == expected[step][file]) << file << " of step " << step;
+  }
+}
+
+class TableCheckpoints : public testing::TestWithParam<const char*> {};
+
+TEST_P(TableCheckpoints, ContinueWithAnyStrategyAndServersWithTheSameBits) {
+  const std::string optimizer = GetParam();
+  const std::vector<Way> ways = {{"single", 1},     {"ring"},   {"ps-sync"},
+                                 {"ps-sync", 2, 3}, {"hybrid"}, {"hybrid", 2, 2}};
+  SavedSteps expected = TrainTables(OptionsOf(ways[0], optimizer), 1);
+  for (const Way& before : ways) {
+    SavedSteps saved = TrainTables(OptionsOf(before, optimizer), before.workers);
+    ExpectSameState(saved, expected, 3);
+    ExpectSameState(saved, expected, 6);
+    const auto tensors = FindTensors(saved[3][kModelFile]);
+    ASSERT_TRUE(tensors.ok()) << tensors.status();
+    EXPECT_EQ(tensors->back().name, "tables.7.weight");
+    for (const Way& after : ways) {
+      if (before.servers > 1 && after.servers > 1) continue;
+      SCOPED_TRACE(absl::StrCat(before.name(), " to ", after.name()));
+      SavedSteps resumed = TrainTables(OptionsOf(after, optimizer), after.workers, &saved[3]);
+      EXPECT_FALSE(resumed.contains(3));
+      ExpectSameState(resumed, expected, 6);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, TableCheckpoints, testing::Values("sgd", "adagrad", "adam"),
+                         [](const auto& info) { return info.param; });
+
+// A single asynchronous worker has one possible result.
+TEST(TableCheckpoint, OfAnAsynchronousWorkerContinuesWithTheSameBits) {
+  for (const char* strategy : {"ps-async", "ps-ssp:2"}) {
+    SCOPED_TRACE(strategy);
+    SavedSteps expected = TrainTables(OptionsOf({strategy, 1, 1}, "adam"), 1);
+    ASSERT_TRUE(expected.contains(3));
+    SavedSteps resumed = TrainTables(OptionsOf({strategy, 1, 2}, "adam"), 1, &expected[3]);
+    ExpectSameState(resumed, expected, 6);
+  }
+}
+
+TEST(TableCheckpoint, OfAsynchronousWorkersContinues) {
+  const auto options = [](int servers) {
+    TrainingOptions asynchronous = OptionsOf({"ps-async", 2, servers}, "adagrad");
+    asynchronous.steps = 60;
+    asynchronous.checkpoint_every = 20;
+    return asynchronous;
+  };
+  SavedSteps saved = TrainTables(options(2), 2);
+  ASSERT_GE(saved.size(), 2);
+  const SavedFiles middle = saved.begin()->second;
+  SavedSteps resumed = TrainTables(options(1), 2, &middle);
+  ASSERT_TRUE(resumed.contains(60));
+  EXPECT_FALSE(resumed[60][kModelFile] == middle.at(kModelFile));
+  const auto position = DecodePosition(FilesFrom(resumed[60]));
+  ASSERT_TRUE(position.ok()) << position.status();
+  EXPECT_EQ(position->updates, 120);
+}
+
+TEST(TableCheckpoint, OfOtherTablesIsAnErrorOfOneLine) {
+  SavedSteps saved = TrainTables(OptionsOf({"ps-sync"}, "adagrad"), 2);
+  for (const char* strategy : {"ps-sync", "hybrid", "single"}) {
+    SCOPED_TRACE(strategy);
+    const auto error_of = [&](const SavedFiles& files) {
+      std::vector<absl::Status> errors;
+      TrainTables(OptionsOf({strategy, 1}, "adagrad"), 1, &files, &errors);
+      return std::string(errors[0].message());
+    };
+    SavedFiles damaged = saved[3];
+    damaged[kOptimizerFile].resize(damaged[kOptimizerFile].size() - 4);
+    EXPECT_EQ(error_of(damaged), "kept is damaged: its tensor \"sum.tables.7.weight\" is outside the file");
+    SavedFiles other = saved[3];
+    other[kOptimizerFile] = other[kModelFile];
+    EXPECT_TRUE(absl::StrContains(error_of(other), "kept: it is of another model: it has no sum."))
+        << error_of(other);
+  }
+}
+
+// The file becomes shorter while rank 0 sends it, and the other rank waits for the rows.
+TEST(TableCheckpoint, ThatCannotBeReadToItsEndEndsAllRanksAtOnce) {
+  SavedSteps saved = TrainTables(OptionsOf({"ps-sync"}, "adagrad"), 2);
+  const std::string path = absl::StrCat(testing::TempDir(), "/shorter-", getpid());
+  for (const char* strategy : {"ps-sync", "hybrid"}) {
+    SCOPED_TRACE(strategy);
+    std::ofstream(path, std::ios::binary) << saved[3][kOptimizerFile];
+    CheckpointBytes shorter = FilesFrom(saved[3]), without = shorter;
+    auto opened = FileContent::Open(path);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    shorter.optimizer = *opened;
+    without.model = without.optimizer = FileContent();
+    std::filesystem::resize_file(path, saved[3][kOptimizerFile].size() - 4);
+    const absl::Time begin = absl::Now();
+    const auto ranks = RunRanks(OptionsOf({strategy}, "adagrad"), 2, SavedClicks(), [&](Worker& worker) {
+      worker.resume = worker.rank == 0 ? &shorter : &without;
+    });
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(25)) << "before any timeout";
+    EXPECT_EQ(ranks[0].result.status().message(), "kept is damaged: it ends early");
+    EXPECT_TRUE(absl::StrContains(ranks[1].result.status().message(), "worker 0 was lost"))
+        << ranks[1].result.status();
+  }
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,40 @@
+// Where the values of a network, their gradients and what layers keep are in memory. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/device/device.h"
+#include "trainer/models/gradient_plan.h"
+
+namespace psring {
+
+// Layers [first, end) of a network, such as a transformer block. Layers outside read only the last one's
+// output.
+struct Unit {
+  size_t first, end;
+};
+
+struct ActivationPlan {
+  static constexpr size_t kNowhere = SIZE_MAX;
+
+  // In bytes, multiples of 64.
+  size_t bytes = 0;            // of all
+  std::vector<size_t> values;  // by value; kNowhere: an input that is read where the batch has it
+  std::vector<size_t> pieces;  // by piece of GradientPlan
+  std::vector<size_t> kept;    // by layer
+};
+
+// For `batch` samples of `type`. `inputs`: elements of each input of the network; 0: kNowhere. `pieces`:
+// elements.
+//
+// All `units` use the same memory for what backward can compute again from their inputs: the values of all
+// layers but the last, and what these layers keep, unless it is of the batch as a whole
+// (LayerTraits::kept_once). Everything else has memory of its own.
+ActivationPlan PlanActivations(const std::vector<size_t>& inputs, absl::Span<const LayerPlace> layers,
+                               const std::vector<size_t>& pieces, absl::Span<const Unit> units, size_t batch,
+                               DType type);
+
+}  // namespace psring
