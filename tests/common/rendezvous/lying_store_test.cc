@@ -59,7 +59,7 @@ class LyingStore final : public proto::Rendezvous::Service {
   std::unique_ptr<AuthenticatedListener> listener_;
 };
 
-TEST(LyingStoreTest, AnExchangeWithAnotherNumberOfValuesFails) {
+TEST(LyingRendezvousStoreTest, AnExchangeWithAnotherNumberOfValuesFails) {
   LyingStore store;
   RendezvousOptions options;
   options.rank = 1;
