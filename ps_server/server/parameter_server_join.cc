@@ -28,8 +28,8 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
     PSRING_RETURN_IF_ERROR(failure_);
     PSRING_ASSIGN_OR_RETURN(entry, members_.EntryOf(joining, started_));
   }
-  // A push of rows is not repeated.
-  if (rows_ != nullptr && (entry == Entry::kResumes || entry == Entry::kReturns)) {
+  // A push of rows is not repeated. Before a first entry, another worker may be writing rows_.
+  if ((entry == Entry::kResumes || entry == Entry::kReturns) && rows_ != nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", worker, " cannot reconnect to a job with tables"));
   }
