@@ -355,7 +355,7 @@ void ReferenceBags::Forward(const BagShape& s, const int32_t* at, ConstSpan valu
             if (row < 0 || row >= s.rows) return RowOutside(s.rows, lookup, row);
             sum += values.floats()[static_cast<size_t>(row) * width + c];
           }
-          const size_t to = static_cast<size_t>(sample * s.all_bags + s.first_bag + bag);
+          const size_t to = static_cast<size_t>(sample) * s.all_bags + s.first_bag + bag;
           y.floats()[to * width + c] = static_cast<float>(sum);
         }
       }

@@ -217,7 +217,7 @@ PSRING_INLINE void AddRows(const EmbeddingShape& s, const int32_t* indices, cons
   const size_t width = s.width;
   for (int i = 0; i < s.count; ++i, dy += width) {
     float* __restrict row = dtable + size_t(indices[i]) * width;
-    if (s.context == 0) {
+    if (dpositions == nullptr || s.context == 0) {
       for (size_t c = 0; c < width; ++c) row[c] += Load(dy[c]);
       continue;
     }
