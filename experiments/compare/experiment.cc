@@ -184,7 +184,8 @@ absl::Status Experiment::StartServing() {
   site_.metrics_port = flags_.metrics_port;
   if (!flags_.live) return absl::OkStatus();
   live_ = std::make_unique<LiveRun>(manifest_.run_id, folder_.path() + "/report.html",
-                                    manifest_.link.bits_per_s / manifest_.link.scale);
+                                    manifest_.link.bits_per_s / manifest_.link.scale,
+                                    flags_.options.training.reads_text());
   site_.live = live_.get();
   const auto answer = [live = live_.get()](const std::string& path) -> HttpReply {
     if (path == "/") return {.type = "text/html; charset=utf-8", .body = kLiveHtml};

@@ -18,10 +18,12 @@ Json OrNull(double value) { return std::isfinite(value) && value >= 0 ? Json(val
 
 }  // namespace
 
-LiveRun::LiveRun(const std::string& run_id, const std::string& report, double link_bits_per_s, Clock clock)
+LiveRun::LiveRun(const std::string& run_id, const std::string& report, double link_bits_per_s,
+                 bool counts_tokens, Clock clock)
     : run_id_(run_id),
       report_(report),
       link_bits_per_s_(link_bits_per_s),
+      counts_tokens_(counts_tokens),
       clock_(std::move(clock)),
       begin_ns_(clock_()) {}
 
@@ -97,6 +99,7 @@ std::string LiveRun::Json() const {
   const int64_t now = clock_();
   psring::Json json = {{"run_id", run_id_},
                        {"report", report_},
+                       {"unit", counts_tokens_ ? "tokens" : "samples"},
                        {"elapsed_s", 1e-9 * static_cast<double>(now - begin_ns_)},
                        {"launch", launch_},
                        {"ranks", psring::Json::array()},

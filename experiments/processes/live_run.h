@@ -14,8 +14,9 @@ namespace psring {
 // Thread-safe: the launching thread writes it, the HTTP server's thread reads it.
 class LiveRun {
  public:
-  // `report`: path of the final report. `link_bits_per_s`: of each worker; 0: unknown.
-  LiveRun(const std::string& run_id, const std::string& report, double link_bits_per_s,
+  // `report`: path of the final report. `link_bits_per_s`: of each worker; 0: unknown. `counts_tokens`: the
+  // samples are the tokens of a text.
+  LiveRun(const std::string& run_id, const std::string& report, double link_bits_per_s, bool counts_tokens,
           Clock clock = MonotonicNanos);
 
   // A launch ("round 1/5  ring x 4") begins.
@@ -24,10 +25,11 @@ class LiveRun {
   // The launch has ended.
   void End(const std::string& outcome);
 
-  // {run_id, report, elapsed_s, launch, launch_s, steps, steps_planned, samples_per_s, mbit_per_s, link_pct,
-  // loss, ranks: [{rank, doing, step, steps, loss}], points: [[seconds, samples/s, loss]], done: [{launch,
-  // outcome, seconds}]}. Rates are over the last two seconds or more; unknown figures are null. mbit_per_s is
-  // the mean sent per rank. At kMostPoints points, every other one is dropped.
+  // {run_id, report, unit: "samples" or "tokens", elapsed_s, launch, launch_s, steps, steps_planned,
+  // samples_per_s, mbit_per_s, link_pct, loss, ranks: [{rank, doing, step, steps, loss}], points: [[seconds,
+  // samples/s, loss]], done: [{launch, outcome, seconds}]}. Rates are over the last two seconds or more;
+  // unknown figures are null. mbit_per_s is the mean sent per rank. At kMostPoints points, every other one is
+  // dropped.
   std::string Json() const;
 
   static constexpr size_t kMostPoints = 240;
@@ -49,6 +51,7 @@ class LiveRun {
 
   const std::string run_id_, report_;
   const double link_bits_per_s_;
+  const bool counts_tokens_;
   const Clock clock_;
   const int64_t begin_ns_;
 

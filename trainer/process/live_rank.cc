@@ -113,7 +113,7 @@ LiveRank::LiveRank(const LiveProcess& process, int index)
   join_.rank += index;
   join_.local_rank += index;
   if (!is_only_rank_) address_ = process.part->address;
-  progress_ = MakeProgress(flags_.progress, join_.rank, join_.world_size);
+  progress_ = MakeProgress(flags_.progress, join_.rank, join_.world_size, flags_.training.reads_text());
 }
 
 LiveRank::~LiveRank() { process_.stop.OnStop(join_.rank, nullptr); }

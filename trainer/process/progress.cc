@@ -89,8 +89,8 @@ class JsonLines : public Progress {
 
 class PlainLines : public Progress {
  public:
-  explicit PlainLines(int world_size, Clock clock)
-      : world_size_(world_size), clock_(clock), throttle_(2000, std::move(clock)) {}
+  PlainLines(int world_size, const char* unit, Clock clock)
+      : world_size_(world_size), unit_(unit), clock_(clock), throttle_(2000, std::move(clock)) {}
 
   void Started() override {}
   void Ready() override {
@@ -101,18 +101,18 @@ class PlainLines : public Progress {
   }
   void Step(const StepProgress& step) override {
     if (step.done < step.planned && !throttle_.Pass()) return;
-    Print(absl::StrFormat("step %d of %d: %.0f samples/s, loss %.4f", step.done, step.planned,
-                          step.samples * world_size_ / ((clock_() - begin_ns_) * 1e-9), step.loss));
+    Print(absl::StrFormat("step %d of %d: %.0f %s/s, loss %.4f", step.done, step.planned,
+                          step.samples * world_size_ / ((clock_() - begin_ns_) * 1e-9), unit_, step.loss));
   }
   void Evaluated(const CurvePoint& point) override {
-    Print(absl::StrFormat("after %d samples: test accuracy %.4f, test loss %.4f", point.samples,
+    Print(absl::StrFormat("after %d %s: test accuracy %.4f, test loss %.4f", point.samples, unit_,
                           point.test_accuracy, point.test_loss));
   }
   bool Note(const std::string& /*text*/) override { return false; }
   void Done(const RankResult& result) override {
     if (result.wall_s <= 0) return;
-    Print(absl::StrFormat("%d steps in %.2f s: %.0f samples/s", result.steps, result.wall_s,
-                          result.samples * world_size_ / result.wall_s));
+    Print(absl::StrFormat("%d steps in %.2f s: %.0f %s/s", result.steps, result.wall_s,
+                          result.samples * world_size_ / result.wall_s, unit_));
   }
 
  private:
@@ -122,6 +122,7 @@ class PlainLines : public Progress {
   }
 
   const int world_size_;
+  const char* const unit_;
   const Clock clock_;
   Throttle throttle_;
   int64_t begin_ns_ = 0;
@@ -129,9 +130,12 @@ class PlainLines : public Progress {
 
 }  // namespace
 
-std::unique_ptr<Progress> MakeProgress(const std::string& kind, int rank, int world_size, Clock clock) {
+std::unique_ptr<Progress> MakeProgress(const std::string& kind, int rank, int world_size, bool counts_tokens,
+                                       Clock clock) {
   if (kind == "json") return std::make_unique<JsonLines>(rank, world_size, std::move(clock));
-  if (kind == "plain" && rank == 0) return std::make_unique<PlainLines>(world_size, std::move(clock));
+  if (kind == "plain" && rank == 0) {
+    return std::make_unique<PlainLines>(world_size, counts_tokens ? "tokens" : "samples", std::move(clock));
+  }
   return std::make_unique<Silent>();
 }
 

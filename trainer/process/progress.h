@@ -38,7 +38,8 @@ class Progress {
 //   json   for a launcher, from every rank, one object per line: {"event": "start" | "ready" | "step" |
 //          "evaluate" | "done" | "note", "rank": 0, ...}
 //   none   nothing
-std::unique_ptr<Progress> MakeProgress(const std::string& kind, int rank, int world_size,
+// `counts_tokens`: the samples are the tokens of a text.
+std::unique_ptr<Progress> MakeProgress(const std::string& kind, int rank, int world_size, bool counts_tokens,
                                        Clock clock = MonotonicNanos);
 
 }  // namespace psring

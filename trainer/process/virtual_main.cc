@@ -43,7 +43,8 @@ absl::StatusOr<std::unique_ptr<Device>> HostDevice(const std::string& spec) {
 }  // namespace
 
 absl::Status TrainVirtually(const VirtualFlags& flags) {
-  const std::unique_ptr<Progress> progress = MakeProgress(flags.progress, /*rank=*/0, flags.workers);
+  const std::unique_ptr<Progress> progress =
+      MakeProgress(flags.progress, /*rank=*/0, flags.workers, flags.training.reads_text());
   progress->Started();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, HostDevice(flags.training.device));
   std::vector<RankRecords> records;
@@ -83,7 +84,8 @@ absl::Status TrainVirtually(const VirtualFlags& flags) {
 }
 
 absl::Status ReplayFile(const VirtualFlags& flags, const std::string& file) {
-  const std::unique_ptr<Progress> progress = MakeProgress(flags.progress, /*rank=*/0, /*world_size=*/1);
+  const std::unique_ptr<Progress> progress =
+      MakeProgress(flags.progress, /*rank=*/0, /*world_size=*/1, flags.training.reads_text());
   progress->Started();
   PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(file, kMostRecordBytes));
   const absl::StatusOr<Arrivals> arrivals = ArrivalsFromBytes(bytes);

@@ -24,13 +24,14 @@ class LiveRunTest : public testing::Test {
   }
 
   int64_t now_ns_ = 1'000'000'000;
-  LiveRun run_{"r1", "runs/r1/report.html", 100e6, [this] { return now_ns_; }};
+  LiveRun run_{"r1", "runs/r1/report.html", 100e6, /*counts_tokens=*/true, [this] { return now_ns_; }};
 };
 
 TEST_F(LiveRunTest, HasOnlyTheRunBeforeTheFirstLaunch) {
   now_ns_ += 2'500'000'000;
   const Json json = Read();
   EXPECT_EQ(json["run_id"], "r1");
+  EXPECT_EQ(json["unit"], "tokens");
   EXPECT_EQ(json["elapsed_s"], 2.5);
   EXPECT_EQ(json["launch"], "");
   EXPECT_FALSE(json.contains("samples_per_s"));

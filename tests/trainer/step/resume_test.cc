@@ -15,6 +15,7 @@
 #include "tests/kept_files.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 #include "tests/trainer/cluster.h"
+#include "tests/trainer/strategies/reference.h"
 #include "trainer/checkpoints/checkpoint.h"
 
 namespace psring {
@@ -104,11 +105,6 @@ TrainingOptions Options(const std::string& strategy) {
   options.deterministic = absl::StartsWith(strategy, "ps-");
   options.checkpoint_dir = "kept";
   return options;
-}
-
-std::vector<float> WeightsOf(const std::vector<RankOutcome>& outcomes) {
-  for (const RankOutcome& outcome : outcomes) EXPECT_TRUE(outcome.result.ok()) << outcome.result.status();
-  return outcomes.front().weights;
 }
 
 struct Case {

@@ -12,6 +12,7 @@
 
 #include "tests/kept_files.h"
 #include "tests/trainer/cluster.h"
+#include "tests/trainer/strategies/reference.h"
 #include "trainer/checkpoints/checkpoint.h"
 #include "trainer/data/text.h"
 #include "trainer/virtual/virtual_training.h"
@@ -78,11 +79,6 @@ TrainingOptions WithDropout(const std::string& strategy) {
   options.batch = 64;
   options.steps = 14;
   return options;
-}
-
-std::vector<float> WeightsOf(const std::vector<RankOutcome>& outcomes) {
-  for (const RankOutcome& outcome : outcomes) EXPECT_TRUE(outcome.result.ok()) << outcome.result.status();
-  return outcomes.front().weights;
 }
 
 TEST(Dropout, DropsTheSameWhereverASampleIsComputed) {

@@ -26,6 +26,12 @@ inline void ExpectAllOk(const std::vector<RankOutcome>& outcomes) {
   for (const RankOutcome& outcome : outcomes) ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
 }
 
+// Of rank 0; fails the test if a rank has failed.
+inline std::vector<float> WeightsOf(const std::vector<RankOutcome>& outcomes) {
+  for (const RankOutcome& outcome : outcomes) EXPECT_TRUE(outcome.result.ok()) << outcome.result.status();
+  return outcomes.front().weights;
+}
+
 // The final weights of `single --micro_batches workers`.
 inline const std::vector<float>& Reference(const std::string& optimizer, int workers, double clip_norm = 0) {
   static std::map<std::tuple<std::string, int, double>, std::vector<float>> references;
