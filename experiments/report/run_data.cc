@@ -200,7 +200,10 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text,
     reader.Miss("manifest.json", absl::StrCat("has layout ", version, ", but this version supports ",
                                               kSchemaVersion, ": figures may be missing"));
   }
-  if (json["manifest"].is_object() && json["manifest"].contains("finished") &&
+  // The page says how many rounds there are.
+  const bool has_rounds = json["manifest"].is_object() && json["manifest"].contains("cost") &&
+                          NumberAt(json["manifest"]["cost"], "rounds_done", 0) > 0;
+  if (!has_rounds && json["manifest"].is_object() && json["manifest"].contains("finished") &&
       json["manifest"]["finished"] == false) {
     reader.Miss("manifest.json", "the run did not finish");
   }

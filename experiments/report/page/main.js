@@ -37,10 +37,14 @@ function drawOpen() {
 
 function drawMissing(parent, runs) {
   for (const run of runs) {
+    const {finished, cost} = run.manifest || {}, name = runs.length > 1 ? ` (${run.run_id})` : '';
+    if (finished === false && cost && cost.rounds_done > 0) {
+      parent.append(make('p', {class: 'missing'}, t('unfinished', cost.rounds_done, cost.rounds_planned) + name));
+    }
     if (!run.missing || !run.missing.length) continue;
     const list = make('ul');
     for (const {file, why} of run.missing) list.append(make('li', {}, `${file}: ${why}`));
-    parent.append(make('div', {class: 'missing'}, make('p', {}, t('missing') + (runs.length > 1 ? ` (${run.run_id})` : '')), list));
+    parent.append(make('div', {class: 'missing'}, make('p', {}, t('missing') + name), list));
   }
 }
 

@@ -13,6 +13,8 @@ const TEXTS = {
     '由 psring 根据运行目录中的文件生成；本页不访问任何网络。'],
   licence: ['Figures drawn with D3 3.5; its license', '图表由 D3 3.5 绘制；其许可证'],
   missing: ['This run folder is incomplete, so parts of the page are missing:', '运行目录不完整，因此本页缺少一些内容：'],
+  unfinished: ['This run has {0} of {1} rounds, which this page shows. psring compare --resume RUN adds the others.',
+    '此运行完成了 {1} 轮中的 {0} 轮，本页显示这些轮。psring compare --resume RUN 可补充其余各轮。'],
   not_drawn: ['This part could not be drawn from the files: {0}', '无法根据文件绘制此部分：{0}'],
   no_data: ['The run folder has no data for this part.', '运行目录中没有这部分数据。'],
   theory_line: ['theory (derived)', '理论（推导）'],

@@ -239,6 +239,13 @@ TEST_F(ReportPageTest, ListsMissingAndMalformedFilesAndReadsTheOthers) {
   EXPECT_EQ(ReadJson()["findings"].size(), 2u);
 }
 
+TEST_F(ReportPageTest, ARunWithSomeOfItsRoundsIsNotIncomplete) {
+  Put("manifest.json", R"({"verb":"compare","finished":false,"cost":{"rounds_planned":3,"rounds_done":1}})");
+  EXPECT_THAT(Missing(), testing::Not(HasSubstr("the run did not finish")));
+  Put("manifest.json", R"({"verb":"compare","finished":false,"cost":{"rounds_planned":3,"rounds_done":0}})");
+  EXPECT_THAT(Missing(), HasSubstr("manifest.json: the run did not finish"));
+}
+
 TEST_F(ReportPageTest, ListsFilesThatAreTooLargeWithTheirSizeAndTheLimit) {
   const std::pair<const char*, uint64_t> limits[] = {{"steps.jsonl", kMostLongBytes},
                                                      {"trace.json", kMostLongBytes},
