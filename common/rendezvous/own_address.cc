@@ -5,8 +5,10 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -91,6 +93,12 @@ std::string SourceOfRoute(const std::string& host) {
   return "";
 }
 
+bool IsOwnName(const std::string& host) {
+  char name[256] = {};
+  const auto label = [](std::string_view of) { return of.substr(0, of.find('.')); };
+  return gethostname(name, sizeof name - 1) == 0 && label(name) == label(host);
+}
+
 absl::Status CheckOwn(const std::string& address) {
   const absl::Status free = CheckThatPortIsFree(address, 0, "");
   if (free.ok()) return absl::OkStatus();
@@ -135,6 +143,16 @@ absl::StatusOr<std::string> StoreAddress(const std::string& bind, const std::str
       absl::StrCat("cannot listen at ", host,
                    ", which is not an address of this machine; start rank 0 there, or "
                    "give --bind ADDRESS if others reach this machine by another name"));
+}
+
+absl::StatusOr<std::string> AddressToDial(const std::string& bind, const std::string& host) {
+  if (IsLoopback(host) || !IsOwnName(host)) return host;
+  const absl::StatusOr<AddressList> resolved = ResolveHost(host, /*port=*/0);
+  if (!resolved.ok()) return host;
+  for (const addrinfo* address = resolved->get(); address != nullptr; address = address->ai_next) {
+    if (!IsLoopback(TextOf(address->ai_addr))) return host;
+  }
+  return StoreAddress(bind, host);
 }
 
 }  // namespace psring

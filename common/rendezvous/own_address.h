@@ -26,4 +26,9 @@ absl::StatusOr<std::string> OwnAddress(const NetworkChoice& choice, const Rendez
 // InvalidArgument if none of these applies.
 absl::StatusOr<std::string> StoreAddress(const std::string& bind, const std::string& host);
 
+// Where the processes that do not host the store find it: at `host`, unless this is the machine's own name
+// and resolves only to loopback; then StoreAddress, because the store is on this machine and does not listen
+// there.
+absl::StatusOr<std::string> AddressToDial(const std::string& bind, const std::string& host);
+
 }  // namespace psring

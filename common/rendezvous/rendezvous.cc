@@ -341,6 +341,8 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Enter(RendezvousOptions options, int
     PSRING_ASSIGN_OR_RETURN(server,
                             RendezvousServer::Start(dial_host, options.port, options.secret, options.noun));
     options.port = server->port();
+  } else {
+    PSRING_ASSIGN_OR_RETURN(dial_host, AddressToDial(options.bind, options.host));
   }
   auto rendezvous = std::make_unique<GrpcRendezvous>(options, dial_host, std::move(server));
   PSRING_RETURN_IF_ERROR(rendezvous->Join(rank));

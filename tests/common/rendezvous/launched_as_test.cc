@@ -1,6 +1,7 @@
 #include "common/rendezvous/launched_as.h"
 
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <unistd.h>
 
 #include <map>
@@ -183,6 +184,24 @@ TEST(StoreAddress, IsASpecificAddressOfThisMachine) {
   EXPECT_TRUE(absl::StrContains(foreign.message(), "203.0.113.1, which is not an address of this machine"))
       << foreign;
   EXPECT_FALSE(StoreAddress("", "no-such-host.invalid").ok());
+}
+
+TEST(AddressToDial, IsTheHostUnlessItIsThisMachinesNameForLoopback) {
+  for (const char* host : {"localhost", "127.0.0.1", "203.0.113.1", "no-such-host.invalid"}) {
+    EXPECT_EQ(AddressToDial("127.0.0.9", host).value_or(""), host);
+  }
+}
+
+// As on Debian, whose /etc/hosts has the line "127.0.1.1 NAME".
+TEST(AddressToDial, OfThisMachinesNameForLoopbackIsWhereTheStoreListens) {
+  char name[256] = {};
+  ASSERT_EQ(gethostname(name, sizeof name - 1), 0);
+  const hostent* found = gethostbyname(name);
+  if (found == nullptr || found->h_addrtype != AF_INET || found->h_addr_list[0][0] != 127) {
+    GTEST_SKIP() << "this machine's name does not resolve to loopback";
+  }
+  EXPECT_EQ(AddressToDial("127.0.0.9", name).value_or(""), "127.0.0.9");
+  EXPECT_EQ(StoreAddress("127.0.0.9", name).value_or(""), "127.0.0.9");
 }
 
 }  // namespace
