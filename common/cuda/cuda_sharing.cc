@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/hex.h"
 #include "common/cuda/cuda_context.h"
 
 namespace psring {
@@ -23,10 +24,10 @@ absl::StatusOr<std::string> ExportMemory(Device& device, const Buffer& memory) {
 absl::StatusOr<Buffer> ImportMemory(Device& device, const std::string& text, size_t bytes) {
   if (device.gpu() < 0) return absl::FailedPreconditionError(absl::StrCat(device.name(), " is not a GPU"));
   cudaIpcMemHandle_t handle = {};
-  if (text.size() != 2 * sizeof(handle.reserved)) {
+  const std::string decoded = BytesFromHex(text);
+  if (decoded.size() != sizeof(handle.reserved)) {
     return absl::InvalidArgumentError("not a handle of a GPU's memory");
   }
-  const std::string decoded = absl::HexStringToBytes(text);
   std::memcpy(handle.reserved, decoded.data(), sizeof(handle.reserved));
   const int gpu = device.gpu();
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(gpu)));

@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/hex.h"
 #include "common/cuda/cuda_context.h"
 #include "common/cuda/cuda_sharing.h"
 
@@ -28,7 +29,7 @@ absl::Status LentRegions::Add(const Buffer& buffer) {
   Region region{.data = static_cast<const std::byte*>(buffer.data()), .bytes = buffer.bytes()};
   if (exported_) {
     PSRING_ASSIGN_OR_RETURN(const std::string text, ExportMemory(device_, buffer));
-    const std::string handle = absl::HexStringToBytes(text);
+    const std::string handle = BytesFromHex(text);
     PSRING_CHECK(handle.size() == sizeof(region.handle));
     std::memcpy(region.handle, handle.data(), sizeof(region.handle));
   }

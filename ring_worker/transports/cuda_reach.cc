@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/hex.h"
 #include "common/cuda/cuda_context.h"
 #include "common/cuda/cuda_device.h"
 #include "common/cuda/cuda_sharing.h"
@@ -127,7 +128,7 @@ absl::Status ReachProcess(Device& device, const Card& mine, int rank, const Card
                           ImportMemory(device, peer.memory, kProbeValues * sizeof(float)));
   PSRING_RETURN_IF_ERROR(CheckValues(device, rank, theirs.data()));
   cudaIpcEventHandle_t handle = {};
-  const std::string bytes = absl::HexStringToBytes(peer.event);
+  const std::string bytes = BytesFromHex(peer.event);
   if (bytes.size() != sizeof(handle.reserved)) return absl::InternalError("not a handle of an event");
   std::memcpy(handle.reserved, bytes.data(), sizeof(handle.reserved));
   cudaEvent_t event = nullptr;

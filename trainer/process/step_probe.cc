@@ -109,13 +109,13 @@ void StepProbe::Count(const StepRecord& step) {
 void StepProbe::ReadSent() {
   if (!sent_) return;
   const absl::StatusOr<int64_t> sent = sent_();
-  if (sent.ok()) (warm_ ? last_sent_ : first_sent_) = {steps_, *sent};
+  if (sent.ok()) (warm_ ? last_sent_ : first_sent_) = Reading{steps_, *sent};
 }
 
 void StepProbe::ReadDelay() {
   const std::optional<int64_t> delay = RunDelayNanos();
   read_ns_ = clock_();
-  if (delay) (warm_ ? last_delay_ : first_delay_) = {steps_, *delay};
+  if (delay) (warm_ ? last_delay_ : first_delay_) = Reading{steps_, *delay};
 }
 
 void StepProbe::Fill(const Trace& trace, RankResult& result) {
