@@ -90,7 +90,7 @@ Examination ExaminePackages(const Interrupt& interrupt, Language language) {
 
 Examination ExamineData(const absl::StatusOr<Binaries>& binaries, const Interrupt& interrupt,
                         Language language) {
-  Examination result{.what = "Fashion-MNIST", .fix = In(language, kDataFix), .required = true};
+  Examination result{.what = "Fashion-MNIST", .fix = In(language, kDataFix)};
   if (!binaries.ok()) {
     result.detail = In(language, kDataNotAsked);
     return result;

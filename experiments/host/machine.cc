@@ -68,6 +68,7 @@ Machine DescribeMachine() {
     machine.memory_mb = static_cast<int64_t>(info.totalram) * info.mem_unit / (1 << 20);
   }
   machine.system = Field(ReadFile("/etc/os-release").value_or(""), "PRETTY_NAME");
+  if (machine.system.empty()) machine.system = "unknown distribution";
   utsname name{};
   if (uname(&name) == 0) {
     machine.kernel = name.release;
