@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks that take longer than tests or need more tools: formatting, clang-tidy and sanitizers. Called by `./run check`,
 # which installs the tools. --all: clang-tidy on all sources, all test cases with sanitizers instead of one in four, and
-# 10 minutes of fuzzing for each parser instead of 20 s, 200 random faults of real jobs, and the container image.
+# 10 minutes of fuzzing for each parser instead of 20 s, 200 random faults of real jobs, the container image, and the core
+# tests for arm64.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -120,10 +121,18 @@ containers() {
   ((status == 0 || status == 77)) || return $status
 }
 
+# Cross-compiled, with an emulator.
+arm64() {
+  [[ -n $all ]] || return 0
+  step "arm64"
+  tests/arm64.sh
+}
+
 formatting
 tidy
 faults
 containers
+arm64
 sanitized asan '*' "${address_tests[@]}"
 sanitized tsan "$not_with_threads" "${thread_tests[@]}"
 fuzzing
