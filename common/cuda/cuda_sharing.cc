@@ -7,7 +7,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/hex.h"
 #include "common/cuda/cuda_context.h"
 
 namespace psring {
@@ -18,14 +17,14 @@ absl::StatusOr<std::string> ExportMemory(Device& device, const Buffer& memory) {
   cudaIpcMemHandle_t handle = {};
   PSRING_RETURN_IF_ERROR(CudaStatus(absl::StrCat(device.name(), ": cudaIpcGetMemHandle"),
                                     cudaIpcGetMemHandle(&handle, memory.data())));
-  return absl::BytesToHexString({handle.reserved, sizeof(handle.reserved)});
+  return absl::WebSafeBase64Escape({handle.reserved, sizeof(handle.reserved)});
 }
 
 absl::StatusOr<Buffer> ImportMemory(Device& device, const std::string& text, size_t bytes) {
   if (device.gpu() < 0) return absl::FailedPreconditionError(absl::StrCat(device.name(), " is not a GPU"));
   cudaIpcMemHandle_t handle = {};
-  const std::string decoded = BytesFromHex(text);
-  if (decoded.size() != sizeof(handle.reserved)) {
+  std::string decoded;
+  if (!absl::WebSafeBase64Unescape(text, &decoded) || decoded.size() != sizeof(handle.reserved)) {
     return absl::InvalidArgumentError("not a handle of a GPU's memory");
   }
   std::memcpy(handle.reserved, decoded.data(), sizeof(handle.reserved));

@@ -15,12 +15,10 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/hex.h"
 #include "common/measure/collective_table.h"
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
@@ -107,8 +105,8 @@ struct HostLimits::Links {
     if (getsockname(listener.get(), address.get(), &address.length) != 0) return SocketError("getsockname");
     const std::string card(reinterpret_cast<const char*>(&address.storage), address.length);
     PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> cards,
-                            rendezvous.Exchange("limits " + name, absl::BytesToHexString(card)));
-    const std::string next_card = BytesFromHex(cards[static_cast<size_t>((rank + 1) % ranks)]);
+                            rendezvous.Exchange("limits " + name, card));
+    const std::string& next_card = cards[static_cast<size_t>((rank + 1) % ranks)];
     Address next_address;
     next_address.length = static_cast<socklen_t>(std::min(next_card.size(), sizeof(next_address.storage)));
     memcpy(&next_address.storage, next_card.data(), next_address.length);

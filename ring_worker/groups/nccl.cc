@@ -17,7 +17,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/hex.h"
 #include "common/base/mutex.h"
 #include "common/cuda/cuda_stream.h"
 #include "common/net/peer_text.h"
@@ -372,9 +371,9 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
   if (rank == 0) PSRING_RETURN_IF_ERROR(nccl.ToStatus("ncclGetUniqueId", nccl.GetUniqueId(&id)));
   PSRING_ASSIGN_OR_RETURN(
       const std::vector<std::string> ids,
-      rendezvous.Exchange("nccl group", rank == 0 ? absl::BytesToHexString({id.internal, sizeof(id.internal)})
-                                                  : std::string()));
-  const std::string bytes = BytesFromHex(ids[0]);
+      rendezvous.Exchange("nccl group",
+                          rank == 0 ? std::string(id.internal, sizeof(id.internal)) : std::string()));
+  const std::string& bytes = ids[0];
   if (bytes.size() != sizeof(id.internal)) return absl::InternalError("rank 0 sent no NCCL id");
   std::memcpy(id.internal, bytes.data(), bytes.size());
 

@@ -7,7 +7,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/hex.h"
 #include "common/cuda/cuda_context.h"
 #include "common/cuda/cuda_sharing.h"
 
@@ -29,8 +28,8 @@ absl::Status LentRegions::Add(const Buffer& buffer) {
   Region region{.data = static_cast<const std::byte*>(buffer.data()), .bytes = buffer.bytes()};
   if (exported_) {
     PSRING_ASSIGN_OR_RETURN(const std::string text, ExportMemory(device_, buffer));
-    const std::string handle = BytesFromHex(text);
-    PSRING_CHECK(handle.size() == sizeof(region.handle));
+    std::string handle;
+    PSRING_CHECK(absl::WebSafeBase64Unescape(text, &handle) && handle.size() == sizeof(region.handle));
     std::memcpy(region.handle, handle.data(), sizeof(region.handle));
   }
   auto free =
@@ -110,7 +109,7 @@ absl::StatusOr<const std::byte*> BorrowedGpu::At(const Loan& loan, size_t bytes)
     region.memory = Buffer();  // the owner has freed the memory that had this number before
     PSRING_ASSIGN_OR_RETURN(
         region.memory,
-        ImportMemory(device_, absl::BytesToHexString({loan.handle, sizeof(loan.handle)}), loan.bytes));
+        ImportMemory(device_, absl::WebSafeBase64Escape({loan.handle, sizeof(loan.handle)}), loan.bytes));
     region.generation = loan.generation;
   }
   return static_cast<const std::byte*>(region.memory.data()) + loan.offset;

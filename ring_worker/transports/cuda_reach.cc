@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
-#include "common/base/hex.h"
 #include "common/cuda/cuda_context.h"
 #include "common/cuda/cuda_device.h"
 #include "common/cuda/cuda_sharing.h"
@@ -79,7 +78,7 @@ absl::Status Offer(int rank, Device& device, Probe& probe, Card& card) {
   PSRING_ASSIGN_OR_RETURN(card.memory, ExportMemory(device, probe.memory));
   PSRING_RETURN_IF_ERROR(probe.events.Create(/*exported=*/true));
   const Moment& first = probe.events.all().front();
-  card.event = absl::BytesToHexString({first.handle, sizeof(first.handle)});
+  card.event = absl::WebSafeBase64Escape({first.handle, sizeof(first.handle)});
   return absl::OkStatus();
 }
 
@@ -128,8 +127,10 @@ absl::Status ReachProcess(Device& device, const Card& mine, int rank, const Card
                           ImportMemory(device, peer.memory, kProbeValues * sizeof(float)));
   PSRING_RETURN_IF_ERROR(CheckValues(device, rank, theirs.data()));
   cudaIpcEventHandle_t handle = {};
-  const std::string bytes = BytesFromHex(peer.event);
-  if (bytes.size() != sizeof(handle.reserved)) return absl::InternalError("not a handle of an event");
+  std::string bytes;
+  if (!absl::WebSafeBase64Unescape(peer.event, &bytes) || bytes.size() != sizeof(handle.reserved)) {
+    return absl::InternalError("not a handle of an event");
+  }
   std::memcpy(handle.reserved, bytes.data(), sizeof(handle.reserved));
   cudaEvent_t event = nullptr;
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaIpcOpenEventHandle", cudaIpcOpenEventHandle(&event, handle)));
