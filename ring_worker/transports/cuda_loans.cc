@@ -64,6 +64,7 @@ bool LentRegions::Describe(const void* data, size_t bytes, Loan& loan) const {
 
 LentEvents::~LentEvents() {
   for (const Moment& event : events_) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process
     (void)CudaStatus("cudaEventDestroy", cudaEventDestroy(reinterpret_cast<cudaEvent_t>(event.address)));
   }
 }
@@ -87,6 +88,7 @@ absl::Status LentEvents::Create(bool exported) {
 absl::StatusOr<Moment> LentEvents::Record(cudaStream_t stream) {
   const Moment& moment = events_[next_++ % kEvents];
   PSRING_RETURN_IF_ERROR(
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process
       CudaStatus("cudaEventRecord", cudaEventRecord(reinterpret_cast<cudaEvent_t>(moment.address), stream)));
   return moment;
 }
@@ -102,6 +104,7 @@ absl::StatusOr<const std::byte*> BorrowedGpu::At(const Loan& loan, size_t bytes)
     return absl::DataLossError(absl::StrCat("it lent ", bytes, " bytes at ", loan.offset, " of region ",
                                             loan.region, ", which has ", loan.bytes));
   }
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process
   if (same_process_) return reinterpret_cast<const std::byte*>(loan.address) + loan.offset;
   if (regions_.size() <= loan.region) regions_.resize(loan.region + 1);
   Region& region = regions_[loan.region];
@@ -116,6 +119,7 @@ absl::StatusOr<const std::byte*> BorrowedGpu::At(const Loan& loan, size_t bytes)
 }
 
 absl::StatusOr<cudaEvent_t> BorrowedGpu::EventOf(const Moment& moment) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process
   if (same_process_) return reinterpret_cast<cudaEvent_t>(moment.address);
   if (moment.event >= LentEvents::kEvents) {
     return absl::DataLossError(absl::StrCat("it named event ", moment.event, " of ", LentEvents::kEvents));

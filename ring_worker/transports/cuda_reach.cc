@@ -112,9 +112,10 @@ absl::Status ReachThread(Device& device, int rank, const Card& peer) {
   }
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(gpu)));
   const cudaError_t enabled = cudaDeviceEnablePeerAccess(peer.gpu, 0);
-  const absl::Status status = CudaStatus("cudaDeviceEnablePeerAccess", enabled);
+  absl::Status status = CudaStatus("cudaDeviceEnablePeerAccess", enabled);
   if (!status.ok() && enabled != cudaErrorPeerAccessAlreadyEnabled) return status;
   if (peer.address == 0) return absl::FailedPreconditionError("it has no memory to test");
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process
   return CheckValues(device, rank, reinterpret_cast<const void*>(peer.address));
 }
 

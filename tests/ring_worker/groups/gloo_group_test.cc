@@ -19,7 +19,7 @@ namespace {
 class GlooGroupTest : public testing::Test {
  protected:
   void SetUp() override {
-    const BackendRow& gloo = BackendNamed("gloo");
+    const BackendRow gloo = BackendNamed("gloo");
     if (!gloo.available) GTEST_SKIP() << "this build has no gloo: " << gloo.missing;
   }
 
@@ -176,7 +176,7 @@ TEST(BackendsTest, AnAbsentBackendIsRejectedWithWhatToInstall) {
 }
 
 TEST(BackendsTest, NcclWithoutAGpuIsRejectedInOneLine) {
-  const BackendRow& nccl = BackendNamed("nccl");
+  const BackendRow nccl = BackendNamed("nccl");
   if (!nccl.available) GTEST_SKIP() << "this build has no NCCL: " << nccl.missing;
   FakeRendezvous alone(std::make_shared<FakeStore>(), 0, 1);
   GroupOptions options;

@@ -137,7 +137,7 @@ TEST_P(SynchronousConformance, ClippedReplicasAreCloseToTheClippedReference) {
   options.clip_norm = kClipNorm;
   const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), ReferenceData());
   ExpectAllOk(outcomes);
-  const std::vector<float>& clipped = Reference("sgd", workers(), kClipNorm);
+  const std::vector<float> clipped = Reference("sgd", workers(), kClipNorm);
   for (const RankOutcome& outcome : outcomes) EXPECT_EQ(outcome.weights, outcomes[0].weights);
   EXPECT_LE(RelativeL2(outcomes[0].weights, clipped), 1e-5);
   EXPECT_GT(RelativeL2(clipped, Reference("sgd", workers())), 1e-3);
