@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Runs all tests and, if there are GPUs, trainings and benchmarks on them: check.sh [FOLDER]. Writes the results to one
-# folder. Exits with 0 if no step failed.
+# Runs all tests and, if there are GPUs, trainings and benchmarks on them: check.sh [--only REGEX] [FOLDER]. Writes the results
+# to one folder. Exits with 0 if no step failed. --only: the steps whose names match.
 # On several machines, by hand or under srun: check.sh --nnodes N [--node_rank I --master_addr HOST] [FOLDER]. Measures their
 # network, collectives, strategies and GPUs together instead. Machine 0's folder has the results; machine I's logs are in its
 # subfolder node-I, of the same folder if the machines share it. Other flags of psring for several machines are passed on.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-nodes=() rank=${SLURM_PROCID:-${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${JOB_COMPLETION_INDEX:-0}}}}
+only=. nodes=() rank=${SLURM_PROCID:-${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${JOB_COMPLETION_INDEX:-0}}}}
 while [[ ${1:-} == --* ]]; do
   [[ $1 != *=* && $# -gt 1 ]] || { echo "check.sh: write ${1%%=*} and its value as two words" >&2; exit 1; }
   if [[ $1 == --node_rank ]]; then rank=$2; fi
-  nodes+=("$1" "$2")
+  if [[ $1 == --only ]]; then only=$2; else nodes+=("$1" "$2"); fi
   shift 2
 done
 name=$(hostname)-$(date -u +%Y%m%dT%H%M%SZ)
@@ -29,10 +29,13 @@ export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
 
 log() { echo "$*" | tee -a "$out/summary.txt"; }
 
+wanted() { [[ $1 =~ $only ]]; }  # whether --only wants a step
+
 # step NAME SECONDS COMMAND...: runs a command with a time limit; its output is in NAME.log.
 step() {
   local name=$1 seconds=$2 status
   shift 2
+  wanted "$name" || return 0
   timeout --kill-after=10 "$seconds" "$@" >"$out/$name.log" 2>&1 </dev/null
   status=$?
   local skipped
@@ -87,6 +90,7 @@ print(next(csv.DictReader(open(sys.argv[1])))[sys.argv[2]])' "$out/$1/summary.cs
 # agree OURS THEIRS: fails unless the weights of the last checkpoints differ by at most 1e-4 (relative L2 norm).
 agree() {
   local output
+  wanted "train-$1" && wanted "train-$2" || return 0
   if ! command -v python3 >/dev/null; then
     log "skipped  weights of $1 and $2: no python3"
   elif output=$(python3 - "$out/checkpoints/$1" "$out/checkpoints/$2" <<'END' 2>&1
@@ -115,7 +119,6 @@ END
 steps_of() { # NAME FLAGS...
   train "$1" "${@:2}" --model mlp --optimizer sgd --steps 20 --warmup_steps 1 --checkpoint_dir "$out/checkpoints/$1"
 }
-peer=()
 train cpu-ring --device cpu --strategy ring --workers 2 --model mlp-small --steps 50
 train cpu-ps-sync --device cpu --strategy ps-sync --workers 2 --model mlp-small --steps 50
 step op-bandwidth-cpu 120 "$here/bin/op_bandwidth" cpu 64
@@ -125,12 +128,14 @@ if ((gpus > 0)); then
   step op-bandwidth 300 "$here/bin/op_bandwidth" cuda 256
   while read -r op share; do
     goal "$op relative to a copy" "$share" 0.85
-  done < <(awk '$1 ~ /^(add|sgd|momentum|adam)$/ {print $1, $3}' "$out/op-bandwidth.log")
+  done < <(awk '$1 ~ /^(add|sgd|momentum|adam)$/ {print $1, $3}' "$out/op-bandwidth.log" 2>/dev/null)
+  torch=$(python3 -c 'import torch; print(torch.cuda.is_available())' 2>/dev/null)
+  [[ $torch == True ]] || log "skipped  comparison with PyTorch: python3 has no torch with a GPU"
   for model in mlp cnn; do
     train "single-$model" --device cuda --strategy single --model $model --steps 500 --warmup_steps 20
     train "single-graph-$model" --device cuda --strategy single --model $model --steps 500 --warmup_steps 20 --cuda_graph
     # PyTorch on the same GPU, eager and compiled.
-    if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+    if [[ $torch == True ]]; then
       peer=(python3 "$here/pytorch_peer.py" --device cuda --model $model --steps 500 --warmup_steps 20)
       step "pytorch-$model" 900 "${peer[@]}"
       step "pytorch-compiled-$model" 900 "${peer[@]}" --compile
@@ -142,13 +147,12 @@ if ((gpus > 0)); then
     done
     train "none-$model" --device cuda --strategy none --workers "$gpus" --model $model --steps 500 --warmup_steps 20
   done
-  ((${#peer[@]})) || log "skipped  comparison with PyTorch: python3 has no torch with a GPU"
   # Large products, compared with torch.compile in the same precision; the goal is the same speed.
   wide=(--device cuda --model mlp --width 8192 --batch 4096 --steps 50 --warmup_steps 10)
   for precision in float32 tf32 bfloat16; do
     train "wide-$precision" --strategy single --lr 0.001 --precision $precision "${wide[@]}"
     train "wide-graph-$precision" --strategy single --lr 0.001 --precision $precision --cuda_graph "${wide[@]}"
-    if ((${#peer[@]})); then
+    if [[ $torch == True ]]; then
       step "pytorch-wide-$precision" 900 python3 "$here/pytorch_peer.py" --lr 0.001 --precision $precision --compile "${wide[@]}"
       compare_speed "wide-$precision" "pytorch-wide-$precision" 1
       compare_speed "wide-graph-$precision" "pytorch-wide-$precision" 1
@@ -187,7 +191,7 @@ if ((gpus > 0)); then
     train "round-$transport" --device cuda --strategy ps-sync --workers 1 --workload resnet50 --align_steps \
       --transport $transport --steps 30 --warmup_steps 3
   done
-  goal "speed-up of a server's round by CUDA IPC over pinned memory" \
+  ! wanted train-round-auto || goal "speed-up of a server's round by CUDA IPC over pinned memory" \
     "$(awk -v ipc="$(column round-auto comm_busy_ms)" -v pinned="$(column round-shm comm_busy_ms)" \
       'BEGIN {print (ipc > 0) ? pinned / ipc : 0}')" 5
   # Synchronous strategies must agree with single, which accumulates as many micro-batches.

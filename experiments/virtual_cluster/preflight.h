@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "experiments/processes/interrupt.h"
@@ -21,6 +22,9 @@ struct CarriedCluster {
 // The fastest of kDefaultRates that is at most `most` and for which links of `capacity` have headroom, or 0.
 // All in bits/s. Pure.
 double RateWithHeadroom(double capacity, double most);
+
+// The rates of kDefaultRates, starting with RateWithHeadroom(capacity, most), which is tried several times. Pure.
+std::vector<double> RatesToTry(double capacity, double most);
 
 // What a user can do if this host cannot carry the links `asked`: a lower rate, fewer workers, a slower run
 // (--scale; only if `asked` has a rate) or a prediction. `capacity`: of links without a limit. `carried`: by

@@ -64,6 +64,12 @@ TEST(Preflight, ChoosesTheFastestRateThatLeavesHeadroom) {
   EXPECT_EQ(RateWithHeadroom(5e9, 300e6), 250e6);
 }
 
+TEST(Preflight, RepeatsAMeasurementBeforeItLowersTheRate) {
+  EXPECT_EQ(RatesToTry(400e6, 1e9),
+            (std::vector<double>{250e6, 250e6, 250e6, 100e6, 50e6, 25e6}));
+  EXPECT_TRUE(RatesToTry(10e6, 1e9).empty());
+}
+
 TEST(Preflight, SuggestsARateBelowTheOneThatFellShort) {
   // A busy host: fast without a limit, but 200 Mbit/s links carried only 156 Mbit/s.
   const LinkReport report{.shaping = Shaping::kNetns,
