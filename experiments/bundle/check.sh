@@ -204,7 +204,7 @@ if ((gpus > 0)); then
     steps_of "ring-graph-as-$ranks" --device cuda --strategy ring --workers $ranks --oversubscribe --check_replicas --cuda_graph
     agree "ring-graph-as-$ranks" "single-as-$ranks"
   done
-  train "nccl-tcp-$workers" --device cuda --strategy nccl --transport tcp --workers $workers $share --steps 200
+  train "nccl-tcp-$workers" --device cuda --strategy nccl-tcp --workers $workers $share --steps 200
   if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck; do
       step "$tool-ops" 1800 compute-sanitizer --tool $tool --error-exitcode 9 "$here/tests/common_ops_test" \

@@ -16,7 +16,7 @@ done
 for test in "$build"/bin/*_test; do
   grep -qF "${build%/build/*}" "$test" || cp "$test" "$stage/$name/tests/"
 done
-cp "$here"/check*.sh "$here/README.md" "$here/../benchmarks/pytorch_peer.py" "$stage/$name/"
+cp "$here"/check*.sh "$here/README.md" "$here"/../benchmarks/pytorch_{peer,data,models}.py "$stage/$name/"
 strip "$stage/$name"/{bin,tests}/*
 
 "$here/relocate.sh" "$stage/$name" "$stage/$name"/{bin,tests}/*

@@ -19,7 +19,7 @@ constexpr double kSuggestedRates[] = {100e9, 50e9,  25e9,  10e9, 5e9,  2.5e9, 1e
                                       500e6, 250e6, 100e6, 50e6, 25e6, 10e6};
 constexpr double kSuggestedScales[] = {2, 5, 10, 20, 50, 100, 200, 500, 1000};
 
-constexpr int kTries = 3;  // before the rate is lowered, because other programs can disturb a measurement
+constexpr int kRateTries = 3;  // before the rate is lowered, because other programs can disturb a measurement
 
 // The rate as a value of --link.
 std::string FlagText(double rate) {
@@ -39,7 +39,7 @@ std::vector<double> RatesToTry(double capacity, double most) {
   const double fastest = RateWithHeadroom(capacity, most);
   std::vector<double> rates;
   for (const double rate : kDefaultRates) {
-    if (rate <= fastest) rates.insert(rates.end(), rate == fastest ? kTries : 1, rate);
+    if (rate <= fastest) rates.insert(rates.end(), rate == fastest ? kRateTries : 1, rate);
   }
   return rates;
 }
@@ -70,7 +70,7 @@ absl::StatusOr<CarriedCluster> BuildCarriedCluster(const LinkOptions& asked, boo
   double capacity = 0;
   std::vector<double> rates = {options.bits_per_s};
   if (options.bits_per_s > 0 && nodes > 1) {
-    for (int i = 0; i < kTries && capacity < kHeadroom * options.bits_per_s; ++i) {
+    for (int i = 0; i < kRateTries && capacity < kHeadroom * options.bits_per_s; ++i) {
       PSRING_ASSIGN_OR_RETURN(const double measured,
                               VirtualCluster::MeasureCapacity(options, shaping, nodes, interrupt));
       capacity = std::max(capacity, measured);

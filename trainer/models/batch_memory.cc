@@ -19,6 +19,8 @@ absl::StatusOr<BatchMemory> BatchMemory::Create(const SampleSpec& samples, int m
     Tensor& tensor = m.tensors_.emplace_back(Tensor{.sample_bytes = 4 * elements});
     PSRING_ASSIGN_OR_RETURN(tensor.memory, device.Allocate(max_batch * tensor.sample_bytes));
     PSRING_ASSIGN_OR_RETURN(tensor.host, AllocateHostSide(device, tensor.memory));
+    if (device.host_reads_memory()) return absl::OkStatus();
+    PSRING_ASSIGN_OR_RETURN(tensor.next, device.Allocate(max_batch * tensor.sample_bytes));
     return absl::OkStatus();
   };
   for (const TensorSpec& input : samples.inputs) {
@@ -27,14 +29,44 @@ absl::StatusOr<BatchMemory> BatchMemory::Create(const SampleSpec& samples, int m
   }
   PSRING_RETURN_IF_ERROR(add(static_cast<size_t>(samples.labels)));
   PSRING_ASSIGN_OR_RETURN(m.score_, DeviceValue<BatchScore>::Create(device));
+  if (!device.host_reads_memory()) m.uploads_ = device.NewStream(StreamKind::kCompute, "uploads");
   return m;
+}
+
+void BatchMemory::GatherOnHost(const Dataset& data, const std::vector<int64_t>& indices) {
+  data.Gather(indices, host_inputs_, static_cast<int32_t*>(tensors_.back().on_host()));
+}
+
+absl::Status BatchMemory::Prefetch(const Dataset& data, const std::vector<int64_t>& indices) {
+  if (!prefetches()) return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(uploaded_.Wait(absl::Now() + kStuck));
+  GatherOnHost(data, indices);
+  uploads_->WaitFor(taken_);
+  for (const Tensor& tensor : tensors_) {
+    uploads_->Copy(tensor.next.data(), tensor.host.data(), indices.size() * tensor.sample_bytes);
+  }
+  uploaded_ = uploads_->Record();
+  prefetched_of_ = &data;
+  prefetched_ = indices;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Batch> BatchMemory::Load(const Dataset& data, const std::vector<int64_t>& indices,
                                         Stream& stream) {
+  if (prefetched_of_ == &data && prefetched_ == indices) return TakePrefetched(stream);
   PSRING_RETURN_IF_ERROR(uploaded_.Wait(absl::Now() + kStuck));
-  data.Gather(indices, host_inputs_, static_cast<int32_t*>(tensors_.back().on_host()));
+  GatherOnHost(data, indices);
   return Upload(static_cast<int>(indices.size()), stream);
+}
+
+Batch BatchMemory::TakePrefetched(Stream& stream) {
+  stream.WaitFor(uploaded_);
+  for (const Tensor& tensor : tensors_) {
+    stream.Copy(tensor.memory.data(), tensor.next.data(), prefetched_.size() * tensor.sample_bytes);
+  }
+  taken_ = stream.Record();
+  prefetched_of_ = nullptr;
+  return OfSize(static_cast<int>(prefetched_.size()));
 }
 
 absl::StatusOr<Batch> BatchMemory::Load(const GatheredBatch& gathered, Stream& stream) {
@@ -47,16 +79,17 @@ absl::StatusOr<Batch> BatchMemory::Load(const GatheredBatch& gathered, Stream& s
 }
 
 Batch BatchMemory::Upload(int size, Stream& stream) {
-  Batch batch{.size = size, .labels = static_cast<const int32_t*>(tensors_.back().memory.data())};
-  bool uploads = false;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    const Tensor& tensor = tensors_[i];
-    if (i < host_inputs_.size()) batch.inputs[i] = tensor.memory.data();
-    if (tensor.host.data() == nullptr || size == 0) continue;
+  if (!prefetches() || size == 0) return OfSize(size);  // the host has written the device's memory
+  for (const Tensor& tensor : tensors_) {
     stream.Copy(tensor.memory.data(), tensor.host.data(), static_cast<size_t>(size) * tensor.sample_bytes);
-    uploads = true;
   }
-  if (uploads) uploaded_ = stream.Record();
+  uploaded_ = stream.Record();
+  return OfSize(size);
+}
+
+Batch BatchMemory::OfSize(int size) const {
+  Batch batch{.size = size, .labels = static_cast<const int32_t*>(tensors_.back().memory.data())};
+  for (size_t i = 0; i < host_inputs_.size(); ++i) batch.inputs[i] = tensors_[i].memory.data();
   return batch;
 }
 

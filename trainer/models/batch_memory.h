@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -18,6 +19,11 @@ class BatchMemory {
   // For batches of up to `max_batch` samples.
   static absl::StatusOr<BatchMemory> Create(const SampleSpec& samples, int max_batch, Device& device);
 
+  // Uploads the samples that the next Load will probably ask for, while the device computes. Has no effect if
+  // the host can write the device's memory. Waits until the previous batch has left the host.
+  absl::Status Prefetch(const Dataset& data, const std::vector<int64_t>& indices);
+  bool prefetches() const { return uploads_ != nullptr; }
+
   // Samples `indices`, on the device in stream order. Waits until the previous batch has left the host.
   absl::StatusOr<Batch> Load(const Dataset& data, const std::vector<int64_t>& indices, Stream& stream);
 
@@ -32,19 +38,29 @@ class BatchMemory {
   BatchScore downloaded_score() const { return score_.on_host(); }
 
  private:
-  // A tensor of the batch, and its copy on the host if the host cannot write the device's memory.
+  // A tensor of the batch. If the host cannot write the device's memory, also its copy on the host, and where
+  // the next batch is uploaded: a recorded step reads each batch at the same place.
   struct Tensor {
     size_t sample_bytes = 0;
-    Buffer memory = {}, host = {};
+    Buffer memory = {}, host = {}, next = {};
     void* on_host() const { return host.data() != nullptr ? host.data() : memory.data(); }
   };
 
+  void GatherOnHost(const Dataset& data, const std::vector<int64_t>& indices);
   Batch Upload(int size, Stream& stream);
+  Batch TakePrefetched(Stream& stream);
+  Batch OfSize(int size) const;
 
   std::vector<Tensor> tensors_;  // the inputs, then the labels
   std::vector<void*> host_inputs_;
-  Event uploaded_;
+  Event uploaded_;  // the last batch has left the host
   DeviceValue<BatchScore> score_;
+  // The prefetched batch; no data: none.
+  const Dataset* prefetched_of_ = nullptr;
+  std::vector<int64_t> prefetched_;
+  Event taken_;  // the last prefetched batch
+  std::unique_ptr<Stream>
+      uploads_;  // last: its work uses the above; null: the host writes the device's memory
 };
 
 }  // namespace psring

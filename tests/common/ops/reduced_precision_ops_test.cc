@@ -82,7 +82,8 @@ class ReducedPrecision : public testing::TestWithParam<Implementation> {
   void ExpectLikeFloat32(const Shape& shape) {
     for (const bool want_dx : {true, false}) {
       const ReducedLayerResult half = Run(reduced_, shape, want_dx), full = Run(exact_, shape, want_dx);
-      ExpectWithin(half.y, full.y, rounding_);
+      // cuBLASLt rounds some products before it adds the bias (seen on an H100).
+      ExpectWithin(half.y, full.y, GetParam().on_gpu ? 2 * rounding_ : rounding_);
       ExpectWithin(half.dy, full.dy, 0);
       ExpectWithin(half.dx, full.dx, rounding_);
       // Products of bfloat16 are exact in float32, in which they are added.
