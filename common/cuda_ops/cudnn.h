@@ -25,10 +25,9 @@ namespace psring {
   F(SetConvolution2d, cudnnSetConvolution2dDescriptor) \
   F(SetConvolutionMathType, cudnnSetConvolutionMathType) \
   F(GetForwardAlgorithm, cudnnGetConvolutionForwardAlgorithm_v7) \
-  F(GetBackwardFilterAlgorithm, cudnnGetConvolutionBackwardFilterAlgorithm_v7) \
   F(GetBackwardDataAlgorithm, cudnnGetConvolutionBackwardDataAlgorithm_v7) \
   F(BiasActivationForward, cudnnConvolutionBiasActivationForward) \
-  F(BackwardFilter, cudnnConvolutionBackwardFilter) F(BackwardData, cudnnConvolutionBackwardData)
+  F(BackwardData, cudnnConvolutionBackwardData)
 // clang-format on
 
 struct Cudnn {

@@ -55,10 +55,6 @@ class Plan {
         return Choose<cudnnConvolutionFwdAlgoPerf_t>(
             forward_algorithm_, c.shape.activation == Activation::kRelu ? std::nullopt : kOnly,
             cudnn_.GetForwardAlgorithm, x_, filter_, convolution_, y_);
-      case Part::kWeightGradient:
-        return Choose<cudnnConvolutionBwdFilterAlgoPerf_t>(weight_algorithm_, std::nullopt,
-                                                           cudnn_.GetBackwardFilterAlgorithm, x_, y_,
-                                                           convolution_, filter_);
       case Part::kInputGradient:
         return Choose<cudnnConvolutionBwdDataAlgoPerf_t>(
             input_algorithm_, std::nullopt, cudnn_.GetBackwardDataAlgorithm, filter_, y_, convolution_, x_);
@@ -72,16 +68,12 @@ class Plan {
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
     switch (c.part) {
       case Part::kForward:  // the optional summand, here y itself, has the factor 0
-        status = cudnn_.BiasActivationForward(handle_, &one, x_, c.from, filter_, c.with, convolution_,
+        status = cudnn_.BiasActivationForward(handle_, &one, x_, c.from, filter_, c.weight, convolution_,
                                               forward_algorithm_, workspace, workspace_bytes_, &zero, y_,
                                               c.to, bias_, c.bias, activation_, y_, c.to);
         break;
-      case Part::kWeightGradient:
-        status = cudnn_.BackwardFilter(handle_, &one, x_, c.from, y_, c.with, convolution_, weight_algorithm_,
-                                       workspace, workspace_bytes_, &zero, filter_, c.to);
-        break;
       case Part::kInputGradient:
-        status = cudnn_.BackwardData(handle_, &one, filter_, c.with, y_, c.from, convolution_,
+        status = cudnn_.BackwardData(handle_, &one, filter_, c.weight, y_, c.from, convolution_,
                                      input_algorithm_, workspace, workspace_bytes_, &zero, x_, c.to);
         break;
     }
@@ -173,7 +165,6 @@ class Plan {
   cudnnConvolutionDescriptor_t convolution_ = nullptr;
   cudnnActivationDescriptor_t activation_ = nullptr;
   cudnnConvolutionFwdAlgo_t forward_algorithm_ = {};
-  cudnnConvolutionBwdFilterAlgo_t weight_algorithm_ = {};
   cudnnConvolutionBwdDataAlgo_t input_algorithm_ = {};
   size_t workspace_bytes_ = 0;
 };

@@ -43,7 +43,7 @@ class GpuConvolution : public ConvolutionOps {
 
   // False if no library supports it.
   absl::StatusOr<bool> Convolve(Convolution::Part part, const ConvShape& s, const void* from,
-                                const void* with, void* to, const void* bias = nullptr);
+                                const void* weight, void* to, const void* bias = nullptr);
   int GroupSize(const ConvShape& s) const;
   // For gathered inputs of the activations' type, and for their gradients in float32.
   absl::StatusOr<void*> ReserveMatrix(const ConvShape& s);

@@ -1,7 +1,7 @@
-// The ops on GPUs: linear layers are matrix products, convolutions are library calls or matrix products, all
-// else are kernels with one element per thread. This class decides what is launched, in which order and on
-// which memory. A GpuMath multiplies, convolves and launches: CUDA's in cuda_math.cc, plain loops in the
-// tests.
+// The ops on GPUs: linear layers are matrix products, convolutions are library calls or matrix products
+// (their weight gradients always), all else are kernels with one element per thread. This class decides what
+// is launched, in which order and on which memory. A GpuMath multiplies, convolves and launches: CUDA's in
+// cuda_math.cc, plain loops in the tests.
 //
 // A convolution without library support gathers, for each output position, the inputs under the filter, and
 // multiplies that matrix, for as many images at a time as keep the matrix small. With bfloat16 activations
@@ -36,21 +36,19 @@ struct MatrixProduct {
   bool add = false;            // add to c; only without relu
 };
 
-// A request to a convolution library: one of the three products of a layer (see ConvShape), added up in
-// float32.
+// A request to a convolution library: one product of a layer (see ConvShape), added up in float32.
 struct Convolution {
   enum class Part : uint8_t {
-    kForward,         // x and weight to y, with bias, and ReLU if the shape has it
-    kWeightGradient,  // x and dy to dweight
-    kInputGradient,   // dy and weight to dx
+    kForward,        // x and weight to y, with bias, and ReLU if the shape has it
+    kInputGradient,  // dy and weight to dx
   };
   Part part;
   ConvShape shape;
   DType type = DType::kFloat32;  // of everything
-  const void* from;              // x, x, dy
-  const void* with;              // weight, dy, weight
-  void* to;                      // y, dweight, dx
-  const void* bias = nullptr;    // forward
+  const void* from;              // x or dy
+  const void* weight;
+  void* to;                    // y or dx
+  const void* bias = nullptr;  // forward
 };
 
 // One thread and one stream at a time.

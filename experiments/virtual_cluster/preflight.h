@@ -23,7 +23,8 @@ struct CarriedCluster {
 // All in bits/s. Pure.
 double RateWithHeadroom(double capacity, double most);
 
-// The rates of kDefaultRates, starting with RateWithHeadroom(capacity, most), which is tried several times. Pure.
+// The rates of kDefaultRates, starting with RateWithHeadroom(capacity, most), which is tried several times.
+// Pure.
 std::vector<double> RatesToTry(double capacity, double most);
 
 // What a user can do if this host cannot carry the links `asked`: a lower rate, fewer workers, a slower run

@@ -186,9 +186,10 @@ std::string NameAfterAConvolution(Precision precision, int kernel) {
 TEST_F(FakeCudaTest, ConvolutionsUseTheLibraryIfItSupportsThem) {
   if (!ConvolutionLibrary().ok()) GTEST_SKIP() << ConvolutionLibrary().status().message();
   EXPECT_EQ(ConvolutionLibrary().value(), "cudnn 9.19.0");
-  EXPECT_EQ(NameAfterAConvolution(Precision::kFloat32, 3), "cublaslt, cudnn 9.19.0");
-  EXPECT_EQ(NameAfterAConvolution(Precision::kTf32, 3), "cublaslt, tf32, cudnn 9.19.0");
-  // Weight gradients are float32.
+  EXPECT_EQ(NameAfterAConvolution(Precision::kFloat32, 3),
+            "cublaslt, cudnn 9.19.0 and gathered convolutions");
+  EXPECT_EQ(NameAfterAConvolution(Precision::kTf32, 3),
+            "cublaslt, tf32, cudnn 9.19.0 and gathered convolutions");
   EXPECT_EQ(NameAfterAConvolution(Precision::kBFloat16, 3),
             "cublaslt, bfloat16, cudnn 9.19.0 and gathered convolutions");
   TheFakeCuda().kernel_without_cudnn = 5;

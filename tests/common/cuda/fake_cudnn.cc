@@ -134,11 +134,6 @@ cudnnStatus_t GetForward(cudnnHandle_t, cudnnTensorDescriptor_t, cudnnFilterDesc
                          int* found, cudnnConvolutionFwdAlgoPerf_t* all) {
   return Offer(filter, convolution, most, found, all);
 }
-cudnnStatus_t GetBackwardFilter(cudnnHandle_t, cudnnTensorDescriptor_t, cudnnTensorDescriptor_t,
-                                cudnnConvolutionDescriptor_t convolution, cudnnFilterDescriptor_t filter,
-                                int most, int* found, cudnnConvolutionBwdFilterAlgoPerf_t* all) {
-  return Offer(filter, convolution, most, found, all);
-}
 cudnnStatus_t GetBackwardData(cudnnHandle_t, cudnnFilterDescriptor_t filter, cudnnTensorDescriptor_t,
                               cudnnConvolutionDescriptor_t convolution, cudnnTensorDescriptor_t, int most,
                               int* found, cudnnConvolutionBwdDataAlgoPerf_t* all) {
@@ -147,7 +142,7 @@ cudnnStatus_t GetBackwardData(cudnnHandle_t, cudnnFilterDescriptor_t filter, cud
 
 cudnnStatus_t Convolve(Part part, cudnnHandle_t handle, const Tensor& x, const Tensor& filter,
                        const Tensor& y, const Geometry& geometry, int algorithm, const void* from,
-                       const void* with, void* to, const void* bias, bool relu, void* workspace,
+                       const void* weight, void* to, const void* bias, bool relu, void* workspace,
                        size_t workspace_bytes) {
   if (algorithm != kGood || workspace_bytes < 1000) return CUDNN_STATUS_EXECUTION_FAILED;
   if (x.type == CUDNN_DATA_BFLOAT16 && geometry.math != CUDNN_TENSOR_OP_MATH) return CUDNN_STATUS_BAD_PARAM;
@@ -163,7 +158,7 @@ cudnnStatus_t Convolve(Part part, cudnnHandle_t handle, const Tensor& x, const T
                                 .padding = geometry.padding},
                       .type = x.type == CUDNN_DATA_FLOAT ? DType::kFloat32 : DType::kBFloat16,
                       .from = from,
-                      .with = with,
+                      .weight = weight,
                       .to = to,
                       .bias = bias};
   const bool fits = geometry.plain && x.channels == filter.channels && y.channels == filter.batch &&
@@ -197,16 +192,6 @@ cudnnStatus_t BiasActivationForward(cudnnHandle_t handle, const void* alpha, cud
   return Convolve(Part::kForward, handle, As<Tensor>(x), As<Tensor>(filter), As<Tensor>(y),
                   As<Geometry>(convolution), algorithm, x_data, weight, y_data, bias_data,
                   As<cudnnActivationMode_t>(activation) == CUDNN_ACTIVATION_RELU, workspace, bytes);
-}
-cudnnStatus_t BackwardFilter(cudnnHandle_t handle, const void* alpha, cudnnTensorDescriptor_t x,
-                             const void* x_data, cudnnTensorDescriptor_t dy, const void* dy_data,
-                             cudnnConvolutionDescriptor_t convolution,
-                             cudnnConvolutionBwdFilterAlgo_t algorithm, void* workspace, size_t bytes,
-                             const void* beta, cudnnFilterDescriptor_t filter, void* dweight) {
-  if (!IsOne(alpha) || !IsZero(beta)) return CUDNN_STATUS_BAD_PARAM;
-  return Convolve(Part::kWeightGradient, handle, As<Tensor>(x), As<Tensor>(filter), As<Tensor>(dy),
-                  As<Geometry>(convolution), algorithm, x_data, dy_data, dweight, nullptr, false, workspace,
-                  bytes);
 }
 cudnnStatus_t BackwardData(cudnnHandle_t handle, const void* alpha, cudnnFilterDescriptor_t filter,
                            const void* weight, cudnnTensorDescriptor_t dy, const void* dy_data,
@@ -247,10 +232,8 @@ absl::StatusOr<Cudnn> LoadCudnn() {
                .SetConvolution2d = SetConvolution2d,
                .SetConvolutionMathType = SetMathType,
                .GetForwardAlgorithm = GetForward,
-               .GetBackwardFilterAlgorithm = GetBackwardFilter,
                .GetBackwardDataAlgorithm = GetBackwardData,
                .BiasActivationForward = BiasActivationForward,
-               .BackwardFilter = BackwardFilter,
                .BackwardData = BackwardData,
                .version = "9.19.0"};
 }

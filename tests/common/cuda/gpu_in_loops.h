@@ -76,18 +76,15 @@ inline void MultiplyInLoops(const MatrixProduct& p, Precision precision = Precis
 }
 
 inline void ConvolveInLoops(const Convolution& c, Precision precision = Precision::kFloat32) {
-  using Part = Convolution::Part;
   const ConvShape& s = c.shape;
   const size_t positions = size_t(s.batch) * s.out_height() * s.out_width();
   const size_t taps = size_t(s.kernel) * s.kernel * s.in_channels;
   const size_t x_count = size_t(s.batch) * s.height * s.width * s.in_channels,
                weight_count = s.out_channels * taps, y_count = positions * s.out_channels;
-  const bool forward = c.part == Part::kForward;
-  const std::vector<double> from =
-      FactorsOf(precision, c.type, c.from, c.part == Part::kInputGradient ? y_count : x_count);
-  const std::vector<double> with =
-      FactorsOf(precision, c.type, c.with, c.part == Part::kWeightGradient ? y_count : weight_count);
-  std::vector<double> sums(forward ? y_count : c.part == Part::kWeightGradient ? weight_count : x_count);
+  const bool forward = c.part == Convolution::Part::kForward;
+  const std::vector<double> from = FactorsOf(precision, c.type, c.from, forward ? x_count : y_count);
+  const std::vector<double> weight = FactorsOf(precision, c.type, c.weight, weight_count);
+  std::vector<double> sums(forward ? y_count : x_count);
   for (size_t position = 0; position < positions; ++position) {
     const size_t ow = position % s.out_width(), oh = position / s.out_width() % s.out_height(),
                  n = position / s.out_width() / s.out_height();
@@ -99,9 +96,8 @@ inline void ConvolveInLoops(const Convolution& c, Precision precision = Precisio
       const size_t x = ((n * s.height + row) * s.width + column) * s.in_channels + channel;
       for (int out = 0; out < s.out_channels; ++out) {
         const size_t y = position * s.out_channels + out, w = out * taps + tap;
-        if (forward) sums[y] += from[x] * with[w];
-        if (c.part == Part::kWeightGradient) sums[w] += from[x] * with[y];
-        if (c.part == Part::kInputGradient) sums[x] += from[y] * with[w];
+        if (forward) sums[y] += from[x] * weight[w];
+        if (!forward) sums[x] += from[y] * weight[w];
       }
     }
   }

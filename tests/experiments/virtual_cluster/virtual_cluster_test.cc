@@ -65,8 +65,7 @@ TEST(Preflight, ChoosesTheFastestRateThatLeavesHeadroom) {
 }
 
 TEST(Preflight, RepeatsAMeasurementBeforeItLowersTheRate) {
-  EXPECT_EQ(RatesToTry(400e6, 1e9),
-            (std::vector<double>{250e6, 250e6, 250e6, 100e6, 50e6, 25e6}));
+  EXPECT_EQ(RatesToTry(400e6, 1e9), (std::vector<double>{250e6, 250e6, 250e6, 100e6, 50e6, 25e6}));
   EXPECT_TRUE(RatesToTry(10e6, 1e9).empty());
 }
 
