@@ -222,12 +222,16 @@ void RowRounds::UpdateIfCompleteLocked(Replies& replies) {
   samples_ += std::min(samples, INT64_MAX - samples_);
   for (Pushed& worker : workers_) {
     worker.is_complete = false;
-    for (ReceivedRows& table : worker.of_tables) {
-      table.rows.clear();
-      table.gradient.clear();
-    }
+    worker.Forget();
   }
   AnswerWaitingLocked(replies);
+}
+
+void RowRounds::Pushed::Forget() {
+  for (ReceivedRows& table : of_tables) {
+    table.rows.clear();
+    table.gradient.clear();
+  }
 }
 
 void RowRounds::AnswerWaitingLocked(Replies& replies) {
@@ -246,12 +250,7 @@ void RowRounds::OnGone(int worker, Replies& replies) {
   own.last_rows.assign(own.last_rows.size(), -1);
   std::erase_if(waiting_, [worker](const WaitingPull& pull) { return pull.worker == worker; });
   if (each_alone_) return;
-  if (!own.is_complete) {
-    for (ReceivedRows& table : own.of_tables) {
-      table.rows.clear();
-      table.gradient.clear();
-    }
-  }
+  if (!own.is_complete) own.Forget();
   UpdateIfCompleteLocked(replies);
 }
 

@@ -53,6 +53,8 @@ class RowRounds {
     int64_t pulled_version = 0;      // of the newest pull
     std::vector<int32_t> last_rows;  // by table: of the push in progress; -1: none
     size_t waiting = 0;              // pulls
+
+    void Forget();  // the gradients
   };
   struct WaitingPull {
     int worker;

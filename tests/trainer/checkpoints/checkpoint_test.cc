@@ -283,19 +283,22 @@ class LoadedCheckpoint : public testing::Test {
         SaveCheckpoint(folder_.string(), step, ContentOf(EncodeCheckpoint(checkpoint, SmallLayout())), 9)
             .ok());
   }
-  void SaveTables() {
+  // With tables, saved and loaded.
+  absl::StatusOr<TrainingCheckpoint> LoadTables() {
     TrainingCheckpoint checkpoint = SmallCheckpoint();
     checkpoint.rows = NumberedRows;
     const CheckpointContent content = [&](CheckpointSink& sink) {
       return WriteCheckpoint(checkpoint, LayoutWithTables(), sink);
     };
-    ASSERT_TRUE(SaveCheckpoint(folder_.string(), 10, content, 9).ok());
+    EXPECT_TRUE(SaveCheckpoint(folder_.string(), 10, content, 9).ok());
+    return Load(folder_.string(), LayoutWithTables());
   }
-  absl::StatusOr<TrainingCheckpoint> Load(const std::string& path) {
+  absl::StatusOr<TrainingCheckpoint> Load(const std::string& path,
+                                          const ParameterLayout& layout = SmallLayout()) {
     notes_.clear();
     const auto bytes = LoadCheckpoint(path, notes_);
     if (!bytes.ok()) return bytes.status();
-    return DecodeCheckpoint(*bytes, SmallLayout());
+    return DecodeCheckpoint(*bytes, layout);
   }
   fs::path File(int64_t step, const char* name) const { return folder_ / absl::StrCat("step", step) / name; }
   static void Put(const fs::path& path, const std::string& bytes) { std::ofstream(path) << bytes; }
@@ -351,11 +354,7 @@ TEST_F(LoadedCheckpoint, UsesThePreviousIfTheNewestIsDamaged) {
 
 // The run that continues from it may remove it.
 TEST_F(LoadedCheckpoint, ItsTablesCanBeReadAfterItIsRemoved) {
-  SaveTables();
-  std::vector<std::string> notes;
-  const auto bytes = LoadCheckpoint(folder_.string(), notes);
-  ASSERT_TRUE(bytes.ok()) << bytes.status();
-  const auto loaded = DecodeCheckpoint(*bytes, LayoutWithTables());
+  const auto loaded = LoadTables();
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   fs::remove_all(folder_ / "step10");
   std::vector<float> row(2);
@@ -364,11 +363,7 @@ TEST_F(LoadedCheckpoint, ItsTablesCanBeReadAfterItIsRemoved) {
 }
 
 TEST_F(LoadedCheckpoint, ATableThatBecomesShorterIsDamaged) {
-  SaveTables();
-  std::vector<std::string> notes;
-  const auto bytes = LoadCheckpoint(folder_.string(), notes);
-  ASSERT_TRUE(bytes.ok()) << bytes.status();
-  const auto loaded = DecodeCheckpoint(*bytes, LayoutWithTables());
+  const auto loaded = LoadTables();
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   fs::resize_file(File(10, kModelFile), fs::file_size(File(10, kModelFile)) - 4);
   std::vector<float> rows(3);
