@@ -12,10 +12,10 @@ mkdir -p "$stage/$name"/{bin,tests}
 for program in psring trainer ps_server ring_worker ps_worker op_bandwidth step_limit; do
   cp "$build/bin/$program" "$stage/$name/bin/"
 done
-# Leaves out tests that contain the build folder's path, since they need programs or sources there, and tests on fakes of CUDA,
-# which show nothing about another machine.
+# Leaves out tests that need programs or sources (most contain the build folder's path), and tests on fakes of CUDA, which show
+# nothing about another machine.
 for test in "$build"/bin/*_test; do
-  grep -qE "${build%/build/*}|TheFakeCuda" "$test" || cp "$test" "$stage/$name/tests/"
+  [[ $test == */structure_test ]] || grep -qE "${build%/build/*}|TheFakeCuda" "$test" || cp "$test" "$stage/$name/tests/"
 done
 cp "$here"/check*.sh "$here/README.md" "$here"/../benchmarks/pytorch_{peer,data,models}.py "$stage/$name/"
 strip "$stage/$name"/{bin,tests}/*

@@ -148,6 +148,14 @@ TEST(Sampler, MicroBatchesEqualTheBatchesOfAsManyRanks) {
   }
 }
 
+TEST(SampleSeeds, DependOnTheSeedTheEpochAndTheSample) {
+  const std::vector<uint64_t> seeds = SampleSeeds(/*seed=*/1, /*epoch=*/0, {3, 5});
+  EXPECT_NE(seeds[0], seeds[1]);
+  EXPECT_EQ(SampleSeeds(1, 0, {5, 3}), (std::vector<uint64_t>{seeds[1], seeds[0]}));
+  EXPECT_NE(SampleSeeds(2, 0, {3})[0], seeds[0]);
+  EXPECT_NE(SampleSeeds(1, 1, {3})[0], seeds[0]);
+}
+
 TEST(EvaluationBatches, CountEachSampleOnceWithAShortLastBatch) {
   for (const int64_t count : {0, 1, 10, 11}) {
     std::vector<int64_t> seen;

@@ -274,6 +274,26 @@ TEST_P(EveryModel, EvaluationCountsEachSampleOnce) {
   EXPECT_NEAR(score->loss_sum, loss, 1e-4);
 }
 
+// With all other weights 0, the gradients of the branches' last biases differ only by what their dropout
+// drops.
+TEST(Dropout, DropsOtherElementsInEachLayer) {
+  Fixture f(kWithDropout);
+  for (const Tensor& tensor : f.model->parameters().tensors()) {
+    if (tensor.shape.size() == 1 || tensor.name.find(".h.") == std::string::npos) continue;
+    std::fill_n(f.weights.begin() + static_cast<int64_t>(tensor.first), tensor.count, 0.0f);
+  }
+  const Batch batch = f.Gather({0, 1, 2});
+  f.Loss(batch);
+  f.Backward(batch, [](ReadyRange) {});
+  std::set<std::vector<float>> gradients;
+  for (const Tensor& tensor : f.model->parameters().tensors()) {
+    if (!tensor.name.ends_with(".c_proj.bias")) continue;
+    const auto first = f.gradient.begin() + static_cast<int64_t>(tensor.first);
+    gradients.emplace(first, first + static_cast<int64_t>(tensor.count));
+  }
+  EXPECT_EQ(gradients.size(), 4) << "of two blocks with two branches each";
+}
+
 std::vector<std::string> ModelNames() {
   std::vector<std::string> names;
   for (const ModelRow& row : Models()) names.emplace_back(row.name);
