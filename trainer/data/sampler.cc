@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/random.h"
@@ -34,6 +35,7 @@ void DistributedSampler::SeekTo(int64_t step) {
   const int64_t epoch = step / steps_per_epoch();
   if (epoch != epoch_) StartEpoch(epoch);
   step_in_epoch_ = step % steps_per_epoch();
+  peeked_.reset();
 }
 
 int64_t DistributedSampler::OfMachine(int64_t samples) const {
@@ -46,6 +48,15 @@ int64_t DistributedSampler::OfMachine(int64_t samples) const {
 }
 
 SampledStep DistributedSampler::Next() {
+  return peeked_.has_value() ? *std::exchange(peeked_, std::nullopt) : Draw();
+}
+
+const SampledStep& DistributedSampler::Peek() {
+  if (!peeked_.has_value()) peeked_ = Draw();
+  return *peeked_;
+}
+
+SampledStep DistributedSampler::Draw() {
   if (epoch_ < 0) StartEpoch(0);
   if (step_in_epoch_ == steps_per_epoch()) {
     StartEpoch(epoch_ + 1);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace psring {
@@ -40,11 +41,14 @@ class DistributedSampler {
   explicit DistributedSampler(const SamplerOptions& options);
 
   SampledStep Next();
+  // What Next will return.
+  const SampledStep& Peek();
   // As after `step` calls of Next.
   void SeekTo(int64_t step);
   int64_t steps_per_epoch() const;
 
  private:
+  SampledStep Draw();
   void StartEpoch(int64_t epoch);
   // How many of a step's `samples` over all ranks this rank's machine draws.
   int64_t OfMachine(int64_t samples) const;
@@ -54,6 +58,7 @@ class DistributedSampler {
   int64_t epoch_ = -1;
   int64_t step_in_epoch_ = 0;
   std::vector<int64_t> order_;
+  std::optional<SampledStep> peeked_;
 };
 
 // For layers that draw random numbers, a seed for each of `samples`: a function of the training's seed, the

@@ -95,7 +95,7 @@ absl::StatusOr<int64_t> Training::Start() {
 
 absl::Status Training::Steps(int64_t first) {
   clock_->BeginAt(first);
-  if (first + sample_shift_ > 0) SeekTo(first);
+  if (first + sample_shift_ > 0) sampler_->SeekTo(first + sample_shift_);
   while (true) {
     const int64_t step = clock_->next();
     const absl::StatusOr<bool> went_back = AwaitStage();
@@ -127,7 +127,7 @@ absl::StatusOr<bool> Training::AwaitStage() {
     PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, strategy_.barrier->Await(stage));
     if (back.has_value()) {
       clock_->GoBackTo(*back);
-      SeekTo(*back);
+      sampler_->SeekTo(*back + sample_shift_);
       PSRING_RETURN_IF_ERROR(RestoreBuffers(*back));
       RemoveRecordsFrom(*back);
       return true;
@@ -142,7 +142,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   PSRING_RETURN_IF_ERROR(KeepBuffers(step));
   const int64_t begin_ns = worker_.trace.Now();
   const Traffic statistics_before = StatisticsTraffic();
-  SampledStep drawn = next_drawn_.has_value() ? *std::exchange(next_drawn_, std::nullopt) : sampler_->Next();
+  SampledStep drawn = sampler_->Next();
   StepInfo info{.step = step,
                 .samples = drawn.samples,
                 .machine_samples = drawn.machine_samples,
@@ -165,22 +165,15 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   const int64_t end_ns = worker_.trace.Now();
   report.traffic = report.traffic + (StatisticsTraffic() - statistics_before);
   clock_->Finish(report);
-  if (clock_->next() != step + 1) SeekTo(clock_->next());
+  if (clock_->next() != step + 1) sampler_->SeekTo(clock_->next() + sample_shift_);
   if (clock_->next() <= step) PSRING_RETURN_IF_ERROR(RestoreBuffers(clock_->next()));
   return RecordOf(info, std::move(report), begin_ns, end_ns);
 }
 
-// The next step of Step is `step`.
-void Training::SeekTo(int64_t step) {
-  sampler_->SeekTo(step + sample_shift_);
-  next_drawn_.reset();
-}
-
-// Draws the next step's samples, and uploads its first batch while the GPU computes this step.
+// Uploads the next step's first batch while the GPU computes this step.
 absl::Status Training::PrefetchNext() {
   if (rows_.has_value() || !batches_->prefetches()) return absl::OkStatus();
-  next_drawn_ = sampler_->Next();
-  return batches_->Prefetch(worker_.data.train, BatchesOf(*next_drawn_).front());
+  return batches_->Prefetch(worker_.data.train, BatchesOf(sampler_->Peek()).front());
 }
 
 // The work after a step, outside its measured time.

@@ -76,7 +76,6 @@ class Training {
   absl::Status Steps(int64_t first);
   absl::StatusOr<bool> AwaitStage();
   absl::StatusOr<StepRecord> Step(int64_t step);
-  void SeekTo(int64_t step);
   absl::Status PrefetchNext();
   absl::Status Finish(int64_t step, int64_t done_before, StepRecord record);
   std::vector<std::vector<int64_t>> BatchesOf(SampledStep drawn) const;
@@ -148,7 +147,6 @@ class Training {
   std::optional<ComputeDelay> delay_;
   std::unique_ptr<GradientPass> gradient_pass_;
   std::optional<DistributedSampler> sampler_;
-  std::optional<SampledStep> next_drawn_;  // the next step's samples, if they were prefetched
   std::optional<TrainingClock> clock_;
   bool is_measuring_ = false;  // passed the barrier before the first measured step
   bool has_rebuilt_ = false;   // bucket order is final

@@ -87,6 +87,22 @@ TEST(Sampler, OrdersDependOnlyOnTheSeed) {
   EXPECT_NE(EpochBySteps(options, 0), before);
 }
 
+TEST(Sampler, PeekShowsWhatNextReturns) {
+  const SamplerOptions options{.count = 50, .batch = 20};
+  DistributedSampler sampler(options), other(options);
+  for (int step = 0; step < 5; ++step) {
+    const SampledStep expected = other.Next();
+    EXPECT_EQ(sampler.Peek().batches, expected.batches);
+    EXPECT_EQ(sampler.Peek().epoch, expected.epoch);
+    EXPECT_EQ(sampler.Next().batches, expected.batches);
+  }
+  const auto next = sampler.Peek().batches;
+  sampler.SeekTo(1);
+  other.SeekTo(1);
+  EXPECT_EQ(sampler.Next().batches, other.Next().batches);
+  EXPECT_NE(sampler.Peek().batches, next);
+}
+
 TEST(Sampler, SeekToEqualsCallingNext) {
   for (const bool drop_last : {true, false}) {
     const SamplerOptions options{.count = 50, .rank = 1, .world_size = 2, .batch = 7, .drop_last = drop_last};

@@ -1,11 +1,14 @@
-// Limits of GPUs that are reported before training; on a fake CUDA runtime (fake_cuda.h).
+// Limits of GPUs, and what is enqueued on them; on a fake CUDA runtime (fake_cuda.h).
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <tuple>
 
 #include "absl/strings/match.h"
+#include "common/devices/make_device.h"
 #include "tests/common/cuda/fake_cuda.h"
 #include "tests/trainer/cluster.h"
+#include "trainer/models/batch_memory.h"
 
 namespace psring {
 namespace {
@@ -90,6 +93,28 @@ TEST(GpuLimits, RejectsAPrecisionThatTheGpuDoesNotSupport) {
             "--precision tf32 needs a GPU of compute capability 8.0 (Ampere) or newer, and cuda:0 is of 7.5; "
             "omit it");
   TheFakeCuda().architecture = 80;
+}
+
+TEST(GpuBatches, APrefetchedBatchIsUsedWhenAllOfItHasArrived) {
+  const std::unique_ptr<Device> device = *MakeDevice("cuda");
+  const std::unique_ptr<Stream> compute = device->NewStream(StreamKind::kCompute, "compute");
+  constexpr int kPictures = 32, kExtent = 512;
+  const Dataset data =
+      MakeSyntheticData({.height = kExtent, .width = kExtent, .train = kPictures, .test = 1}, 1).train;
+  BatchMemory memory = *BatchMemory::Create(data.spec(), kPictures, *device);
+  std::vector<int64_t> all(kPictures);
+  std::iota(all.begin(), all.end(), 0);
+  TheFakeCuda().pace[0].paused = true;  // then all streams begin at the same time
+  ASSERT_EQ(memory.Prefetch(data, all), absl::OkStatus());
+  const absl::StatusOr<Batch> batch = memory.Load(data, all, *compute);
+  ASSERT_EQ(batch.status(), absl::OkStatus());
+  std::vector<float> expected(size_t{kPictures} * kExtent * kExtent), loaded(expected.size());
+  compute->Copy(loaded.data(), batch->inputs[0], loaded.size() * sizeof(float));
+  ASSERT_EQ(compute->Synchronize(), absl::OkStatus());
+  std::vector<int32_t> labels(kPictures);
+  void* const to = expected.data();
+  data.Gather(all, {&to, 1}, labels.data());
+  EXPECT_TRUE(loaded == expected);
 }
 
 }  // namespace
