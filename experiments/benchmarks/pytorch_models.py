@@ -1,4 +1,6 @@
-"""psring's models in PyTorch; transformers and ResNets have the same names of tensors. Requires PyTorch."""
+"""psring's models in PyTorch, with the same names of tensors. Requires PyTorch."""
+import collections
+
 import torch
 from pytorch_data import NUMBERS, TABLES, lookups_of_tables
 from torch import nn
@@ -62,31 +64,58 @@ class Gpt(nn.Module):
 
 
 class BasicBlock(nn.Module):
+    expansion = 1
+
     def __init__(self, inputs, channels, stride):
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, channels, 3, stride, padding=1, bias=False)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         self.bn1, self.bn2 = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels)
-        self.downsample = None
-        if stride != 1 or inputs != channels:
-            self.downsample = nn.Sequential(nn.Conv2d(inputs, channels, 1, stride, bias=False), nn.BatchNorm2d(channels))
+        self.downsample = downsample(inputs, channels, stride)
 
     def forward(self, x):
         y = self.bn2(self.conv2(functional.relu(self.bn1(self.conv1(x)))))
-        return functional.relu(y + (x if self.downsample is None else self.downsample(x)))
+        return functional.relu(y + self.downsample(x))
 
 
-class ResNet18(nn.Module):
-    def __init__(self, classes):
+class Bottleneck(nn.Module):
+    expansion = 4
+
+    def __init__(self, inputs, channels, stride):
+        super().__init__()
+        outputs = self.expansion * channels
+        self.conv1 = nn.Conv2d(inputs, channels, 1, bias=False)
+        self.conv2 = nn.Conv2d(channels, channels, 3, stride, padding=1, bias=False)
+        self.conv3 = nn.Conv2d(channels, outputs, 1, bias=False)
+        self.bn1, self.bn2, self.bn3 = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels), nn.BatchNorm2d(outputs)
+        self.downsample = downsample(inputs, outputs, stride)
+
+    def forward(self, x):
+        y = functional.relu(self.bn1(self.conv1(x)))
+        y = self.bn3(self.conv3(functional.relu(self.bn2(self.conv2(y)))))
+        return functional.relu(y + self.downsample(x))
+
+
+def downsample(inputs, outputs, stride):
+    if stride == 1 and inputs == outputs:
+        return nn.Identity()
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+
+class ResNet(nn.Module):
+    """He et al. 2015, with a 3x3 stem as for CIFAR. `blocks`: of each stage."""
+
+    def __init__(self, block, blocks, classes=10):
         super().__init__()
         self.conv1, self.bn1 = nn.Conv2d(1, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64)
         inputs = 64
-        for stage in range(4):
-            channels = 64 << stage
-            setattr(self, f"layer{stage + 1}", nn.Sequential(BasicBlock(inputs, channels, 2 if stage else 1),
-                                                             BasicBlock(channels, channels, 1)))
-            inputs = channels
-        self.fc = nn.Linear(512, classes)
+        for stage, count in enumerate(blocks):
+            parts = []
+            for i in range(count):
+                parts.append(block(inputs, 64 << stage, 2 if stage and i == 0 else 1))
+                inputs = block.expansion * (64 << stage)
+            setattr(self, f"layer{stage + 1}", nn.Sequential(*parts))
+        self.fc = nn.Linear(inputs, classes)
 
     def forward(self, x):
         x = functional.relu(self.bn1(self.conv1(x)))
@@ -95,9 +124,34 @@ class ResNet18(nn.Module):
         return self.fc(x.mean(dim=(2, 3)))
 
 
-def perceptron(*widths):
-    layers = [part for inputs, outputs in zip(widths, widths[1:]) for part in (nn.Linear(inputs, outputs), nn.ReLU())]
-    return nn.Sequential(*layers[:-1])
+def resnet18():
+    return ResNet(BasicBlock, (2, 2, 2, 2))
+
+
+def resnet50():
+    return ResNet(Bottleneck, (3, 4, 6, 3))
+
+
+def named(**parts):
+    return nn.Sequential(collections.OrderedDict(parts))
+
+
+def linear_layers(*widths, prefix="", first=0):
+    """{name: part} of fully connected layers with ReLU between them."""
+    parts = {}
+    for i, (inputs, outputs) in enumerate(zip(widths, widths[1:]), first):
+        parts |= {f"{prefix}{i}": nn.Linear(inputs, outputs), f"relu{i}": nn.ReLU()}
+    parts.popitem()
+    return parts
+
+
+def mlp(*hidden):
+    return named(flatten=nn.Flatten(), **linear_layers(784, *hidden, 10, prefix="fc", first=1))
+
+
+def cnn():
+    return named(conv1=nn.Conv2d(1, 32, 3), relu1=nn.ReLU(), conv2=nn.Conv2d(32, 64, 3), relu2=nn.ReLU(), pool=nn.MaxPool2d(2),
+                 flatten=nn.Flatten(), fc1=nn.Linear(9216, 128), relu3=nn.ReLU(), fc2=nn.Linear(128, 10))
 
 
 def table(rows, width, bound):
@@ -110,7 +164,7 @@ class Dlrm(nn.Module):
     def __init__(self, rows, joined, width=64):
         super().__init__()
         self.lookups, self.width, self.joined = lookups_of_tables(), width, joined
-        self.bottom = perceptron(NUMBERS, 2 * width, width)
+        self.bottom = named(**linear_layers(NUMBERS, 2 * width, width))
         own = [rows * TABLES] if joined else [rows] * TABLES
         self.tables = nn.ModuleList(nn.EmbeddingBag(count, width, mode="sum", sparse=True,
                                                     _weight=table(count, width, rows**-.5)) for count in own)
@@ -118,7 +172,7 @@ class Dlrm(nn.Module):
         self.first_rows = torch.repeat_interleave(rows * torch.arange(TABLES), torch.tensor(self.lookups))
         self.first_lookups = torch.tensor([0, *self.lookups]).cumsum(0)[:-1]
         self.pairs = torch.tril_indices(TABLES + 1, TABLES + 1, -1)
-        self.top = perceptron(width + TABLES * (TABLES + 1) // 2, 2 * width, width, 2)
+        self.top = named(**linear_layers(width + TABLES * (TABLES + 1) // 2, 2 * width, width, 2))
 
     def bags(self, rows):
         if not self.joined:
@@ -127,7 +181,7 @@ class Dlrm(nn.Module):
         return self.tables[0]((rows + self.first_rows).flatten(), starts.flatten()).view(len(rows), TABLES, -1).unbind(1)
 
     def forward(self, numbers, rows):
-        numbers = self.bottom(numbers)
+        numbers = functional.relu(self.bottom(numbers))
         vectors = torch.stack([numbers, *self.bags(rows)], 1)
         products = torch.bmm(vectors, vectors.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]
         return self.top(torch.cat([numbers, products], 1))

@@ -25,7 +25,7 @@ import torch
 import pytorch_data
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from pytorch_models import Dlrm, Gpt, ResNet18, SkipGram
+from pytorch_models import Dlrm, Gpt, SkipGram, cnn, mlp, resnet18
 from torch import nn
 
 GPT = {"gpt-nano": (4, 4, 128, 64), "gpt-mini": (6, 6, 384, 256)}  # layers, heads, width, context
@@ -44,17 +44,7 @@ def load(args):
         inputs, labels = pytorch_data.text(GPT[name][-1])[0]
         return Gpt(pytorch_data.SYMBOLS, *GPT[name]), (inputs,), labels
     images, labels = pytorch_data.pictures(args.data_dir, 60000)
-    return picture_model(name, width), (images,), labels
-
-
-def picture_model(name, width):
-    if name == "resnet18":
-        return ResNet18(10)
-    if name == "mlp":
-        return nn.Sequential(nn.Flatten(), nn.Linear(784, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
-                             nn.Linear(width, 10))
-    return nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2),
-                         nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Linear(128, 10))
+    return {"mlp": lambda: mlp(width, width), "cnn": cnn, "resnet18": resnet18}[name](), (images,), labels
 
 
 def free_port():
