@@ -270,9 +270,11 @@ TEST(Rows, OfACheckpointThatWorkerZeroDoesNotSendEndTheJob) {
   job.consistency = "async";  // which otherwise continues without a lost worker
   job.row_arrays = 1;
   const TableServers all(2, 1);
+  std::latch started(2);
   ForEachRank(2, [&](int rank) {
     TestWorker worker(job, rank, all.NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    EXPECT_EQ(worker.Start(), absl::OkStatus());
+    started.arrive_and_wait();
     if (rank == 0) return;  // its client is destroyed
     const absl::Status status = worker.client->rows().Pull(0, {}, absl::InfiniteFuture());
     EXPECT_TRUE(absl::StrContains(status.message(), "worker 0 was lost")) << status;
@@ -294,9 +296,11 @@ TEST(Rows, OutsideOfATableEndTheJobWithTheWorkersName) {
 TEST(Rows, APullThatWaitsForAnotherWorkerEndsWhenTheJobFails) {
   const ServerJob job = JobWithTables(2);
   const TableServers all(2, 1);
+  std::latch started(2);
   ForEachRank(2, [&](int rank) {
     TestWorker worker(job, rank, all.NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    EXPECT_EQ(worker.Start(), absl::OkStatus());
+    started.arrive_and_wait();
     if (rank == 1) return;  // its client is destroyed before it has pushed
     const std::vector<int32_t> rows = {3};
     std::vector<float> values(5);
