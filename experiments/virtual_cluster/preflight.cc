@@ -70,14 +70,15 @@ absl::StatusOr<CarriedCluster> BuildCarriedCluster(const LinkOptions& asked, boo
   double capacity = 0;
   std::vector<double> rates = {options.bits_per_s};
   if (options.bits_per_s > 0 && nodes > 1) {
-    for (int i = 0; i < kRateTries && capacity < kHeadroom * options.bits_per_s; ++i) {
+    const double needed = (may_lower ? kHeadroom : kLeastShare) * options.bits_per_s;
+    for (int i = 0; i < kRateTries && capacity < needed; ++i) {
       PSRING_ASSIGN_OR_RETURN(const double measured,
                               VirtualCluster::MeasureCapacity(options, shaping, nodes, interrupt));
       capacity = std::max(capacity, measured);
     }
     if (may_lower) {
       rates = RatesToTry(capacity, options.bits_per_s);
-    } else if (capacity < kLeastShare * options.bits_per_s) {
+    } else if (capacity < needed) {
       rates.clear();
     }
   }

@@ -38,7 +38,7 @@ void BatchMemory::GatherOnHost(const Dataset& data, const std::vector<int64_t>& 
 }
 
 absl::Status BatchMemory::Prefetch(const Dataset& data, const std::vector<int64_t>& indices) {
-  if (!prefetches()) return absl::OkStatus();
+  PSRING_CHECK(uploads());
   PSRING_RETURN_IF_ERROR(uploaded_.Wait(absl::Now() + kStuck));
   GatherOnHost(data, indices);
   uploads_->WaitFor(taken_);
@@ -79,7 +79,7 @@ absl::StatusOr<Batch> BatchMemory::Load(const GatheredBatch& gathered, Stream& s
 }
 
 Batch BatchMemory::Upload(int size, Stream& stream) {
-  if (!prefetches() || size == 0) return OfSize(size);  // the host has written the device's memory
+  if (!uploads() || size == 0) return OfSize(size);  // the host has written the device's memory
   for (const Tensor& tensor : tensors_) {
     stream.Copy(tensor.memory.data(), tensor.host.data(), static_cast<size_t>(size) * tensor.sample_bytes);
   }

@@ -19,10 +19,11 @@ class BatchMemory {
   // For batches of up to `max_batch` samples.
   static absl::StatusOr<BatchMemory> Create(const SampleSpec& samples, int max_batch, Device& device);
 
-  // Uploads the samples that the next Load will probably ask for, while the device computes. Has no effect if
-  // the host can write the device's memory. Waits until the previous batch has left the host.
+  // Whether batches are uploaded: the host cannot write the device's memory.
+  bool uploads() const { return uploads_ != nullptr; }
+  // Only if uploads(): uploads the samples that the next Load will probably ask for, while the device
+  // computes. Waits until the previous batch has left the host.
   absl::Status Prefetch(const Dataset& data, const std::vector<int64_t>& indices);
-  bool prefetches() const { return uploads_ != nullptr; }
 
   // Samples `indices`, on the device in stream order. Waits until the previous batch has left the host.
   absl::StatusOr<Batch> Load(const Dataset& data, const std::vector<int64_t>& indices, Stream& stream);
@@ -58,9 +59,8 @@ class BatchMemory {
   // The prefetched batch; no data: none.
   const Dataset* prefetched_of_ = nullptr;
   std::vector<int64_t> prefetched_;
-  Event taken_;  // the last prefetched batch
-  std::unique_ptr<Stream>
-      uploads_;  // last: its work uses the above; null: the host writes the device's memory
+  Event taken_;                      // the last prefetched batch
+  std::unique_ptr<Stream> uploads_;  // null unless uploads(). Last: its work uses the above
 };
 
 }  // namespace psring

@@ -172,7 +172,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
 
 // Uploads the next step's first batch while the GPU computes this step.
 absl::Status Training::PrefetchNext() {
-  if (rows_.has_value() || !batches_->prefetches()) return absl::OkStatus();
+  if (rows_.has_value() || !batches_->uploads()) return absl::OkStatus();
   return batches_->Prefetch(worker_.data.train, BatchesOf(sampler_->Peek()).front());
 }
 
