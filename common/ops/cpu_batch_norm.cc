@@ -1,7 +1,8 @@
 // Batch normalization on CPUs: one pass over memory for each function, with adjacent channels in vectors.
-// Sums are added in float32 within blocks of rows and in double over the blocks.
+// Sums are in double: gradients of offsets can cancel almost entirely, and float32 would lose their digits.
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "common/ops/cpu_layers.h"
 #include "common/ops/cpu_ops.h"
@@ -18,30 +19,35 @@ using elementwise::BFloat16;
 using elementwise::Load;
 using elementwise::Store;
 
-constexpr size_t kRowsOfBlock = 64;
+constexpr size_t kTogether = 4;  // rows that are added before a sum is written to memory
 
-// sums[0 ... 2 channels) += parts, which are then 0.
-PSRING_INLINE void MoveParts(size_t channels, float* __restrict parts, double* __restrict sums) {
-  for (size_t c = 0; c < 2 * channels; ++c) {
-    sums[c] += double{parts[c]};
-    parts[c] = 0;
-  }
+// Calls add(n, row) for rows in order, where n rows begin at `row`: kTogether, then 1 for each of the last.
+template <typename Add>
+PSRING_INLINE void ForRowsTogether(size_t rows, const Add& add) {
+  size_t row = 0;
+  for (; row + kTogether <= rows; row += kTogether) add(std::integral_constant<size_t, kTogether>(), row);
+  for (; row < rows; ++row) add(std::integral_constant<size_t, 1>(), row);
 }
 
 // sums: of the distances from the first row, and of their squares.
 template <typename T>
-PSRING_INLINE void SumDistances(size_t rows, size_t channels, const T* __restrict x, float* __restrict parts,
+PSRING_INLINE void SumDistances(size_t rows, size_t channels, const T* __restrict x,
                                 double* __restrict sums) {
-  const T* __restrict const first = x;
-  float* __restrict const squares = parts + channels;
-  for (size_t row = 0; row < rows; ++row, x += channels) {
+  double* __restrict const squares = sums + channels;
+  ForRowsTogether(rows, [&](auto together, size_t row) {
+    const T* __restrict const from = x + row * channels;
     for (size_t c = 0; c < channels; ++c) {
-      const float distance = Load(x[c]) - Load(first[c]);
-      parts[c] += distance;
-      squares[c] += distance * distance;
+      const float first = Load(x[c]);
+      double sum = 0, square = 0;
+      for (size_t r = 0; r < together; ++r) {
+        const float distance = Load(from[r * channels + c]) - first;
+        sum += double{distance};
+        square += double{distance * distance};
+      }
+      sums[c] += sum;
+      squares[c] += square;
     }
-    if (row % kRowsOfBlock == kRowsOfBlock - 1 || row + 1 == rows) MoveParts(channels, parts, sums);
-  }
+  });
 }
 
 template <typename T>
@@ -63,19 +69,24 @@ PSRING_INLINE void ScaleAndShift(size_t rows, size_t channels, const T* __restri
 template <typename T>
 PSRING_INLINE void MaskAndSumGradients(size_t rows, size_t channels, const T* __restrict x,
                                        const float* __restrict mean, const T* __restrict y, T* __restrict dy,
-                                       float* __restrict parts, double* __restrict sums) {
-  float* __restrict const products = parts + channels;
-  for (size_t row = 0; row < rows; ++row, x += channels, dy += channels) {
+                                       double* __restrict sums) {
+  double* __restrict const products = sums + channels;
+  ForRowsTogether(rows, [&](auto together, size_t row) {
+    const size_t begin = row * channels;
     if (y != nullptr) {
-      for (size_t c = 0; c < channels; ++c) dy[c] = Load(y[c]) > 0 ? dy[c] : T{};
-      y += channels;
+      for (size_t i = begin; i < begin + together * channels; ++i) dy[i] = Load(y[i]) > 0 ? dy[i] : T{};
     }
     for (size_t c = 0; c < channels; ++c) {
-      parts[c] += Load(dy[c]);
-      products[c] += Load(dy[c]) * (Load(x[c]) - mean[c]);
+      double sum = 0, product = 0;
+      for (size_t r = 0; r < together; ++r) {
+        const float gradient = Load(dy[begin + r * channels + c]);
+        sum += double{gradient};
+        product += double{gradient * (Load(x[begin + r * channels + c]) - mean[c])};
+      }
+      sums[c] += sum;
+      products[c] += product;
     }
-    if (row % kRowsOfBlock == kRowsOfBlock - 1 || row + 1 == rows) MoveParts(channels, parts, sums);
-  }
+  });
 }
 
 // dx = dy a + x b + c for each channel.
@@ -97,9 +108,9 @@ PSRING_INLINE T* ValuesOf(Span span) {
   return static_cast<T*>(span.data);
 }
 
-PSRING_MULTIVERSION void BatchStatistics(const BatchNormShape& s, ConstSpan x, float* parts, double* sums) {
-  if (x.type == DType::kFloat32) return SumDistances(s.rows, s.channels, ValuesOf<float>(x), parts, sums);
-  SumDistances(s.rows, s.channels, ValuesOf<BFloat16>(x), parts, sums);
+PSRING_MULTIVERSION void BatchStatistics(const BatchNormShape& s, ConstSpan x, double* sums) {
+  if (x.type == DType::kFloat32) return SumDistances(s.rows, s.channels, ValuesOf<float>(x), sums);
+  SumDistances(s.rows, s.channels, ValuesOf<BFloat16>(x), sums);
 }
 
 PSRING_MULTIVERSION void BatchNormalize(const BatchNormShape& s, ConstSpan x, const float* factor,
@@ -113,13 +124,13 @@ PSRING_MULTIVERSION void BatchNormalize(const BatchNormShape& s, ConstSpan x, co
 }
 
 PSRING_MULTIVERSION void BatchGradientSums(const BatchNormShape& s, ConstSpan x, const float* mean,
-                                           ConstSpan y, Span dy, float* parts, double* sums) {
+                                           ConstSpan y, Span dy, double* sums) {
   if (x.type == DType::kFloat32) {
     return MaskAndSumGradients(s.rows, s.channels, ValuesOf<float>(x), mean, ValuesOf<float>(y),
-                               ValuesOf<float>(dy), parts, sums);
+                               ValuesOf<float>(dy), sums);
   }
   MaskAndSumGradients(s.rows, s.channels, ValuesOf<BFloat16>(x), mean, ValuesOf<BFloat16>(y),
-                      ValuesOf<BFloat16>(dy), parts, sums);
+                      ValuesOf<BFloat16>(dy), sums);
 }
 
 PSRING_MULTIVERSION void BatchInputGradient(const BatchNormShape& s, ConstSpan x, ConstSpan dy,
@@ -141,8 +152,7 @@ void CpuBatchNorm::Statistics(const BatchNormShape& s, ConstSpan x, Span statist
   RunOnCpu(stream, [=, this] {
     const size_t channels = s.channels;
     sums_.assign(2 * channels, 0);
-    parts_.assign(2 * channels, 0);
-    BatchStatistics(s, x, parts_.data(), sums_.data());
+    BatchStatistics(s, x, sums_.data());
     for (size_t c = 0; c < channels; ++c) {
       const float first =
           type_ == DType::kFloat32 ? x.floats()[c] : Load(ValuesOf<elementwise::BFloat16>(x)[c]);
@@ -173,14 +183,14 @@ void CpuBatchNorm::Forward(const BatchNormShape& s, ConstSpan x, ConstSpan weigh
   CheckTypes(type_, {x, residual, y});
   RunOnCpu(stream, [=, this] {
     const size_t channels = s.channels;
-    parts_.resize(2 * channels);
+    factors_.resize(2 * channels);
     for (size_t c = 0; c < channels; ++c) {
       const double factor =
           InverseDeviation(statistics.floats()[channels + c], s.epsilon) * weight.floats()[c];
-      parts_[c] = static_cast<float>(factor);
-      parts_[channels + c] = static_cast<float>(bias.floats()[c] - statistics.floats()[c] * factor);
+      factors_[c] = static_cast<float>(factor);
+      factors_[channels + c] = static_cast<float>(bias.floats()[c] - statistics.floats()[c] * factor);
     }
-    BatchNormalize(s, x, parts_.data(), parts_.data() + channels, residual, y);
+    BatchNormalize(s, x, factors_.data(), factors_.data() + channels, residual, y);
   });
 }
 
@@ -192,8 +202,7 @@ void CpuBatchNorm::BackwardSums(const BatchNormShape& s, ConstSpan x, ConstSpan 
   RunOnCpu(stream, [=, this] {
     const size_t channels = s.channels;
     sums_.assign(2 * channels, 0);
-    parts_.assign(2 * channels, 0);
-    BatchGradientSums(s, x, statistics.floats(), s.relu ? y : ConstSpan{}, dy, parts_.data(), sums_.data());
+    BatchGradientSums(s, x, statistics.floats(), s.relu ? y : ConstSpan{}, dy, sums_.data());
     for (size_t c = 0; c < channels; ++c) {
       dbias.floats()[c] = static_cast<float>(sums_[c]);
       dweight.floats()[c] = static_cast<float>(
@@ -210,16 +219,17 @@ void CpuBatchNorm::BackwardInput(const BatchNormShape& s, ConstSpan x, ConstSpan
   CheckTypes(type_, {x, dy, dx});
   RunOnCpu(stream, [=, this] {
     const size_t channels = s.channels;
-    parts_.resize(3 * channels);
+    factors_.resize(3 * channels);
     for (size_t c = 0; c < channels; ++c) {
       const double inverse = InverseDeviation(statistics.floats()[channels + c], s.epsilon);
       const double a = weight.floats()[c] * inverse, b = -a * inverse * dweight.floats()[c] / s.rows;
-      parts_[c] = static_cast<float>(a);
-      parts_[channels + c] = static_cast<float>(b);
-      parts_[2 * channels + c] =
+      factors_[c] = static_cast<float>(a);
+      factors_[channels + c] = static_cast<float>(b);
+      factors_[2 * channels + c] =
           static_cast<float>(-a * dbias.floats()[c] / s.rows - b * statistics.floats()[c]);
     }
-    BatchInputGradient(s, x, dy, parts_.data(), parts_.data() + channels, parts_.data() + 2 * channels, dx);
+    BatchInputGradient(s, x, dy, factors_.data(), factors_.data() + channels, factors_.data() + 2 * channels,
+                       dx);
   });
 }
 

@@ -76,8 +76,8 @@ class CpuBatchNorm : public BatchNormOps {
 
  private:
   const DType type_;
-  std::vector<double> sums_;  // two per channel
-  std::vector<float> parts_;  // the same of a block of rows; later a factor and a summand per channel
+  std::vector<double> sums_;    // two per channel
+  std::vector<float> factors_;  // two or three per channel, with summands
 };
 
 class CpuLoss : public LossOps {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,22 @@ TEST_P(ResidualOpsTest, BatchNormAgreesWithTheReference) {
       }
     }
   }
+}
+
+TEST_P(ResidualOpsTest, GradientsOfOffsetsThatCancelKeepTheirDigits) {
+  SKIP_WITHOUT(batch_norm);
+  if (ops_->activations() != DType::kFloat32) GTEST_SKIP() << "The gradients below need float32.";
+  constexpr int kRows = 1000;
+  Floats values = Random(kRows, 1);
+  for (int row = 0; row < kRows / 2; ++row) {
+    values[row] = std::abs(values[row]) + 1;
+    values[kRows / 2 + row] = -values[row] * (1 + 1e-6f);
+  }
+  const auto x = Put(Random(kRows, 2)), dy = Put(values), statistics = Put<float>({0, 1}),
+             dweight = Put<float>({0}), dbias = Put<float>({0});
+  ops_->families().batch_norm->BackwardSums({.rows = kRows, .channels = 1}, x.span(), statistics.span(), {},
+                                            dy.span(), dweight.span(), dbias.span(), *stream_);
+  EXPECT_NEAR(dbias.Get()[0], std::accumulate(values.begin(), values.end(), 0.0), 1e-9);
 }
 
 TEST_P(ResidualOpsTest, RunningStatisticsFollowPyTorchsRule) {
