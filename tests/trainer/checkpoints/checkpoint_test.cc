@@ -10,66 +10,16 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/io/files.h"
 #include "common/io/hash.h"
 #include "common/io/safetensors.h"
 #include "tests/kept_files.h"
+#include "tests/trainer/checkpoints/small_checkpoint.h"
 
 namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A convolution of 2 filters over 3 channels, and a linear layer after an image of 2 x 2 with 2 channels. Has
-// padding after each tensor.
-ParameterLayout SmallLayout() {
-  ParameterLayout layout;
-  layout.Add("conv1.weight", {2, 2, 1, 3}, {.height = 2, .width = 1, .channels = 3});
-  layout.Add("conv1.bias", {2});
-  layout.Add("fc1.weight", {1, 8}, {.height = 2, .width = 2, .channels = 2});
-  layout.Add("fc1.bias", {1});
-  return layout;
-}
-
-// Distinct values for all parameters, and 0 for the padding.
-std::vector<float> SmallValues(float scale = 1) {
-  const ParameterLayout layout = SmallLayout();
-  std::vector<float> flat(layout.count());
-  for (const Tensor& tensor : layout.tensors()) {
-    for (size_t i = tensor.first; i < tensor.first + tensor.count; ++i)
-      flat[i] = scale * static_cast<float>(i + 1);
-  }
-  return flat;
-}
-
-TrainingCheckpoint SmallCheckpoint(OptimizerKind kind = OptimizerKind::kAdam) {
-  TrainingCheckpoint checkpoint;
-  TrainingPosition& p = checkpoint.position;
-  p.model = "mlp";
-  p.data = "synthetic";
-  p.strategy = "ring";
-  p.data_count = 1000;
-  p.drawn_batch = 32;
-  p.workers = 2;
-  p.seed = UINT64_MAX;
-  p.optimizer.kind = kind;
-  p.schedule = {.decay = LrDecay::kLinear, .base = .1, .scale = 2, .warmup_samples = 5, .total_samples = 99};
-  p.flags = {"--lr=0.1"};
-  p.sequence = 7;
-  p.step = 40;
-  p.updates = 40;
-  p.samples = 1280;
-  p.epoch = 1;
-  p.epoch_samples = 288;
-  p.ready_order = {"fc1.bias", "fc1.weight", "conv1.bias", "conv1.weight"};
-  p.worker_steps = {39, 41};
-  checkpoint.weights = SmallValues();
-  for (size_t slot = 0; slot < OptimizerSlots(kind).size(); ++slot) {
-    checkpoint.slots.push_back(SmallValues(static_cast<float>(slot) + .25f));
-  }
-  return checkpoint;
-}
 
 CheckpointFiles EncodeCheckpoint(const TrainingCheckpoint& checkpoint, const ParameterLayout& layout) {
   return FilesOf([&](CheckpointSink& sink) { return WriteCheckpoint(checkpoint, layout, sink); });
@@ -456,134 +406,6 @@ TEST_F(LoadedCheckpoint, NamesANewerVersion) {
   Put(File(10, kPositionFile), text);
   const absl::Status status = Load(folder_.string()).status();
   EXPECT_TRUE(absl::StrContains(status.message(), "newer psring: its format is version 2")) << status;
-}
-
-// The position of a run at its beginning.
-TrainingPosition Now(int workers) {
-  TrainingPosition now = SmallCheckpoint().position;
-  now.workers = workers;
-  now.drawn_batch = 16 * workers;
-  now.step = now.updates = now.samples = now.epoch = now.epoch_samples = 0;
-  return now;
-}
-
-ResumePlan Resume(const TrainingPosition& from, const TrainingPosition& now) {
-  return PlanResume(from, now, now.data_count / now.drawn_batch, /*has_slots=*/true, /*residuals=*/0,
-                    SmallLayout());
-}
-
-TEST(ResumePlan, TheSameRunContinuesWithoutNotes) {
-  const ResumePlan plan = Resume(SmallCheckpoint().position, Now(2));
-  EXPECT_EQ(plan.step, 40);
-  EXPECT_EQ(plan.samples, 1280);
-  EXPECT_TRUE(plan.with_slots);
-  EXPECT_EQ(plan.ready_order, (std::vector<int>{3, 2, 1, 0}));
-  EXPECT_TRUE(plan.notes.empty()) << absl::StrJoin(plan.notes, "\n");
-}
-
-TEST(ResumePlan, IgnoresAnOrderWithMissingTensors) {
-  for (const std::vector<std::string>& order : {std::vector<std::string>{"fc1.bias"},
-                                                {"fc1.bias", "fc1.bias", "conv1.bias", "conv1.weight"},
-                                                {"fc1.bias", "fc1.weight", "conv1.bias", "fc9.weight"}}) {
-    TrainingPosition from = SmallCheckpoint().position;
-    from.ready_order = order;
-    EXPECT_TRUE(Resume(from, Now(2)).ready_order.empty());
-  }
-}
-
-TEST(ResumePlan, WithOtherWorkersTheSamplerContinuesAtTheSameSample) {
-  TrainingPosition from = SmallCheckpoint().position;
-  from.optimizer.kind = OptimizerKind::kMomentum;
-  TrainingPosition now = Now(1);
-  now.optimizer.kind = OptimizerKind::kMomentum;
-  // Epoch 1, 288 samples: of 62 steps an epoch of 16 samples, 18 of the second.
-  EXPECT_EQ(Resume(from, now).step, 62 + 18);
-  EXPECT_EQ(Resume(from, now).samples, 1280);
-  ASSERT_EQ(Resume(from, now).notes.size(), 1);
-  now = Now(4);
-  now.optimizer.kind = OptimizerKind::kMomentum;
-  EXPECT_EQ(Resume(from, now).step, 15 + 4);  // 256 of them are whole steps of 64
-  const std::string notes = absl::StrJoin(Resume(from, now).notes, "\n");
-  EXPECT_TRUE(absl::StrContains(notes, "32 samples of epoch 1 are drawn again")) << notes;
-}
-
-TEST(ResumePlan, AtTheEndOfAnEpochOtherWorkersBeginTheNextEpoch) {
-  TrainingPosition from = SmallCheckpoint().position;
-  from.epoch_samples = 992;                  // all 31 steps
-  EXPECT_EQ(Resume(from, Now(4)).step, 30);  // 15 of 64 an epoch
-}
-
-TEST(ResumePlan, NotesWhatIsNotRestored) {
-  const TrainingPosition from = SmallCheckpoint().position;
-  const auto notes = [&](const std::function<void(TrainingPosition&)>& change, bool slots) {
-    TrainingPosition now = Now(2);
-    change(now);
-    const ResumePlan plan = Resume(from, now);
-    EXPECT_EQ(plan.with_slots, slots);
-    return absl::StrJoin(plan.notes, "\n");
-  };
-  EXPECT_EQ(notes([](auto& p) { p.optimizer.kind = OptimizerKind::kSgd; }, false),
-            "the optimizer is sgd and was adam: its state is not restored");
-  EXPECT_EQ(notes(
-                [](auto& p) {
-                  p.flags = {"--lr=0.2", "--steps=9"};
-                },
-                true),
-            "flags differ: --lr=0.2 now, --lr=0.1 in the checkpoint");
-  EXPECT_TRUE(absl::StrContains(notes([](auto& p) { p.asynchronous = true; }, true), "asynchronous"));
-  EXPECT_FALSE(absl::StrContains(notes([](auto& p) { p.wire = "bfloat16"; }, true), "rounding"));
-  EXPECT_TRUE(absl::StrContains(notes([](auto& p) { p.data_count = 900; }, true), "900 training samples"));
-}
-
-TEST(ResumePlan, ResidualsAreRestoredOnlyForTheSameWorkers) {
-  TrainingPosition from = SmallCheckpoint().position;
-  from.wire = "bfloat16";
-  const auto plan = [&](int residuals, int workers, const char* wire, const char* strategy) {
-    TrainingPosition now = Now(workers);
-    now.wire = wire;
-    now.strategy = strategy;
-    return PlanResume(from, now, now.data_count / now.drawn_batch, true, residuals, SmallLayout());
-  };
-  EXPECT_TRUE(plan(2, 2, "bfloat16", "ring").with_residuals);
-  EXPECT_TRUE(plan(2, 2, "bfloat16", "ring").notes.empty());
-  EXPECT_TRUE(plan(1, 2, "bfloat16", "ring").with_residuals);
-  EXPECT_EQ(plan(1, 2, "bfloat16", "ring").notes,
-            (std::vector<std::string>{"some rounding errors of bfloat16 gradients are dropped: the "
-                                      "checkpoint has those of 1 of 2 workers"}));
-  for (const auto& [workers, wire, strategy] : {std::tuple{1, "bfloat16", "ring"},
-                                                {2, "float16", "ring"},
-                                                {2, "float32", "ring"},
-                                                {2, "bfloat16", "ps-sync"}}) {
-    const ResumePlan other = plan(2, workers, wire, strategy);
-    EXPECT_FALSE(other.with_residuals);
-    const std::string notes = absl::StrJoin(other.notes, "\n");
-    EXPECT_TRUE(absl::StrContains(notes, "the rounding errors of bfloat16 gradients are dropped")) << notes;
-  }
-}
-
-TEST(ResumePlan, AsynchronousWorkersContinueAtTheirOwnSteps) {
-  TrainingPosition from = SmallCheckpoint().position;
-  from.asynchronous = true;
-  from.worker_steps = {38, 42};
-  from.updates = 80;
-  TrainingPosition now = Now(2);
-  now.asynchronous = true;
-  EXPECT_EQ(Resume(from, now).worker_steps, from.worker_steps);
-  EXPECT_TRUE(Resume(from, now).notes.empty()) << absl::StrJoin(Resume(from, now).notes, "\n");
-  now.data_count = 900;  // another order of samples
-  EXPECT_TRUE(Resume(from, now).worker_steps.empty());
-  TrainingPosition three = Now(3);
-  three.asynchronous = true;
-  EXPECT_TRUE(Resume(from, three).worker_steps.empty());
-  EXPECT_TRUE(absl::StrContains(absl::StrJoin(Resume(from, three).notes, "\n"), "twice or never"));
-}
-
-TEST(ResumePlan, WeightsWithoutPositionBeginTraining) {
-  const ResumePlan plan = PlanResume({}, Now(2), 31, /*has_slots=*/false, /*residuals=*/0, SmallLayout());
-  EXPECT_EQ(plan.step, 0);
-  EXPECT_EQ(plan.samples, 0);
-  EXPECT_FALSE(plan.with_slots);
-  EXPECT_TRUE(plan.notes.empty()) << absl::StrJoin(plan.notes, "\n");
 }
 
 }  // namespace
