@@ -101,15 +101,29 @@ void CopyRows(int rows, int columns, const T* from, ptrdiff_t stride, float fact
   memset(to, 0, size_t(Padded(rows) - rows) * width * sizeof(float));
 }
 
-// Transposes: to [columns][padded rows].
+// Transposes: to [columns][padded rows]. kBlock rows at a time, which the cache can keep.
 template <typename T>
 void CopyColumns(int rows, int columns, const T* from, ptrdiff_t stride, float* to) {
   const int width = Padded(rows);
-  for (int d = 0; d < columns; ++d) {
-    for (int i = 0; i < rows; ++i) to[i] = elementwise::Load(from[i * stride + d]);
-    for (int i = rows; i < width; ++i) to[i] = 0;
-    to += width;
+  for (int first = 0; first < width; first += kBlock, from += kBlock * stride, to += kBlock) {
+    const int count = rows - first < kBlock ? rows - first : kBlock;
+    for (int d = 0; d < columns; ++d) {
+      for (int i = 0; i < count; ++i) to[d * width + i] = elementwise::Load(from[i * stride + d]);
+      for (int i = count; i < kBlock; ++i) to[d * width + i] = 0;
+    }
   }
+}
+
+template <typename T>
+float Dot(int count, const float* left, const T* right) {
+  float sums[kBlock] = {}, sum = 0;
+  int d = 0;
+  for (; d + kBlock <= count; d += kBlock) {
+    for (int i = 0; i < kBlock; ++i) sums[i] += left[d + i] * elementwise::Load(right[d + i]);
+  }
+  for (; d < count; ++d) sum += left[d] * elementwise::Load(right[d]);
+  for (const float part : sums) sum += part;
+  return sum;
 }
 
 template <typename T>
@@ -213,8 +227,7 @@ void BackwardHead(const Attention& a, int pair, float* scratch) {
     const int rows = context - first < kBlock ? context - first : kBlock;
     for (int i = 0; i < rows; ++i) {
       log_sum_exp[i] = a.log_sum_exp[ptrdiff_t{pair} * context + first + i];
-      const float* const row = dy + size_t(first + i) * width;
-      for (int d = 0; d < size; ++d) dots[i] += row[d] * elementwise::Load(y[(first + i) * head.width + d]);
+      dots[i] = Dot(size, dy + size_t(first + i) * width, y + (first + i) * head.width);
     }
     for (int key = 0; key < first + kBlock; key += kKeyBlock) {
       const int count = first + kBlock - key < kKeyBlock ? first + kBlock - key : kKeyBlock;
