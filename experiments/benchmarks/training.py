@@ -49,7 +49,7 @@ PICTURES, BIBLE = "momentum SGD, float32, Fashion-MNIST", "AdamW, float32, King 
 WORK = {"mlp": Work(300, 128, MOMENTUM, PICTURES, with_servers=True),
         "cnn": Work(30, 128, MOMENTUM, PICTURES, code={**CODE, **CHANNELS_LAST}, with_servers=True),
         "gpt-nano": Work(100, 12, ADAMW, BIBLE, unit="tokens"),
-        "gpt-mini": Work(3, 12, ADAMW, BIBLE, warmup_steps=1, unit="tokens", limit_rounds=1),
+        "gpt-mini": Work(8, 12, ADAMW, BIBLE, warmup_steps=2, unit="tokens", limit_rounds=3),
         "resnet18": Work(6, 16, MOMENTUM, PICTURES, warmup_steps=2, code={**CODE, **CHANNELS_LAST}, limit_rounds=5),
         "dlrm-small": Work(150, 512, ["--optimizer", "sgd", "--lr", "1"], "SGD, float32, 8 tables of 1,000,000 rows of width 64, "
                            "26 lookups per sample by Zipf's distribution (1.05)", warmup_steps=20, code={**CODE, **JOINED}),
