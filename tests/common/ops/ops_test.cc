@@ -68,6 +68,23 @@ TEST_P(OpsTest, LinearLayersAgreeWithTheReference) {
   }
 }
 
+// oneDNN's product is another one for such shapes.
+TEST(OneDnnOps, WeightGradientsOfManyRowsAreSumsOverThem) {
+  const LinearShape shape{2048, 256, 1024, Activation::kNone};
+  const auto device = MakeCpuDevice();
+  const auto stream = device->NewStream(StreamKind::kCompute, "ops");
+  const LayerResult result = RunLayer(*MakeOneDnnOps(1), shape, *device, *stream);
+  const Floats x = Random(size_t(shape.batch) * shape.inputs, 1);
+  for (const int output : {0, 1, 510, 1023}) {
+    for (int input = 0; input < shape.inputs; ++input) {
+      double expected = 0;
+      for (int row = 0; row < shape.batch; ++row)
+        expected += double{result.masked_dy[row * shape.outputs + output]} * x[row * shape.inputs + input];
+      ASSERT_NEAR(result.dweight[output * shape.inputs + input], expected, 1e-3) << output << ", " << input;
+    }
+  }
+}
+
 TEST_P(OpsTest, ConvolutionLayersAgreeWithTheReference) {
   for (const ConvShape& shape : ConvShapes()) {
     SCOPED_TRACE(testing::Message() << "batch " << shape.batch << ", " << shape.height << "x" << shape.width
