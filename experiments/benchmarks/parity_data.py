@@ -1,7 +1,7 @@
 """The samples that psring trains on, in the same order, as tensors. Requires PyTorch.
 
-Each class writes what psring reads to `folder` and has `flags` for the trainer, `count` samples, batch(indices), which returns
-(inputs, labels), and loss(outputs, labels).
+Each class writes what psring reads to `folder`, and has `flags` for the trainer, `count` samples, batch(indices), which returns
+(inputs, labels), and loss(outputs, labels). `seed`: the trainer's.
 """
 import bisect
 import collections
@@ -19,7 +19,6 @@ import torch
 from pytorch_data import NUMBERS, TABLES, TARGETS, WINDOW, lookups_of_tables
 from torch.nn import functional
 
-SEED = 1
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")  # Debian's dataset-fashion-mnist
 
 
@@ -62,11 +61,11 @@ class Random:
         return items
 
 
-def batches(count, batch, steps):
+def batches(count, batch, steps, seed):
     """The samples of each step; an epoch's last, incomplete batch is dropped."""
     found, epoch = [], 0
     while len(found) < steps:
-        order = Random(SEED, epoch).shuffled(count)
+        order = Random(seed, epoch).shuffled(count)
         found += [order[first:first + batch] for first in range(0, count - batch + 1, batch)]
         epoch += 1
     return found[:steps]
@@ -80,7 +79,7 @@ class Texts:
     """This project's own texts, a byte a token. `vocabulary`: the numbers of the bytes are spread over [0, vocabulary)."""
     loss = staticmethod(functional.cross_entropy)
 
-    def __init__(self, folder, context, vocabulary=None):
+    def __init__(self, folder, _, context, vocabulary=None):
         text, self.context = own_text(), context
         symbols = sorted(set(text))
         self.classes = vocabulary or len(symbols)
@@ -101,7 +100,7 @@ class Pictures:
     count = 1600
     loss = staticmethod(functional.cross_entropy)
 
-    def __init__(self, folder):
+    def __init__(self, folder, _):
         for kind, count in (("train", self.count), ("t10k", 128)):
             for name, header, size in ((f"{kind}-images-idx3-ubyte", 16, 784), (f"{kind}-labels-idx1-ubyte", 8, 1)):
                 raw = self.read(name)[:header + count * size]
@@ -158,18 +157,18 @@ class Clicks:
     rows, alpha, count = 1000, 1.05, 65536
     loss = staticmethod(functional.cross_entropy)
 
-    def __init__(self, _):
-        self.flags = ["--data", f"zipf:{self.rows}:{self.alpha}"]
-        random = Random(SEED, 11)
+    def __init__(self, _, seed):
+        self.flags, self.seed = ["--data", f"zipf:{self.rows}:{self.alpha}"], seed
+        random = Random(seed, 11)
         self.weights = (torch.tensor([random.normal() for _ in range(NUMBERS)]) * .3).tolist()
         self.zipf, self.spread = Zipf(self.rows, self.alpha), []
         for table in range(TABLES):
-            random, factor = Random(SEED, 100 + table), 0
+            random, factor = Random(seed, 100 + table), 0
             shift = random.below(self.rows)
             while math.gcd(factor, self.rows) != 1:
                 factor = random.below(self.rows) | 1
             self.spread.append((factor, shift))
-        random, self.states = Random(SEED, 12), []  # of the generator before each sample
+        random, self.states = Random(seed, 12), []  # of the generator before each sample
         for _ in range(self.count):
             self.states.append(random.state)
             random.skip(3 * NUMBERS)
@@ -189,7 +188,7 @@ class Clicks:
             factor, shift = self.spread[table]
             for _ in range(lookups):
                 rows.append(((self.zipf.next(random) - 1) * factor + shift) % self.rows)
-                logit += .3 * Random(SEED, (1 << 62) + (table << 32) + rows[-1]).normal()
+                logit += .3 * Random(self.seed, (1 << 62) + (table << 32) + rows[-1]).normal()
         return numbers, rows, int(random.part() < 1 / (1 + math.exp(-logit)))
 
     def batch(self, indices):
@@ -201,7 +200,8 @@ class Words:
     """The pairs of near words of trainer/data/words.cc, of this project's own texts."""
     loss = staticmethod(functional.binary_cross_entropy_with_logits)
 
-    def __init__(self, folder):
+    def __init__(self, folder, seed):
+        self.seed = seed
         (folder / "text").write_bytes(own_text())
         self.flags = ["--data", "words", "--text", folder / "text"]
         found = re.findall(b"[a-z]+", own_text().lower())
@@ -213,7 +213,7 @@ class Words:
         self.cumulative = list(itertools.accumulate(counts[word]**.75 for word in kept))
 
     def sample(self, index):
-        random, near = Random(SEED, (1 << 61) + index), index
+        random, near = Random(self.seed, (1 << 61) + index), index
         while near == index:
             near = min(max(index + random.below(2 * WINDOW + 1) - WINDOW, 0), self.count - 1)
         drawn = [bisect.bisect_right(self.cumulative, random.part() * self.cumulative[-1]) for _ in range(TARGETS - 1)]
