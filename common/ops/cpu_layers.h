@@ -77,7 +77,7 @@ class CpuBatchNorm : public BatchNormOps {
  private:
   const DType type_;
   std::vector<double> sums_;    // two per channel
-  std::vector<float> factors_;  // two or three per channel, with summands
+  std::vector<float> factors_;  // one or two and a summand per channel
 };
 
 class CpuLoss : public LossOps {

@@ -28,6 +28,7 @@ Desc LinearOutput(const LinearShape& s, const Workplace& w) { return Matrix(s.ba
 bool ReadsInPlace(const Workplace& w) {
   return w.activations() == DType::kFloat32 && BFloat16Support() == BFloat16::kNone;
 }
+
 constexpr int kBadColumns = 2048 / sizeof(float);
 Desc SpacedRows(int rows, int columns) {
   constexpr int kSpace = 64 / sizeof(float);
@@ -35,9 +36,9 @@ Desc SpacedRows(int rows, int columns) {
               dnnl::memory::dims{columns + (columns % kBadColumns == 0 ? kSpace : 0), 1});
 }
 
-// With AVX-512, such rows of dy slow the inner product's weight gradient down if there are many and the other
-// factor is narrow: it then takes 1.1 to 1.5 times as long as a matmul, which is otherwise up to 10% slower
-// (measured on Sapphire Rapids).
+// With AVX-512, the inner product's weight gradient takes 1.1 to 1.5 times as long as a matmul if dy has many
+// such rows and x is narrow. Otherwise the matmul takes up to 1.2 times as long (measured on Sapphire
+// Rapids).
 bool WeightGradientPrefersMatmul(const LinearShape& s, const Workplace& w) {
   return w.activations() == DType::kFloat32 && s.outputs % kBadColumns == 0 && s.batch >= 2048 &&
          s.inputs >= 256 && s.inputs <= 512 && s.outputs > 2 * s.inputs;

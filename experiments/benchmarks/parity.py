@@ -45,6 +45,7 @@ SEEN = (1, 3, 10, 30, 100)  # steps after which distances from float64 are compu
 LARGEST = 100  # elements
 NEGLIGIBLE = 1e-6  # of the largest gradient
 KINKS = 40  # ReLUs whose inputs are nearest to 0
+CLOSE = 1e-6  # gradients that no ReLU separates
 INITIAL, FEW_KINKS = "initial", "few kinks of ReLUs"
 DECAY = {"adamw": 0.1}  # of matrices, psring's default
 EPSILON = {"adamw": 1e-8, "adam": 1e-8, "adagrad": 1e-10}
@@ -275,13 +276,14 @@ class Comparison:
         for call, x in enumerate(inputs):
             values, elements = (x.abs() / x.square().mean().sqrt()).flatten().topk(min(KINKS, x.numel()), largest=False)
             nearest += zip(values.tolist(), itertools.repeat(call), elements.tolist())
+        error = distance(ours, best, best)
         for _, *kink in sorted(nearest)[:KINKS]:
-            if distance(ours, best, best) <= NEGLIGIBLE:
+            if error <= CLOSE:
                 break
             with relus([*changed, kink], []):
                 other = self.gradients_of(1, 1, torch.float64)
-            if distance(ours, other, best) < distance(ours, best, best):
-                best, changed = other, [*changed, kink]
+            if (closer := distance(ours, other, other)) < error:
+                best, changed, error = other, [*changed, kink], closer
         return best, len(changed)
 
     def compare_gradients(self, title):
