@@ -178,7 +178,7 @@ def limit_text(model):
     """A step of one process, alternating with only its matrix products and convolutions, by the same calls."""
     try:
         found = json.loads(runs.run([runs.PSRING.with_name("step_limit"), model, WORK[model].batch, WORK[model].limit_rounds]))
-    except SystemExit as failure:
+    except (SystemExit, OSError) as failure:
         print(f"omitted: step_limit: {str(failure).strip().splitlines()[-1]}", file=sys.stderr)
         return ""
     return (f"One psring process: a step takes {found['step_ms']:.1f} ms, only its matrix products and convolutions "
