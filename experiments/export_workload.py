@@ -250,16 +250,19 @@ def backward_passes(events):
 
 
 def gradients(operations):
-    """(moment, bytes; None if the trace has no shapes) of each gradient, in the order in which a backward pass finishes them."""
+    """(moment, bytes or None) of each gradient of a backward pass, in the order in which they are finished."""
     ends = [event for event in operations if event[0].endswith("AccumulateGrad")]
     outer = [event for event in ends if "evaluate_function" in event[0]]
+    inner = [event for event in ends if "evaluate_function" not in event[0]]
 
     def size(arguments):  # with record_shapes=True: [[64, 3, 7, 7]]
         shapes = arguments.get("Input Dims") if isinstance(arguments, dict) else None
-        known = isinstance(shapes, list) and len(shapes) == 1 and isinstance(shapes[0], list)
-        return 4 * math.prod(shapes[0]) if known and shapes[0] and all(isinstance(n, int) for n in shapes[0]) else None
+        shape = shapes[0] if isinstance(shapes, list) and len(shapes) == 1 else None
+        return 4 * math.prod(shape) if isinstance(shape, list) and all(isinstance(n, int) for n in shape) else None
 
-    return sorted(((end, size(arguments)) for _, _, end, arguments in outer or ends), key=lambda gradient: gradient[0])
+    moments = sorted(event[2] for event in outer or inner)
+    sizes = [size(event[3]) for event in sorted(inner, key=lambda event: event[2])]
+    return list(zip(moments, sizes if len(sizes) == len(moments) else [None] * len(moments)))
 
 
 def from_trace(trace, sizes, batch, device, out):

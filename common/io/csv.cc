@@ -234,10 +234,11 @@ absl::StatusOr<int64_t> CsvReader::WholeNumber(absl::string_view column, int64_t
 absl::StatusOr<double> CsvReader::NumberIn(absl::string_view name, const CsvField& field, double least,
                                            double most) const {
   const std::string with_point = WithDecimalPoint(field, delimiter_);
+  const std::string& text = with_point.empty() ? field.text : with_point;
+  // SimpleAtod also takes hexadecimal numbers.
+  const bool decimal = text.find_first_not_of(" 0123456789+-.eE") == std::string::npos;
   double value = 0;
-  if (absl::SimpleAtod(with_point.empty() ? field.text : with_point, &value) && value >= least &&
-      value <= most)
-    return value;
+  if (decimal && absl::SimpleAtod(text, &value) && value >= least && value <= most) return value;
   return NotANumber(name, field, absl::StrCat("a number from ", least, " to ", most));
 }
 

@@ -28,10 +28,10 @@ def step(begin, marked=True, gradients=3, shapes=None):
     events = [dict(ph="X", name="aten::linear", ts=begin + 100, dur=20000)] if marked else []
     for i in range(gradients):
         at = begin + 30000 + 10000 * i
-        end = dict(ph="X", name=NODE + "torch::autograd::AccumulateGrad", ts=at + 9000, dur=100)
-        if shapes:
-            end["args"] = {"Input Dims": [shapes[i]]}
-        events += [dict(ph="X", name=NODE + "AddmmBackward0", ts=at, dur=9000), dict(ph="X", name="aten::mm", ts=at + 10, dur=50), end]
+        arguments = {"Input Dims": [shapes[i]]} if shapes else {}
+        events += [dict(ph="X", name=NODE + "AddmmBackward0", ts=at, dur=9000), dict(ph="X", name="aten::mm", ts=at + 10, dur=50),
+                   dict(ph="X", name=NODE + "torch::autograd::AccumulateGrad", ts=at + 9000, dur=100),
+                   dict(ph="X", name="torch::autograd::AccumulateGrad", ts=at + 9010, dur=80, args=arguments)]
     return events
 
 
@@ -40,7 +40,6 @@ def with_event(**event):
 
 
 ONE_STEP = json.dumps({"traceEvents": step(1000000)})
-LAST = json.dumps(step(1000000)[-1])
 
 
 class Export(unittest.TestCase):
