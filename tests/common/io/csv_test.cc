@@ -13,12 +13,12 @@ namespace psring {
 namespace {
 
 using ::testing::HasSubstr;
-using Rows = std::vector<std::vector<std::string>>;
+using Table = std::vector<std::vector<std::string>>;
 
 // The fields of all records, "#" before those of comments; the last row is the error, if there is one.
-Rows Read(const std::string& text) {
+Table Read(const std::string& text) {
   CsvReader file(text);
-  Rows rows;
+  Table rows;
   while (true) {
     const absl::StatusOr<bool> any = file.Next();
     if (!any.ok()) rows.push_back({std::string(any.status().message())});
@@ -30,7 +30,7 @@ Rows Read(const std::string& text) {
 }
 
 TEST(Csv, RecordsAreReadAsInRfc4180) {
-  const std::pair<std::string, Rows> cases[] = {
+  const std::pair<std::string, Table> cases[] = {
       {"", {}},
       {"a,b\n1,2\n", {{"a", "b"}, {"1", "2"}}},
       {"a,b\r\n1,2", {{"a", "b"}, {"1", "2"}}},
@@ -48,7 +48,7 @@ TEST(Csv, RecordsAreReadAsInRfc4180) {
 }
 
 TEST(Csv, SpreadsheetsMayChangeDelimitersAndPadRows) {
-  const std::pair<std::string, Rows> cases[] = {
+  const std::pair<std::string, Table> cases[] = {
       {"a;b\n1,5;2\n", {{"a", "b"}, {"1,5", "2"}}},
       {"a\tb\n1,5\t2\n", {{"a", "b"}, {"1,5", "2"}}},
       {"# x: 1, 2, 3\n\"a,b\";c\n", {{"# x: 1, 2, 3"}, {"a,b", "c"}}},
@@ -73,7 +73,7 @@ TEST(Csv, MalformedRecordsAreErrorsThatNameTheLine) {
       {std::string("\xFF\xFE#\0 \0", 6), "line 1: it contains the control character 0"},
   };
   for (const auto& [text, what] : cases) {
-    const Rows rows = Read(text);
+    const Table rows = Read(text);
     ASSERT_FALSE(rows.empty()) << text;
     EXPECT_THAT(rows.back()[0], HasSubstr(what));
   }
