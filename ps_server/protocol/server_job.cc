@@ -175,6 +175,7 @@ absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, 
   PSRING_RETURN_IF_ERROR(same("epsilon", a.epsilon, b.epsilon));
   PSRING_RETURN_IF_ERROR(same("weight decay", a.weight_decay, b.weight_decay));
   PSRING_RETURN_IF_ERROR(same("weights without decay", Describe(a.no_decay), Describe(b.no_decay)));
+  PSRING_RETURN_IF_ERROR(same("earlier_updates", a.earlier_updates, b.earlier_updates));
   const LrSchedule& s = reference.schedule;
   const LrSchedule& t = other.schedule;
   PSRING_RETURN_IF_ERROR(same("learning rate's decay", static_cast<int>(s.decay), static_cast<int>(t.decay)));
@@ -209,6 +210,12 @@ absl::Status ValidateServerJob(const ServerJob& job) {
   if (job.start_beyond < 0 || job.start_beyond >= (rule.each_alone() ? job.workers : 1)) {
     return absl::InvalidArgumentError(absl::StrCat("start_beyond is ", job.start_beyond, " with \"",
                                                    job.consistency, "\" and ", job.workers, " workers"));
+  }
+  // Adam's t is positive.
+  const int64_t start = rule.each_alone() ? job.start_step * job.workers + job.start_beyond : job.start_step;
+  if (job.optimizer.earlier_updates < -start || job.optimizer.earlier_updates > kMostCount) {
+    return absl::InvalidArgumentError(absl::StrCat("earlier_updates is ", job.optimizer.earlier_updates,
+                                                   " in a job that starts with update ", start));
   }
   PSRING_RETURN_IF_ERROR(ValidateNumbers(job));
   PSRING_RETURN_IF_ERROR(ValidateTables(job, rule));

@@ -42,6 +42,18 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_RETURN_IF_ERROR(
       CheckTables(options, *t.strategy_row_, t.updates_.optimizer, t.model_->parameters()));
   PSRING_RETURN_IF_ERROR(t.Allocate(max_batch));
+  t.sampler_.emplace(
+      SamplerOptions{.count = data.count(),
+                     .rank = worker.rank,
+                     .world_size = worker.world_size,
+                     .ranks_per_machine = options.local_aggregation ? worker.group->size() : 1,
+                     .batch = options.batch,
+                     .micro_batches = options.micro_batches * options.replicas * options.accumulate,
+                     .predictions = data.spec().labels,
+                     .seed = options.seed,
+                     .drop_last = options.drop_last == "true"});
+  t.clock_.emplace(t.plan_, worker.world_size, CountingOf(*t.strategy_row_));
+  if (worker.resume != nullptr) PSRING_RETURN_IF_ERROR(t.PlanResumption());
   PSRING_RETURN_IF_ERROR(t.MakeStrategy());
   PSRING_ASSIGN_OR_RETURN(t.delay_, ComputeDelay::Create(options, worker.rank, MonotonicNanos));
   if (t.delay_->active() && worker.device.name() != "cpu") {
@@ -64,18 +76,6 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                                                                            .buffers = t.buffers_.span(),
                                                                            .statistics = t.statistics(),
                                                                            .rows = t.rows()}));
-  t.sampler_.emplace(
-      SamplerOptions{.count = data.count(),
-                     .rank = worker.rank,
-                     .world_size = worker.world_size,
-                     .ranks_per_machine = options.local_aggregation ? worker.group->size() : 1,
-                     .batch = options.batch,
-                     .micro_batches = options.micro_batches * options.replicas * options.accumulate,
-                     .predictions = data.spec().labels,
-                     .seed = options.seed,
-                     .drop_last = options.drop_last == "true"});
-  t.clock_.emplace(t.plan_, worker.world_size, CountingOf(*t.strategy_row_));
-  if (worker.resume != nullptr) PSRING_RETURN_IF_ERROR(t.PlanResumption());
   return training;
 }
 
