@@ -1,8 +1,10 @@
 #include "common/base/command_line.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <sstream>
 #include <utility>
@@ -354,7 +356,7 @@ std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const*
   }
   if (!outcome.proceed) {
     std::fputs(outcome.text.c_str(), outcome.exit_code == 0 ? stdout : stderr);
-    std::exit(outcome.exit_code);
+    std::exit(FinishOutput(app.get_name(), outcome.exit_code));
   }
   std::vector<std::string> command_line = std::move(outcome.arguments);
   if (argc > 0) command_line.insert(command_line.begin(), argv[0]);
@@ -383,6 +385,14 @@ std::string Printable(const std::string& text) {
 int Fail(const std::string& program, const std::string& message, int code) {
   std::fprintf(stderr, "%s: %s\n", program.c_str(), Printable(message).c_str());
   return code;
+}
+
+int FinishOutput(const std::string& program, int code) {
+  errno = 0;
+  const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (is_written || code != 0) return code;
+  return Fail(program, absl::StrCat("cannot write to the standard output",
+                                    errno != 0 ? absl::StrCat(": ", std::strerror(errno)) : ""));
 }
 
 void Note(const std::string& program, const std::string& message) {

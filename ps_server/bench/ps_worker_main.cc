@@ -462,4 +462,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace psring
 
-int main(int argc, char** argv) { return psring::Main(argc, argv); }
+int main(int argc, char** argv) { return psring::FinishOutput("ps_worker", psring::Main(argc, argv)); }

@@ -72,7 +72,7 @@ absl::Status ValidateNoDecay(const ServerJob& job) {
   return absl::OkStatus();
 }
 
-absl::Status ValidateTables(const ServerJob& job, const WaitingRule& rule) {
+absl::Status ValidateTables(const ServerJob& job) {
   const int arrays = 1 + static_cast<int>(OptimizerSlots(job.optimizer.kind).size());
   if (job.row_arrays != 0 && (job.tables.empty() || (job.row_arrays != 1 && job.row_arrays != arrays))) {
     return absl::InvalidArgumentError(absl::StrCat("row_arrays is ", job.row_arrays, " with ",
@@ -92,9 +92,8 @@ absl::Status ValidateTables(const ServerJob& job, const WaitingRule& rule) {
                                                      table.width, " in +-", table.bound));
     }
   }
-  if (rule.kind == WaitingRule::Kind::kBackup || job.clip_norm > 0 || job.wire != DType::kFloat32) {
-    return absl::InvalidArgumentError(
-        "tables cannot be combined with backup workers, clipping, or 16-bit gradients");
+  if (job.clip_norm > 0 || job.wire != DType::kFloat32) {
+    return absl::InvalidArgumentError("tables cannot be combined with clipping or 16-bit gradients");
   }
   return CheckRowOptimizer(job.optimizer);
 }
@@ -218,7 +217,7 @@ absl::Status ValidateServerJob(const ServerJob& job) {
                                                    " in a job that starts with update ", start));
   }
   PSRING_RETURN_IF_ERROR(ValidateNumbers(job));
-  PSRING_RETURN_IF_ERROR(ValidateTables(job, rule));
+  PSRING_RETURN_IF_ERROR(ValidateTables(job));
   return ValidateBuckets(job);
 }
 

@@ -170,5 +170,6 @@ int main(int argc, char** argv) {
         2);
   }
   const absl::Status status = psring::TimeOps(sizes);
-  return status.ok() ? 0 : psring::Fail("op_times", std::string(status.message()));
+  const int code = status.ok() ? 0 : psring::Fail("op_times", std::string(status.message()));
+  return psring::FinishOutput("op_times", code);
 }

@@ -159,5 +159,6 @@ int main(int argc, char** argv) {
                         2);
   }
   const absl::Status status = psring::Run(options);
-  return status.ok() ? 0 : psring::Fail("step_limit", std::string(status.message()));
+  const int code = status.ok() ? 0 : psring::Fail("step_limit", std::string(status.message()));
+  return psring::FinishOutput("step_limit", code);
 }

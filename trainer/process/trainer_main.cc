@@ -249,4 +249,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace psring
 
-int main(int argc, char** argv) { return psring::Main(argc, argv); }
+int main(int argc, char** argv) { return psring::FinishOutput("trainer", psring::Main(argc, argv)); }

@@ -187,7 +187,8 @@ absl::Status Training::PlanBucketsByTrial() {
 absl::Status Training::MakeStrategy() {
   buckets_ = PlanBuckets(model_->parameters(), BucketSizesAsked());
   if (strategy_row_->has_parameters_on_servers()) PSRING_RETURN_IF_ERROR(PlanBucketsByTrial());
-  result_.ddp.bucket_bytes = BytesOf(buckets_);
+  if (buckets_.empty() && strategy_row_->counts_pushes()) counting_ = {CountingBucket()};
+  result_.ddp.bucket_bytes = BytesOf(pushed_buckets());
   PSRING_ASSIGN_OR_RETURN(const DType wire, ParseDType(options_.wire));
   // NCCL advises against recordings by several ranks of one process.
   const bool group_records =
@@ -199,7 +200,7 @@ absl::Status Training::MakeStrategy() {
                           .compute = *compute_,
                           .trace = worker_.trace,
                           .threads = options_.threads,
-                          .buckets = buckets_,
+                          .buckets = pushed_buckets(),
                           .tables = model_->parameters().tables(),
                           .seed = options_.seed,
                           .update = {.optimizer = updates_.optimizer,
@@ -215,6 +216,7 @@ absl::Status Training::MakeStrategy() {
                                           ? "sync"
                                           : AlgorithmOf(*strategy_row_, options_.strategy),
                        .asynchronous = strategy_row_->asynchronous(),
+                       .drops_gradients = strategy_row_->drops_gradients,
                        .deterministic = options_.deterministic,
                        .serial = options_.ps_schedule == "serial",
                        .staleness_lr = options_.staleness_lr == "inverse",

@@ -119,10 +119,13 @@ absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSp
                                             "--momentum may help"));
 }
 
-absl::StatusOr<CurvePoint> LogicalWorkers::Score(ConstSpan weights, CurvePoint point) {
-  PSRING_ASSIGN_OR_RETURN(const BatchScore score,
-                          Evaluate(*model_, weights, buffers(), data_.test, evaluation_batch_, activations_,
-                                   *batches_, *compute_));
+absl::StatusOr<CurvePoint> LogicalWorkers::Score(
+    ConstSpan weights, CurvePoint point, const std::function<void(int64_t done, int64_t planned)>& on_batch) {
+  const int64_t planned = data_.test.predictions();
+  PSRING_ASSIGN_OR_RETURN(
+      const BatchScore score,
+      Evaluate(*model_, weights, buffers(), data_.test, evaluation_batch_, activations_, *batches_, *compute_,
+               /*rows=*/nullptr, [&](int64_t done) { on_batch(done, planned); }));
   point.test_loss = score.loss_sum / static_cast<double>(data_.test.predictions());
   point.test_accuracy = static_cast<double>(score.correct) / static_cast<double>(data_.test.predictions());
   return point;
