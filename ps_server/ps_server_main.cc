@@ -14,6 +14,7 @@
 #include "common/base/ignored_signal.h"
 #include "common/base/keep_freed_memory.h"
 #include "common/cli/command_line.h"
+#include "common/cli/finish_output.h"
 #include "common/device/address_space.h"
 #include "common/device/device.h"
 #include "common/devices/make_device.h"

@@ -1,10 +1,8 @@
 #include "common/cli/command_line.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <sstream>
 #include <utility>
@@ -21,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/cli/config_file.h"
+#include "common/cli/finish_output.h"
 #include "common/cli/version.h"
 
 namespace psring {
@@ -385,14 +384,6 @@ std::string Printable(const std::string& text) {
 int Fail(const std::string& program, const std::string& message, int code) {
   std::fprintf(stderr, "%s: %s\n", program.c_str(), Printable(message).c_str());
   return code;
-}
-
-int FinishOutput(const std::string& program, int code) {
-  errno = 0;
-  const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  if (is_written || code != 0) return code;
-  return Fail(program, absl::StrCat("cannot write to the standard output",
-                                    errno != 0 ? absl::StrCat(": ", std::strerror(errno)) : ""));
 }
 
 void Note(const std::string& program, const std::string& message) {

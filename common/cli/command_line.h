@@ -97,9 +97,6 @@ std::string Printable(const std::string& text);
 
 // Prints "PROGRAM: MESSAGE" on stderr, the message escaped by Printable; returns `code`.
 int Fail(const std::string& program, const std::string& message, int code = 1);
-// The exit code of a program that has finished with `code`: 1, with a line on stderr, instead of 0 if stdout
-// could not be written, as on a full disk. The last call of every main.
-int FinishOutput(const std::string& program, int code);
 // Prints "PROGRAM: note: MESSAGE" in the same way.
 void Note(const std::string& program, const std::string& message);
 

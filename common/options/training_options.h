@@ -15,8 +15,6 @@ class App;
 namespace psring {
 
 inline constexpr int kMostServers = 64;
-inline constexpr int64_t kMaxCount = 1'000'000'000'000'000;  // of --steps, --samples and other such counts
-inline constexpr double kMaxEpochs = 1e9;
 
 struct TrainingOptions {
   std::string strategy = "single";

@@ -31,6 +31,7 @@
 #include "common/base/keep_freed_memory.h"
 #include "common/base/mutex.h"
 #include "common/cli/command_line.h"
+#include "common/cli/finish_output.h"
 #include "common/io/json_text.h"
 #include "common/measure/collective_table.h"
 #include "common/measure/trace.h"

@@ -15,6 +15,7 @@
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
+#include "common/cli/finish_output.h"
 #include "common/net/descriptor_limit.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/own_address.h"

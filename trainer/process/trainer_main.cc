@@ -14,6 +14,7 @@
 #include "common/base/check.h"
 #include "common/base/keep_freed_memory.h"
 #include "common/cli/command_line.h"
+#include "common/cli/finish_output.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/address_space.h"
 #include "common/net/descriptor_limit.h"

@@ -55,6 +55,11 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
                           EvaluationBatch(model_row, data.train.spec(), options.batch, device, *w.ops_));
   const int max_batch = std::max(options.batch, w.evaluation_batch_);
   PSRING_ASSIGN_OR_RETURN(w.model_, model_row.make(data.train.spec(), *w.ops_));
+  if (!w.model_->parameters().tables().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.clock == "virtual" ? "--clock virtual" : "a replay",
+                     " does not support the tables of ", options.model, ", whose rows it does not exchange"));
+  }
   PSRING_ASSIGN_OR_RETURN(w.activations_, w.model_->NewActivations(max_batch, KeepOf(options), device));
   if (w.updates_.optimizer.kind == OptimizerKind::kAdamW) {
     w.updates_.optimizer.no_decay = WithoutDecay(w.model_->parameters());
