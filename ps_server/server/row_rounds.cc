@@ -166,7 +166,7 @@ absl::Status RowRounds::OnPush(int worker, const message::PushRows& push, Pieces
                                                       own.is_complete ? " again" : "",
                                                       ", and the server is at step ", version_));
   }
-  if (has_backups_ && !TakesPart(worker)) {
+  if (has_backups_ && !TakesPartLocked(worker)) {
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " pushes rows of step ", push.step,
                                                       ", in which it does not take part"));
   }
@@ -209,7 +209,7 @@ void RowRounds::UpdateIfCompleteLocked(Replies& replies) {
   bool any = has_backups_ && updaters_.has_value();
   for (int i = 0; i < job_.workers; ++i) {
     const Pushed& worker = workers_[At(i)];
-    if (!TakesPart(i)) continue;
+    if (!TakesPartLocked(i)) continue;
     if (!worker.is_complete) return;
     samples += worker.samples;
     any = true;
@@ -234,7 +234,7 @@ void RowRounds::UpdateIfCompleteLocked(Replies& replies) {
   AnswerWaitingLocked(replies);
 }
 
-bool RowRounds::TakesPart(int worker) const {
+bool RowRounds::TakesPartLocked(int worker) const {
   if (has_backups_ && (!updaters_.has_value() || std::ranges::find(*updaters_, worker) == updaters_->end())) {
     return false;
   }
@@ -292,7 +292,7 @@ std::vector<int> RowRounds::WaitsFor() const {
   if (incomplete_ > 0) return {0};
   if (each_alone_) return missing;
   for (int worker = 0; worker < job_.workers; ++worker) {
-    if (TakesPart(worker) && !workers_[At(worker)].is_complete) missing.push_back(worker);
+    if (TakesPartLocked(worker) && !workers_[At(worker)].is_complete) missing.push_back(worker);
   }
   return missing;
 }

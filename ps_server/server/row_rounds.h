@@ -37,8 +37,7 @@ class RowRounds {
   absl::Status OnPush(int worker, const message::PushRows& push, Pieces payload, Replies& replies);
   absl::Status OnInitial(int worker, const message::InitialRows& initial, Pieces payload, Replies& replies);
   // Backup workers: the next update of the buckets is made, from these workers' gradients. They push their
-  // rows when they have its answer.
-  // FailedPrecondition: rows of the update before are missing.
+  // rows when they have its answer. FailedPrecondition: rows of the update before are missing.
   absl::Status OnUpdate(const std::vector<int>& workers, Replies& replies);
   // The worker has left or is lost: nobody waits for its pushes any more.
   void OnGone(int worker, Replies& replies);
@@ -74,7 +73,7 @@ class RowRounds {
   absl::Status CheckTable(int worker, int table) const;
   int RowsOf(int table) const;
   // Its push is part of the current step's update.
-  bool TakesPart(int worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool TakesPartLocked(int worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Reply AnswerLocked(const message::PullRows& pull, const std::vector<int32_t>& rows)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateIfCompleteLocked(Replies& replies) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

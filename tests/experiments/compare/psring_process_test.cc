@@ -178,7 +178,7 @@ TEST_F(PsringTest, OutputThatCannotBeWrittenIsAnErrorOfOneLine) {
   const fs::path programs = fs::path(PSRING_BINARY).parent_path(), errors = root_ / "err";
   for (const char* command :
        {"psring --help", "psring --version", "psring explain ring --workers 4", "psring explain ps-sync",
-        "psring doctor", "psring compare --data synthetic --dry_run", "psring bench --dry_run",
+        "psring compare --data synthetic --dry_run", "psring bench --dry_run",
         "psring predict --workload vgg16 --workers 2 --link 1gbit", "trainer --describe", "trainer --help",
         "trainer --version", "trainer --model mlp-small --data synthetic --steps 1 --no_eval",
         "ring_worker --help", "ps_worker --help", "ps_server --help"}) {

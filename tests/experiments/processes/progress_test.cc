@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/cli/command_line.h"
 
@@ -93,7 +96,8 @@ TEST(Progress, LongEvaluationsAreAnnouncedOnce) {
     if (terminal) {
       EXPECT_NE(out.find("evaluating 0%"), std::string::npos) << out;
     } else {
-      EXPECT_EQ(out, "evaluating 1000 samples, about 17 s left\n");
+      EXPECT_TRUE(absl::StartsWith(out, "evaluating 1000 samples, about 1")) << out;
+      EXPECT_EQ(std::ranges::count(out, '\n'), 1) << out;
     }
   }
 }
