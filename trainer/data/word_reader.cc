@@ -85,7 +85,7 @@ absl::Status ForEachWord(absl::string_view text, const std::function<void(std::s
     } else if (letters.empty() || !ContinuesWord(c, combining)) {
       end_word();
     } else if (c != 0xad) {
-      letters.append(text.substr(at - bytes, bytes));
+      letters.append(text.data() + at - bytes, bytes);
     }
   }
   end_word();
