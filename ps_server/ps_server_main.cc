@@ -14,6 +14,7 @@
 #include "common/base/ignored_signal.h"
 #include "common/base/keep_freed_memory.h"
 #include "common/cli/command_line.h"
+#include "common/cli/finish_output.h"
 #include "common/device/address_space.h"
 #include "common/device/device.h"
 #include "common/devices/make_device.h"
@@ -315,7 +316,7 @@ int main(int argc, char** argv) {
   const absl::StatusOr<psring::RendezvousOptions> meeting = psring::Meeting(flags);
   if (!meeting.ok()) return psring::Fail("ps_server", std::string(meeting.status().message()), 2);
   const absl::Status status = psring::Run(flags, *meeting);
-  if (status.ok()) return 0;
+  if (status.ok()) return psring::FinishOutput("ps_server", 0);
   return psring::Fail("ps_server", std::string(status.message()),
                       psring::ending_signal != 0 ? 128 + static_cast<int>(psring::ending_signal) : 1);
 }

@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/cli/config_file.h"
+#include "common/cli/finish_output.h"
 #include "common/cli/version.h"
 
 namespace psring {
@@ -354,7 +355,7 @@ std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const*
   }
   if (!outcome.proceed) {
     std::fputs(outcome.text.c_str(), outcome.exit_code == 0 ? stdout : stderr);
-    std::exit(outcome.exit_code);
+    std::exit(FinishOutput(app.get_name(), outcome.exit_code));
   }
   std::vector<std::string> command_line = std::move(outcome.arguments);
   if (argc > 0) command_line.insert(command_line.begin(), argv[0]);

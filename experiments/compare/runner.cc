@@ -31,6 +31,7 @@
 #include "experiments/summary/time_scale.h"
 #include "experiments/texts/errors.h"
 #include "experiments/texts/plan.h"
+#include "experiments/texts/unit.h"
 
 namespace psring {
 namespace {
@@ -334,8 +335,10 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
                            site.until - MonotonicNow());
 
   LaunchProgress progress(simulated ? 1 : configuration.ranks());
+  const std::string shown_label = absl::StrCat(label, configuration.name());
+  const char* const unit = UnitOf(configuration.training.reads_text(), display.language());
   if (site.live != nullptr) {
-    site.live->Begin(absl::StrCat(label, configuration.name()), simulated ? 1 : configuration.ranks());
+    site.live->Begin(shown_label, simulated ? 1 : configuration.ranks());
   }
   spec.on_line = [&](int, const std::string& line) {
     if (absl::string_view said = line; absl::ConsumePrefix(&said, "ps_server: metrics ")) {
@@ -351,7 +354,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
       return true;
     }
     progress.Note(*event);
-    display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
+    progress.Show(shown_label, unit, display);
     return true;
   };
   if (Checkpoints(configuration.training)) spec.interrupt_grace = kGraceWithCheckpoint;
@@ -371,7 +374,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     return by_mpirun ? progress.LastKnownOfLast(0, configuration.ranks())
                      : progress.LastKnownOfLast(child * each, each);
   };
-  display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
+  progress.Show(shown_label, unit, display);
 
   if (site.nodes == nullptr) return RunChildren(spec, interrupt);
   PSRING_RETURN_IF_ERROR(site.nodes->PublishLaunch(job, spec, on_process_death));

@@ -123,6 +123,7 @@ inline constexpr Phrase kComputeMeasured = {
 // While it runs, and at the end.
 inline constexpr Phrase kSecondsLeft = {", about $0 s left", "，约剩 $0 秒"};
 inline constexpr Phrase kMinutesLeft = {", about $0 min left", "，约剩 $0 分钟"};
+inline constexpr Phrase kEvaluating = {"evaluating $0 $1", "正在评估 $0 个$1"};
 inline constexpr Phrase kRoundLabel = {"round $0/$1  ", "第 $0/$1 轮  "};
 inline constexpr Phrase kAccuracyLabel = {"accuracy  ", "准确率  "};
 inline constexpr Phrase kSeedLabel = {"seed $0  ", "种子 $0  "};

@@ -31,6 +31,7 @@
 #include "common/base/keep_freed_memory.h"
 #include "common/base/mutex.h"
 #include "common/cli/command_line.h"
+#include "common/cli/finish_output.h"
 #include "common/io/json_text.h"
 #include "common/measure/collective_table.h"
 #include "common/measure/trace.h"
@@ -462,4 +463,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace psring
 
-int main(int argc, char** argv) { return psring::Main(argc, argv); }
+int main(int argc, char** argv) { return psring::FinishOutput("ps_worker", psring::Main(argc, argv)); }

@@ -15,6 +15,7 @@
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
+#include "common/cli/finish_output.h"
 #include "common/net/descriptor_limit.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/own_address.h"
@@ -271,4 +272,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace psring
 
-int main(int argc, char** argv) { return psring::Main(argc, argv); }
+int main(int argc, char** argv) { return psring::FinishOutput("ring_worker", psring::Main(argc, argv)); }

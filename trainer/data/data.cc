@@ -30,7 +30,7 @@ const std::vector<DataRow>& DataRows() {
       {"text", "the bytes of --text FILE, else of the King James Bible (Debian's bible-kjv)"},
       {"words", "pairs of near words of --text FILE, else of the King James Bible, for skipgram"},
       {"zipf:ROWS:ALPHA", "generated clicks; rows of each table follow Zipf's distribution; needs no files"},
-      {"tokens", "nanoGPT's train.bin and val.bin, 16-bit tokens, from --data_dir"},
+      {"tokens", "train.bin and val.bin of nanoGPT or llm.c, 16-bit tokens, from --data_dir"},
   };
   return rows;
 }

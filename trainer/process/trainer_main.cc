@@ -14,6 +14,7 @@
 #include "common/base/check.h"
 #include "common/base/keep_freed_memory.h"
 #include "common/cli/command_line.h"
+#include "common/cli/finish_output.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/address_space.h"
 #include "common/net/descriptor_limit.h"
@@ -249,4 +250,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace psring
 
-int main(int argc, char** argv) { return psring::Main(argc, argv); }
+int main(int argc, char** argv) { return psring::FinishOutput("trainer", psring::Main(argc, argv)); }

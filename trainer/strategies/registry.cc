@@ -115,6 +115,7 @@ const std::vector<StrategyRow>& Strategies() {
        .backend = "native",
        .algorithm = "backup",
        .make = MakeParameterServer,
+       .make_rows = MakeServerRows,
        .number = {.letter = "B", .meaning = "spare workers", .least = 0, .below_workers = true},
        .drops_gradients = true},
       {.name = "ps-ssp",

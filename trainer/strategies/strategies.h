@@ -32,9 +32,10 @@ struct UpdateRule {
 
 // For strategies with parameter servers.
 struct ServerUse {
-  PsClient* client = nullptr;  // null: another rank of this machine has it (local_aggregation.h)
-  std::string consistency;     // WaitingRule: "sync", "ssp:2"
-  bool asynchronous = false;   // StrategyRow::asynchronous
+  PsClient* client = nullptr;    // null: another rank of this machine has it (local_aggregation.h)
+  std::string consistency;       // WaitingRule: "sync", "ssp:2"
+  bool asynchronous = false;     // StrategyRow::asynchronous
+  bool drops_gradients = false;  // StrategyRow::drops_gradients
   bool deterministic = false;
   bool serial = false;
   bool staleness_lr = false;  // asynchronous: the learning rate is divided by the staleness
@@ -54,6 +55,7 @@ struct StrategyContext {
   Stream& compute;  // the stream of forward and backward
   Trace& trace;
   int threads = 1;  // for Ops of the strategy's own
+  // Of a model that has only tables: none, or CountingBucket.
   std::vector<Bucket> buckets;
   std::vector<Table> tables;  // whose rows are synchronized by a RowStrategy
   uint64_t seed = 1;          // of their initial values
@@ -63,6 +65,10 @@ struct StrategyContext {
   ProcessGroup* group = nullptr;  // null: no group needed, or a single rank
   ServerUse servers = {};
 };
+
+// For a model that has only tables, if the servers count pushes: one bucket of padding. Each step pushes it,
+// so versions, staleness, waiting and dropped gradients are those of any other bucket.
+inline Bucket CountingBucket() { return {.count = ParameterLayout::kAlignment}; }
 
 // What a strategy communicates through; it may use both.
 struct Needs {
@@ -106,6 +112,8 @@ struct StrategyRow {
   bool has_parameters_on_servers() const { return needs.servers && !needs.process_group; }
   // The servers have only the rows of tables; the group synchronizes the other parameters.
   bool has_only_rows_on_servers() const { return needs.servers && needs.process_group; }
+  // The servers count the pushes of each worker, to know what is late.
+  bool counts_pushes() const { return has_parameters_on_servers() && (!synchronous || drops_gradients); }
   // Each push to a server is an update of its own.
   bool asynchronous() const { return needs.servers && !synchronous; }
 };

@@ -173,7 +173,8 @@ absl::Status VirtualTraining::Evaluate(const Answer& answer, int64_t version) {
       point_, logical_->Score(weights_.span(),
                               {.samples = logical_->plan().SamplesIn(updates, alone ? run_.workers : 1),
                                .updates = updates,
-                               .train_loss = workers_.front().losses.TakeMean()}));
+                               .train_loss = workers_.front().losses.TakeMean()},
+                              run_.on_evaluating));
   return absl::OkStatus();
 }
 
@@ -273,10 +274,12 @@ absl::StatusOr<VirtualOutcome> VirtualTraining::Collect() {
         const bool alone = logical_->strategy().asynchronous();
         const int64_t updates = plan.total_steps() * (alone ? run_.workers : 1);
         PSRING_ASSIGN_OR_RETURN(const CurvePoint point,
-                                logical_->Score(weights_.span(), {.samples = plan.total_samples,
-                                                                  .updates = updates,
-                                                                  .wall_s = trained_s_,
-                                                                  .train_loss = state.losses.TakeMean()}));
+                                logical_->Score(weights_.span(),
+                                                {.samples = plan.total_samples,
+                                                 .updates = updates,
+                                                 .wall_s = trained_s_,
+                                                 .train_loss = state.losses.TakeMean()},
+                                                run_.on_evaluating));
         state.result.curve.push_back(point);
         run_.on_evaluation(point);
       }

@@ -81,6 +81,8 @@ TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
       {{"--sizes", "4K", "-b", "1K"}, "--sizes"},
       {{"--sizes", "4K,"}, "--sizes"},
       {{"-f", "1"}, "--stepfactor"},
+      {{"-b", "8", "-e", "128M", "-f", "2", "-g", "2"}, "--workers N"},
+      {{"-t", "4"}, "--workers N"},
       {{"--workers", "1025"}, "1024"},
       {{"--workers", "0"}, "--workers"},
       {{"--workers", "two"}, "two"},

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -170,6 +172,26 @@ TEST_F(PsringTest, HelpAndVersionGoToStdout) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     EXPECT_NE(outcome.out, "");
     EXPECT_EQ(outcome.err, "");
+  }
+}
+
+// A console that is a full disk.
+TEST_F(PsringTest, OutputThatCannotBeWrittenIsAnErrorOfOneLine) {
+  const fs::path programs = fs::path(PSRING_BINARY).parent_path(), errors = root_ / "err";
+  for (const char* command :
+       {"psring --help", "psring --version", "psring explain ring --workers 4", "psring explain ps-sync",
+        "psring compare --data synthetic --dry_run", "psring bench --dry_run",
+        "psring predict --workload vgg16 --workers 2 --link 1gbit", "trainer --describe", "trainer --help",
+        "trainer --version", "trainer --model mlp-small --data synthetic --steps 1 --no_eval",
+        "ring_worker --help", "ps_worker --help", "ps_server --help"}) {
+    const int status = std::system(absl::StrCat("cd ", (root_ / "work").string(), " && ", programs.string(),
+                                                "/", command, " >/dev/full 2>", errors.string())
+                                       .c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 1) << command;
+    const std::string program(command, std::strchr(command, ' '));
+    EXPECT_EQ(Slurp(errors),
+              absl::StrCat(program, ": cannot write to the standard output: No space left on device\n"))
+        << command;
   }
 }
 
