@@ -12,6 +12,7 @@
 #include "common/base/command_line.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/address_space.h"
+#include "common/device/task_limit.h"
 #include "common/rendezvous/launched_as.h"
 #include "experiments/bench/bench.h"
 #include "experiments/compare/compare.h"
@@ -103,7 +104,9 @@ int PsringMain(int argc, char** argv) {
   }
 
   // The verbs below start processes; a signal ends them.
-  if (const absl::Status allowed = CheckAddressSpace(); !allowed.ok()) {
+  absl::Status allowed = CheckAddressSpace();
+  if (allowed.ok()) allowed = AllowTasks(LauncherTasks(), "psring");
+  if (!allowed.ok()) {
     return Fail(display.language(), "psring", std::string(allowed.message()), 2);
   }
   const Interrupt interrupt;

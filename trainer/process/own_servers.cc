@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/device/task_limit.h"
 
 namespace psring {
 namespace {
@@ -84,7 +85,7 @@ absl::Status OwnServers::StartOne(const std::string& program, const std::vector<
   close(out[1]);
   if (pid < 0) {
     close(out[0]);
-    return absl::InternalError(absl::StrCat("fork: ", strerror(error)));
+    return absl::InternalError(absl::StrCat("fork: ", strerror(error), TaskLimitText(error)));
   }
   servers_.push_back({pid, out[0]});
   return absl::OkStatus();
