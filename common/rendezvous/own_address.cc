@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
 #include "common/rendezvous/roster.h"
 
@@ -115,10 +116,10 @@ absl::Status CheckOwn(const std::string& address) {
 
 absl::StatusOr<AddressList> AwaitHost(const std::string& host, absl::Duration timeout) {
   constexpr int kAnyPort = 9;  // UDP needs one to find a route
-  for (const absl::Time deadline = absl::Now() + timeout;; absl::SleepFor(kBetweenResolutions)) {
+  for (const MonotonicTime deadline = MonotonicNow() + timeout;; absl::SleepFor(kBetweenResolutions)) {
     absl::StatusOr<AddressList> resolved = ResolveHost(host, kAnyPort);
     if (resolved.ok()) return resolved;
-    if (absl::Now() + kBetweenResolutions >= deadline) {
+    if (MonotonicNow() + kBetweenResolutions >= deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat("waited ", SecondsText(timeout), " for an address of ", resolved.status().message(),
                        "; check its name (MASTER_ADDR, --master_addr or --rendezvous) and the name service"));
