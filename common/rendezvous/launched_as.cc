@@ -39,8 +39,9 @@ std::string Variable(const GetEnv& get_env, const char* name) {
   return name == nullptr ? "" : get_env(name).value_or("");
 }
 
-bool IsTorchrun(const Names& names) { return &names == &kNames[0]; }
-bool IsSrun(const Names& names) { return &names == &kNames[1]; }
+const Names &kTorchrun = kNames[0], &kSrun = kNames[1];
+bool IsTorchrun(const Names& names) { return &names == &kTorchrun; }
+bool IsSrun(const Names& names) { return &names == &kSrun; }
 
 bool HasBoth(const Names& names, const GetEnv& get_env) {
   return !Variable(get_env, names.rank).empty() && !Variable(get_env, names.size).empty();
@@ -61,6 +62,11 @@ bool StartsOthers(const Names& inner, const GetEnv& get_env) {
          tasks < processes && (tasks == 1 || Variable(get_env, "SLURM_STEP_NUM_NODES") == step_size);
 }
 
+bool Agree(const Names& a, const Names& b, const GetEnv& get_env) {
+  return Variable(get_env, a.rank) == Variable(get_env, b.rank) &&
+         Variable(get_env, a.size) == Variable(get_env, b.size);
+}
+
 // The set that applies, or null. If others are complete, a set that lacks its rank or size does not, except
 // torchrun's, which users write by hand. InvalidArgument: two sets contradict each other.
 absl::StatusOr<const Names*> Find(const GetEnv& get_env) {
@@ -75,8 +81,7 @@ absl::StatusOr<const Names*> Find(const GetEnv& get_env) {
       return &names;  // torchrun may be a process of another launcher
     } else if (found == nullptr || (IsSrun(*found) && StartsOthers(names, get_env))) {
       found = &names;
-    } else if (Variable(get_env, names.rank) != Variable(get_env, found->rank) ||
-               Variable(get_env, names.size) != Variable(get_env, found->size)) {
+    } else if (!Agree(names, *found, get_env) && !Agree(names, kSrun, get_env)) {
       return absl::InvalidArgumentError(
           absl::StrCat("two launchers contradict each other: ", TextOf(*found, get_env), " (",
                        found->launcher, "), ", TextOf(names, get_env), " (", names.launcher,
