@@ -123,8 +123,7 @@ pid_t AncestorWithout(const std::string& variable) {
   for (int i = 0; i < kMaxAncestors; ++i) {
     std::ifstream file(absl::StrCat("/proc/", pid, "/environ"), std::ios::binary);
     const std::string environment((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    if (!absl::StrContains(absl::StrCat(std::string_view("\0", 1), environment),
-                           absl::StrCat(std::string_view("\0", 1), variable, "="))) {
+    if (!absl::StrContains('\0' + environment, '\0' + variable + "=")) {
       break;
     }
     // "PID (NAME) STATE PARENT ...", where the name may contain anything.
