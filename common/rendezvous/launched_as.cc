@@ -91,11 +91,13 @@ absl::StatusOr<const Names*> Find(const GetEnv& get_env) {
   return found != nullptr ? found : incomplete;
 }
 
-absl::StatusOr<int> Needed(const std::string& scheme, const char* name, int least, const GetEnv& get_env) {
+absl::StatusOr<int> Needed(const std::string& scheme, const Names& names, const char* name, int least,
+                           const GetEnv& get_env) {
   const std::string text = Variable(get_env, name);
   if (!text.empty()) return NumberOf(name, text, least, kMostInt);
-  return absl::InvalidArgumentError(
-      absl::StrCat(scheme, " needs the variable ", name, ", which is not set; psring and torchrun set it"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      scheme, " needs the variable ", name, ", which is not set; ",
+      IsTorchrun(names) ? "psring and torchrun set it" : absl::StrCat(names.launcher, " sets it")));
 }
 
 // The numbers of concurrent Slurm jobs rarely differ by a multiple of kPorts.
@@ -173,10 +175,10 @@ bool IsStartedAsARank(const GetEnv& get_env) {
 
 absl::StatusOr<LaunchedAs> ReadLauncher(const std::string& scheme, const GetEnv& get_env) {
   PSRING_ASSIGN_OR_RETURN(const Names* const found, Find(get_env));
-  const Names& names = found != nullptr ? *found : kNames[0];
+  const Names& names = found != nullptr ? *found : kTorchrun;
   LaunchedAs as{.launcher = names.launcher};
-  PSRING_ASSIGN_OR_RETURN(as.world_size, Needed(scheme, names.size, 1, get_env));
-  PSRING_ASSIGN_OR_RETURN(as.rank, Needed(scheme, names.rank, 0, get_env));
+  PSRING_ASSIGN_OR_RETURN(as.world_size, Needed(scheme, names, names.size, 1, get_env));
+  PSRING_ASSIGN_OR_RETURN(as.rank, Needed(scheme, names, names.rank, 0, get_env));
   if (as.rank >= as.world_size) {
     return absl::InvalidArgumentError(absl::StrCat(names.rank, " ", as.rank, " is not below ", names.size,
                                                    " ", as.world_size, "; ranks count from 0"));

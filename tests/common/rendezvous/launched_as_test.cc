@@ -142,7 +142,7 @@ TEST(LaunchedAs, ContradictorySetsAreNamed) {
             "PMI_RANK 2 of PMI_SIZE 5 (mpiexec)" +
                 unset);
   EXPECT_EQ(message({{"PMI_RANK", "1"}}),
-            "env:// needs the variable PMI_SIZE, which is not set; psring and torchrun set it");
+            "env:// needs the variable PMI_SIZE, which is not set; mpiexec sets it");
 }
 
 TEST(LaunchedAs, ASlurmBatchScriptIsNotARank) {
