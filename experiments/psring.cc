@@ -36,6 +36,8 @@ namespace psring {
 
 namespace {
 
+constexpr int64_t kTasksOfACatalog = 4;  // before a verb knows what it starts
+
 // Of a command line that may be invalid.
 Language LanguageIn(int argc, char** argv) {
   const std::vector<std::string> words(argv, argv + argc);
@@ -105,7 +107,7 @@ int PsringMain(int argc, char** argv) {
 
   // The verbs below start processes; a signal ends them.
   absl::Status allowed = CheckAddressSpace();
-  if (allowed.ok()) allowed = AllowTasks(LauncherTasks(), "psring");
+  if (allowed.ok()) allowed = AllowTasks(kTasksOfACatalog, "psring and its programs");
   if (!allowed.ok()) {
     return Fail(display.language(), "psring", std::string(allowed.message()), 2);
   }

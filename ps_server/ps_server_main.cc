@@ -314,7 +314,7 @@ int main(int argc, char** argv) {
     allowed = psring::AllowDescriptors(psring::ServerDescriptors(flags.workers, !flags.tls.empty()),
                                        psring::RanksText(flags.workers));
   }
-  if (allowed.ok()) allowed = psring::AllowTasks(psring::ServerTasks(flags.workers), "the server");
+  if (allowed.ok()) allowed = psring::AllowTasks(psring::ServerTasks(), "the server");
   if (!allowed.ok()) return psring::Fail("ps_server", std::string(allowed.message()), 2);
   const absl::StatusOr<psring::RendezvousOptions> meeting = psring::Meeting(flags);
   if (!meeting.ok()) return psring::Fail("ps_server", std::string(meeting.status().message()), 2);

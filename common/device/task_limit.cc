@@ -99,8 +99,8 @@ std::optional<TaskLimit> LimitOfUser(const std::string& root) {
   return TaskLimit{.most = most, .left = most - std::min(most, used), .name = kUserLimit};
 }
 
-// gRPC starts as many threads as there are cores, within these bounds, and a few others.
-int64_t GrpcTasks() { return std::clamp<int64_t>(sysconf(_SC_NPROCESSORS_CONF), 2, 32) + 4; }
+// Measured on 2 cores, for which gRPC starts 8; it starts more threads on more cores.
+int64_t GrpcTasks() { return std::clamp<int64_t>(sysconf(_SC_NPROCESSORS_CONF), 2, 32) + 6; }
 
 std::string Remedy(const TaskLimit& limit, int64_t needed) {
   if (limit.name == kUserLimit) return absl::StrCat("run: ulimit -u ", needed);
@@ -139,12 +139,13 @@ std::string TaskLimitText(int error) {
   return absl::StrCat("; ", limit->name, " is ", limit->most, ": ", Remedy(*limit, 2 * limit->most));
 }
 
-int64_t RankTasks(int ranks, int world_size, int servers) {
-  return 1 + GrpcTasks() + int64_t{ranks} * (1 + (world_size > 1 ? 2 : 0) + servers);
+int64_t RankTasks(int ranks, int servers) {
+  constexpr int64_t kOfARank = 3;  // it computes, connects and accepts
+  return 1 + GrpcTasks() + ranks * (kOfARank + std::max(0, servers - 1));
 }
 
-int64_t ServerTasks(int workers) { return 3 + GrpcTasks() + std::min(workers, 2); }
+int64_t ServerTasks() { return 6 + GrpcTasks(); }
 
-int64_t LauncherTasks() { return GrpcTasks(); }
+int64_t LauncherTasks() { return 4 + GrpcTasks(); }
 
 }  // namespace psring

@@ -27,9 +27,11 @@ absl::Status AllowTasks(int64_t needed, const std::string& whose, const std::str
 // pthread_create, is EAGAIN; else empty.
 std::string TaskLimitText(int error);
 
-// Estimates from measurements. Pure.
-int64_t RankTasks(int ranks, int world_size, int servers);  // of a process with `ranks` ranks
-int64_t ServerTasks(int workers);
-int64_t LauncherTasks();
+// Estimates from measurements with 2 to 4 workers on 2 cores: 12 of a rank, 14 to 16 of a server, 12 to 16 of
+// psring.
+int64_t RankTasks(int ranks,
+                  int servers = 0);  // of a process with `ranks` ranks, each of which has `servers`
+int64_t ServerTasks();
+int64_t LauncherTasks();  // beyond itself
 
 }  // namespace psring

@@ -240,8 +240,7 @@ absl::Status LaunchBench(const BenchSite& site, size_t index, const std::string&
                           BenchChildren(site.request, site.plan, launch, site.binaries, store.host, folder));
   const bool by_mpirun = launch.kind == BenchLaunchKind::kMpirun;
   const int64_t processes = by_mpirun ? launch.workers : static_cast<int64_t>(spec.children.size());
-  PSRING_RETURN_IF_ERROR(
-      AllowTasks(processes * RankTasks(1, launch.workers, 0), absl::StrCat(processes, " processes")));
+  PSRING_RETURN_IF_ERROR(AllowTasks(processes * RankTasks(1), absl::StrCat(processes, " processes")));
   spec.deadline = absl::Seconds(2 * site.request.timeout_s + 30 + 10 * site.expected_s);
   display.Redraw(absl::StrCat("# ", label, launch.name(), ": starting"));
   spec.on_line = [&](int, const std::string& line) {

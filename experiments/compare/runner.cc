@@ -92,11 +92,10 @@ absl::Status AllowProcesses(const Configuration& configuration, const Ground& gr
   for (int server = 0; server < configuration.servers() && !configuration.simulated(); ++server) {
     servers += ground.IsHere(ground.NodeOf(configuration, server));
   }
-  const int64_t of_trainer =
-      RankTasks(configuration.training.ranks_per_process, configuration.ranks(), configuration.servers());
+  const int64_t of_trainer = RankTasks(configuration.training.ranks_per_process, configuration.servers());
   const std::string whose = absl::StrCat(std::max<int64_t>(1, trainers + servers), " processes");
-  PSRING_RETURN_IF_ERROR(AllowTasks(
-      LauncherTasks() + trainers * of_trainer + servers * ServerTasks(configuration.workers), whose));
+  PSRING_RETURN_IF_ERROR(
+      AllowTasks(LauncherTasks() + trainers * of_trainer + servers * ServerTasks(), whose));
   const bool one_child = configuration.simulated() || configuration.backend() == "mpi";
   return AllowDescriptors(LauncherDescriptors(one_child ? 1 : trainers + servers), whose);
 }

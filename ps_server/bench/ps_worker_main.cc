@@ -453,7 +453,7 @@ int Main(int argc, char** argv) {
   ParseOrExit(app, argc, argv);
   if (flags.json) prctl(PR_SET_PDEATHSIG, SIGKILL);
   KeepFreedMemory();
-  absl::Status status = AllowTasks(RankTasks(1, 1, flags.servers), "a worker");
+  absl::Status status = AllowTasks(RankTasks(1, flags.servers), "a worker");
   if (!status.ok()) return Fail("ps_worker", std::string(status.message()), 2);
   status = Run(flags);
   if (status.ok()) return 0;

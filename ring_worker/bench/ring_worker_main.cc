@@ -261,7 +261,7 @@ int Main(int argc, char** argv) {
   }
   if (flags.json) prctl(PR_SET_PDEATHSIG, SIGKILL);
   (void)AllowDescriptors(0, "");  // there may be many groups, each with sockets to several ranks
-  absl::Status status = AllowTasks(RankTasks(1, 2, 0), RanksText(1));
+  absl::Status status = AllowTasks(RankTasks(1), RanksText(1));
   if (!status.ok()) return Fail("ring_worker", std::string(status.message()), 2);
   status = RunWorker(flags);
   if (status.ok()) return 0;

@@ -108,7 +108,7 @@ absl::Status AllowConnections(const TrainerFlags& flags, int world_size, bool ho
                           .hosts_store = hosts_store,
                           .tls = !flags.training.tls.empty()};
   PSRING_RETURN_IF_ERROR(AllowDescriptors(TrainerDescriptors(use), RanksText(world_size)));
-  return AllowTasks(RankTasks(use.ranks, world_size, use.servers), RanksText(use.ranks));
+  return AllowTasks(RankTasks(use.ranks, use.servers), RanksText(use.ranks));
 }
 
 absl::StatusOr<Job> FindJob(const TrainerFlags& flags) {
