@@ -127,9 +127,10 @@ absl::Status AllowTasks(int64_t needed, const std::string& whose, const std::str
   ExitIfAThreadCannotStart();
   const std::optional<TaskLimit> limit = LowestTaskLimit(root);
   if (!limit.has_value() || limit->left >= needed) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      limit->left, " more processes and threads may start (", limit->name, " is ", limit->most, "), and ",
-      whose, " need about ", needed, "; ", Remedy(*limit, limit->most - limit->left + needed)));
+  return absl::FailedPreconditionError(absl::StrCat(limit->left, " more processes and threads may start (",
+                                                    limit->name, " is ", limit->most, "), and about ", needed,
+                                                    " are needed for ", whose, "; ",
+                                                    Remedy(*limit, limit->most - limit->left + needed)));
 }
 
 std::string TaskLimitText(int error) {

@@ -46,10 +46,11 @@ TEST_F(TaskLimitTest, TheGroupThatLeavesTheFewestCounts) {
   EXPECT_EQ(limit->left, 5);
   EXPECT_EQ(limit->most, 100);
   EXPECT_TRUE(AllowTasks(5, "a job", root_).ok());
-  EXPECT_EQ(AllowTasks(6, "2 ranks", root_).message(),
-            absl::StrCat("5 more processes and threads may start (", root_,
-                         "/sys/fs/cgroup/pod/pids.max is 100), and 2 ranks need about 6; raise it to 101 "
-                         "(docker run --pids-limit, TasksMax of systemd, podPidsLimit of Kubernetes)"));
+  EXPECT_EQ(
+      AllowTasks(6, "2 ranks", root_).message(),
+      absl::StrCat("5 more processes and threads may start (", root_,
+                   "/sys/fs/cgroup/pod/pids.max is 100), and about 6 are needed for 2 ranks; raise it to 101 "
+                   "(docker run --pids-limit, TasksMax of systemd, podPidsLimit of Kubernetes)"));
 }
 
 TEST_F(TaskLimitTest, VersionOneAndNoLimit) {
@@ -99,10 +100,10 @@ TEST_F(TaskLimitTest, TheUsersLimitIsRaisedAsFarAsAllowedAndCountsItsThreads) {
     if (!AllowTasks(5, "2 ranks", root_).ok()) _exit(2);
     if (write(STDERR_FILENO, message.data(), message.size()) < 0) _exit(3);
   });
-  EXPECT_EQ(
-      said,
-      "exit 0: 5 more processes and threads may start (ulimit -u is 40), and 2 ranks need about 9; run: "
-      "ulimit -u 44");
+  EXPECT_EQ(said,
+            "exit 0: 5 more processes and threads may start (ulimit -u is 40), and about 9 are needed for 2 "
+            "ranks; run: "
+            "ulimit -u 44");
 }
 
 // The rest of the program need not handle std::system_error, and gRPC does not abort.
