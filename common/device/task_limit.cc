@@ -147,6 +147,6 @@ int64_t RankTasks(int ranks, int servers) {
 
 int64_t ServerTasks() { return 6 + GrpcTasks(); }
 
-int64_t LauncherTasks() { return 4 + GrpcTasks(); }
+int64_t LauncherTasks() { return 6 + GrpcTasks(); }
 
 }  // namespace psring

@@ -93,7 +93,8 @@ absl::Status AllowProcesses(const Configuration& configuration, const Ground& gr
     servers += ground.IsHere(ground.NodeOf(configuration, server));
   }
   const int64_t of_trainer = RankTasks(configuration.training.ranks_per_process, configuration.servers());
-  const std::string whose = absl::StrCat(std::max<int64_t>(1, trainers + servers), " processes");
+  const int64_t processes = std::max<int64_t>(1, trainers + servers);
+  const std::string whose = absl::StrCat(processes, processes == 1 ? " process" : " processes");
   PSRING_RETURN_IF_ERROR(
       AllowTasks(LauncherTasks() + trainers * of_trainer + servers * ServerTasks(), whose));
   const bool one_child = configuration.simulated() || configuration.backend() == "mpi";
