@@ -12,6 +12,7 @@
 #include "common/cli/command_line.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/address_space.h"
+#include "common/device/task_limit.h"
 #include "common/rendezvous/launched_as.h"
 #include "experiments/bench/bench.h"
 #include "experiments/compare/compare.h"
@@ -34,6 +35,8 @@
 namespace psring {
 
 namespace {
+
+constexpr int64_t kTasksOfACatalog = 4;  // before a verb knows what it starts
 
 // Of a command line that may be invalid.
 Language LanguageIn(int argc, char** argv) {
@@ -103,7 +106,9 @@ int PsringMain(int argc, char** argv) {
   }
 
   // The verbs below start processes; a signal ends them.
-  if (const absl::Status allowed = CheckAddressSpace(); !allowed.ok()) {
+  absl::Status allowed = CheckAddressSpace();
+  if (allowed.ok()) allowed = AllowTasks(kTasksOfACatalog, "psring and its programs");
+  if (!allowed.ok()) {
     return Fail(display.language(), "psring", std::string(allowed.message()), 2);
   }
   const Interrupt interrupt;

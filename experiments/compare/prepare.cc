@@ -20,6 +20,7 @@
 #include "experiments/plan/launches.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/processes/mpirun.h"
+#include "experiments/processes/temporary_folder.h"
 #include "experiments/texts/plan.h"
 
 namespace psring {
@@ -196,6 +197,8 @@ absl::Status NameStrategies(const Interrupt& interrupt, ExperimentFlags& flags) 
 absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
                                  const Interrupt& interrupt, Display& display) {
   Prepared prepared{.begin_ns = MonotonicNanos()};
+  // Fails now rather than after measuring the links.
+  if (!flags.dry_run) PSRING_RETURN_IF_ERROR(TemporaryFolder::Create().status());
   PSRING_ASSIGN_OR_RETURN(prepared.binaries, FindBinaries());
   PSRING_ASSIGN_OR_RETURN(prepared.catalog, AskTrainer(prepared.binaries, interrupt));
   PSRING_RETURN_IF_ERROR(CheckCompareOptions(flags.options, prepared.catalog));

@@ -13,6 +13,7 @@
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/cuda/cuda_device.h"
+#include "common/device/task_limit.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"
 #include "common/measure/records.h"
@@ -85,18 +86,20 @@ struct Ground {
 
 // Checked before the store is started: gRPC does not end if it runs out of descriptors.
 absl::Status AllowProcesses(const Configuration& configuration, const Ground& ground) {
-  int64_t processes = 0;
-  if (configuration.simulated() || configuration.backend() == "mpi") {
-    processes = 1;
-  } else {
-    for (int process = 0; process < configuration.processes(); ++process) {
-      processes += ground.IsHere(ground.NodeOfProcess(process));
-    }
-    for (int server = 0; server < configuration.servers(); ++server) {
-      processes += ground.IsHere(ground.NodeOf(configuration, server));
-    }
+  int64_t trainers = 0, servers = 0;
+  for (int process = 0; process < configuration.processes() && !configuration.simulated(); ++process) {
+    trainers += ground.IsHere(ground.NodeOfProcess(process));
   }
-  return AllowDescriptors(LauncherDescriptors(processes), absl::StrCat(processes, " processes"));
+  for (int server = 0; server < configuration.servers() && !configuration.simulated(); ++server) {
+    servers += ground.IsHere(ground.NodeOf(configuration, server));
+  }
+  const int64_t of_trainer = RankTasks(configuration.training.ranks_per_process, configuration.servers());
+  const int64_t processes = std::max<int64_t>(1, trainers + servers);
+  const std::string whose = absl::StrCat(processes, processes == 1 ? " process" : " processes");
+  PSRING_RETURN_IF_ERROR(
+      AllowTasks(LauncherTasks() + trainers * of_trainer + servers * ServerTasks(), whose));
+  const bool one_child = configuration.simulated() || configuration.backend() == "mpi";
+  return AllowDescriptors(LauncherDescriptors(one_child ? 1 : trainers + servers), whose);
 }
 
 absl::StatusOr<Ground> PrepareGround(const Site& site, const Configuration& configuration, int attempt) {

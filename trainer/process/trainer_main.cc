@@ -17,6 +17,7 @@
 #include "common/cli/finish_output.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/address_space.h"
+#include "common/device/task_limit.h"
 #include "common/net/descriptor_limit.h"
 #include "common/net/link_shaper.h"
 #include "common/net/tls.h"
@@ -107,7 +108,8 @@ absl::Status AllowConnections(const TrainerFlags& flags, int world_size, bool ho
                           .peers = MostPeers(*strategy, world_size),
                           .hosts_store = hosts_store,
                           .tls = !flags.training.tls.empty()};
-  return AllowDescriptors(TrainerDescriptors(use), RanksText(world_size));
+  PSRING_RETURN_IF_ERROR(AllowDescriptors(TrainerDescriptors(use), RanksText(world_size)));
+  return AllowTasks(RankTasks(use.ranks, use.servers), RanksText(use.ranks));
 }
 
 absl::StatusOr<Job> FindJob(const TrainerFlags& flags) {
@@ -120,10 +122,8 @@ absl::StatusOr<Job> FindJob(const TrainerFlags& flags) {
   if (!job.has_others) return job;
   const std::string& tls = flags.training.tls;
   if (!spec.empty()) {
-    PSRING_ASSIGN_OR_RETURN(join, ParseRendezvous(spec, ProcessEnvironment()));
-    if (!flags.check_only) {
-      PSRING_ASSIGN_OR_RETURN(join.secret, LoadJobSecret(ProcessEnvironment(), tls));
-    }
+    PSRING_ASSIGN_OR_RETURN(join, flags.check_only ? ParseRendezvous(spec, ProcessEnvironment())
+                                                   : ReadRendezvous(spec, ProcessEnvironment(), tls));
   } else {
     const JobSecret secret = JobSecret::Random();  // servers that this process starts inherit it
     PSRING_ASSIGN_OR_RETURN(join.secret, WithTls(secret, tls));

@@ -74,6 +74,17 @@ TEST(UseLauncher, TakesTheNodesNumberAndNode0sAddress) {
   EXPECT_EQ(srun.node, 1);
   EXPECT_EQ(srun.master_addr, "a3");
   EXPECT_EQ(srun.master_port, 12007);
+  const NodesOptions with_pmi = options({{"SLURM_PROCID", "1"},
+                                         {"SLURM_STEP_NUM_TASKS", "2"},
+                                         {"SLURM_STEP_NODELIST", "a[3-4]"},
+                                         {"SLURM_JOB_ID", "1"},
+                                         {"SLURM_STEP_ID", "0"},
+                                         {"PMI_RANK", "1"},
+                                         {"PMI_SIZE", "2"},
+                                         {"MASTER_ADDR", ""}});
+  EXPECT_EQ(with_pmi.node, 1);
+  EXPECT_EQ(with_pmi.master_addr, "a3");
+  EXPECT_EQ(options({{"MASTER_ADDR", "[fd00::1]"}, {"MASTER_PORT", ""}}).master_addr, "fd00::1");
   const NodesOptions mpirun = options({{"OMPI_COMM_WORLD_RANK", "1"},
                                        {"OMPI_COMM_WORLD_SIZE", "2"},
                                        {"MASTER_ADDR", "b"},
