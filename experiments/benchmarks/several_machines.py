@@ -26,12 +26,14 @@ import runs
 
 TOLERANCE = .05
 WORKLOAD, WARMUP_STEPS = "inception_bn", 2
+ON_RANK_0 = ["--server_placement", "rank0"]  # the same on both kinds of cluster, whose defaults differ
 # One comparison each: flags, and the names of its rows by strategy. Asynchronous workers share the steps: the one beside the
 # server takes most, and the others need some, too. Its exchange is limited by the processor, so it computes slowly. Colocated
 # servers: steps are aligned, because a worker that is ahead stays ahead, and slows all of them; and TCP's windows differ between
 # launches, so there are several.
-COMPARISONS = [(["--strategies", "ring,ps-sync", "--steps", 6, "--repeats", 1], {"ring": "ring", "ps-sync": "ps-sync"}),
-               (["--strategies", "ps-async", "--steps", 20, "--repeats", 1, "--compute_speedup", .25], {"ps-async": "ps-async"}),
+COMPARISONS = [(["--strategies", "ring,ps-sync", *ON_RANK_0, "--steps", 6, "--repeats", 1], {"ring": "ring", "ps-sync": "ps-sync"}),
+               (["--strategies", "ps-async", *ON_RANK_0, "--steps", 20, "--repeats", 1, "--compute_speedup", .25],
+                {"ps-async": "ps-async"}),
                (["--strategies", "ps-sync", "--server_placement", "colocated", "--align_steps", "--steps", 6, "--repeats", 3],
                 {"ps-sync": "ps-sync, colocated servers"})]
 COMPARED = [name for _, names in COMPARISONS for name in names.values()]
