@@ -263,7 +263,7 @@ def page(options, records):
         "All *measured*.", "",
         "A machine is a network namespace with its own host name, and a separate command starts `compare --nnodes N` in each, with "
         "one worker per machine. The virtual cluster is `compare --link "
-        f"{options.link} --shaping netns` with as many workers. Links have the same rate and queues, and no added delay. "
+        f"{options.link} --shaping netns` with as many workers; servers are on rank 0's host, except the colocated ones. Links have the same rate and queues, and no added delay. "
         "Both get the same flags and take turns (pairs of runs). Workload "
         f"{WORKLOAD} (45 MB of gradients, replayed), {WARMUP_STEPS} steps of warm-up, then one round of 6 steps; ps-async: 20 per worker "
         "with `--compute_speedup .25`; colocated servers: 3 rounds with `--align_steps`. Samples/s: median (lowest to highest).", "",
