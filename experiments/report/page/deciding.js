@@ -146,17 +146,27 @@ function barChart(svg, width, height, rows, {partsOf, tickOf = () => null, sprea
   });
 }
 
+// The workers of a row, with one that has most of the samples. A prediction has only its share: the others are alike.
+function workersOf(row) {
+  if ((row.each || []).some((worker) => worker.samples_per_s > 0)) return row.each;
+  return d3.range(row.workers).map((i) => {
+    const samples_per_s = row.samples_per_s * (i ? (1 - row.most_samples_share) / (row.workers - 1) : row.most_samples_share);
+    const step_ms = 1e3 * row.batch_per_worker / samples_per_s, exposed_comm_ms = Math.max(0, step_ms - row.compute_ms);
+    return {samples_per_s, step_ms, compute_ms: row.compute_ms, comm_busy_ms: exposed_comm_ms, exposed_comm_ms};
+  });
+}
+
 // A row whose workers have unequal shares of the samples, as two: the workers with more than 1.5/N of them, and the others.
 function classesOf(row) {
-  const sum = isUneven(row) && d3.sum(row.each || [], (worker) => worker.samples_per_s);
-  if (!sum) return [row];
+  if (!isUneven(row)) return [row];
+  const workers = workersOf(row), sum = d3.sum(workers, (worker) => worker.samples_per_s);
   return [true, false].map((most) => {
-    const group = row.each.filter((worker) => (worker.samples_per_s * row.workers > 1.5 * sum) === most);
-    const mean = (figure) => d3.mean(group, (worker) => worker[figure]), share = d3.sum(group, (worker) => worker.samples_per_s) / sum;
-    return {...row, intervals: {}, part: group.map((worker) => worker.worker).join(' '), wait_ms: 0,
-        ...Object.fromEntries(['step_ms', 'compute_ms', 'comm_busy_ms', 'exposed_comm_ms'].map((figure) => [figure, mean(figure)])),
-        name: t(most ? 'class_most' : 'class_others', `${row.plain} × ${row.workers}`, group.map((worker) => worker.worker).join(t('comma')), Math.round(100 * share))};
-  }).filter((row) => row.part);
+    const group = workers.filter((worker) => (worker.samples_per_s * row.workers > 1.5 * sum) === most), numbers = group.map((worker) => worker.worker);
+    const part = !most ? t('others_word') : numbers.every(isNumber) ? t('worker_number', numbers.join(t('comma'))) : t('one_worker');
+    return {...row, intervals: {}, wait_ms: 0, part: group.length && part,
+        ...Object.fromEntries(['step_ms', 'compute_ms', 'comm_busy_ms', 'exposed_comm_ms'].map((figure) => [figure, d3.mean(group, (worker) => worker[figure])])),
+        name: t('class_most', `${row.plain} × ${row.workers}`, part, Math.round(100 * d3.sum(group, (worker) => worker.samples_per_s) / sum))};
+  }).filter((each) => each.part);
 }
 
 // Where the time of a step goes. With many rows, those with the most workers. The dashed end is communication that was hidden:

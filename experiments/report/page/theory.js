@@ -2,7 +2,7 @@
 
 // Cases of the decision table. `wish`: the sliders' values that show the case on the map; `go`: the part that shows it.
 const CASES = [
-  {id: 'large', wish: {gradient: 1e8, servers: 0, placement: 'rank0'}},
+  {id: 'large', wish: {gradient: 1e8, servers: 0, placement: 'dedicated'}},
   {id: 'small', wish: {gradient: 1e4, servers: 0, placement: 'dedicated'}},
   {id: 'servers', wish: {gradient: 1e8, placement: 'dedicated', all: true}},
   {id: 'colocated', wish: {gradient: 1e8, placement: 'colocated', all: true}},
