@@ -46,10 +46,10 @@ inline constexpr Phrase kServerLaw = {"$0 ($1) $2 times $3 with $4 workers$5",
                                       "$4 个 worker 时 $0（$1）为 $3 的 $2 倍$5"};
 // After kServerLaw.
 inline constexpr Phrase kServerAsMeasured = {
-    " ($0 with this run's buckets; measured, without waiting for other workers, $1; the step, with its "
-    "computing, "
-    "$2)",
-    "（按本次运行的分桶为 $0；测得的交换，不计等待其他 worker，为 $1；含计算的一步为 $2）"};
+    " ($0 with this run's buckets; measured, less waiting for other workers, $1; the step, with computing "
+    "and "
+    "waiting, $2)",
+    "（按本次运行的分桶为 $0；测得的交换，减去等待其他 worker 的时间，为 $1；一步，含计算与等待，为 $2）"};
 inline constexpr Phrase kServersInTheory = {
     "The time of one exchange in theory, for large gradients and one link per machine: $0. "
     "The busiest link decides.",

@@ -42,7 +42,7 @@ function captionOf(run, intervals) {
   const rows = rowsOf(run), row = rows.find((r) => r.repeats > 0) || {};
   const parts = row.repeats ? [t('repeats', row.repeats, row.steps)] : [];
   if (intervals && row.repeats > 1) parts.push(t('interval_rule'));
-  parts.push(...rows.map(unevenText).filter(Boolean));
+  if (intervals) parts.push(...rows.map(unevenText).filter(Boolean));
   return t('caption', run.run_id, parts.join(' '));
 }
 
@@ -238,7 +238,7 @@ function drawLearning(parent, run, redraw) {
     lines = keys.map((key) => ({key, points: evaluated.filter((p) => `${p.strategy} × ${p.workers}, seed ${p.seed}` === key)}));
     choices = {x: ['samples', 'updates', 'wall_s'], y: ['test_accuracy', 'test_loss', 'train_loss']};
     const trainings = d3.max(rowsOf(run), (row) => (row.accuracy && row.accuracy.trainings) || 0) || 0;
-    note = t('curve_note', `${t('caption', run.run_id, trainings > 1 ? t('trainings', trainings) : t('one_training'))}`);
+    note = t('curve_note', `${t('caption', run.run_id, trainings > 1 ? t('trainings', trainings) : t('one_training'))} ${rowsOf(run).map(unevenText).join(' ').trim()}`);
   } else {
     // A replayed workload has no loss.
     const series = ((run.steps && run.steps.loss) || []).filter((s) => Array.isArray(s.points) && s.points.length > 1 &&

@@ -56,12 +56,12 @@ function drawTheory(parent, run) {
 // The only place that compares theory, exchange and step of a server and a ring; others refer to it.
 const mostDuels = (run) => [...duelsOf(run), ...duelsOf(run, 'simulated')].slice(-2);
 function drawFactors(parent, run) {
-  const duels = mostDuels(run), ratios = duels.map(ratiosOf), basis = duels.length && t(duels[0].basis === 'simulated' ? 'simulated_word' : 'measured');
+  const duels = mostDuels(run), ratios = duels.map(ratiosOf), simulated = duels.some((duel) => duel.basis === 'simulated'), basis = duels.length && t(simulated ? 'simulated_word' : 'measured');
   const cell = (row) => (row ? t('ratio_cell', row.ratio.toFixed(2), ...[row.server, row.ring].map((value) => brief(row.id === 'step' ? 1 / value : value))) : '');
   const ids = ['law', 'buckets', 'exchange', 'step'].filter((id) => ratios.some((rows) => rows.some((row) => row.id === id)));
   if (ids.length) parent.append(make('h4', {}, t('ratios')), scrollTable({id: 'ratios', class: 'words'}, t('ratios'),
       ['', ...duels.map((duel) => t('ratios_workers', duel.workers, placedText(duel)))],
-      ids.map((id) => [rowHead(t(`ratio_${id}`, basis)), ...ratios.map((rows) => cell(rows.find((row) => row.id === id)))])));
+      ids.map((id) => [rowHead(t(`ratio_${id}${simulated && id === 'exchange' ? '_simulated' : ''}`, basis)), ...ratios.map((rows) => cell(rows.find((row) => row.id === id)))])));
 }
 
 // Moves the gradient's size through the map.
