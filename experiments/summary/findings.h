@@ -27,8 +27,9 @@ std::string StalenessByWorker(const SummaryRow& row, Language language);
 // The gradients that the busiest link carries one after another in one exchange of many buckets, by placement
 // and schedule. Empty: theory has no formula, or the model has tables.
 std::optional<double> GradientsThroughLink(const SummaryRow& row);
-// "one dedicated server; push and pull at the same time", or the name of an all-reduce.
-std::string WayText(const SummaryRow& row, Language language);
+// "one dedicated server (push and pull at the same time)", or the name of an all-reduce. `form`: of both
+// parts.
+std::string WayText(const SummaryRow& row, const Phrase& form, Language language);
 
 // How long an exchange with each synchronous server takes by the law for large gradients, compared with the
 // first all-reduce of the same number of workers that theory covers. Part of Findings; empty: nothing to

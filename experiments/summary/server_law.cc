@@ -63,11 +63,11 @@ std::optional<double> GradientsThroughLink(const SummaryRow& row) {
   return TermsOf(PatternOf(row.configuration, *scheme), 1).link_bytes;
 }
 
-std::string WayText(const SummaryRow& row, Language language) {
+std::string WayText(const SummaryRow& row, const Phrase& form, Language language) {
   const Configuration& configuration = row.configuration;
   if (configuration.servers() == 0) return configuration.strategy.name;
   const CommPattern pattern = PatternOf(configuration, Scheme::kServerSync);
-  return Say(language, kWayOfServers, Placed(pattern.place, pattern.servers, language),
+  return Say(language, form, Placed(pattern.place, pattern.servers, language),
              In(language, pattern.pipelined ? kPipelinedServer : kSerialServer));
 }
 
@@ -84,10 +84,10 @@ std::vector<std::string> ServerLaw(const std::vector<SummaryRow>& rows, Language
     const Configuration& configuration = row.configuration;
     const SummaryRow* group = AllReduceWith(rows, configuration.workers);
     if (group == nullptr) continue;
-    laws.push_back(findings.Say(kServerLaw, configuration.strategy.name, WayText(row, language),
-                                Ratio(*GradientsThroughLink(row), *GradientsThroughLink(*group)),
-                                group->configuration.strategy.name, configuration.workers,
-                                AsMeasured(row, *group, findings)));
+    laws.push_back(findings.Say(
+        kServerLaw, configuration.strategy.name, WayText(row, kWayInParentheses, language),
+        Ratio(*GradientsThroughLink(row), *GradientsThroughLink(*group)), group->configuration.strategy.name,
+        configuration.workers, AsMeasured(row, *group, findings)));
   }
   if (!laws.empty()) findings.Add(kServersInTheory, findings.Joined(laws, kSemicolon));
   return findings.list();

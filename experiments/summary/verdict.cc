@@ -45,8 +45,9 @@ std::string Reason(const SummaryRow& best, const SummaryRow& rival, Language lan
   const std::optional<double> best_carries = GradientsThroughLink(best),
                               rival_carries = GradientsThroughLink(rival);
   if (best_carries && rival_carries && *rival_carries > kClearlyLonger * *best_carries) {
-    return Say(language, kBecauseLink, absl::StrFormat("%.3g", *rival_carries), WayText(rival, language),
-               absl::StrFormat("%.3g", *best_carries), WayText(best, language));
+    return Say(language, kBecauseLink, absl::StrFormat("%.3g", *rival_carries),
+               WayText(rival, kWayOfServers, language), absl::StrFormat("%.3g", *best_carries),
+               WayText(best, kWayOfServers, language));
   }
   return Say(language, kBecauseTheory, of_best, name, of_rival);
 }

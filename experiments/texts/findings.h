@@ -41,7 +41,8 @@ inline constexpr Phrase kServersColocated = {"$0 servers on the workers' hosts",
                                              "$0 台服务器在 worker 的主机上"};
 inline constexpr Phrase kPipelinedServer = {"push and pull at the same time", "push 与 pull 同时进行"};
 inline constexpr Phrase kSerialServer = {"push, then pull", "先 push 后 pull"};
-inline constexpr Phrase kWayOfServers = {"$0; $1", "$0；$1"};
+inline constexpr Phrase kWayOfServers = {"$0 ($1)", "$0（$1）"};
+inline constexpr Phrase kWayInParentheses = {"$0; $1", "$0；$1"};
 inline constexpr Phrase kServerLaw = {"$0 ($1) $2 times $3 with $4 workers$5",
                                       "$4 个 worker 时 $0（$1）为 $3 的 $2 倍$5"};
 // After kServerLaw.

@@ -58,7 +58,8 @@ TEST(Table, TheEndsOfAnIntervalDifferOrAreOneNumber) {
 }
 
 TEST(Table, HasALineForEachClassOfUnequalWorkers) {
-  const std::vector<SummaryRow> uneven = {Row("ring", 4, {100, 101}), UnevenRow({840, 60, 50, 50})};
+  const std::vector<SummaryRow> uneven = {Row("ring", 4, {100, 101}, /*cores=*/8),
+                                          UnevenRow({840, 60, 50, 50})};
   const TableParts parts = PartsOfTable(uneven, Language::kEnglish);
   EXPECT_EQ(parts.rows, (std::vector<size_t>{0, 1, 1, 1}));
   EXPECT_EQ(parts.columns[0].cells,

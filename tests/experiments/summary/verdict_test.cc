@@ -26,12 +26,14 @@ TEST(Verdict, RecommendsTheFastestAndSaysWhy) {
   const std::string text = English(RowsOfFour(200, 500));
   EXPECT_THAT(text, StartsWith("Use ring: 2.50 ("));
   EXPECT_THAT(text, HasSubstr("times as fast as ps-sync with 4 workers on 1 Gbit/s links"));
-  EXPECT_THAT(text, HasSubstr("because the busiest link carries 3 gradients one after another with one server on "
-                              "rank 0's host; push and pull at the same time, and 1.5 with ring."));
+  EXPECT_THAT(text,
+              HasSubstr("because the busiest link carries 3 gradients one after another with one server on "
+                        "rank 0's host (push and pull at the same time), and 1.5 with ring."));
 }
 
 TEST(Verdict, TheReasonFollowsFromPlacementScheduleAndBuckets) {
-  const auto reason = [](const std::string& placement, int servers, const std::string& schedule, int workers) {
+  const auto reason = [](const std::string& placement, int servers, const std::string& schedule,
+                         int workers) {
     std::vector<SummaryRow> rows = {TimedRow("single", 1, 100), TimedRow("none", workers, 100),
                                     TimedRow("ring", workers, 200), TimedRow("ps-sync", workers, 500)};
     rows[2].predicted_comm_ms = 1200;
@@ -42,10 +44,11 @@ TEST(Verdict, TheReasonFollowsFromPlacementScheduleAndBuckets) {
     training.ps_schedule = schedule;
     return English(rows);
   };
-  EXPECT_THAT(reason("dedicated", 0, "pipelined", 4), HasSubstr("carries 4 gradients one after another with one "
-                                                                "dedicated server; push and pull"));
+  EXPECT_THAT(reason("dedicated", 0, "pipelined", 4),
+              HasSubstr("carries 4 gradients one after another with one "
+                        "dedicated server (push and pull"));
   EXPECT_THAT(reason("dedicated", 0, "serial", 4), HasSubstr("carries 8 gradients one after another with one "
-                                                             "dedicated server; push, then pull"));
+                                                             "dedicated server (push, then pull)"));
   EXPECT_THAT(reason("dedicated", 2, "pipelined", 4), HasSubstr("carries 2 gradients"));
   const std::string by_time = "because an exchange takes 1200 ms in theory, and with ps-sync";
   EXPECT_THAT(reason("rank0", 0, "pipelined", 2), HasSubstr(by_time)) << "one gradient, as in the ring";
@@ -208,9 +211,11 @@ TEST(Verdict, ReportsAFasterAsynchronousStrategyAsAnotherKindOfTraining) {
 TEST(Verdict, NamesAWorkerThatMakesMostOfTheSamplesInTheSameSentence) {
   std::vector<SummaryRow> rows = RowsOfFour(200, 500);
   rows.push_back(UnevenRow({840, 60, 50, 50}));
-  EXPECT_THAT(English(rows), HasSubstr("ps-async (worker 0 makes 84% of the samples) is 2.00 (2.00 to 2.00) times as "
-                                       "fast as ring, but its gradients are late"));
-  EXPECT_THAT(Verdict(rows, kGigabitWires, Language::kChinese), HasSubstr("ps-async（worker 0 占 84% 的样本）的速度"));
+  EXPECT_THAT(English(rows),
+              HasSubstr("ps-async (worker 0 makes 84% of the samples) is 2.00 (2.00 to 2.00) times as "
+                        "fast as ring, but its gradients are late"));
+  EXPECT_THAT(Verdict(rows, kGigabitWires, Language::kChinese),
+              HasSubstr("ps-async（worker 0 占 84% 的样本） 的速度"));
   rows.back() = UnevenRow({40, 440, 480, 40});
   EXPECT_THAT(English(rows), HasSubstr("ps-async (workers 1 and 2 make 92% of the samples) is 2.00"));
   rows.back() = UnevenRow({370, 210, 210, 210});
