@@ -264,7 +264,7 @@ Object.assign(TEXTS, {
   use_stragglers: ['ps-async, ps-ssp:K or ps-backup:B', 'ps-async、ps-ssp:K 或 ps-backup:B'],
   because_stragglers: ['nobody waits for the slowest; the price is staleness or dropped gradients', '不等最慢的；代价是陈旧度或丢弃的梯度'],
   ratios: ['From theory to the step: how many times as long as the ring ps-sync takes', '从理论到一步：ps-sync 用时是环的多少倍'],
-  ratios_see: ['Why these factors differ: from theory to the step', '这些倍数为何不同：从理论到一步'],
+  ratios_see: ['Ring and ps-sync: from theory to the step', '环与 ps-sync：从理论到一步'],
   ratios_workers: ['{0} workers: {1}', '{0} 个 worker：{1}'],
   ratio_law: ['theory for many buckets, M of gradients through the busiest link (derived): full rate, no latency, servers that only add', '桶很多时的理论，最忙链路上的梯度 M（推导）：满速、无延迟、服务器只做相加'],
   ratio_buckets: ['theory for this run\'s buckets, ms (derived): nothing overlaps with the first push and the last pull', '按本次运行的分桶的理论，毫秒（推导）：第一次 push 与最后一次 pull 无可重叠'],
