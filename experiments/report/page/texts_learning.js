@@ -21,7 +21,7 @@ Object.assign(TEXTS, {
   link_ring: ['ring', '环'],
   async_gain: ['An asynchronous server applies each push when it arrives and answers at once. A worker waits only for its own exchange and the queue before it.',
     '异步服务器在每次 push 到达时应用它并立即回答。worker 只等自己的交换和前面的队列。'],
-  async_price: ['Staleness is the number of updates between reading the weights and applying the gradient computed from them. Meanwhile each other worker applies its rate divided by the own rate of updates: one if all are equally fast. Over all pushes the mean is N-1.',
+  async_price: ['Staleness is the number of updates between reading the weights and applying the gradient computed from them. Meanwhile the other workers push as often as their rates divided by its own: once each if all are equally fast. The mean over all pushes is N-1.',
     '陈旧度是从读取权重到应用由它算出的梯度之间的更新数。其间其余每个 worker 应用的更新数为它的速率除以本 worker 的速率：速度相同时各一次。对所有 push 的均值为 N-1。'],
   async_so: ['So there are more steps, each of less value. Stale gradients need smaller learning rates and no momentum.',
     '所以步数更多，每步价值更低。旧梯度需要更小的学习率、不用动量。'],
