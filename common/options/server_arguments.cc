@@ -13,7 +13,7 @@ absl::Status PlaceServers(bool several_machines, bool servers_given, const std::
     return absl::InvalidArgumentError(absl::StrCat(
         servers_given ? "--servers" : "--local_aggregation",
         " on several machines needs --server_placement: dedicated (the last ones run only servers), or "
-        "rank0 (the servers' neighbor then uses no link)"));
+        "rank0 (worker 0 then uses no link)"));
   }
   training.server_placement = several_machines ? "colocated" : otherwise;
   return absl::OkStatus();
