@@ -216,8 +216,9 @@ void VisitFlags(Options& o, Visitor& visit) {
          "worker if colocated"},
         o.servers, WholeNumber(1, kMostServers));
   visit({"--server_placement", "NAME",
-         "rank0 (on rank 0's host and device), dedicated (on their own machines) or colocated (one with each "
-         "worker)"},
+         "dedicated (on their own machines), colocated (one with each worker) or rank0 (on rank 0's host and "
+         "device, which then uses no link); default: dedicated on a virtual cluster, colocated on several "
+         "machines, rank0 on one"},
         o.server_placement, OneOf({"rank0", "dedicated", "colocated"}));
   visit(
       {"--ps_schedule", "NAME",

@@ -35,7 +35,8 @@ def exchange(megabytes, workers):
 
 
 def replay(name, link_mbit, workers, steps):
-    return Case(f"{name}-{link_mbit}mbit-{workers}", workers, 0, link_mbit, "ring,ps-sync", ["--workload", name], 1, steps)
+    return Case(f"{name}-{link_mbit}mbit-{workers}", workers, 0, link_mbit, "ring,ps-sync",
+                ["--workload", name, "--server_placement", "rank0"], 1, steps)
 
 
 CASES = [

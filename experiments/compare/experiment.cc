@@ -68,7 +68,8 @@ std::string AbsolutePath(const std::string& path) {
   return path.empty() ? path : std::filesystem::absolute(path).string();
 }
 
-absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prepared& prepared) {
+absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prepared& prepared,
+                                        const Plan& plan) {
   const TrainingOptions& training = flags.options.training;
   const std::string resumed = ResumedFrom(training);
   std::vector<std::string> inputs = {training.workload, resumed};
@@ -93,6 +94,12 @@ absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prep
                                      : absl::StrFormat("--link=%.0fbit", prepared.link.bits_per_s));
   }
   if (training.device != "auto") provenance.settled.push_back(absl::StrCat("--device=", training.device));
+  for (const Configuration& configuration : plan.cost) {
+    const std::string& placement = configuration.training.server_placement;
+    if (placement.empty()) continue;
+    provenance.settled.push_back(absl::StrCat("--server_placement=", placement));
+    break;
+  }
   if (!resumed.empty()) provenance.settled.push_back(absl::StrCat("--resume=", resumed));
   return provenance;
 }
@@ -152,7 +159,7 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
                                                               const Interrupt& interrupt, Display& display) {
   PSRING_ASSIGN_OR_RETURN(RunFolder folder,
                           (resumed == nullptr ? RunFolder::Create : RunFolder::Open)(*prepared.claim));
-  PSRING_ASSIGN_OR_RETURN(const Provenance provenance, ProvenanceOf(flags, prepared));
+  PSRING_ASSIGN_OR_RETURN(const Provenance provenance, ProvenanceOf(flags, prepared, plan));
   auto experiment =
       std::unique_ptr<Experiment>(new Experiment(flags, prepared, interrupt, display, std::move(folder)));
   experiment->repeats_left_ = static_cast<int>(plan.cost.size());

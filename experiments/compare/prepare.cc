@@ -86,6 +86,7 @@ void DescribeMachines(const ExperimentFlags& flags, Shaping shaping, Probe& prob
   if (shaping == Shaping::kUserspace) probe.transport = "tcp";
   if (shaping == Shaping::kNetns && !flags.transport_given) probe.transport = "auto";
   if (shaping == Shaping::kNone) probe.transport.clear();
+  probe.placement = shaping == Shaping::kNone ? "rank0" : "dedicated";
   if (!flags.nodes.several()) return;
   const NodeLayout layout = flags.nodes.layout();
   probe.on_machines = true;
@@ -183,14 +184,22 @@ absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::str
 }
 
 absl::Status NameStrategies(const Interrupt& interrupt, ExperimentFlags& flags) {
-  std::vector<std::string>& names = flags.options.strategies;
-  if (names.empty()) return absl::OkStatus();
+  CompareOptions& options = flags.options;
+  std::vector<std::string>& names = options.strategies;
+  if (names.empty() && !flags.nodes.several()) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
   PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt));
-  std::string& trained = flags.options.training.strategy;
-  const bool is_first = trained == names.front();
+  std::string& trained = options.training.strategy;
+  const bool is_first = !names.empty() && trained == names.front();
   PSRING_RETURN_IF_ERROR(UseCatalogNames(catalog, names));
   if (is_first) trained = names.front();
+  if (!flags.nodes.several()) return absl::OkStatus();
+  for (const std::string& name : ComparedStrategies(options, HasTables(catalog, options.training))) {
+    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
+    if (!strategy.uses_servers) continue;
+    return PlaceServers(/*several_machines=*/true, options.servers != std::vector<int>{0}, "",
+                        options.training);
+  }
   return absl::OkStatus();
 }
 

@@ -32,7 +32,8 @@ struct Prepared {
   std::vector<MeasuredRun> measured;  // those that --compute_ms and --network_ms name
 };
 
-// Replaces aliases of strategies in the flags by the strategies' names, which records and tables show.
+// Replaces aliases of strategies in the flags by the strategies' names, which records and tables show. With
+// --nnodes, also places the servers (PlaceServers), for which all nodes need the same flags.
 absl::Status NameStrategies(const Interrupt& interrupt, ExperimentFlags& flags);
 
 // Checks all input, builds and measures the virtual cluster, and measures the trainer's speed.

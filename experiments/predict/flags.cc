@@ -163,8 +163,9 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(what, "--servers", raw.servers, "S,...",
       "Comma-separated; for parameter servers; or nodes: one for each machine with workers [1]");
   add(InHelpAll(what), "--server_placement", raw.server_placement, "PLACE",
-      "rank0: all on rank 0's host; dedicated: a machine each; colocated: one with each of S workers "
-      "[rank0]")
+      "dedicated: a machine each; colocated: one with each of S workers; rank0: all on rank 0's host, which "
+      "then "
+      "uses no link [dedicated]")
       ->check(OneOf({"rank0", "dedicated", "colocated"}));
   add(InHelpAll(what), "--ps_schedule", raw.ps_schedule, "WHEN",
       "pipelined (weights leave bucket by bucket) or serial (after all gradients of the step) [pipelined]")

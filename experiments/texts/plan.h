@@ -110,6 +110,12 @@ inline constexpr Phrase kClocksApart = {
     "各机器的时钟相差可达 $0 毫秒，不足以判断哪个 rank 在等待"};
 inline constexpr Phrase kLayoutNote = {"each process runs $0 workers as threads",
                                        "一个进程带 $0 个 worker，每个 worker 一个线程"};
+inline constexpr Phrase kBesideWorkerNote = {
+    "servers are on worker 0's machine (--server_placement rank0), so worker 0 uses no link and is faster "
+    "than the "
+    "others where workers do not wait for each other",
+    "服务器在 worker 0 的机器上（--server_placement rank0），因此 worker 0 不用链路；worker "
+    "互不等待时它比其他 worker 快"};
 inline constexpr Phrase kUndisturbedReference = {"$0; single, the reference, is undisturbed",
                                                  "$0；作为参照的 single 不受干扰"};
 inline constexpr Phrase kStragglerText = {"worker $0 takes $1 times as long to compute",

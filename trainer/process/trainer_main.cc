@@ -59,11 +59,15 @@ absl::StatusOr<int> FindPushers(const TrainingOptions& training, const Rendezvou
 }
 
 // If no launcher starts servers, some processes start them or become servers.
-absl::Status TakeRole(const TrainerFlags& flags, Part& part) {
+absl::Status TakeRole(TrainerFlags& flags, Part& part) {
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
   if (!strategy->needs.servers) return absl::OkStatus();
   RendezvousOptions& join = part.join;
-  if (join.hosted_elsewhere || flags.servers_elsewhere) return FindPushers(flags.training, join).status();
+  const bool starts_servers = !join.hosted_elsewhere && !flags.servers_elsewhere;
+  const bool several_machines = join.local_world_size > 0 && join.local_world_size < join.world_size;
+  PSRING_RETURN_IF_ERROR(
+      PlaceServers(starts_servers && several_machines, flags.training.servers > 0, "rank0", flags.training));
+  if (!starts_servers) return FindPushers(flags.training, join).status();
   const int each = flags.training.ranks_per_process;
   PSRING_ASSIGN_OR_RETURN(const ServerRole role,
                           ServerRoleOf(flags.training, join.rank / each, join.world_size / each));
@@ -112,7 +116,7 @@ absl::Status AllowConnections(const TrainerFlags& flags, int world_size, bool ho
   return AllowTasks(RankTasks(use.ranks, use.servers), RanksText(use.ranks));
 }
 
-absl::StatusOr<Job> FindJob(const TrainerFlags& flags) {
+absl::StatusOr<Job> FindJob(TrainerFlags& flags) {
   Job job;
   RendezvousOptions& join = job.part.join;
   std::string spec = flags.rendezvous;

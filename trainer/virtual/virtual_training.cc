@@ -244,7 +244,7 @@ RankResult VirtualTraining::Describe(int worker) const {
   result.ops = logical_->ops_name();
   result.backend = row.backend;
   result.algorithm = AlgorithmOf(row, options_.strategy);
-  if (row.needs.servers) result.placement = options_.server_placement;
+  if (row.needs.servers) result.placement = "rank0";
   result.parameters = static_cast<int64_t>(logical_->parameters());
   result.global_batch = logical_->plan().global_batch;
   if (worker == 0) result.flags = TrainingArguments(options_);

@@ -20,7 +20,7 @@ function questionsOf(run) {
   const most = (keep) => rows.filter(keep).sort((a, b) => b.workers - a.workers)[0];
   const ask = (id, unit, value, texts, reasons, {slips = {}, choices, exact} = {}) => {
     if (!isNumber(value) && !choices) return;
-    list[id] = {id, unit, value, choices, exact, text: t(`ask_${id}`, ...texts), why: t(`why_${id}`, ...reasons),
+    list[id] = {id, unit, value, choices, exact, text: t(`ask_${id}`, ...texts).trim(), why: t(`why_${id}`, ...reasons),
         slips: Object.entries(slips).filter(([, wrong]) => isNumber(wrong) && Math.abs(wrong / value - 1) > (exact ? 0 : 0.1))
             .filter(([, wrong], i, all) => all.findIndex(([, other]) => sameAnswer(wrong, other)) === i)
             .map(([key, wrong]) => ({value: wrong, text: t(`slip_${key}`)}))};
@@ -70,13 +70,12 @@ function questionsOf(run) {
   const stale = most((row) => row.plain === 'ps-async' && isNumber(row.staleness_mean));
   if (stale) ask('staleness', t('updates_word'), stale.staleness_mean, [stale.workers], [stale.workers - 1], {slips: {own_update: stale.workers}});
   const pair = asynchronousPair(run);
-  if (pair) ask('speedup', '×', pair.row.samples_per_s / pair.waiting.samples_per_s, [pair.row.workers],
+  if (pair) ask('speedup', '×', pair.row.samples_per_s / pair.waiting.samples_per_s, [pair.row.workers, unevenText(pair.row)],
       [withThousands(pair.row.samples_per_s), withThousands(pair.waiting.samples_per_s), leadReason(pair)]);
 
   const duel = duelsOf(run).concat(duelsOf(run, 'simulated')).sort((a, b) => b.workers - a.workers)[0];
   if (duel) ask('ratio', '×', duel.server / duel.ring, [duel.workers, placedText(duel)],
-      [brief(duel.server), brief(duel.ring), isNumber(duel.theory) ? t('why_ratio_theory', brief(duel.theory)) : '', duel.basis ===
-      'simulated' ? t('simulated_word') : t('measured')]);
+      [brief(duel.server), brief(duel.ring), t(duel.basis === 'simulated' ? 'simulated_word' : 'measured')]);
   const cost = ([messages, link]) => messages * SMALL.latency + link * SMALL.bytes / SMALL.bandwidth;
   const times = {ring: cost(theory.schemes.ring[SMALL.workers - 1]), 'ps-sync': cost(theory.server.dedicated.serial[theory.servers.indexOf(1)][SMALL.workers - 1])};
   ask('small', '', times.ring < times['ps-sync'] ? 'ring' : 'ps-sync', [SMALL.workers, bytesText(SMALL.bytes), secondsText(SMALL.latency), bytesText(SMALL.bandwidth)],

@@ -47,7 +47,7 @@ function drawLinks(parent, run) {
   const own = d3.max(rowsOf(run).filter((row) => row.workers > 1 && row.workers <= most), (row) => row.workers);
   const workers = Math.max(4, own || 0);  // with 2 the schemes hardly differ
   const links = linksOf(DATA.theory, workers), left = 10;
-  const linesOf = (link, width) => wrapped(t('links_row', t(`link_${link.scheme}`), brief(link.gradients), brief(link.times)), width - left);
+  const linesOf = (link, width) => wrapped(t('links_row', t(`link_${link.scheme}`), brief(link.gradients)), width - left);
   const heightOf = (link, width) => 26 + LINE * linesOf(link, width).length;
   figure(parent, {id: 'links', wide: true, title: t('links_title', workers), height: (width) => 8 + d3.sum(links, (link) => heightOf(link, width)),
     note: t('links_note', captionOf(run)),
@@ -137,6 +137,7 @@ function asynchronousPair(run) {
 const STRAGGLES = 1.2;  // slowest over mean
 function leadReason({row, waiting}) {
   const times = (waiting.each || []).map((worker) => worker.compute_ms).filter(isNumber);
+  if (isUneven(row)) return t('lead_uneven', unevenText(row));
   if (row.samples_per_s <= waiting.samples_per_s) return t('lead_none');
   if (!times.length) return '';
   const slowest = d3.max(times), mean = d3.mean(times);

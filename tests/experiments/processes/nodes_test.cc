@@ -142,6 +142,28 @@ TEST(OnClock, ConvertsOnlyTimes) {
   EXPECT_FALSE(OnClock(ahead(5), "trace-rank1.json", "broken").ok());
 }
 
+TEST(PlaceServers, GivesNoWorkerAnAdvantage) {
+  struct Case {
+    bool several_machines, servers_given, local_aggregation;
+    std::string given, placed, why;  // `why` not
+  };
+  for (const Case& one : std::vector<Case>{{false, false, false, "", "dedicated", ""},
+                                           {false, true, true, "", "dedicated", ""},
+                                           {true, false, false, "", "colocated", ""},
+                                           {true, true, false, "", "", "--servers on several machines needs"},
+                                           {true, false, true, "", "", "--local_aggregation on several machines"},
+                                           {true, true, true, "rank0", "rank0", ""}}) {
+    TrainingOptions training;
+    training.server_placement = one.given;
+    training.local_aggregation = one.local_aggregation;
+    const absl::Status status =
+        PlaceServers(one.several_machines, one.servers_given, /*otherwise=*/"dedicated", training);
+    EXPECT_EQ(status.ok(), one.why.empty()) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), one.why)) << status;
+    EXPECT_EQ(training.server_placement, one.placed);
+  }
+}
+
 TEST(ServerRole, FollowsThePlacement) {
   TrainingOptions training;
   training.servers = 2;

@@ -1,5 +1,6 @@
 // The lesson's run (experiments/lecture/lecture.toml, shortened) and the exercises of its page.
 #include <cmath>
+#include <fstream>
 #include <map>
 
 #include "absl/strings/str_format.h"
@@ -12,6 +13,7 @@ namespace {
 using Json = nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 class ExercisesBrowserTest : public BrowserTest {
  protected:
@@ -87,6 +89,18 @@ TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
     return number(row, "comm_busy_ms") - (row["wait_ms"].is_null() ? 0 : number(row, "wait_ms"));
   };
   EXPECT_NEAR(answer("ratio"), moved(server) / moved(ring), 1e-9);
+  // From theory to the step, in one table.
+  const Json factors = seen["english"]["factors"];
+  ASSERT_EQ(factors.size(), 4) << factors;
+  const auto factor = [](double server_takes, double ring_takes) {
+    return absl::StrFormat("%.2f (", server_takes / ring_takes);
+  };
+  EXPECT_THAT(factors[0][1].get<std::string>(), StartsWith(factor(through / bytes, 1))) << "2N over 2(N-1)/N";
+  EXPECT_THAT(factors[1][1].get<std::string>(),
+              StartsWith(factor(number(server, "predicted_comm_ms"), number(ring, "predicted_comm_ms"))));
+  EXPECT_THAT(factors[2][1].get<std::string>(), StartsWith(factor(moved(server), moved(ring))));
+  EXPECT_THAT(factors[3][1].get<std::string>(),
+              StartsWith(factor(number(ring, "samples_per_s"), number(server, "samples_per_s"))));
   if (answers.contains("hidden")) {
     EXPECT_NEAR(answer("hidden"),
                 std::max(number(ring, "comm_busy_ms"), number(ring, "exposed_comm_ms")) -
@@ -94,6 +108,26 @@ TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
                 1e-9);
   }
   EXPECT_TRUE(answers.contains("exposed"));
+
+  // The same page if worker 0 had made most of the samples.
+  Json summary = Json::parse(Slurp(root_ / "class/summary.json"));
+  for (Json& row : summary) {
+    if (row["figures"]["strategy"] != "ps-async") continue;
+    row["figures"]["most_samples_share"] = 0.9;
+    for (Json& worker : row["workers"]["figures"]) worker["samples_per_s"] = worker["worker"] == 0 ? 900 : 100;
+  }
+  std::ofstream(root_ / "class/summary.json") << summary;
+  ASSERT_EQ(Psring("report class"), 0) << Slurp(root_ / "psring.err");
+  const Json uneven = Visit(root_ / "class/report.html")["english"];
+  std::vector<std::string> bars;
+  for (const Json& row : uneven["figures"]["split"]) {
+    if (row["strategy"] == "ps-async") bars.push_back(row["of_workers"]);
+  }
+  EXPECT_EQ(bars, (std::vector<std::string>{"worker 0", "others"})) << "a bar for each class of workers";
+  for (const char* figure : {"split", "bytes"}) {
+    EXPECT_THAT(uneven["captions"][figure].get<std::string>(),
+                HasSubstr("One worker makes 90% of the samples of ps-async × 2"));
+  }
 }
 
 // Of a model with tables, bytes and times do not follow from the size of a gradient.
@@ -112,9 +146,8 @@ TEST_F(ExercisesBrowserTest, OfTablesAskNothingAboutTheSizeOfAGradient) {
               HasSubstr("The model of this run has tables."));
   for (const Json& sentence : seen["english"]["here"]) {
     EXPECT_NE(sentence["key"], "here_ring") << sentence;
-    EXPECT_NE(sentence["key"], "here_duel") << sentence;
-    EXPECT_NE(sentence["key"], "here_what_if") << sentence;
   }
+  EXPECT_THAT(seen["english"]["factors"], IsEmpty());
 }
 
 // A page without a run on this machine: the lecturer's, from a prediction.

@@ -20,6 +20,7 @@ function readPage() {
     table: [...document.querySelectorAll('#summary-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
     here: [...document.querySelectorAll('.here')].map((found) => ({key: found.dataset.key, text: found.textContent, facts: found.facts})),
     reasons: [...document.querySelectorAll('#overlap-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
+    factors: [...document.querySelectorAll('#ratios tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
     footnotes: texts('#footnotes li'),
     network: {note: textOf('network-note'), head: texts('#network-rates thead th'),
       cells: [...document.querySelectorAll('#network-rates tbody tr')].map((row) => [...row.cells].map((cell) => ({text: cell.textContent, title: cell.title})))},
