@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/base/byte_size.h"
+#include "common/units/byte_size.h"
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/net/tls.h"

@@ -202,6 +202,7 @@ absl::Status Experiment::StartServing() {
 absl::Status Experiment::MeasureWires() {
   if (std::isfinite(left_s())) site_.until = absl::Now() + absl::Seconds(left_s());
   if (manifest_.plan.simulated) return absl::OkStatus();
+  site_.measuring = prepared_.measuring.get();
   site_.nodes = prepared_.site.nodes;
   site_.address = prepared_.site.address;
   if (site_.nodes != nullptr) return MeasureNodes();
@@ -297,6 +298,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   took_so_far_s_ += seconds() - begin_s;
   PSRING_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(seeded, launched.records));
   figures.foreign_cpu_pct = launched.foreign_cpu_pct;
+  figures.other_psring = launched.other_psring;
   if (site_.nodes != nullptr && site_.nodes->clocks_within() > absl::ZeroDuration()) {
     const double within_ms = absl::ToDoubleMilliseconds(site_.nodes->clocks_within());
     // Waits are not meaningful if the clocks differ by a notable share of a step.

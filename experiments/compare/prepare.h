@@ -29,6 +29,7 @@ struct Prepared {
   CarriedCluster virtual_cluster;     // empty: none
   Site site;                          // `cluster` is set by Experiment
   std::unique_ptr<RunClaim> claim;    // null: --dry_run
+  std::unique_ptr<const MeasuringNow> measuring;  // null: nothing is measured
   std::vector<MeasuredRun> measured;  // those that --compute_ms and --network_ms name
 };
 

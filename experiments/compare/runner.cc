@@ -413,6 +413,13 @@ absl::Status RunWithRestarts(const Configuration& configuration, const std::stri
 
 }  // namespace
 
+int NoteOtherPsring(const MeasuringNow* measuring, Display& display) {
+  const std::vector<int> others = measuring != nullptr ? measuring->Others() : std::vector<int>();
+  if (others.empty()) return 0;
+  display.NoteOnce(Say(display.language(), kOtherPsring, others.back()));
+  return others.back();
+}
+
 absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& folder,
                                 const std::string& label, double expected_s, const Binaries& binaries,
                                 const Site& site, const Interrupt& interrupt, Display& display) {
@@ -425,6 +432,7 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   std::vector<NodeCounters> counted_before;
   if (site.cluster != nullptr) counted_before = site.cluster->Counters(interrupt);
   const ForeignCpu foreign;
+  launched.other_psring = NoteOtherPsring(site.measuring, display);
   const int64_t begin = MonotonicNanos();
   const absl::Status ran =
       RunWithRestarts(configuration, folder, label, expected_s, binaries, site, interrupt, display);
@@ -432,6 +440,7 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   PSRING_RETURN_IF_ERROR(ran);
   launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
   launched.foreign_cpu_pct = foreign.Percent();
+  launched.other_psring = std::max(launched.other_psring, NoteOtherPsring(site.measuring, display));
   absl::StatusOr<RunRecords> records = ReadRecords(folder, configuration.ranks(), configuration.servers());
   if (!records.ok()) {
     return absl::DataLossError(absl::StrCat(configuration.name(), ": ", records.status().message()));

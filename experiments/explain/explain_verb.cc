@@ -5,7 +5,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/byte_size.h"
+#include "common/units/byte_size.h"
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "experiments/compare/runner.h"

@@ -13,7 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/check.h"
-#include "common/base/command_line.h"
+#include "common/suggestions/suggestions.h"
 #include "common/base/config_file.h"
 #include "common/base/delays.h"
 #include "common/base/read_file.h"

@@ -29,6 +29,8 @@ inline constexpr Phrase kNetworkLine = {"network:   $0", "网络：     $0"};
 inline constexpr Phrase kDisturbed = {
     "other programs used $1% of the processors during $0; psring repeats it",
     "$0 运行期间其他程序占用了 $1% 的处理器；将重跑该项"};
+inline constexpr Phrase kOtherPsring = {
+    "another psring (process $0) is running; times will not be valid", "另一个 psring（进程 $0）正在运行；时间将无效"};
 inline constexpr Phrase kLiveLine = {"live:      $0 until the run ends",
                                      "实况：     $0#zh （运行结束即关闭）"};
 inline constexpr Phrase kLinkText = {"$0 links", "$0 链路"};

@@ -26,7 +26,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/base/byte_size.h"
+#include "common/units/byte_size.h"
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/base/keep_freed_memory.h"

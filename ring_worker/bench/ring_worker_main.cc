@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "common/base/byte_size.h"
+#include "common/units/byte_size.h"
 #include "common/base/check.h"
 #include "common/base/command_line.h"
 #include "common/net/descriptor_limit.h"
