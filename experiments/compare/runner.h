@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "experiments/host/other_runs.h"
 #include "experiments/plan/plan.h"
 #include "experiments/processes/interrupt.h"
@@ -48,8 +49,8 @@ struct Site {
   std::string address = "127.0.0.1";
   int metrics_port = -1;    // of rank 0; the servers' follow the ranks'; 0: the system chooses; below 0: none
   LiveRun* live = nullptr;  // receives progress; may be null
-  const MeasuringNow* measuring = nullptr;    // finds other psrings; may be null
-  absl::Time until = absl::InfiniteFuture();  // launches still running then are ended
+  const MeasuringNow* measuring = nullptr;                 // finds other psrings; may be null
+  MonotonicTime until = MonotonicTime::InfiniteFuture();  // launches still running then are ended
 };
 
 // Prints a note, once, if another psring measures now. Returns its process ID, or 0. `measuring` may be null.

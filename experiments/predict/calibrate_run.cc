@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "common/units/byte_size.h"
+#include "common/base/byte_size.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
 #include "common/io/csv.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/match.h"
-#include "common/units/bit_rate.h"
+#include "common/base/bit_rate.h"
 #include "common/base/check.h"
 #include "experiments/texts/predict_calibration.h"
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "common/io/json_object.h"
 #include "experiments/texts/plan.h"
 #include "experiments/texts/wrap.h"

@@ -14,9 +14,9 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/check.h"
 #include "common/suggestions/suggestions.h"
-#include "common/base/config_file.h"
-#include "common/base/delays.h"
 #include "common/base/read_file.h"
+#include "common/cli/config_file.h"
+#include "common/cli/delays.h"
 #include "common/io/json_object.h"
 #include "experiments/runs/untrusted_json.h"
 

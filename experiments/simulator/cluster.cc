@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/units/bit_rate.h"
+#include "common/base/bit_rate.h"
 #include "common/base/check.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"

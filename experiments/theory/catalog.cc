@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
+#include "common/cli/command_line.h"
 #include "common/io/json_object.h"
 #include "common/suggestions/suggestions.h"
 #include "common/workloads/workload.h"

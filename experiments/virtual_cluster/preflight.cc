@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/units/bit_rate.h"
+#include "common/base/bit_rate.h"
 #include "common/base/check.h"
 
 namespace psring {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 
@@ -29,7 +30,7 @@ ShardedClient::~ShardedClient() {
 }
 
 absl::Status ShardedClient::Start(int worker, const ServerJob& job, const WorkerBuffers& memory,
-                                  absl::Time deadline) {
+                                  MonotonicTime deadline) {
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
   job_ = job;
   worker_ = worker;
@@ -90,7 +91,7 @@ void ShardedClient::PushPull(const Exchange& exchange, Done done) {
   }
 }
 
-absl::StatusOr<std::optional<int64_t>> ShardedClient::Barrier(int number, absl::Time deadline) {
+absl::StatusOr<std::optional<int64_t>> ShardedClient::Barrier(int number, MonotonicTime deadline) {
   std::atomic<bool> back = false;
   PSRING_RETURN_IF_ERROR(OnEach([&](int server) -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> step, servers_[server]->Barrier(number, deadline));
@@ -104,7 +105,7 @@ absl::StatusOr<std::optional<int64_t>> ShardedClient::Barrier(int number, absl::
   return common_.step();
 }
 
-absl::StatusOr<bool> ShardedClient::Read(const ReadRequest& request, absl::Time deadline) {
+absl::StatusOr<bool> ShardedClient::Read(const ReadRequest& request, MonotonicTime deadline) {
   if (request.resumes) {
     MutexLock lock(mutex_);
     if (goes_back_) PSRING_RETURN_IF_ERROR(AwaitAgreement(deadline));
@@ -125,7 +126,7 @@ absl::StatusOr<bool> ShardedClient::Read(const ReadRequest& request, absl::Time 
   return all && !goes_back_;
 }
 
-absl::Status ShardedClient::Leave(absl::Time deadline) {
+absl::Status ShardedClient::Leave(MonotonicTime deadline) {
   // The first server's answer may say that a step is complete without this worker; relay it before leaving
   // the others.
   if (relays_verdicts_) {

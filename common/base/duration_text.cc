@@ -1,4 +1,4 @@
-#include "common/units/duration_text.h"
+#include "common/base/duration_text.h"
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-#include "common/units/bit_rate.h"
+#include "common/base/bit_rate.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/units/byte_size.h"
-#include "common/units/duration_text.h"
+#include "common/base/byte_size.h"
+#include "common/base/duration_text.h"
 
 namespace psring {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/base/delays.h"
+#include "common/cli/delays.h"
 
 #include <cmath>
 #include <numbers>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/random.h"
-#include "common/units/duration_text.h"
+#include "common/base/duration_text.h"
 
 namespace psring {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/units/byte_size.h"
+#include "common/base/byte_size.h"
 
 #include <cctype>
 #include <cmath>

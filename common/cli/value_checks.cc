@@ -13,10 +13,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "common/suggestions/suggestions.h"
-#include "common/units/byte_size.h"
-#include "common/units/duration_text.h"
+#include "common/base/byte_size.h"
+#include "common/base/duration_text.h"
 
 namespace psring {
 namespace {
