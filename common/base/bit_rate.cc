@@ -71,8 +71,8 @@ absl::StatusOr<double> ParseBitRate(const std::string& text) {
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not between 1kbit and 100tbit"));
   }
   if (const double factor = BitsOfBytes(unit); factor > 0) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is in bytes, but a rate is in bits; write ",
-                                                   ShortRate(number * factor)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is in bytes, but a rate is in bits; write ", ShortRate(number * factor)));
   }
   return absl::InvalidArgumentError(absl::StrCat("'", text, "' has an unknown unit", kExample));
 }

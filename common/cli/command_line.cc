@@ -293,12 +293,13 @@ std::string ExplainRejection(CLI::App& app, const std::string& what) {
     const std::string name = option->get_name(), prefix = name + ": ";
     if (!absl::StartsWith(what, prefix) || option->results().size() != 1) continue;
     const auto check = [&](std::string text) { return (*option->get_validator(0))(text); };
-    const std::string reason = WhyNotOneValue(name, option->results().front(), option->get_option_text(), check);
+    const std::string reason =
+        WhyNotOneValue(name, option->results().front(), option->get_option_text(), check);
     if (reason.empty()) continue;
     const bool makes_runs = app.get_option_no_throw("--out") != nullptr;
     return absl::StrCat(prefix, reason,
                         makes_runs && absl::EndsWith(reason, "for each")
-                            ? ", and see the runs on one page with psring report RUN RUN"
+                            ? "; psring report RUN RUN shows the runs on one page"
                             : "");
   }
   return what;

@@ -13,10 +13,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "common/cli/command_line.h"
-#include "common/suggestions/suggestions.h"
 #include "common/base/byte_size.h"
 #include "common/base/duration_text.h"
+#include "common/cli/command_line.h"
+#include "common/suggestions/suggestions.h"
 
 namespace psring {
 namespace {
@@ -41,7 +41,8 @@ std::optional<FlagUnit> UnitOf(const std::string& flag, const std::string& unit)
   if (unit == "MIB" || absl::EndsWith(flag, "_mb")) {
     return FlagUnit{"MiB", [](const std::string& text) -> std::optional<double> {
                       const absl::StatusOr<uint64_t> bytes = ParseByteSize(text);
-                      return bytes.ok() ? std::optional(std::ldexp(static_cast<double>(*bytes), -20)) : std::nullopt;
+                      return bytes.ok() ? std::optional(std::ldexp(static_cast<double>(*bytes), -20))
+                                        : std::nullopt;
                     }};
   }
   return std::nullopt;
@@ -52,7 +53,8 @@ std::optional<double> CountOf(const std::string& text) {
   double number = 0;
   if (absl::SimpleAtod(text, &number)) return number;
   const size_t suffix = std::string("kmg").find(absl::ascii_tolower(text.back()));
-  if (suffix == std::string::npos || !absl::SimpleAtod(text.substr(0, text.size() - 1), &number)) return std::nullopt;
+  if (suffix == std::string::npos || !absl::SimpleAtod(text.substr(0, text.size() - 1), &number))
+    return std::nullopt;
   return number * std::pow(1000.0, static_cast<double>(suffix) + 1);
 }
 
@@ -114,21 +116,23 @@ ValueCheck ListOf(ValueCheck check) {
 std::string WhyNotOneValue(const std::string& flag, const std::string& value, const std::string& unit,
                            const ValueCheck& check) {
   const auto write = [&](const std::string& why, const std::string& instead) {
-    return absl::StrCat("'", value, "' ", why, "; write ", instead);
+    return absl::StrCat("'", value, why, "; write ", instead);
   };
   const std::vector<std::string> parts = absl::StrSplit(value, ',');
   if (parts.size() > 1) {
     const std::string joined = absl::StrJoin(parts, ""), decimal = absl::StrJoin(parts, ".");
-    const bool thousands = parts.front().size() <= 3 && std::all_of(parts.begin() + 1, parts.end(), IsThreeDigits);
-    if (thousands && check(joined).empty()) return write("has separators", joined);
+    const bool thousands =
+        parts.front().size() <= 3 && std::all_of(parts.begin() + 1, parts.end(), IsThreeDigits);
+    if (thousands && check(joined).empty()) return write("' has separators", joined);
     const bool is_decimal = check(decimal).empty();
     const bool is_list =
         std::all_of(parts.begin(), parts.end(), [&](const std::string& part) { return check(part).empty(); });
     if (is_list) {
       return absl::StrCat("'", value, "' is a list, but ", flag, " takes one value; ",
-                          is_decimal ? absl::StrCat("write ", decimal, ", or ") : "", "run the command once for each");
+                          is_decimal ? absl::StrCat("write ", decimal, ", or run the command once for each")
+                                     : "run the command once for each");
     }
-    return is_decimal ? write("has a decimal comma", decimal) : "";
+    return is_decimal ? write("' has a decimal comma", decimal) : "";
   }
   const size_t digits = std::min(value.find_first_not_of("0123456789."), value.size());
   if (digits == 0 || digits == value.size()) return "";
@@ -136,7 +140,8 @@ std::string WhyNotOneValue(const std::string& flag, const std::string& value, co
   const std::optional<double> number = in ? in->parse(value) : CountOf(value);
   const std::string instead = number ? absl::StrFormat("%.15g", *number) : "";
   if (instead.empty() || absl::StrContains(instead, "e") || !check(instead).empty()) return "";
-  return write(in ? absl::StrCat("has a unit, but ", flag, " is in ", in->name) : "is not a number", instead);
+  return write(in ? absl::StrCat("' has a unit, but ", flag, " is in ", in->name) : "' is not a number",
+               instead);
 }
 
 absl::StatusOr<std::vector<int>> ParseCounts(const std::string& text, int most) {

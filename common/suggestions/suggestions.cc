@@ -71,7 +71,8 @@ std::string NearestWord(const std::string& word, const std::vector<std::string>&
   return longest.empty() || least <= kTypingErrors ? nearest : longest;
 }
 
-absl::Status UnknownName(const std::string& kind, const std::string& name, const std::vector<KnownName>& known) {
+absl::Status UnknownName(const std::string& kind, const std::string& name,
+                         const std::vector<KnownName>& known) {
   const std::string base = name.substr(0, name.find(':'));  // without a strategy's number
   std::vector<std::string> names, unused;
   for (const KnownName& one : known) {
@@ -81,21 +82,22 @@ absl::Status UnknownName(const std::string& kind, const std::string& name, const
   const auto unknown = [&](const std::string& meant) {
     return absl::NotFoundError(absl::StrCat("unknown ", kind, " '", name, "'; ", meant));
   };
-  const std::string all = absl::StrCat("se one of ", absl::StrJoin(names, ", "));
+  const std::string all = absl::StrJoin(names, ", ");
   for (const KnownName& one : known) {
     const bool is_it = !MeantByOtherName(base, {one.name}, {one.also_called}).empty();
     if (!is_it && MeantByOtherName(base, {one.name}, {one.resembles}).empty()) continue;
     const std::string meant =
-        absl::StrCat(is_it ? "psring calls it '" : "psring has nothing like it; the nearest is '", one.name, "'");
-    return unknown(one.given ? absl::StrCat(meant, ", which is given, too; omit '", name, "'")
-                             : absl::StrCat(meant, ". U", all));
+        absl::StrCat(is_it ? "psring calls it '" : "psring has nothing like it; the nearest is '", one.name);
+    return unknown(one.given ? absl::StrCat(meant, "', which is given, too; omit '", name, "'")
+                             : absl::StrCat(meant, "'. Use one of ", all));
   }
   const std::string nearest = NearestWord(name, unused);
-  return unknown(nearest.empty() ? absl::StrCat("u", all)
-                                 : absl::StrCat("did you mean '", nearest, "'? U", all));
+  return unknown(nearest.empty() ? absl::StrCat("use one of ", all)
+                                 : absl::StrCat("did you mean '", nearest, "'? Use one of ", all));
 }
 
-absl::Status UnknownName(const std::string& kind, const std::string& name, const std::vector<std::string>& known) {
+absl::Status UnknownName(const std::string& kind, const std::string& name,
+                         const std::vector<std::string>& known) {
   std::vector<KnownName> names;
   for (const std::string& one : known) names.push_back({.name = one});
   return UnknownName(kind, name, names);

@@ -30,8 +30,10 @@ struct KnownName {
 };
 
 // NotFound: "unknown model 'mpl'; did you mean 'mlp'? Use one of mlp, cnn", or what psring calls it.
-absl::Status UnknownName(const std::string& kind, const std::string& name, const std::vector<KnownName>& known);
-absl::Status UnknownName(const std::string& kind, const std::string& name, const std::vector<std::string>& known);
+absl::Status UnknownName(const std::string& kind, const std::string& name,
+                         const std::vector<KnownName>& known);
+absl::Status UnknownName(const std::string& kind, const std::string& name,
+                         const std::vector<std::string>& known);
 
 // The flag in `known` that `typed` means, from its names in other programs (other_flags.cc) or as
 // NearestWord; empty if none. Both without dashes.

@@ -171,9 +171,7 @@ class Reader {
   bool columns_ = false, declared_ = false, forward_ = false, backward_ = false;
 };
 
-bool IsPath(const std::string& name) {
-  return absl::StrContains(name, '/') || absl::EndsWith(name, ".csv");
-}
+bool IsPath(const std::string& name) { return absl::StrContains(name, '/') || absl::EndsWith(name, ".csv"); }
 
 }  // namespace
 
@@ -199,7 +197,8 @@ std::vector<std::string> WorkloadNames() {
 
 std::string WorkloadHint(const std::string& model) {
   if (IsPath(model)) {
-    return absl::StrCat("'", model, "' is a file, not a model; to replay the times in it, use --workload ", model);
+    return absl::StrCat("'", model, "' is a file, not a model; to replay the times in it, use --workload ",
+                        model);
   }
   for (const WorkloadTable& table : WorkloadTables()) {
     if (CanonicalWord(table.name) != CanonicalWord(model)) continue;
@@ -214,9 +213,8 @@ absl::StatusOr<Workload> LoadWorkload(const std::string& name_or_path) {
     if (name_or_path == table.name) return ParseWorkload(table.name, table.text);
   }
   if (!IsPath(name_or_path)) {
-    return absl::NotFoundError(
-        absl::StrCat(UnknownName("workload", name_or_path, WorkloadNames()).message(),
-                     ", or the path of a CSV file (./mine.csv)"));
+    return absl::NotFoundError(absl::StrCat(UnknownName("workload", name_or_path, WorkloadNames()).message(),
+                                            ", or the path of a CSV file (./mine.csv)"));
   }
   const absl::StatusOr<std::string> text = ReadFile(name_or_path);
   if (!text.ok()) {

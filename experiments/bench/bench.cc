@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/byte_size.h"
-#include "common/base/byte_size.h"
 #include "common/base/check.h"
 #include "common/base/wall_time.h"
 #include "common/cuda/cuda_device.h"
@@ -283,7 +282,8 @@ absl::Status Bench(const BenchFlags& flags, const Interrupt& interrupt, Display&
 
 int RunBench(const BenchFlags& flags, const Interrupt& interrupt, Display& display) {
   const absl::Status status = Bench(flags, interrupt, display);
-  return status.ok() ? 0 : ReportFailure("bench", status, display);
+  if (status.ok()) return 0;
+  return ReportFailure("bench", flags.nodes.node == 0 ? WithNothingKept(status) : status, display);
 }
 
 }  // namespace psring

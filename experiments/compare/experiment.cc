@@ -470,6 +470,22 @@ absl::Status Experiment::Report(const std::string& ended) {
   return absl::OkStatus();
 }
 
+absl::Status Experiment::WithoutResults(const absl::Status& status) const {
+  if (!absl::IsCancelled(status)) return status;
+  const std::string message(status.message());
+  const size_t line = std::min(message.find('\n'), message.size());  // then --resume of a checkpoint
+  return absl::CancelledError(absl::StrCat(message.substr(0, line),
+                                           "; there are no results; the logs are in ", folder_.path(),
+                                           message.substr(line)));
+}
+
+absl::Status WithNothingKept(const absl::Status& status) {
+  const bool says_more = absl::StrContains(status.message(), "; ");
+  if (!absl::IsCancelled(status) || says_more || !absl::StartsWith(status.message(), "interrupted"))
+    return status;
+  return absl::CancelledError(absl::StrCat(status.message(), "; nothing was kept"));
+}
+
 int ReportFailure(const std::string& verb, const absl::Status& status, Display& display) {
   display.Clear();
   int code = 1;

@@ -118,11 +118,28 @@ absl::Status CheckCollectives(const std::vector<Configuration>& configurations, 
   return absl::OkStatus();
 }
 
+void SetLink(double bits_per_s, double latency_s, Prepared& prepared) {
+  prepared.link.bits_per_s = bits_per_s;
+  prepared.link.latency_s = latency_s;
+  prepared.probe.link = Wires{.latency_s = latency_s, .bytes_per_s = bits_per_s / 8};
+}
+
 absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
                                  const std::vector<Configuration>& configurations,
                                  const std::string& why_userspace, const Interrupt& interrupt,
                                  Display& display, Prepared& prepared) {
   if (prepared.shaping == Shaping::kNone) return absl::OkStatus();
+  const Language language = flags.options.language;
+  if (flags.dry_run) {  // measuring the links of many machines takes minutes
+    const LinkOptions& asked = flags.link;
+    SetLink(asked.bits_per_s / asked.scale, asked.latency_s * asked.scale, prepared);
+    const LinkReport links = {.shaping = prepared.shaping,
+                              .bits_per_s = prepared.link.bits_per_s,
+                              .latency_s = prepared.link.latency_s};
+    display.Say(Say(language, kNetworkLine, DescribeLink(Nominal(links, asked.scale), language)));
+    display.Note(In(language, kLinksNotMeasured));
+    return absl::OkStatus();
+  }
   int nodes = 1;
   for (const Configuration& configuration : configurations) {
     nodes = std::max(nodes, NodesOf(configuration));
@@ -133,11 +150,7 @@ absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
                                               prepared.shaping, nodes, interrupt));
   const LinkReport& report = prepared.virtual_cluster.cluster->report();
   // As built, not as scaled by --scale: plans contain real durations.
-  prepared.link.bits_per_s = report.bits_per_s;
-  prepared.link.latency_s = report.latency_s;
-  prepared.probe.link =
-      Wires{.latency_s = prepared.link.latency_s, .bytes_per_s = prepared.link.bits_per_s / 8};
-  const Language language = flags.options.language;
+  SetLink(report.bits_per_s, report.latency_s, prepared);
   const auto note = [&](const std::string& text) {
     if (!text.empty()) display.Say(absl::StrCat(In(language, kNoteLine), text));
   };

@@ -49,7 +49,7 @@ struct Site {
   std::string address = "127.0.0.1";
   int metrics_port = -1;    // of rank 0; the servers' follow the ranks'; 0: the system chooses; below 0: none
   LiveRun* live = nullptr;  // receives progress; may be null
-  const MeasuringNow* measuring = nullptr;                 // finds other psrings; may be null
+  const MeasuringNow* measuring = nullptr;                // finds other psrings; may be null
   MonotonicTime until = MonotonicTime::InfiniteFuture();  // launches still running then are ended
 };
 

@@ -48,7 +48,9 @@ absl::Status Latency(const std::string& flag, const std::string& text, double& s
 
 std::string CheckRate(const std::string& text) { return std::string(ParseBitRate(text).status().message()); }
 
-std::string CheckLatency(const std::string& text) { return std::string(ParseLatency(text).status().message()); }
+std::string CheckLatency(const std::string& text) {
+  return std::string(ParseLatency(text).status().message());
+}
 
 // Ascending and distinct.
 absl::StatusOr<std::vector<int>> Counts(const std::string& flag, const std::string& text) {

@@ -241,8 +241,8 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
   }
   for (SummaryRow& row : rows) {
     row.link = link;
-    row.valid = row.configuration.simulated() ||
-                (row.foreign_cpu_pct <= kMostForeignCpuPct && row.other_psring == 0 && row.mean.gpus_shared == 0);
+    row.valid = row.configuration.simulated() || (row.foreign_cpu_pct <= kMostForeignCpuPct &&
+                                                  row.other_psring == 0 && row.mean.gpus_shared == 0);
     row.note = NoteOf(row, Language::kEnglish);
     if (!row.measured_cost) continue;
     const SummaryRow* single = Reference(rows, row, "single", 1);

@@ -45,7 +45,8 @@ std::string MostForeign(const Rows& rows) {
 
 // Why the times of `rows` are not valid. `all`: the number of rows of the run.
 void AddDisturbance(const Rows& rows, size_t all, Sentences& why) {
-  const Rows gpus = Those(rows, Shares), others = Those(rows, IsDisturbed), beside = Those(rows, IsBesidePsring);
+  const Rows gpus = Those(rows, Shares), others = Those(rows, IsDisturbed),
+             beside = Those(rows, IsBesidePsring);
   const auto named = [&](const Rows& those) {
     return those.size() == all ? why.Say(kEveryRow) : NamesIn(those, why.language());
   };

@@ -26,7 +26,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/byte_size.h"
-#include "common/base/byte_size.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/keep_freed_memory.h"

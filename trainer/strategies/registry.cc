@@ -142,7 +142,8 @@ const std::vector<StrategyRow>& Strategies() {
        .make = MakeParameterServer,
        .make_rows = MakeServerRows,
        .shares_steps = true,
-       .also_called = "async,asynchronous,asgd,async-sgd,hogwild,downpour,dist-async,parameterserverstrategy"},
+       .also_called =
+           "async,asynchronous,asgd,async-sgd,hogwild,downpour,dist-async,parameterserverstrategy"},
       {.name = "hybrid",
        .summary = "models with tables: a ring for dense parameters, parameter servers for rows (Parallax)",
        .needs = {.process_group = true, .servers = true},

@@ -30,8 +30,9 @@ TEST(BitRate, UsualSpellingsAreAccepted) {
 TEST(BitRate, BytesAreNotTakenForBits) {
   const struct {
     const char *text, *bits;
-  } cases[] = {{"25GB/s", "200gbit"}, {"25GBps", "200gbit"},    {"1GB", "8gbit"},     {"1 GB", "8gbit"},
-               {"0.5MB/s", "4mbit"},  {"25Mbytes/s", "200mbit"}, {"512B/s", "4.096kbit"}, {"1MiB/s", "8.38861mbit"}};
+  } cases[] = {{"25GB/s", "200gbit"},   {"25GBps", "200gbit"},    {"1GB", "8gbit"},
+               {"1 GB", "8gbit"},       {"0.5MB/s", "4mbit"},     {"25Mbytes/s", "200mbit"},
+               {"512B/s", "4.096kbit"}, {"1MiB/s", "8.38861mbit"}};
   for (const auto& [text, bits] : cases) {
     EXPECT_EQ(ParseBitRate(text).status().message(),
               absl::StrCat("'", text, "' is in bytes, but a rate is in bits; write ", bits));
@@ -39,8 +40,8 @@ TEST(BitRate, BytesAreNotTakenForBits) {
 }
 
 TEST(BitRate, AnInvalidRateIsAnErrorWithAnExample) {
-  for (const char* text : {"", "1", "1000", "gbit", "1x", "1gibit", "1gbitps", "1 g bit", "1e9bit", "-1gbit", "1..2gbit", "fast",
-                           "1bit", "10be", "0gbit", "101tbit", "nan", "inf"}) {
+  for (const char* text : {"", "1", "1000", "gbit", "1x", "1gibit", "1gbitps", "1 g bit", "1e9bit", "-1gbit",
+                           "1..2gbit", "fast", "1bit", "10be", "0gbit", "101tbit", "nan", "inf"}) {
     const auto rate = ParseBitRate(text);
     EXPECT_EQ(rate.status().code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_TRUE(absl::StrContains(rate.status().message(), text)) << rate.status();

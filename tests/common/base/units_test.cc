@@ -15,9 +15,9 @@ TEST(ByteSize, UsualSpellingsAreAccepted) {
   const struct {
     const char* text;
     uint64_t bytes;
-  } cases[] = {{"4096", 4096},  {"4K", 4096},     {"4k", 4096},   {"4KB", 4096},         {"4kb", 4096},
-               {"4KiB", 4096},  {"4 KiB", 4096},  {"4Ki", 4096},  {"1.5M", 3 << 19},     {"2G", 2ull << 30},
-               {"7B", 7},       {"1T", 1ull << 40}};
+  } cases[] = {{"4096", 4096},    {"4K", 4096},       {"4k", 4096},    {"4KB", 4096},
+               {"4kb", 4096},     {"4KiB", 4096},     {"4 KiB", 4096}, {"4Ki", 4096},
+               {"1.5M", 3 << 19}, {"2G", 2ull << 30}, {"7B", 7},       {"1T", 1ull << 40}};
   for (const auto& [text, bytes] : cases) {
     const auto size = ParseByteSize(text);
     ASSERT_TRUE(size.ok()) << size.status();
@@ -44,7 +44,8 @@ TEST(DurationText, UsualSpellingsAreAccepted) {
                {"100µs", absl::Microseconds(100)},
                {"1.5d", absl::Hours(36)}};
   for (const auto& [text, duration] : cases) EXPECT_EQ(ParseDurationText(text), duration) << text;
-  for (const char* text : {"", "10", "s", "1x", "1h30", "-1s", "1..5s", "1e3s", "inf", "1s,2s", "10 parsecs"}) {
+  for (const char* text :
+       {"", "10", "s", "1x", "1h30", "-1s", "1..5s", "1e3s", "inf", "1s,2s", "10 parsecs"}) {
     EXPECT_EQ(ParseDurationText(text), std::nullopt) << text;
   }
 }

@@ -117,10 +117,12 @@ TEST(Parse, AnUnknownFlagSuggestsTheNearest) {
 }
 
 TEST(Parse, AFlagOfAnotherProgramSuggestsOurs) {
-  EXPECT_EQ(Error({"compare", "--gpus", "2"}), "psring compare: unknown flag --gpus; did you mean --workers?");
+  EXPECT_EQ(Error({"compare", "--gpus", "2"}),
+            "psring compare: unknown flag --gpus; did you mean --workers?");
   EXPECT_EQ(Error({"compare", "-g", "2"}), "psring compare: unknown flag -g; did you mean --workers?");
   EXPECT_EQ(Error({"compare", "-n4"}), "psring compare: unknown flag -n4; did you mean --workers?");
-  EXPECT_EQ(Error({"train", "--iterations=2"}), "psring train: unknown flag --iterations; did you mean --steps?");
+  EXPECT_EQ(Error({"train", "--iterations=2"}),
+            "psring train: unknown flag --iterations; did you mean --steps?");
   EXPECT_EQ(Error({"compare", "--iterations=2"}), "psring compare: unknown flag --iterations");
 }
 

@@ -9,8 +9,8 @@ namespace psring {
 namespace {
 
 TEST(NearestWord, IsTheOneWithATypingErrorAPartOfItOrItsWords) {
-  const std::vector<std::string> known = {"workers", "worker_timeout", "time_budget", "steps",
-                                          "warmup_steps", "max_restarts", "batch", "out"};
+  const std::vector<std::string> known = {"workers",      "worker_timeout", "time_budget", "steps",
+                                          "warmup_steps", "max_restarts",   "batch",       "out"};
   const struct {
     const char *typed, *meant;
   } cases[] = {{"worker", "workers"},
@@ -32,8 +32,9 @@ TEST(NearestWord, IsTheOneWithATypingErrorAPartOfItOrItsWords) {
 }
 
 TEST(NearestFlag, IsTheFirstOfTheCommandThatHasThatNameElsewhere) {
-  const std::vector<std::string> compare = {"batch", "global_batch", "workers", "strategies", "link", "time_budget",
-                                            "nnodes", "nproc_per_node", "lr", "out", "wire", "precision", "model"};
+  const std::vector<std::string> compare = {
+      "batch",          "global_batch", "workers", "strategies", "link",      "time_budget", "nnodes",
+      "nproc_per_node", "lr",           "out",     "wire",       "precision", "model"};
   const std::vector<std::string> bench = {"workers", "minbytes", "datatype", "nnodes", "iters", "out"};
   const std::vector<std::string> predict = {"workers", "gpus_per_node", "workload", "intra", "link", "wire"};
   const struct {

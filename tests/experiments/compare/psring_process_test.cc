@@ -50,7 +50,7 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"predict", "--model", "resnet50"}, "did you mean --workload?"},
       {{"report", "-o", "page.html"}, "did you mean --out?"},
       {{"explain", "ring", "-n", "4"}, "did you mean --workers?"},
-      {{"compare", "--link", "1gbit,10gbit"}, "run the command once for each, and see the runs on one page"},
+      {{"compare", "--link", "1gbit,10gbit"}, "run the command once for each; psring report RUN RUN shows"},
       {{"compare", "--link", "2,5gbit"}, "write 2.5gbit"},
       {{"predict", "--link", "1gbit,10gbit"}, "run the command once for each"},
       {{"compare", "--batch", "32,64"}, "'32,64' is a list"},

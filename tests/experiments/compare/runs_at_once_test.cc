@@ -146,7 +146,9 @@ TEST_F(RunsAtOnceTest, ATrainingIgnoresSignalsThatItsParentIgnored) {
   psring.Signal(SIGTERM);
   EXPECT_TRUE(Eventually([&] { return !psring.Look(); }));
   EXPECT_TRUE(absl::StartsWith(psring.Story(), "ended with exit code 143")) << psring.Story();
-  EXPECT_EQ(psring.errors(), "psring train: interrupted (SIGTERM)\n");
+  EXPECT_EQ(psring.errors(),
+            absl::StrCat("psring train: interrupted (SIGTERM); there are no results; the logs are in ",
+                         Folder("run"), "\n"));
 }
 
 bool HasOpen(pid_t process, const std::string& name) {

@@ -19,11 +19,11 @@ using testing::Not;
 
 TEST(OtherRuns, AreReadFromTheNamesOfSockets) {
   const std::string line = "0000000000000000: 00000002 00000000 00000000 0002 01 123 ";
-  const std::string text = absl::StrCat(
-      "Num       RefCount Protocol Flags    Type St Inode Path\n", line, "@psring-measures-77.0\n", line,
-      "@psring-measures-9.0\n", line, "@psring-measures-9.1\n", line, "@psring-measures-5.0\n", line,
-      "@psring-measures-x.0\n", line, "@psring-measures-99999999999.0\n", line, "/run/psring-measures-3.0\n",
-      line, "@other\n", line, "\n");
+  const std::string text = absl::StrCat("Num       RefCount Protocol Flags    Type St Inode Path\n", line,
+                                        "@psring-measures-77.0\n", line, "@psring-measures-9.0\n", line,
+                                        "@psring-measures-9.1\n", line, "@psring-measures-5.0\n", line,
+                                        "@psring-measures-x.0\n", line, "@psring-measures-99999999999.0\n",
+                                        line, "/run/psring-measures-3.0\n", line, "@other\n", line, "\n");
   EXPECT_EQ(MeasuringProcesses(text, "psring-measures-5.0"), (std::vector<int>{9, 77}));
   EXPECT_EQ(MeasuringProcesses(text, "psring-measures-9.0"), (std::vector<int>{5, 9, 77}));
   EXPECT_EQ(MeasuringProcesses("", "psring-measures-5.0"), std::vector<int>());

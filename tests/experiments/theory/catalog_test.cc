@@ -24,8 +24,9 @@ TEST(CatalogTest, AnUnknownStrategySuggestsTheOneWithThatOtherNameOrTheNearest) 
   const std::string all = "Use one of dp, ring, ps-sync, ps-ssp";
   EXPECT_EQ(says("ddp"), absl::StrCat("unknown strategy 'ddp'; psring calls it 'ring'. ", all))
       << "not dp, which is nearer";
-  EXPECT_EQ(says("fsdp"),
-            absl::StrCat("unknown strategy 'fsdp'; psring has nothing like it; the nearest is 'ring'. ", all));
+  EXPECT_EQ(
+      says("fsdp"),
+      absl::StrCat("unknown strategy 'fsdp'; psring has nothing like it; the nearest is 'ring'. ", all));
   EXPECT_EQ(says("Parameter_Server"),
             absl::StrCat("unknown strategy 'Parameter_Server'; psring calls it 'ps-sync'. ", all));
   EXPECT_EQ(says("rign"), absl::StrCat("unknown strategy 'rign'; did you mean 'ring'? ", all));
@@ -33,11 +34,13 @@ TEST(CatalogTest, AnUnknownStrategySuggestsTheOneWithThatOtherNameOrTheNearest) 
   // What is given is not suggested.
   EXPECT_EQ(says("horovod", {"ring", "horovod"}),
             "unknown strategy 'horovod'; psring calls it 'ring', which is given, too; omit 'horovod'");
-  EXPECT_EQ(says("fsdp", {"fsdp", "ring"}),
-            "unknown strategy 'fsdp'; psring has nothing like it; the nearest is 'ring', which is given, too; omit "
-            "'fsdp'");
+  EXPECT_EQ(
+      says("fsdp", {"fsdp", "ring"}),
+      "unknown strategy 'fsdp'; psring has nothing like it; the nearest is 'ring', which is given, too; omit "
+      "'fsdp'");
   EXPECT_EQ(says("rign", {"ring", "rign"}), "unknown strategy 'rign'; use one of dp, ring, ps-sync, ps-ssp");
-  EXPECT_EQ(says("ps-snc", {"ps-sync", "ps-snc"}), absl::StrCat("unknown strategy 'ps-snc'; did you mean 'ps-ssp'? ", all));
+  EXPECT_EQ(says("ps-snc", {"ps-sync", "ps-snc"}),
+            absl::StrCat("unknown strategy 'ps-snc'; did you mean 'ps-ssp'? ", all));
   EXPECT_EQ(says("ps-spp:2", {"ps-ssp:1", "ps-spp:2"}),
             "unknown strategy 'ps-spp:2'; use one of dp, ring, ps-sync, ps-ssp");
   EXPECT_EQ(says("hierarchical"),
@@ -59,16 +62,20 @@ TEST(CatalogTest, AnAliasIsReplacedByTheStrategysName) {
 }
 
 TEST(CatalogTest, AModelThatCanOnlyBeReplayedNamesTheFlagForIt) {
-  const auto catalog = CatalogFromJson(R"({"strategies": [], "models": [{"name": "mlp"}, {"name": "resnet18"}]})");
+  const auto catalog =
+      CatalogFromJson(R"({"strategies": [], "models": [{"name": "mlp"}, {"name": "resnet18"}]})");
   ASSERT_TRUE(catalog.ok()) << catalog.status();
   const struct {
     const char *model, *says;
   } cases[] = {
-      {"./mine.csv", "'./mine.csv' is a file, not a model; to replay the times in it, use --workload ./mine.csv"},
+      {"./mine.csv",
+       "'./mine.csv' is a file, not a model; to replay the times in it, use --workload ./mine.csv"},
       {"mine.csv", "'mine.csv' is a file, not a model; to replay the times in it, use --workload mine.csv"},
-      {"models/mine", "'models/mine' is a file, not a model; to replay the times in it, use --workload models/mine"},
+      {"models/mine",
+       "'models/mine' is a file, not a model; to replay the times in it, use --workload models/mine"},
       {"vgg16", "psring cannot train 'vgg16'; to replay its recorded times, use --workload vgg16"},
-      {"BERT-base", "psring cannot train 'BERT-base'; to replay its recorded times, use --workload bert_base"},
+      {"BERT-base",
+       "psring cannot train 'BERT-base'; to replay its recorded times, use --workload bert_base"},
       {"mpl", "unknown model 'mpl'; did you mean 'mlp'? Use one of mlp, resnet18"},
       {"transformer", "unknown model 'transformer'; use one of mlp, resnet18"}};
   for (const auto& [model, says] : cases) EXPECT_EQ(FindModel(*catalog, model).status().message(), says);

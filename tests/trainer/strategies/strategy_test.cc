@@ -318,7 +318,8 @@ TEST(Registry, AnUnknownNameSuggestsTheNearest) {
                {"zero3", "psring has nothing like it; the nearest is 'ring'"},
                {"hybird", "did you mean 'hybrid'?"}};
   for (const auto& [name, says] : cases)
-    EXPECT_TRUE(absl::StrContains(FindStrategy(name).status().message(), says)) << FindStrategy(name).status();
+    EXPECT_TRUE(absl::StrContains(FindStrategy(name).status().message(), says))
+        << FindStrategy(name).status();
   EXPECT_TRUE((*FindStrategy("ring"))->needs.process_group);
   EXPECT_FALSE((*FindStrategy("ring"))->needs.servers);
 }
