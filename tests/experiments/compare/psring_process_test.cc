@@ -194,6 +194,52 @@ TEST_F(PsringTest, HelpAndVersionGoToStdout) {
   }
 }
 
+TEST_F(PsringTest, ARunThatIsNotNamedIsTheLatest) {
+  for (const char* verb : {"report", "replay"}) {
+    const Outcome none = Run({verb});
+    EXPECT_EQ(none.exit_code, 2);
+    EXPECT_EQ(none.err, absl::StrCat("psring ", verb,
+                                     ": name a run's folder; there is no runs/latest in this folder\n"));
+  }
+  EXPECT_EQ(Run({"rerun"}).err, "psring rerun: name the folder of the run to repeat, such as runs/latest\n");
+  ASSERT_EQ(
+      Run({"predict", "--workload", "alexnet", "--strategies", "ring", "--workers", "2", "--link", "1gbit"})
+          .exit_code,
+      0);
+  fs::remove(root_ / "work/runs/latest/report.html");
+  const Outcome latest = Run({"report"});
+  EXPECT_EQ(latest.exit_code, 0) << latest.err;
+  EXPECT_EQ(latest.out, "runs/latest/report.html\n");
+  EXPECT_TRUE(fs::exists(root_ / "work/runs/latest/report.html"));
+  EXPECT_TRUE(absl::StrContains(Run({"replay"}).err, "no recorded order of arrivals"));
+}
+
+TEST_F(PsringTest, ExplainKnowsTermsAndListsItsTopics) {
+  for (const char* term : {"staleness", "Staleness", "push", "pull", "bucket", "reduce_scatter"}) {
+    const Outcome outcome = Run({"explain", term});
+    EXPECT_EQ(outcome.exit_code, 0) << term << outcome.err;
+    EXPECT_FALSE(outcome.out.empty()) << term;
+  }
+  EXPECT_TRUE(absl::StrContains(Run({"explain", "staleness"}).out, "the number of updates applied between"));
+  const struct {
+    const char *topic, *says;
+  } cases[] = {{"stalenes", "unknown topic 'stalenes'; did you mean 'staleness'? Use one of none, single, "},
+               {"rign", "did you mean 'ring'?"},
+               {"ps-snc", "did you mean 'ps-sync'?"},
+               {"horovod", "psring calls it 'ring'"},
+               {"quantum", "unknown topic 'quantum'; use one of none, single, "},
+               {"", "name one of none, single, "}};
+  for (const auto& [topic, says] : cases) {
+    const Outcome outcome = *topic == 0 ? Run({"explain"}) : Run({"explain", topic});
+    EXPECT_EQ(outcome.exit_code, 2) << topic;
+    EXPECT_TRUE(absl::StrContains(outcome.err, says)) << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    for (const char* listed : {"hierarchical", "ps-ssp:K", "staleness", "words"}) {
+      if (std::string(topic) != "horovod") EXPECT_TRUE(absl::StrContains(outcome.err, listed)) << outcome.err;
+    }
+  }
+}
+
 TEST_F(PsringTest, ADryRunPrintsThePlanAndWritesNothing) {
   const Outcome outcome = Run({"compare", "--data", "synthetic", "--dry_run"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
