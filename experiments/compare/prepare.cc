@@ -266,8 +266,8 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
       CheckBatches(flags.options, prepared.catalog, prepared.probe.samples / prepared.probe.predictions));
   PSRING_RETURN_IF_ERROR(
       BuildVirtualCluster(flags, configurations, why_userspace, interrupt, display, prepared));
-  PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training, interrupt,
-                                     display, prepared.probe));
+  PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training,
+                                     flags.dry_run, interrupt, display, prepared.probe));
   return prepared;
 }
 

@@ -64,8 +64,9 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
                                 const std::string& label, double expected_s, const Binaries& binaries,
                                 const Site& site, const Interrupt& interrupt, Display& display);
 
-// Trains briefly with one process to measure its speed for `probe`.
+// Trains for a moment with one process to measure its speed for `probe`. `briefly`: for seconds even if the
+// model is slow, with a few samples of its batch.
 absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const TrainingOptions& training,
-                         const Interrupt& interrupt, Display& display, Probe& probe);
+                         bool briefly, const Interrupt& interrupt, Display& display, Probe& probe);
 
 }  // namespace psring

@@ -94,17 +94,18 @@ absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::str
   if (row == nullptr) return UnknownName("strategy", name, known);
   StrategyInfo strategy = *row;
   const std::string& base = row->name;
-  const bool given = word != name;
+  const bool has_number = word != name;
   if (strategy.number_letter.empty()) {
-    if (!given) return strategy;
+    if (!has_number) return strategy;
     return absl::InvalidArgumentError(absl::StrCat("strategy '", name, "': ", base, " takes no number"));
   }
-  if (!given || !absl::SimpleAtoi(name.substr(word.size() + 1), &strategy.number) ||
+  if (!has_number || !absl::SimpleAtoi(name.substr(word.size() + 1), &strategy.number) ||
       strategy.number < strategy.number_least || strategy.number > kMostNumber) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "strategy '", name, "': ", base, ":", strategy.number_letter, " needs a whole number from ",
-        strategy.number_least, given ? absl::StrCat(" to ", kMostNumber) : "", " (", strategy.number_letter,
-        ": ", strategy.number_meaning, "), as in ", base, ":", std::max(1, strategy.number_least)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("strategy '", name, "': ", base, ":", strategy.number_letter,
+                     " needs a whole number from ", strategy.number_least,
+                     has_number ? absl::StrCat(" to ", kMostNumber) : "", " (", strategy.number_letter, ": ",
+                     strategy.number_meaning, "), as in ", base, ":", std::max(1, strategy.number_least)));
   }
   strategy.name = absl::StrCat(base, ":", strategy.number);
   strategy.algorithm = absl::StrCat(strategy.algorithm, ":", strategy.number);
