@@ -235,7 +235,7 @@ TEST_F(PsringTest, ExplainKnowsTermsAndListsItsTopics) {
     EXPECT_TRUE(absl::StrContains(outcome.err, says)) << outcome.err;
     EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
     for (const char* listed : {"hierarchical", "ps-ssp:K", "staleness", "words"}) {
-      if (std::string(topic) != "horovod") EXPECT_TRUE(absl::StrContains(outcome.err, listed)) << outcome.err;
+      EXPECT_TRUE(absl::StrContains(outcome.err, listed)) << outcome.err;
     }
   }
 }

@@ -1,6 +1,7 @@
 // Several psring processes at the same time: each run has a folder of its own.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
