@@ -245,7 +245,8 @@ int RunCompare(const ExperimentFlags& flags, const Interrupt& interrupt, Display
       here ? compare(nullptr)
            : RunOnNodes(flags, interrupt, display, [&](Nodes& nodes) { return compare(&nodes); });
   if (status.ok()) return 0;
-  return ReportFailure("compare", flags.nodes.node == 0 ? WithNothingKept(status) : status, display);
+  const bool keeps_nothing = flags.nodes.node == 0 && flags.resume.empty();
+  return ReportFailure("compare", keeps_nothing ? WithNothingKept(status) : status, display);
 }
 
 }  // namespace psring
