@@ -29,6 +29,7 @@
 #include "experiments/processes/nodes.h"
 #include "experiments/report/report_verb.h"
 #include "experiments/rerun/rerun_verb.h"
+#include "experiments/runs/recorded_run.h"
 #include "experiments/texts/errors.h"
 #include "experiments/texts/language_flag.h"
 
@@ -75,8 +76,7 @@ int PsringMain(int argc, char** argv) {
   CLI::App* replay =
       app.add_subcommand("replay", "Repeat the asynchronous runs of a run's folder and compare the weights");
   replay->add_option("run", replayed, "A run folder, such as runs/latest, or one of its record folders")
-      ->required()
-      ->option_text("RUN");
+      ->option_text("RUN [the latest run]");
   RawPredictFlags predict_raw;
   CLI::App* predict = AddPredict(app, predict_raw);
   CLI::App* doctor =
@@ -116,7 +116,10 @@ int PsringMain(int argc, char** argv) {
     if (explain->parsed()) return RunExplain(explain_raw, interrupt);
     if (rerun->parsed()) return RunRerun(rerun_raw, app, interrupt, display);
     if (doctor->parsed()) return RunDoctor(interrupt, LanguageOf(doctor_language));
-    if (replay->parsed()) return RunReplay(replayed, interrupt, display);
+    if (replay->parsed()) {
+      const absl::StatusOr<std::string> run = replayed.empty() ? LatestRun() : replayed;
+      return run.ok() ? RunReplay(*run, interrupt, display) : ReportFailure("replay", run.status(), display);
+    }
     if (bench->parsed()) {
       const absl::StatusOr<BenchFlags> bench_flags = UnderstandBench(bench_raw, command_line);
       if (!bench_flags.ok())

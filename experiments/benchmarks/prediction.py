@@ -62,7 +62,7 @@ def measure(options, folder, case):
     out = folder / "run"
     runs.run([*runs.psring_command(options), "compare", "--predict", "--strategies", case.strategies, "--workers", case.workers,
               "--link", f"{case.link_mbit}mbit", "--shaping", "netns", "--align_steps", "--repeats", "1", "--steps", case.steps,
-              "--warmup_steps", case.warmup, "--out", out, *flags])
+              "--warmup_steps", case.warmup, "--time_budget", "2h", "--out", out, *flags])
     rows = []
     for row in runs.read_json(out, "summary.json"):
         figures, prediction = row["figures"], row.get("prediction", {})

@@ -209,6 +209,7 @@ absl::Status Experiment::StartServing() {
 absl::Status Experiment::MeasureWires() {
   if (std::isfinite(left_s())) site_.until = MonotonicNow() + absl::Seconds(left_s());
   if (manifest_.plan.simulated) return absl::OkStatus();
+  site_.measuring = prepared_.measuring.get();
   site_.nodes = prepared_.site.nodes;
   site_.address = prepared_.site.address;
   if (site_.nodes != nullptr) return MeasureNodes();
@@ -304,6 +305,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   took_so_far_s_ += seconds() - begin_s;
   PSRING_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(seeded, launched.records));
   figures.foreign_cpu_pct = launched.foreign_cpu_pct;
+  figures.other_psring = launched.other_psring;
   if (site_.nodes != nullptr && site_.nodes->clocks_within() > absl::ZeroDuration()) {
     const double within_ms = absl::ToDoubleMilliseconds(site_.nodes->clocks_within());
     // Waits are not meaningful if the clocks differ by a notable share of a step.
@@ -473,6 +475,22 @@ absl::Status Experiment::Report(const std::string& ended) {
                              : Say(language(), kContinueLine, CommandName(), folder_.path()));
   display_.Say(text);
   return absl::OkStatus();
+}
+
+absl::Status Experiment::WithoutResults(const absl::Status& status) const {
+  if (!absl::IsCancelled(status)) return status;
+  const std::string message(status.message());
+  const size_t line = std::min(message.find('\n'), message.size());  // then --resume of a checkpoint
+  return absl::CancelledError(absl::StrCat(message.substr(0, line),
+                                           "; there are no results; the logs are in ", folder_.path(),
+                                           message.substr(line)));
+}
+
+absl::Status WithNothingKept(const absl::Status& status) {
+  const bool says_more = absl::StrContains(status.message(), "; ");
+  if (!absl::IsCancelled(status) || says_more || !absl::StartsWith(status.message(), "interrupted"))
+    return status;
+  return absl::CancelledError(absl::StrCat(status.message(), "; nothing was kept"));
 }
 
 int ReportFailure(const std::string& verb, const absl::Status& status, Display& display) {

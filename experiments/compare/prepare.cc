@@ -120,11 +120,28 @@ absl::Status CheckCollectives(const std::vector<Configuration>& configurations, 
   return absl::OkStatus();
 }
 
+void SetLink(double bits_per_s, double latency_s, Prepared& prepared) {
+  prepared.link.bits_per_s = bits_per_s;
+  prepared.link.latency_s = latency_s;
+  prepared.probe.link = Wires{.latency_s = latency_s, .bytes_per_s = bits_per_s / 8};
+}
+
 absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
                                  const std::vector<Configuration>& configurations,
                                  const std::string& why_userspace, const Interrupt& interrupt,
                                  Display& display, Prepared& prepared) {
   if (prepared.shaping == Shaping::kNone) return absl::OkStatus();
+  const Language language = flags.options.language;
+  if (flags.dry_run) {  // measuring the links of many machines takes minutes
+    const LinkOptions& asked = flags.link;
+    SetLink(asked.bits_per_s / asked.scale, asked.latency_s * asked.scale, prepared);
+    const LinkReport links = {.shaping = prepared.shaping,
+                              .bits_per_s = prepared.link.bits_per_s,
+                              .latency_s = prepared.link.latency_s};
+    display.Say(Say(language, kNetworkLine, DescribeLink(Nominal(links, asked.scale), language)));
+    display.Note(In(language, kLinksNotMeasured));
+    return absl::OkStatus();
+  }
   int nodes = 1;
   for (const Configuration& configuration : configurations) {
     nodes = std::max(nodes, NodesOf(configuration));
@@ -135,11 +152,7 @@ absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
                                               prepared.shaping, nodes, interrupt));
   const LinkReport& report = prepared.virtual_cluster.cluster->report();
   // As built, not as scaled by --scale: plans contain real durations.
-  prepared.link.bits_per_s = report.bits_per_s;
-  prepared.link.latency_s = report.latency_s;
-  prepared.probe.link =
-      Wires{.latency_s = prepared.link.latency_s, .bytes_per_s = prepared.link.bits_per_s / 8};
-  const Language language = flags.options.language;
+  SetLink(report.bits_per_s, report.latency_s, prepared);
   const auto note = [&](const std::string& text) {
     if (!text.empty()) display.Say(absl::StrCat(In(language, kNoteLine), text));
   };
@@ -218,6 +231,8 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   if (!flags.dry_run) {
     PSRING_ASSIGN_OR_RETURN(prepared.claim, flags.resume.empty() ? RunClaim::Make(flags.out, verb, WallNow())
                                                                  : RunClaim::Reopen(flags.resume));
+    if (flags.options.training.clock != "virtual") prepared.measuring = std::make_unique<MeasuringNow>();
+    NoteOtherPsring(prepared.measuring.get(), display);
   }
   prepared.machine = DescribeMachine();
   prepared.cores = prepared.machine.cores * flags.nodes.nodes;
@@ -263,8 +278,8 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
       CheckBatches(flags.options, prepared.catalog, prepared.probe.samples / prepared.probe.predictions));
   PSRING_RETURN_IF_ERROR(
       BuildVirtualCluster(flags, configurations, why_userspace, interrupt, display, prepared));
-  PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training, interrupt,
-                                     display, prepared.probe));
+  PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training,
+                                     flags.dry_run, interrupt, display, prepared.probe));
   return prepared;
 }
 

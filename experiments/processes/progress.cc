@@ -127,6 +127,12 @@ void Display::Say(const std::string& line) {
   std::fflush(out_);
 }
 
+void Display::Ask(const std::string& question) {
+  Clear();
+  std::fputs(Printable(question).c_str(), out_);
+  std::fflush(out_);
+}
+
 void Display::Note(const std::string& text) { Say(absl::StrCat(In(language_, kNoteLine), text)); }
 
 void Display::NoteOnce(const std::string& text) {

@@ -71,6 +71,8 @@ class Display {
   void set_language(Language language) { language_ = language; }
   // Prints a line.
   void Say(const std::string& line);
+  // Prints a question, without ending the line.
+  void Ask(const std::string& question);
   // Prints a line that begins with "note:" in the language of the output.
   void Note(const std::string& text);
   // Does nothing for a text that it has printed before.

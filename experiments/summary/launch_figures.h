@@ -85,6 +85,7 @@ struct RunFigures {
   double worker_peak_memory_mb = 0;
   std::optional<double> server_peak_memory_mb;  // of the largest server
   double foreign_cpu_pct = 0;
+  int other_psring = 0;   // process ID of another psring that measured at the same time; 0: there was none
   int gpus_shared = 0;    // the number of GPUs if ranks share some; else 0
   std::string incidents;  // lost workers and restarted servers; usually empty
   // Of all ranks, in the order of texts/wires.h. Empty: nothing was sent, or records of an earlier version.

@@ -43,6 +43,7 @@ std::string NoteOf(const SummaryRow& row, Language language) {
   // Simulated times do not depend on other programs.
   if (!configuration.simulated() && row.foreign_cpu_pct > kMostForeignCpuPct)
     notes.Add(kNoteForeign, WithDigits(row.foreign_cpu_pct, 0));
+  if (row.other_psring > 0) notes.Add(kNoteOtherPsring, row.other_psring);
   const std::vector<double>& shards = row.mean.each_server_payload_bytes;
   if (shards.size() > 1) {
     const auto [least, most] = std::minmax_element(shards.begin(), shards.end());

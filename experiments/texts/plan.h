@@ -29,6 +29,10 @@ inline constexpr Phrase kNetworkLine = {"network:   $0", "网络：     $0"};
 inline constexpr Phrase kDisturbed = {
     "other programs used $1% of the processors during $0; psring repeats it",
     "$0 运行期间其他程序占用了 $1% 的处理器；将重跑该项"};
+inline constexpr Phrase kStartQuestion = {"start it, about $0? [y/N] ", "要开始吗（约 $0）？[y/N] "};
+inline constexpr Phrase kYesWords = {"y,yes", "y,yes,是"};  // the answers that are accepted in both languages
+inline constexpr Phrase kOtherPsring = {"another psring (process $0) is running; times will not be valid",
+                                        "另一个 psring（进程 $0）正在运行；时间将无效"};
 inline constexpr Phrase kLiveLine = {"live:      $0 until the run ends",
                                      "实况：     $0#zh （运行结束即关闭）"};
 inline constexpr Phrase kLinkText = {"$0 links", "$0 链路"};
@@ -55,6 +59,9 @@ inline constexpr Phrase kNodeRestarts = {"$0; node 0 restarts the launch", "$0�
 inline constexpr Phrase kNoNamespaces = {
     "no network namespaces, so psring's own transports limit the rate: $0",
     "没有网络命名空间，由 psring 自己的传输层限速：$0"};
+inline constexpr Phrase kLinksNotMeasured = {
+    "--dry_run does not measure whether this machine carries these links; the run does",
+    "--dry_run 不测量本机能否承载这些链路；运行时才测量"};
 inline constexpr Phrase kNoVirtualCluster = {"no virtual cluster: $0", "没有虚拟集群：$0"};
 inline constexpr Phrase kNetworkNotMeasured = {
     "no predictions: the network between the machines was not measured", "没有预测：没有测量机器之间的网络"};

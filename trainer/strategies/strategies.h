@@ -102,10 +102,11 @@ struct StrategyRow {
   bool replicates = false;       // one process with a replica of the model on each of several devices
   bool shares_steps = false;     // workers take their steps from a common budget
   bool drops_gradients = false;  // those of the slowest workers of a step
-  // In lower case, separated by commas: names that are accepted for this strategy, and names in other
-  // programs, for which an error suggests it.
+  // Separated by commas: names that are accepted for this strategy; its names in other programs; and names of
+  // what psring does not have, to which this strategy is nearest. Errors suggest it for the latter two.
   const char* aliases = "";
   const char* also_called = "";
+  const char* resembles = "";
 
   bool has_number() const { return *number.letter != 0; }
   // The servers have all parameters.

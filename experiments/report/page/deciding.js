@@ -130,7 +130,7 @@ function barChart(svg, width, height, rows, {partsOf, tickOf = () => null, sprea
     let left = 0;
     for (const part of partsOf(row)) {
       svg.append('rect').attr({x: x(left), y: y(i), width: Math.max(0, x(left + part.value) - x(left)), height: y.rangeBand()})
-          .style(part.colour === 'none' ? {fill: 'none', stroke: part.value > 0 ? 'var(--faint)' : 'none', 'stroke-dasharray': '4 3'} : {fill: part.colour})
+          .style(part.colour === 'none' ? {fill: 'none', stroke: part.value > 0 ? 'var(--faint)' : 'none', 'stroke-dasharray': '4 3'} : {fill: part.colour, stroke: 'var(--panel)'})
         .append('title').text(`${rowName(row)}: ${part.label} ${brief(part.value)}`);
       left += part.value;
     }
@@ -183,7 +183,7 @@ function drawSplit(parent, run) {
     const {hidden, exposed, waiting} = communicationOf(row);
     return [{value: row.compute_ms, colour: 'var(--compute)', label: named('compute', 'measured')},
         {value: exposed, colour: 'var(--exposed)', label: waits ? named('exposed_moving', 'derived_word') : named('exposed', 'measured')},
-        {value: waiting, colour: 'var(--c4)', label: named('waiting_for', 'derived_word')},
+        {value: waiting, colour: 'var(--waiting)', label: named('waiting_for', 'derived_word')},
       {value: Math.max(0, row.step_ms - row.compute_ms - exposed - waiting), colour: 'var(--rest)', label: named('rest', 'derived_word')},
       {value: hidden, colour: 'none', label: named('hidden', 'derived_word')}];
   };

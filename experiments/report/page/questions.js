@@ -14,13 +14,13 @@ const isRing = (row) => row.algorithm === 'ring' && !(row.servers > 0);
 const sameAnswer = (a, b) => Math.abs(a / b - 1) < 0.03;
 
 // {id: {id, unit, value, text, why, slips, choices, exact}}, only exercises for which the run has data. slips: [{value, text}],
-// wrong answers with an explanation. choices: [{value, text}], of which `value` is one. exact: no tolerance.
+// wrong answers with an explanation. choices: [{value, text}], of which `value` is one. exact: no tolerance. `key`: of the texts.
 function questionsOf(run) {
   const rows = rowsOf(run).filter((row) => row.workers > 1), list = {}, theory = DATA.theory;
   const most = (keep) => rows.filter(keep).sort((a, b) => b.workers - a.workers)[0];
-  const ask = (id, unit, value, texts, reasons, {slips = {}, choices, exact} = {}) => {
+  const ask = (id, unit, value, texts, reasons, {slips = {}, choices, exact, key = id} = {}) => {
     if (!isNumber(value) && !choices) return;
-    list[id] = {id, unit, value, choices, exact, text: t(`ask_${id}`, ...texts).trim(), why: t(`why_${id}`, ...reasons),
+    list[id] = {id, unit, value, choices, exact, text: t(`ask_${key}`, ...texts).trim(), why: t(`why_${key}`, ...reasons),
         slips: Object.entries(slips).filter(([, wrong]) => isNumber(wrong) && Math.abs(wrong / value - 1) > (exact ? 0 : 0.1))
             .filter(([, wrong], i, all) => all.findIndex(([, other]) => sameAnswer(wrong, other)) === i)
             .map(([key, wrong]) => ({value: wrong, text: t(`slip_${key}`)}))};
@@ -56,9 +56,13 @@ function questionsOf(run) {
 
   const waits = most((row) => communicates(row) && row.step_ms > 0 && row.exposed_comm_ms > 0 && ['ring', 'ps-sync'].includes(row.plain));
   if (waits) ask('exposed', '%', 100 * waits.exposed_comm_ms / waits.step_ms, [waits.strategy, waits.workers],
-      [brief(waits.exposed_comm_ms), brief(waits.step_ms), reasonOf(waits)]);
-  const hides = most((row) => isRing(row) && communicates(row) && communicationOf(row).hidden > 0.02 * communicationOf(row).all);
-  if (hides) {
+      [brief(waits.exposed_comm_ms), brief(waits.step_ms), reasonOf(run, waits)]);
+  const hides = most((row) => isRing(row) && communicates(row) && communicationOf(row).all > 0 && row.compute_ms > 0);
+  if (hides && communicationOf(hides).hidden < HARDLY * communicationOf(hides).all) {
+    const {all} = communicationOf(hides), [shorter, longer] = [all, hides.compute_ms].sort(d3.ascending);
+    ask('hidden', 'ms', shorter, [hides.workers, brief(hides.compute_ms), brief(all)], [brief(longer), reasonOf(run, hides)],
+        {key: 'hidden_most', slips: {longer, both: shorter + longer}});
+  } else if (hides) {
     const {all, hidden, exposed, waiting} = communicationOf(hides);
     ask('hidden', 'ms', hidden, [hides.workers, brief(all), brief(exposed + waiting)], [brief(hides.step_ms + hidden), brief(hides.step_ms)], {slips: {the_exposed: exposed + waiting}});
   }

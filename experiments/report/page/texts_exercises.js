@@ -15,6 +15,9 @@ Object.assign(TEXTS, {
   ask_hidden: ['With the ring and {0} workers, communication of a step took {1} ms, and computation waited {2} ms for it. How much was hidden?',
     '{0} 个 worker 的环，一步的通信为 {1} 毫秒，计算为此等待 {2} 毫秒。隐藏了多少？'],
   why_hidden: ['The difference. Without overlap, a step would take {0} ms instead of {1} ms.', '两者之差。没有重叠时，一步要 {0} 毫秒，而不是 {1} 毫秒。'],
+  ask_hidden_most: ['With the ring and {0} workers, a step computes for {1} ms and communicates for {2} ms, and almost none of that is hidden. How much could be hidden at most?',
+    '{0} 个 worker 的环，一步计算 {1} 毫秒、通信 {2} 毫秒，几乎没有隐藏。最多能隐藏多少？'],
+  why_hidden_most: ['The shorter of the two; a step takes at least the longer one, {0} ms. {1}', '两者中较短的；一步至少需要较长的 {0} 毫秒。{1}'],
   ask_efficiency: ['The ring with {0} workers processes {1} {unit}/s, a single worker {2}. What is the scaling efficiency?',
     '{0} 个 worker 的环每秒处理 {1} 个{unit}，单个 worker 为 {2}。扩展效率是多少？'],
   why_efficiency: ['{1} times the {unit}/s, divided by {0} workers.', '每秒{unit}数为 {1} 倍，除以 {0} 个 worker。'],
@@ -32,6 +35,8 @@ Object.assign(TEXTS, {
   slip_twice: ['A worker does not send its own chunk of the sum: N-1 of N chunks in each phase.', '每个阶段只发送 N 块中的 N-1 块。'],
   slip_whole: ['That is what a worker sends to a server; a ring has two phases.', '这是 worker 发给服务器的量；环有两个阶段。'],
   slip_the_exposed: ['That is the exposed part.', '这是暴露的部分。'],
+  slip_longer: ['Only communication during the computation is hidden, so both limit it.', '只有与计算同时进行的通信才是隐藏的，因此两者都是上限。'],
+  slip_both: ['That is a step without any overlap.', '这是完全没有重叠时的一步。'],
   slip_speedup: ['That is the speedup; divide it by the number of workers.', '这是加速比；再除以 worker 数。'],
   slip_own_update: ['A worker\'s own update does not make its gradient stale.', '自己的更新不会使自己的梯度变旧。'],
 });

@@ -227,7 +227,7 @@ TEST_F(BenchTest, ASignalEndsAllProcessesAndSetsTheExitCode) {
     const Outcome outcome = Finish(psring);
     EXPECT_EQ(outcome.exit_code, 128 + signal) << outcome.err;
     EXPECT_LT(MonotonicNow() - begin, absl::Seconds(20));
-    EXPECT_EQ(outcome.err, absl::StrCat("psring bench: interrupted (", name, ")\n"));
+    EXPECT_EQ(outcome.err, absl::StrCat("psring bench: interrupted (", name, "); nothing was kept\n"));
     EXPECT_TRUE(DataLines(outcome.out).empty()) << outcome.out;
     EXPECT_TRUE(Workers().empty());
   }

@@ -69,7 +69,7 @@ TEST_F(TablesCompared, WhatDoesNotSupportTablesOrNeedsThemIsRejectedInOneLine) {
     std::string line;  // a part of it
   };
   for (const Case& bad : std::vector<Case>{
-           {{"compare", "--strategies", "parallax"}, "did you mean 'hybrid'"},
+           {{"compare", "--strategies", "parallax"}, "psring calls it 'hybrid'"},
            {{"train", "--data", "synthetic", "--strategy", "hybrid", "--workers", "2"},
             "--strategy hybrid needs a model with tables of rows, such as dlrm-small; use ring for mlp"},
            {{"compare", "--workload", "resnet50", "--strategies", "ring,hybrid"},

@@ -172,7 +172,8 @@ TEST_P(SignalTest, EndsAllProcessesAndSetsTheExitCode) {
   const Outcome outcome = Finish(psring);
   EXPECT_EQ(outcome.exit_code, 128 + GetParam()) << outcome.err;
   EXPECT_LT(MonotonicNow() - begin, absl::Seconds(20));
-  EXPECT_EQ(outcome.err, absl::StrCat("psring train: interrupted (SIG", sigabbrev_np(GetParam()), ")\n"));
+  EXPECT_EQ(outcome.err, absl::StrCat("psring train: interrupted (SIG", sigabbrev_np(GetParam()),
+                                      "); there are no results; the logs are in ", out, "\n"));
   EXPECT_TRUE(Processes(out).empty());
 }
 
