@@ -176,7 +176,9 @@ TEST(TableCheckpoint, AdamCountsTheUpdatesOfItsMoments) {
     std::map<std::string, std::vector<float>> before, after;
     for (const auto& [files, values] : {std::pair{&saved[6], &before}, {&to[begin + 1], &after}}) {
       for (const char* file : {kModelFile, kOptimizerFile}) {
-        for (NamedTensor& tensor : *DecodeSafetensors(files->at(file))) {
+        auto tensors = DecodeSafetensors(files->at(file));
+        ASSERT_TRUE(tensors.ok()) << tensors.status();
+        for (NamedTensor& tensor : *tensors) {
           (*values)[tensor.name] = std::move(tensor.values);
         }
       }

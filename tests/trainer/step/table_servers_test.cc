@@ -182,7 +182,9 @@ TEST(TableServers, RowsOfADroppedGradientAreNotPushed) {
     for (const StepRecord& step : rank.steps) {
       updates += step.dropped ? 0 : 1;
       // Nothing but row numbers is sent.
-      if (step.dropped) EXPECT_LT(step.payload_tx_bytes, step.payload_rx_bytes / 2);
+      if (step.dropped) {
+        EXPECT_LT(step.payload_tx_bytes, step.payload_rx_bytes / 2);
+      }
     }
   }
   EXPECT_GT(dropped, 0);
