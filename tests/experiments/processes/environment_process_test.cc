@@ -18,7 +18,7 @@ using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr char kTraining[] =
+constexpr char kShortTraining[] =
     "--strategy ring --model mlp-small --data synthetic --steps 3 --no_eval --timeout 20";
 
 class EnvironmentTest : public LaunchTest {
@@ -30,7 +30,7 @@ class EnvironmentTest : public LaunchTest {
   std::unique_ptr<Started> Shell(const std::string& script, Words environment = {}) const {
     for (const std::string& variable :
          {absl::StrCat("psring=", PSRING_BINARY), absl::StrCat("trainer=", PSRING_TRAINER),
-          absl::StrCat("folder=", folder_), absl::StrCat("flags=", kTraining)}) {
+          absl::StrCat("folder=", folder_), absl::StrCat("flags=", kShortTraining)}) {
       environment.push_back(variable);
     }
     return std::make_unique<Started>(Words{"/bin/sh", "-c", script}, environment);
