@@ -231,6 +231,7 @@ absl::Status Nodes::PublishOrder(const NodeOrder& order, LaunchSpec& spec) {
   for (int node = 1; node < options_.nodes; ++node) {
     PSRING_RETURN_IF_ERROR(rendezvous_->Set(Key("order", node), ToJson(order)));
   }
+  spec.several_nodes = true;
   spec.check = [this] { return ReportedFailure(); };
   return absl::OkStatus();
 }
@@ -381,10 +382,14 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, NodeTask task, const std::
   LaunchSpec spec{.what = order.what,
                   .children = std::move(task.children),
                   .deadline = absl::Seconds(order.deadline_s),
-                  .others_elsewhere = order.outlives_workers};
+                  .others_elsewhere = order.outlives_workers,
+                  .several_nodes = true};
   display.Say(absl::StrCat("node ", options_.node, ":    ", order.what, ": ", spec.children.size(),
                            spec.children.size() == 1 ? " process" : " processes", " on this node"));
-  spec.on_line = [](int, const std::string& line) { return ParseProgress(line).has_value(); };
+  spec.on_line = [this, each = order.ranks_per_process()](int, const std::string& line) {
+    for (const int worker : EndedWithout(line)) ReportLost(worker / each);
+    return ParseProgress(line).has_value();
+  };
   spec.check = [this] { return ReportedFailure(); };
   // Only node 0 can tell the job's store that a process has ended, which may not have joined.
   spec.on_death = [&](int child, const std::string& what, bool) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "common/measure/trace.h"
 #include "experiments/texts/phrase.h"
 
@@ -23,6 +24,8 @@ struct ProgressEvent {
   int64_t samples = 0, tx_bytes = 0;  // "step" only: this rank's totals
 };
 std::optional<ProgressEvent> ParseProgress(const std::string& line);
+// The workers that the job has ended without, from a server's line (kEndedWithout); empty: another line.
+std::vector<int> EndedWithout(absl::string_view line);
 
 // The progress of a launch.
 class LaunchProgress {

@@ -117,6 +117,19 @@ absl::Status RunFolder::Write(const std::string& name, const std::string& text) 
   return WriteFile(absl::StrCat(path_, "/", name), text);
 }
 
+absl::Status RunFolder::WriteToDisk(const std::string& name, const std::string& text) const {
+  return WriteFileToDisk(absl::StrCat(path_, "/", name), text);
+}
+
+absl::Status RunFolder::ForceToDisk(const RunLabel& label) const {
+  PSRING_RETURN_IF_ERROR(ForceFolderToDisk(absl::StrCat(path_, "/", label.records), /*with_files=*/true));
+  for (std::filesystem::path above = std::filesystem::path(label.records).parent_path(); !above.empty();
+       above = above.parent_path()) {
+    PSRING_RETURN_IF_ERROR(ForceFolderToDisk(absl::StrCat(path_, "/", above.string())));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunFolder::Append(const RunLabel& label, const Configuration& configuration,
                                const RunRecords& records, const RunFigures& figures) {
   PSRING_RETURN_IF_ERROR(AppendText(path_ + "/runs.csv", RunsCsvLine(label, figures)));
