@@ -9,7 +9,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/address_space.h"
 #include "common/rendezvous/launched_as.h"

@@ -10,11 +10,11 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/command_line.h"
+#include "common/base/deadline.h"
 #include "common/base/ignored_signal.h"
 #include "common/base/keep_freed_memory.h"
+#include "common/cli/command_line.h"
 #include "common/device/address_space.h"
 #include "common/device/device.h"
 #include "common/devices/make_device.h"
@@ -188,19 +188,19 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
   if (!IgnoresSignal(SIGINT)) std::signal(SIGINT, [](int signal) { ending_signal = signal; });
   std::signal(SIGTERM, [](int signal) { ending_signal = signal; });
   std::optional<absl::Status> outcome;
-  absl::Time patience = absl::InfiniteFuture();
-  while (!(outcome = server.WaitUntilOver(absl::Now() + absl::Milliseconds(100))).has_value()) {
+  MonotonicTime patience = MonotonicTime::InfiniteFuture();
+  while (!(outcome = server.WaitUntilOver(MonotonicNow() + absl::Milliseconds(100))).has_value()) {
     if (server.AwaitsWorkers()) {
       const absl::Status joining = process.rendezvous->CheckRanks("to join the parameter server");
       if (!joining.ok()) server.AbortJoining(joining);
     }
     if (ending_signal == 0) continue;
-    if (patience == absl::InfiniteFuture()) {
+    if (patience == MonotonicTime::InfiniteFuture()) {
       const bool trains = server.stats().pushes > 0;
-      patience = absl::Now() + (trains ? kPatienceWithWorkers : absl::ZeroDuration());
+      patience = MonotonicNow() + (trains ? kPatienceWithWorkers : absl::ZeroDuration());
     }
-    if (absl::Now() < patience) continue;
-    server.CheckpointNow(absl::Now() + absl::Milliseconds(1500));
+    if (MonotonicNow() < patience) continue;
+    server.CheckpointNow(MonotonicNow() + absl::Milliseconds(1500));
     server.Abort(absl::CancelledError("the parameter server received a signal to end"));
   }
   if (ending_signal == 0) {
@@ -217,7 +217,7 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
     if (!flags.record.empty()) outcome = WriteRecords(flags, server.stats(), arrivals);
   }
   if (outcome->ok() && process.checkpoints != nullptr) process.checkpoints->Clear();
-  if (!service->Stop(absl::Now() + absl::Seconds(2))) {
+  if (!service->Stop(MonotonicNow() + absl::Seconds(2))) {
     // Everything is written; a connection that does not end must not keep the process alive.
     if (!outcome->ok()) Fail("ps_server", std::string(outcome->message()));
     std::_Exit(outcome->ok() ? 0 : ending_signal != 0 ? 128 + static_cast<int>(ending_signal) : 1);

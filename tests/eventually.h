@@ -3,15 +3,16 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 
 // Waits until `condition()` holds; false: not within `timeout`.
 template <typename Condition>
 bool Eventually(const Condition& condition, absl::Duration timeout = absl::Minutes(1)) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const MonotonicTime deadline = MonotonicNow() + timeout;
   while (!condition()) {
-    if (absl::Now() >= deadline) return false;
+    if (MonotonicNow() >= deadline) return false;
     absl::SleepFor(absl::Milliseconds(2));
   }
   return true;

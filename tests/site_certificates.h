@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/wall_time.h"
 #include "common/net/tls.h"
 #include "common/tls/tls_certificate.h"
 
@@ -32,8 +32,8 @@ class SiteCertificates {
   std::string key(const std::string& name) const { return absl::StrCat(folder_, "/", name, ".key"); }
 
   // Creates the files of a member; returns the value of --tls.
-  std::string Issue(const std::string& name, absl::Time begin = absl::Now() - absl::Hours(1),
-                    absl::Time end = absl::Now() + absl::Hours(1)) const {
+  std::string Issue(const std::string& name, absl::Time begin = WallNow() - absl::Hours(1),
+                    absl::Time end = WallNow() + absl::Hours(1)) const {
     const KeyPtr key_of_it = *NewKey();
     const CertificatePtr made = *psring::Issue(authority_, *key_of_it, begin, end);
     Write(certificate(name), 0644, [&](FILE* file) { return PEM_write_X509(file, made.get()); });

@@ -123,9 +123,12 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
 };
 
 // The only folders and files that see generated messages and gRPC.
-const std::set<std::string> kMaySeeGrpc = {
-    "common/rendezvous/rendezvous.cc", "common/rendezvous/rendezvous_service.cc",
-    "common/rendezvous/rendezvous_service.h", "experiments/runs/tensorboard.cc", "ps_server/wire"};
+const std::set<std::string> kMaySeeGrpc = {"common/net/grpc_waiting.h",
+                                           "common/rendezvous/rendezvous.cc",
+                                           "common/rendezvous/rendezvous_service.cc",
+                                           "common/rendezvous/rendezvous_service.h",
+                                           "experiments/runs/tensorboard.cc",
+                                           "ps_server/wire"};
 
 TEST(Structure, FoldersIncludeOneAnotherWithoutCycles) {
   const std::vector<SourceFile> files = ReadSources();
@@ -176,6 +179,25 @@ TEST(Structure, HeadersDoNotIncludeLargePackages) {
       if (included == "nlohmann/json_fwd.hpp") continue;
       EXPECT_FALSE(included.starts_with("nlohmann/") || included.starts_with("CLI/"))
           << file.path << " " << included;
+    }
+  }
+}
+
+// A deadline by the wall clock passes, or never passes, when somebody sets the clock. These files show it to
+// users.
+TEST(Structure, OnlyWhatIsShownReadsTheWallClock) {
+  const std::regex reads(
+      "absl::Now\\(|WallNow\\(|system_clock|CLOCK_REALTIME|gettimeofday|[^\\w.>]time\\(nullptr\\)");
+  const std::set<std::string> shows = {
+      "common/base/wall_time.h",        "common/net/tls.cc",
+      "experiments/bench/bench.cc",     "experiments/compare/experiment.cc",
+      "experiments/compare/prepare.cc", "experiments/predict/predict.cc",
+      "tests/common/net/tls_test.cc",   "tests/experiments/processes/clock_off.cc",
+      "tests/site_certificates.h",      "tests/structure_test.cc"};
+  for (const SourceFile& file : ReadSources()) {
+    if (shows.contains(file.path)) continue;
+    for (const std::string& line : file.lines) {
+      EXPECT_FALSE(std::regex_search(line, reads)) << file.path << ": " << line;
     }
   }
 }

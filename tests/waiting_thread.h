@@ -12,12 +12,13 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 
 // Waits until thread `id` of this process sleeps in the kernel. False after 20 s.
 inline bool AwaitSleepOf(const std::atomic<pid_t>& id) {
-  for (const absl::Time deadline = absl::Now() + absl::Seconds(20); absl::Now() < deadline;) {
+  for (const MonotonicTime deadline = MonotonicNow() + absl::Seconds(20); MonotonicNow() < deadline;) {
     std::string stat;
     std::getline(std::ifstream("/proc/self/task/" + std::to_string(id) + "/stat"), stat);
     const size_t state = stat.rfind(") ");  // "ID (NAME) STATE ..."

@@ -2,13 +2,14 @@
 // false positives under the thread sanitizer.)
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 
@@ -43,13 +44,13 @@ class CondVar {
   }
 
   // False if `deadline` passed first.
-  bool WaitUntil(Mutex& mutex, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    if (deadline == absl::InfiniteFuture()) {
+  bool WaitUntil(Mutex& mutex, MonotonicTime deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (deadline == MonotonicTime::InfiniteFuture()) {
       Wait(mutex);
       return true;
     }
-    // Uses the steady clock, so that setting the wall clock does not change the wait.
-    const auto until = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(deadline - absl::Now());
+    const std::chrono::steady_clock::time_point until(
+        absl::ToChronoNanoseconds(std::max(deadline.since_start(), absl::ZeroDuration())));
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     const bool in_time = condition_.wait_until(lock, until) == std::cv_status::no_timeout;
     lock.release();

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/measure/trace.h"
 
 namespace psring {
@@ -62,7 +63,7 @@ class CudaEvent : public Event::State {
     return recorded_ && (!error_.ok() || QueryEvent(event_) != cudaErrorNotReady);
   }
 
-  absl::Status Wait(absl::Time deadline) override {
+  absl::Status Wait(MonotonicTime deadline) override {
     PSRING_RETURN_IF_ERROR(WaitUntilRecorded(deadline));
     if (recording_ != nullptr) {
       return absl::InternalError(
@@ -73,19 +74,19 @@ class CudaEvent : public Event::State {
 
   // The recording that contains the point; null: none.
   absl::StatusOr<std::shared_ptr<CudaRecording>> recording() {
-    PSRING_RETURN_IF_ERROR(WaitUntilRecorded(absl::Now() + kStuck));
+    PSRING_RETURN_IF_ERROR(WaitUntilRecorded(MonotonicNow() + kStuck));
     return recording_;
   }
 
   // Later work on `stream` starts after this event. `waits` gets this event's watches.
   absl::Status Precede(cudaStream_t stream, CudaWaits& waits) {
-    PSRING_RETURN_IF_ERROR(WaitUntilRecorded(absl::Now() + kStuck));
+    PSRING_RETURN_IF_ERROR(WaitUntilRecorded(MonotonicNow() + kStuck));
     if (&waits != waits_.get()) waits.AddThoseOf(*waits_);
     return CudaStatus("cudaStreamWaitEvent", cudaStreamWaitEvent(stream, event_, 0));
   }
 
  private:
-  absl::Status WaitUntilRecorded(absl::Time deadline) {
+  absl::Status WaitUntilRecorded(MonotonicTime deadline) {
     MutexLock lock(mutex_);
     while (!recorded_) {
       if (!changed_.WaitUntil(mutex_, deadline) && !recorded_) {
@@ -131,16 +132,16 @@ void CudaWaits::Note(const char* what) {
   last_[noted_++ % last_.size()] = what;
 }
 
-absl::Status CudaWaits::Await(cudaEvent_t event, absl::Time deadline) {
-  const absl::Time begin = absl::Now();
+absl::Status CudaWaits::Await(cudaEvent_t event, MonotonicTime deadline) {
+  const MonotonicTime begin = MonotonicNow();
   while (true) {
     const cudaError_t state = QueryEvent(event);
     if (state == cudaSuccess) return absl::OkStatus();
     if (state != cudaErrorNotReady) return Failed(state);
-    const absl::Time now = absl::Now();
+    const MonotonicTime now = MonotonicNow();
     if (absl::Status gone = AskWatches(); !gone.ok()) {
       // The failure also ends the enqueued work. Waits briefly for that, since its memory is freed next.
-      while (QueryEvent(event) == cudaErrorNotReady && absl::Now() < now + kGivenUp) {
+      while (QueryEvent(event) == cudaErrorNotReady && MonotonicNow() < now + kGivenUp) {
         absl::SleepFor(kLook);
       }
       return gone;
@@ -205,8 +206,8 @@ CudaQueue::~CudaQueue() {
     (void)Await();
   } else if (done_ != nullptr && cudaEventRecord(done_, stream_) == cudaSuccess) {
     // Work that was enqueued before the error may still use memory that its owner frees next.
-    const absl::Time deadline = absl::Now() + kGivenUp;
-    while (QueryEvent(done_) == cudaErrorNotReady && absl::Now() < deadline) absl::SleepFor(kLook);
+    const MonotonicTime deadline = MonotonicNow() + kGivenUp;
+    while (QueryEvent(done_) == cudaErrorNotReady && MonotonicNow() < deadline) absl::SleepFor(kLook);
   }
   for (const PendingStamp& stamp : stamps_) {
     if (!stamp.recorded) context_->GiveBack(Use::kTime, stamp.event);
@@ -254,7 +255,7 @@ void CudaQueue::Run(const std::function<absl::Status()>& work) {
 absl::Status CudaQueue::Await() {
   PSRING_RETURN_IF_ERROR(context_->Select());
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaEventRecord", cudaEventRecord(done_, stream_)));
-  return waits_->Await(done_, absl::Now() + kStuck);
+  return waits_->Await(done_, MonotonicNow() + kStuck);
 }
 
 void CudaQueue::Stamp(int64_t& ns) {
@@ -280,7 +281,7 @@ absl::Status CudaQueue::SetClock() {
     PSRING_ASSIGN_OR_RETURN(origin_, context_->TakeEvent(Use::kTime));
   }
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaEventRecord", cudaEventRecord(origin_, stream_)));
-  PSRING_RETURN_IF_ERROR(waits_->Await(origin_, absl::Now() + kStuck));
+  PSRING_RETURN_IF_ERROR(waits_->Await(origin_, MonotonicNow() + kStuck));
   origin_ns_ = MonotonicNanos();
   return absl::OkStatus();
 }
@@ -312,7 +313,7 @@ void CudaQueue::WaitFor(const Event& event) {
   if (error_.ok()) error_ = context_->Select();
   if (!error_.ok()) return;
   if (of_a_gpu == nullptr) {
-    error_ = event.Wait(absl::Now() + kStuck);
+    error_ = event.Wait(MonotonicNow() + kStuck);
     return;
   }
   const absl::StatusOr<std::shared_ptr<CudaRecording>> recorded = of_a_gpu->recording();

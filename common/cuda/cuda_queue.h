@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/cuda/cuda_context.h"
 #include "common/cuda/cuda_stream.h"
@@ -31,7 +31,7 @@ class CudaWaits {
 
   // Waits until `event` has happened. DeadlineExceeded names the device; an error of the GPU contains the
   // last calls before it.
-  absl::Status Await(cudaEvent_t event, absl::Time deadline);
+  absl::Status Await(cudaEvent_t event, MonotonicTime deadline);
   // The first error of any watch.
   absl::Status AskWatches();
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/base/shared_memory.h"
 #include "common/base/work_queue.h"
@@ -38,7 +39,7 @@ class CpuEvent : public Event::State {
     return happened_;
   }
 
-  absl::Status Wait(absl::Time deadline) override {
+  absl::Status Wait(MonotonicTime deadline) override {
     MutexLock lock(mutex_);
     while (!happened_) {
       if (!condition_.WaitUntil(mutex_, deadline) && !happened_) {
@@ -83,7 +84,7 @@ class CpuStream : public Stream {
   // Without a deadline, as on a GPU: the code that records an event must ensure that its work ends.
   void WaitFor(const Event& event) override {
     Do([this, event] {
-      if (error_.ok()) error_ = event.Wait(absl::InfiniteFuture());
+      if (error_.ok()) error_ = event.Wait(MonotonicTime::InfiniteFuture());
     });
   }
 
@@ -94,7 +95,7 @@ class CpuStream : public Stream {
     return Event(std::move(state));
   }
   absl::Status Synchronize() override {
-    return queue_.has_value() ? Record().Wait(absl::InfiniteFuture()) : error_;
+    return queue_.has_value() ? Record().Wait(MonotonicTime::InfiniteFuture()) : error_;
   }
 
  private:

@@ -12,8 +12,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 
@@ -78,7 +78,7 @@ class Event {
    public:
     virtual ~State() = default;
     virtual bool Happened() const = 0;
-    virtual absl::Status Wait(absl::Time deadline) = 0;
+    virtual absl::Status Wait(MonotonicTime deadline) = 0;
   };
 
   Event() = default;
@@ -87,7 +87,7 @@ class Event {
   bool Happened() const { return state_ == nullptr || state_->Happened(); }
 
   // Blocks the calling thread. Returns the first error of the work before the event, or DeadlineExceeded.
-  absl::Status Wait(absl::Time deadline) const {
+  absl::Status Wait(MonotonicTime deadline) const {
     return state_ == nullptr ? absl::OkStatus() : state_->Wait(deadline);
   }
 

@@ -1,7 +1,6 @@
 #include "common/measure/trace.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <set>
 #include <utility>
@@ -42,12 +41,6 @@ int RowId(SpanKind kind, int lane) {
 }
 
 }  // namespace
-
-int64_t MonotonicNanos() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 const char* SpanName(SpanKind kind) {
   constexpr const char* kNames[] = {"forward", "backward",  "communication", "round",

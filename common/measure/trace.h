@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 
 namespace psring {
 
-// Nanoseconds of the machine's monotonic clock: one clock for all processes of a host.
+// Nanoseconds, such as MonotonicNanos.
 using Clock = std::function<int64_t()>;
-int64_t MonotonicNanos();
 
 enum class SpanKind : uint8_t {
   kForward,

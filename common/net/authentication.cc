@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/net/address.h"
 #include "common/net/random_token.h"
 
@@ -76,7 +77,7 @@ bool Equal(absl::string_view one, absl::string_view other) {
 }
 
 // Receives the server's answer; ends at the first byte that is not psring's.
-absl::Status Receive(int socket, absl::Time deadline, const std::string& server, Answer& answer) {
+absl::Status Receive(int socket, MonotonicTime deadline, const std::string& server, Answer& answer) {
   const Opening expected;
   char* const bytes = reinterpret_cast<char*>(&answer);
   for (size_t received = 0; received < sizeof answer;) {
@@ -142,7 +143,7 @@ absl::Status CheckCredentials(const Credentials& credentials) {
 }
 
 absl::Status AuthenticateTo(int socket, const Credentials& credentials, const std::string& server,
-                            absl::Time deadline, uint64_t detail) {
+                            MonotonicTime deadline, uint64_t detail) {
   PSRING_RETURN_IF_ERROR(CheckCredentials(credentials));
   const Hello hello = {.opening = {.purpose = static_cast<uint8_t>(credentials.purpose)},
                        .detail = detail,
@@ -167,7 +168,7 @@ absl::Status AuthenticateTo(int socket, const Credentials& credentials, const st
 }
 
 absl::Status AuthenticateTcp(FileDescriptor& socket, const Credentials& credentials,
-                             const std::string& server, absl::Time deadline, uint64_t detail) {
+                             const std::string& server, MonotonicTime deadline, uint64_t detail) {
   PSRING_RETURN_IF_ERROR(CheckCredentials(credentials));
   const std::shared_ptr<TlsContext>& tls = credentials.secret.tls();
   if (tls == nullptr) return AuthenticateTo(socket.get(), credentials, server, deadline, detail);
@@ -182,7 +183,7 @@ bool IsOtherTls(const absl::Status& status, const Credentials& credentials) {
 }
 
 absl::Status ReportOtherTls(int socket, const Credentials& credentials, const std::string& server,
-                            absl::Time deadline, uint64_t detail) {
+                            MonotonicTime deadline, uint64_t detail) {
   const Credentials reporting = {.secret = ForReports(credentials.secret), .purpose = Purpose::kOtherTls};
   return AuthenticateTo(socket, reporting, server, deadline, detail);
 }
@@ -295,24 +296,24 @@ PendingConnections::PendingConnections(const Credentials& credentials, OnOtherTl
                 RejectionLog("connection", "with another CA or an invalid certificate", kSameTls)} {}
 
 absl::StatusOr<std::vector<PendingConnections::Member>> PendingConnections::Wait(
-    absl::Span<const int> listeners, absl::Time deadline) {
+    absl::Span<const int> listeners, MonotonicTime deadline) {
   std::vector<pollfd> waits;
   while (true) {
     waits.clear();
-    absl::Time room = absl::InfinitePast();  // when another connection may be accepted
+    MonotonicTime room = MonotonicTime::InfinitePast();  // when another connection may be accepted
     if (pending_.size() >= kMostPending)
       room = Replaceable(pending_)->until - kHandshakeTime + kLeastHandshakeTime;
-    const bool is_full = absl::Now() < room;
+    const bool is_full = MonotonicNow() < room;
     for (const int listener : listeners) waits.push_back({listener, is_full ? short{0} : short{POLLIN}, 0});
-    absl::Time until = is_full ? std::min(deadline, room) : deadline;
+    MonotonicTime until = is_full ? std::min(deadline, room) : deadline;
     for (const Pending& pending : pending_) {
       waits.push_back({pending.handshake.socket(), pending.handshake.events(), 0});
       until = std::min(until, pending.until);
     }
-    const int timeout_ms = until == absl::InfiniteFuture() ? -1 : PollTimeoutMs(until);
+    const int timeout_ms = until == MonotonicTime::InfiniteFuture() ? -1 : PollTimeoutMs(until);
     const int ready = poll(waits.data(), waits.size(), timeout_ms);
     if (ready < 0 && errno != EINTR) return SystemError("cannot wait for connections");
-    const absl::Time now = absl::Now();
+    const MonotonicTime now = MonotonicNow();
     std::vector<Member> members;
     size_t at = listeners.size();
     for (auto pending = pending_.begin(); pending != pending_.end(); ++at) {
@@ -365,7 +366,7 @@ absl::Status PendingConnections::Accept(int listener, size_t index) {
   const bool within_host = WithinHost(socket.get());
   pending_.push_back(
       {.handshake = ServerHandshake(std::move(socket), is_tcp ? credentials_.secret.tls() : nullptr),
-       .until = absl::Now() + kHandshakeTime,
+       .until = MonotonicNow() + kHandshakeTime,
        .listener = index,
        .peer = std::move(peer),
        .within_host = within_host});
@@ -413,7 +414,7 @@ AuthenticatedListener::~AuthenticatedListener() {
 void AuthenticatedListener::Serve() {
   const int socket = listener_.socket.get();
   while (true) {
-    auto members = pending_.Wait({socket}, absl::InfiniteFuture());
+    auto members = pending_.Wait({socket}, MonotonicTime::InfiniteFuture());
     if (absl::IsCancelled(members.status())) return;
     if (!members.ok()) {
       absl::SleepFor(absl::Milliseconds(50));  // perhaps others close descriptors

@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
 #include "common/net/job_secret.h"
 #include "common/net/rejection_log.h"
@@ -59,18 +59,18 @@ absl::Status CheckCredentials(const Credentials& credentials);
 // it is not psring, or another version. Unavailable: it closed the connection. DeadlineExceeded.
 // FailedPrecondition as well: only one of the two uses TLS.
 absl::Status AuthenticateTo(int socket, const Credentials& credentials, const std::string& server,
-                            absl::Time deadline, uint64_t detail = 0);
+                            MonotonicTime deadline, uint64_t detail = 0);
 // The same over TCP: encrypts the connection first if the secret has TLS. `socket` is then replaced by a
 // non-blocking local socket; so set options of TCP before.
 absl::Status AuthenticateTcp(FileDescriptor& socket, const Credentials& credentials,
-                             const std::string& server, absl::Time deadline, uint64_t detail = 0);
+                             const std::string& server, MonotonicTime deadline, uint64_t detail = 0);
 
 // Whether AuthenticateTcp failed because the server has another --tls, as far as this process can tell.
 bool IsOtherTls(const absl::Status& status, const Credentials& credentials);
 // After that, and on a new connection in clear text: proves that a process with the job's secret has another
 // --tls, so that others do not wait for it. `detail`: who it is.
 absl::Status ReportOtherTls(int socket, const Credentials& credentials, const std::string& server,
-                            absl::Time deadline, uint64_t detail);
+                            MonotonicTime deadline, uint64_t detail);
 
 // The server's side of one connection. It never waits.
 class ServerHandshake {
@@ -135,14 +135,14 @@ class PendingConnections {
   // Waits until members have been authenticated; none: `deadline` has passed. `listeners` are non-blocking,
   // and the same in every call; -1 is ignored. Cancelled: a listener was shut down. ResourceExhausted: out of
   // descriptors or memory.
-  absl::StatusOr<std::vector<Member>> Wait(absl::Span<const int> listeners, absl::Time deadline);
+  absl::StatusOr<std::vector<Member>> Wait(absl::Span<const int> listeners, MonotonicTime deadline);
 
   size_t size() const { return pending_.size(); }
 
  private:
   struct Pending {
     ServerHandshake handshake;
-    absl::Time until;
+    MonotonicTime until;
     size_t listener;
     std::string peer;
     bool within_host;

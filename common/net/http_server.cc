@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/net/address.h"
 #include "common/net/random_token.h"
 
@@ -23,7 +24,7 @@ constexpr size_t kMostDiscarded = 64 << 10;  // bytes after a request
 
 struct Connection {
   FileDescriptor socket;
-  absl::Time deadline;
+  MonotonicTime deadline;
   std::string received, sending;
   size_t sent = 0;
   bool answered = false;
@@ -108,7 +109,7 @@ void HttpServer::Serve() {
   std::vector<Connection> connections;
   while (true) {
     std::vector<pollfd> waits = {{end_.get(), POLLIN, 0}, {listener_.socket.get(), POLLIN, 0}};
-    absl::Time first = absl::InfiniteFuture();
+    MonotonicTime first = MonotonicTime::InfiniteFuture();
     for (const Connection& connection : connections) {
       waits.push_back(
           {connection.socket.get(), static_cast<short>(connection.answered ? POLLOUT : POLLIN), 0});
@@ -121,7 +122,7 @@ void HttpServer::Serve() {
     // Backwards, so that finished connections can be removed.
     for (size_t i = connections.size(); i-- > 0;) {
       const bool goes_on =
-          absl::Now() < connections[i].deadline &&
+          MonotonicNow() < connections[i].deadline &&
           (waits[i + 2].revents == 0 || psring::Serve(connections[i], access_, answer_, rejections_));
       if (!goes_on) connections.erase(connections.begin() + static_cast<std::ptrdiff_t>(i));
     }
@@ -136,7 +137,7 @@ void HttpServer::Serve() {
       continue;
     }
     if (connections.size() == kMostConnections) connections.erase(connections.begin());
-    connections.push_back({.socket = std::move(socket), .deadline = absl::Now() + patience_});
+    connections.push_back({.socket = std::move(socket), .deadline = MonotonicNow() + patience_});
   }
 }
 

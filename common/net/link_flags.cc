@@ -1,5 +1,5 @@
 #include "CLI/CLI.hpp"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "common/net/link_shaper.h"
 
 namespace psring {

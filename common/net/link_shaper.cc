@@ -14,8 +14,8 @@
 #include <deque>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/measure/trace.h"
 
 namespace psring {
@@ -86,7 +86,7 @@ LinkShaper::~LinkShaper() {
   {
     MutexLock lock(mutex_);
     closing_ = true;
-    close_by_ = absl::Now() + kSendPatience;
+    close_by_ = MonotonicNow() + kSendPatience;
   }
   const uint64_t one = 1;
   PSRING_CHECK(write(wake_.get(), &one, sizeof one) == sizeof one);
@@ -132,7 +132,7 @@ void LinkShaper::Run() {
       MutexLock lock(mutex_);
       for (auto& pair : added_) pairs_.push_back(std::move(pair));
       added_.clear();
-      if (closing_ && (pairs_.empty() || absl::Now() >= close_by_)) return;
+      if (closing_ && (pairs_.empty() || MonotonicNow() >= close_by_)) return;
     }
     int64_t next_ns = INT64_MAX;
     const bool moved = Turn(next_ns);

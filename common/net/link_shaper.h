@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
 #include "common/base/mutex.h"
 
@@ -106,7 +106,7 @@ class LinkShaper {
   Mutex mutex_;
   std::vector<std::unique_ptr<Pair>> added_ ABSL_GUARDED_BY(mutex_);
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Time close_by_ ABSL_GUARDED_BY(mutex_);
+  MonotonicTime close_by_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;  // last: it uses the other members
 };
 

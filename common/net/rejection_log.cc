@@ -7,7 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 namespace {
@@ -37,7 +37,7 @@ std::string PeerOf(int socket) {
 void RejectionLog::Add(std::string peer) {
   ++count_;
   last_ = std::move(peer);
-  if (absl::Now() >= next_report_) Report();
+  if (MonotonicNow() >= next_report_) Report();
 }
 
 void RejectionLog::Report() {
@@ -46,7 +46,7 @@ void RejectionLog::Report() {
                noun_.c_str(), count_ == 1 ? "" : "s", reason_.c_str(), last_.c_str(),
                remedy_.empty() ? "" : "; ", remedy_.c_str());
   count_ = 0;
-  next_report_ = absl::Now() + kReportEvery;
+  next_report_ = MonotonicNow() + kReportEvery;
 }
 
 }  // namespace psring

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/time/time.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 
@@ -32,7 +32,7 @@ class RejectionLog {
   const std::string noun_, reason_, remedy_;
   int64_t count_ = 0;  // not reported yet
   std::string last_;
-  absl::Time next_report_ = absl::InfinitePast();
+  MonotonicTime next_report_ = MonotonicTime::InfinitePast();
 };
 
 }  // namespace psring

@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/net/address.h"
 
 namespace psring {
@@ -36,8 +36,8 @@ absl::StatusOr<FileDescriptor> Listen(const addrinfo& address, const std::string
   return fd;
 }
 
-absl::StatusOr<FileDescriptor> Connect(const addrinfo& address, const std::string& what, absl::Time deadline,
-                                       const std::string& source) {
+absl::StatusOr<FileDescriptor> Connect(const addrinfo& address, const std::string& what,
+                                       MonotonicTime deadline, const std::string& source) {
   PSRING_ASSIGN_OR_RETURN(FileDescriptor fd, OpenSocket(address));
   if (!source.empty()) {
     PSRING_ASSIGN_OR_RETURN(const AddressList from, ResolveHost(source, 0));
@@ -63,18 +63,18 @@ absl::Status SystemError(const std::string& what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-int PollTimeoutMs(absl::Time deadline) {
-  const int64_t ms = absl::ToInt64Milliseconds(deadline - absl::Now() + absl::Microseconds(999));
+int PollTimeoutMs(MonotonicTime deadline) {
+  const int64_t ms = absl::ToInt64Milliseconds(deadline - MonotonicNow() + absl::Microseconds(999));
   return static_cast<int>(std::clamp<int64_t>(ms, 0, 3600 * 1000));
 }
 
-absl::Status AwaitSocket(int fd, short events, absl::Time deadline, const std::string& what) {
+absl::Status AwaitSocket(int fd, short events, MonotonicTime deadline, const std::string& what) {
   pollfd waiting = {fd, events, 0};
   while (true) {
     const int ready = poll(&waiting, 1, PollTimeoutMs(deadline));
     if (ready > 0) return absl::OkStatus();
     if (ready < 0 && errno != EINTR) return SystemError(what);
-    if (absl::Now() >= deadline)
+    if (MonotonicNow() >= deadline)
       return absl::DeadlineExceededError(absl::StrCat(what, ": no answer in time"));
   }
 }
@@ -122,7 +122,7 @@ bool WithinHost(int fd) {
   return std::memcmp(address(here), address(there), sizeof(in6_addr)) == 0;
 }
 
-absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, absl::Time deadline,
+absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, MonotonicTime deadline,
                                           const std::string& source) {
   PSRING_ASSIGN_OR_RETURN(const AddressList addresses, ResolveHost(host, port));
   const std::string what = absl::StrCat("cannot connect to ", AddressText(host, port));
@@ -143,7 +143,7 @@ absl::Status PrepareTcpSocket(int fd) {
   return absl::OkStatus();
 }
 
-absl::Status WriteAll(int fd, const void* data, size_t bytes, absl::Time deadline) {
+absl::Status WriteAll(int fd, const void* data, size_t bytes, MonotonicTime deadline) {
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
     const ssize_t sent = send(fd, next, bytes, MSG_NOSIGNAL);

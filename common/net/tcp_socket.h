@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
 
 namespace psring {
@@ -13,10 +13,10 @@ namespace psring {
 absl::Status SystemError(const std::string& what);
 
 // The time until `deadline`, for poll(): rounded up, at least 0, at most an hour.
-int PollTimeoutMs(absl::Time deadline);
+int PollTimeoutMs(MonotonicTime deadline);
 
 // Waits for `events` of poll(). DeadlineExceeded: "WHAT: no answer in time".
-absl::Status AwaitSocket(int fd, short events, absl::Time deadline, const std::string& what);
+absl::Status AwaitSocket(int fd, short events, MonotonicTime deadline, const std::string& what);
 
 struct TcpListener {
   FileDescriptor socket;
@@ -30,7 +30,7 @@ absl::StatusOr<TcpListener> TakeListener(FileDescriptor socket);
 
 // To the first address of `host` that accepts. DeadlineExceeded and Unavailable name the address. `source`:
 // the local address of the connection; empty: the system chooses.
-absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, absl::Time deadline,
+absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, MonotonicTime deadline,
                                           const std::string& source = "");
 
 // Whether both ends of a connection have the same address.
@@ -42,6 +42,6 @@ bool WithinHost(int fd);
 absl::Status PrepareTcpSocket(int fd);
 
 // Writes all `bytes`; for short messages during setup.
-absl::Status WriteAll(int fd, const void* data, size_t bytes, absl::Time deadline);
+absl::Status WriteAll(int fd, const void* data, size_t bytes, MonotonicTime deadline);
 
 }  // namespace psring

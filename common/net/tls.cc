@@ -15,8 +15,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
+#include "common/base/wall_time.h"
 #include "common/net/tcp_socket.h"
 #include "common/tls/socket_bio.h"
 #include "common/tls/tls_certificate.h"
@@ -67,7 +68,7 @@ struct TlsContext::State {
     SslPtr ssl(SSL_new(context.get()));
     if (ssl == nullptr || !is_auto()) return ssl;
     const absl::StatusOr<CertificatePtr> own =
-        Issue(*job, *key, absl::Now() - kBeforeNow, absl::Now() + kValidFor);
+        Issue(*job, *key, WallNow() - kBeforeNow, WallNow() + kValidFor);
     const bool used = own.ok() && SSL_use_certificate(ssl.get(), own->get()) == 1 &&
                       SSL_use_PrivateKey(ssl.get(), key.get()) == 1;
     return used ? std::move(ssl) : nullptr;
@@ -274,7 +275,7 @@ void AnswerInClearText(int socket, absl::string_view answer) {
 }
 
 absl::StatusOr<std::string> EncryptTo(FileDescriptor& socket, const std::shared_ptr<TlsContext>& context,
-                                      const std::string& server, absl::Time deadline) {
+                                      const std::string& server, MonotonicTime deadline) {
   TlsHandshake handshake(context, TlsHandshake::Role::kClient, std::move(socket));
   while (true) {
     const absl::StatusOr<bool> complete = handshake.Advance();

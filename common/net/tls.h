@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
 #include "common/net/job_secret.h"
 
@@ -130,6 +130,6 @@ void AnswerInClearText(int socket, absl::string_view answer);
 // The client's handshake, until `deadline`. `server` begins the errors' messages. Replaces `socket` by the
 // local one; returns the binding.
 absl::StatusOr<std::string> EncryptTo(FileDescriptor& socket, const std::shared_ptr<TlsContext>& context,
-                                      const std::string& server, absl::Time deadline);
+                                      const std::string& server, MonotonicTime deadline);
 
 }  // namespace psring

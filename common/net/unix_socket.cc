@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/net/tcp_socket.h"
 
 namespace psring {
@@ -66,7 +67,7 @@ absl::StatusOr<UnixSocket> UnixSocket::Connect(const std::string& name) {
 }
 
 absl::Status UnixSocket::Send(const std::string& text, const std::vector<int>& files,
-                              absl::Time deadline) const {
+                              MonotonicTime deadline) const {
   PSRING_CHECK(!text.empty() && text.size() <= kMostText && files.size() <= kMostFiles);
   iovec data = {.iov_base = const_cast<char*>(text.data()), .iov_len = text.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))] = {};
@@ -89,7 +90,7 @@ absl::Status UnixSocket::Send(const std::string& text, const std::vector<int>& f
   }
 }
 
-absl::StatusOr<UnixSocket::Message> UnixSocket::Receive(absl::Time deadline) const {
+absl::StatusOr<UnixSocket::Message> UnixSocket::Receive(MonotonicTime deadline) const {
   Message result;
   result.text.resize(kMostText);
   iovec data = {.iov_base = result.text.data(), .iov_len = result.text.size()};

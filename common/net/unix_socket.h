@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
 
 namespace psring {
@@ -37,9 +37,9 @@ class UnixSocket {
   static absl::StatusOr<UnixSocket> Connect(const std::string& name);
 
   // Sends a whole message of 1 to kMostText bytes, or nothing. The caller keeps ownership of `files`.
-  absl::Status Send(const std::string& text, const std::vector<int>& files, absl::Time deadline) const;
+  absl::Status Send(const std::string& text, const std::vector<int>& files, MonotonicTime deadline) const;
   // Unavailable: the peer has closed. InvalidArgument: longer than a message may be.
-  absl::StatusOr<Message> Receive(absl::Time deadline) const;
+  absl::StatusOr<Message> Receive(MonotonicTime deadline) const;
 
  private:
   FileDescriptor fd_;

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/net/host_identity.h"
 #include "common/net/peer_text.h"
@@ -206,9 +207,9 @@ class FileRendezvous final : public Rendezvous {
   // Polls until `look` is done, and once more after the deadline.
   absl::Status Wait(absl::Duration timeout,
                     const std::function<absl::StatusOr<Step>(const Values&, bool too_late)>& look) {
-    const absl::Time deadline = absl::Now() + timeout;
+    const MonotonicTime deadline = MonotonicNow() + timeout;
     for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-      const bool too_late = absl::Now() >= deadline;
+      const bool too_late = MonotonicNow() >= deadline;
       bool done = false;
       {
         MutexLock lock(mutex_);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/net/random_token.h"
 #include "common/rendezvous/roster.h"
 
@@ -103,14 +104,14 @@ absl::Status FileStore::OpenFile() {
 
 // By polling: a blocking lock has no deadline.
 absl::Status FileStore::Lock() {
-  const absl::Time deadline = absl::Now() + timeout_;
+  const MonotonicTime deadline = MonotonicNow() + timeout_;
   for (absl::Duration pause = absl::Milliseconds(1);; pause = std::min(2 * pause, absl::Milliseconds(20))) {
     flock lock = LockOf(F_WRLCK, kMutex, 1);
     if (fcntl(file_.get(), F_OFD_SETLK, &lock) == 0) return absl::OkStatus();
     if (errno != EAGAIN && errno != EACCES && errno != EINTR) {
       return Failed("its file system does not support locks (choose another folder, or tcp://host:port)");
     }
-    if (absl::Now() >= deadline) {
+    if (MonotonicNow() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat("waited ", SecondsText(timeout_),
                                                       " for the lock of the rendezvous file ", path_,
                                                       ", which another process holds"));

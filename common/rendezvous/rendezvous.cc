@@ -12,10 +12,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/measure/trace.h"
 #include "common/net/address.h"
 #include "common/net/authentication.h"
-#include "common/net/grpc_polling.h"
+#include "common/net/grpc_waiting.h"
 #include "common/net/peer_text.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/file_rendezvous.h"
@@ -53,7 +54,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
     store_.WaitUntilEmpty(kLinger);
     store_.Close(absl::UnavailableError("the rendezvous store has been closed by its host"));
     listener_.reset();
-    if (server_ != nullptr) server_->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
+    if (server_ != nullptr) server_->Shutdown(GrpcDeadline(MonotonicNow() + absl::Seconds(1)));
   }
 
   // We accept connections, authenticate them and pass them to gRPC. (gRPC could also listen only in its
@@ -147,10 +148,10 @@ class GrpcRendezvous final : public Rendezvous {
   }
 
   absl::Status Join(int rank) {
-    const absl::Time deadline = absl::Now() + options_.timeout;
+    const MonotonicTime deadline = MonotonicNow() + options_.timeout;
     PSRING_RETURN_IF_ERROR(Connect(rank, deadline));
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(deadline));
+    context.set_deadline(GrpcDeadline(deadline));
     proto::JoinRequest request;
     request.set_rank(rank);
     request.set_world_size(options_.world_size);
@@ -254,11 +255,11 @@ class GrpcRendezvous final : public Rendezvous {
 
  private:
   // Retries until the store is up.
-  absl::Status Connect(int rank, absl::Time deadline) {
+  absl::Status Connect(int rank, MonotonicTime deadline) {
     const std::string store = absl::StrCat("the rendezvous store at ", address_);
     const Credentials credentials = {.secret = options_.secret, .purpose = Purpose::kRendezvous};
     while (true) {
-      const absl::Time until = std::min(deadline, absl::Now() + kLongestAttempt);
+      const MonotonicTime until = std::min(deadline, MonotonicNow() + kLongestAttempt);
       absl::StatusOr<FileDescriptor> socket = ConnectTcp(dial_host_, options_.port, until);
       absl::Status status = socket.status();
       if (status.ok()) status = AuthenticateTcp(*socket, credentials, store, until);
@@ -271,7 +272,7 @@ class GrpcRendezvous final : public Rendezvous {
         if (socket.ok()) (void)ReportOtherTls(socket->get(), credentials, store, until, DetailOf(rank));
       }
       if (absl::IsPermissionDenied(status) || absl::IsFailedPrecondition(status)) return status;
-      if (absl::Now() + kBetweenAttempts >= deadline) return Unreachable();
+      if (MonotonicNow() + kBetweenAttempts >= deadline) return Unreachable();
       absl::SleepFor(kBetweenAttempts);
     }
   }
@@ -288,7 +289,7 @@ class GrpcRendezvous final : public Rendezvous {
   }
 
   static void SetDeadline(grpc::ClientContext& context, absl::Duration timeout) {
-    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    context.set_deadline(GrpcDeadline(MonotonicNow() + timeout));
   }
 
   std::string Host() const {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/net/random_token.h"
 
 namespace psring {
@@ -133,7 +133,7 @@ RendezvousStore::CallId RendezvousStore::Get(const std::string& key, const std::
   if (const auto found = values_.find(key); found != values_.end()) return answer(found->second);
   if (const absl::Status possible = CheckGet(whom); !possible.ok()) return answer(possible);
   if (timeout <= absl::ZeroDuration()) return answer(TooLate(key, whom, timeout));
-  const absl::Time deadline = absl::Now() + timeout;
+  const MonotonicTime deadline = MonotonicNow() + timeout;
   gets_[id] = {key, whom, timeout, deadline, std::move(done)};
   ExpireAt(deadline);
   return id;
@@ -167,7 +167,7 @@ void RendezvousStore::FailIfHopeless(const std::string& name, Round& round, Ende
   if (!round.failure.ok()) return;
   round.failure =
       closed_.ok() ? roster_.Hopeless(Missing(round), absl::StrCat("at exchange '", name, "'")) : closed_;
-  if (round.failure.ok() && absl::Now() >= round.deadline) {
+  if (round.failure.ok() && MonotonicNow() >= round.deadline) {
     round.failure = roster_.TooLate(Missing(round), name, round.timeout);
   }
   if (round.failure.ok()) return;
@@ -220,7 +220,7 @@ absl::Status RendezvousStore::Enter(CallId id, const MemberId& member, const std
   bytes_ += bytes;
   round->calls.push_back(id);
   exchanges_[id] = {round, std::move(done)};
-  if (const absl::Time deadline = absl::Now() + timeout; deadline < round->deadline) {
+  if (const MonotonicTime deadline = MonotonicNow() + timeout; deadline < round->deadline) {
     round->deadline = deadline;
     round->timeout = timeout;
   }
@@ -261,7 +261,7 @@ void RendezvousStore::Cancel(CallId call) {
 }
 
 void RendezvousStore::EndHopeless(Ended& ended) {
-  const absl::Time now = absl::Now();
+  const MonotonicTime now = MonotonicNow();
   for (auto waiting = gets_.begin(); waiting != gets_.end();) {
     WaitingGet& get = waiting->second;
     absl::Status failure = CheckGet(get.whom);
@@ -276,7 +276,7 @@ void RendezvousStore::EndHopeless(Ended& ended) {
   for (auto& [name, round] : rounds_) FailIfHopeless(name, *round, ended);
 }
 
-void RendezvousStore::ExpireAt(absl::Time deadline) {
+void RendezvousStore::ExpireAt(MonotonicTime deadline) {
   if (!expiry_.joinable()) expiry_ = std::thread([this] { Expire(); });
   if (deadline >= next_expiry_) return;
   next_expiry_ = deadline;
@@ -287,10 +287,10 @@ void RendezvousStore::Expire() {
   while (true) {
     Ended ended;
     MutexLock lock(mutex_);
-    while (!ends_ && absl::Now() < next_expiry_) (void)earlier_.WaitUntil(mutex_, next_expiry_);
+    while (!ends_ && MonotonicNow() < next_expiry_) (void)earlier_.WaitUntil(mutex_, next_expiry_);
     if (ends_) return;
     EndHopeless(ended);
-    next_expiry_ = absl::InfiniteFuture();
+    next_expiry_ = MonotonicTime::InfiniteFuture();
     for (const auto& [id, get] : gets_) next_expiry_ = std::min(next_expiry_, get.deadline);
     for (const auto& [name, round] : rounds_) {
       if (round->failure.ok()) next_expiry_ = std::min(next_expiry_, round->deadline);
@@ -324,7 +324,7 @@ void RendezvousStore::Refuse(int rank, const std::string& why) {
 }
 
 bool RendezvousStore::WaitUntilEmpty(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const MonotonicTime deadline = MonotonicNow() + timeout;
   MutexLock lock(mutex_);
   for (bool in_time = true;; in_time = departed_.WaitUntil(mutex_, deadline)) {
     if (!roster_.AnyoneHere()) return true;

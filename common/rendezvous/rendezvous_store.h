@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/rendezvous/roster.h"
 
@@ -88,14 +89,14 @@ class RendezvousStore {
     std::vector<CallId> calls;          // that wait
     size_t bytes = 0;  // in the quota: of names and values; after a failure, of the name and the error
     // The first deadline of a rank, and its timeout.
-    absl::Time deadline = absl::InfiniteFuture();
+    MonotonicTime deadline = MonotonicTime::InfiniteFuture();
     absl::Duration timeout;
     absl::Status failure;
   };
   struct WaitingGet {
     std::string key, whom;
     absl::Duration timeout;
-    absl::Time deadline;
+    MonotonicTime deadline;
     GetDone done;
   };
   // Callbacks to run without the lock: declared before the lock, so destroyed after its release.
@@ -129,7 +130,7 @@ class RendezvousStore {
   // Ends every call that can no longer succeed.
   void EndHopeless(Ended& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Has EndHopeless called at `deadline`.
-  void ExpireAt(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ExpireAt(MonotonicTime deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Expire();
 
   const StoreLimits limits_;
@@ -148,7 +149,7 @@ class RendezvousStore {
 
   // Of the thread that ends calls at their deadlines, which starts with the first one that waits.
   CondVar earlier_;
-  absl::Time next_expiry_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  MonotonicTime next_expiry_ ABSL_GUARDED_BY(mutex_) = MonotonicTime::InfiniteFuture();
   bool ends_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread expiry_ ABSL_GUARDED_BY(mutex_);
 };

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 namespace {
@@ -54,22 +54,22 @@ class TlsRelays::Relay {
       const bool sent = Send(), received = Receive();
       if (out_ended_ && (in_ended_ || user_has_closed_)) return false;
       is_ready_ = sent || received;
-      if (is_ready_) progress_ = absl::Now();
+      if (is_ready_) progress_ = MonotonicNow();
     }
-    return is_ready_ || absl::Now() < Until();
+    return is_ready_ || MonotonicNow() < Until();
   }
   bool is_ready() const { return is_ready_; }
 
   // When what is left cannot be delivered in time any more.
-  absl::Time Until() const {
+  MonotonicTime Until() const {
     if (is_closing_) return std::min(progress_, closed_at_) + kDrainTime;
-    return user_has_closed_ ? progress_ + kDrainTime : absl::InfiniteFuture();
+    return user_has_closed_ ? progress_ + kDrainTime : MonotonicTime::InfiniteFuture();
   }
 
   void BeginClosing() {
     if (is_closing_) return;
     is_closing_ = is_ready_ = true;
-    closed_at_ = progress_ = absl::Now();
+    closed_at_ = progress_ = MonotonicNow();
   }
 
   // For poll(): of the TCP connection and of the local socket.
@@ -89,7 +89,7 @@ class TlsRelays::Relay {
       AbandonSending();
     if ((waits[1].revents & POLLHUP) != 0) {  // both directions have ended
       user_has_closed_ = true;
-      progress_ = absl::Now();
+      progress_ = MonotonicNow();
     }
   }
 
@@ -215,7 +215,7 @@ class TlsRelays::Relay {
   bool user_has_closed_ = false, is_closing_ = false;
   bool is_ready_ = true;       // something may be able to move
   int64_t with_this_key_ = 0;  // bytes
-  absl::Time progress_ = absl::Now(), closed_at_;
+  MonotonicTime progress_ = MonotonicNow(), closed_at_;
 };
 
 // A thread and its connections.
@@ -278,7 +278,7 @@ class TlsRelays::Loop {
       if (closing && relays.empty()) return;
       size_t ended = 0;
       bool busy = false;
-      absl::Time until = absl::InfiniteFuture();
+      MonotonicTime until = MonotonicTime::InfiniteFuture();
       waits.assign(1, {wake_.get(), POLLIN, 0});
       for (auto relay = relays.begin(); relay != relays.end();) {
         if (closing) (*relay)->BeginClosing();
@@ -297,8 +297,10 @@ class TlsRelays::Loop {
         count_ -= ended;
         continue;  // a new one may have come, or this may be the end
       }
-      const int64_t left_ms = absl::ToInt64Milliseconds(until - absl::Now() + absl::Milliseconds(1));
-      const int timeout_ms = busy ? 0 : until == absl::InfiniteFuture() ? -1 : static_cast<int>(left_ms);
+      const int64_t left_ms = absl::ToInt64Milliseconds(until - MonotonicNow() + absl::Milliseconds(1));
+      const int timeout_ms = busy                                       ? 0
+                             : until == MonotonicTime::InfiniteFuture() ? -1
+                                                                        : static_cast<int>(left_ms);
       if (poll(waits.data(), waits.size(), timeout_ms) <= 0) continue;
       if (waits[0].revents != 0) {
         uint64_t wakes;

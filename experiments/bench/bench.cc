@@ -10,9 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
+#include "common/base/wall_time.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/device.h"
 #include "common/devices/make_device.h"
@@ -67,7 +67,7 @@ class Outputs {
   static absl::StatusOr<Outputs> Make(const BenchFlags& flags) {
     Outputs outputs;
     PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RunClaim> claim,
-                            RunClaim::Make(flags.out, "bench", absl::Now()));
+                            RunClaim::Make(flags.out, "bench", WallNow()));
     outputs.folder_ = claim->path();
     if (!flags.json_file.empty()) {
       PSRING_ASSIGN_OR_RETURN(outputs.json_, ReserveFile(flags.json_file));
@@ -163,7 +163,7 @@ class Benchmark {
               .expected_s =
                   ExpectedBenchSeconds(prepared.plan, prepared.flags.request, prepared.machine.cores)},
         run_{.command_line = prepared.flags.command_line,
-             .started_utc = UtcText(absl::Now()),
+             .started_utc = UtcText(WallNow()),
              .machine = prepared.machine},
         result_(prepared.plan) {
     if (nodes != nullptr) run_.machines = nodes->Machines();
@@ -194,7 +194,7 @@ class Benchmark {
       return status;
     }
     run_.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
-    run_.ended_utc = UtcText(absl::Now());
+    run_.ended_utc = UtcText(WallNow());
     PSRING_RETURN_IF_ERROR(Write(outputs, expected_s));
     return CheckBusbw(flags_.request, result_, Slowest(Language::kEnglish));
   }

@@ -8,7 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "common/net/tls.h"
 #include "common/reduce/reduce.h"
 #include "experiments/bench/bench.h"

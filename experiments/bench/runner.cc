@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/net/address.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/rendezvous.h"
@@ -129,7 +129,7 @@ absl::Status RunOnAll(const BenchSite& site, size_t index, int store_port, const
                                                    .bench_launch = static_cast<int>(index),
                                                    .store_port = store_port},
                                                   spec));
-  const absl::Time deadline = absl::Now() + spec.deadline;
+  const MonotonicTime deadline = MonotonicNow() + spec.deadline;
   const absl::Status own = RunChildren(spec, interrupt);
   return site.nodes->Gather(own, folder, deadline, /*may_restart=*/false, interrupt, display);
 }

@@ -9,10 +9,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/command_line.h"
-#include "common/base/delays.h"
+#include "common/base/deadline.h"
+#include "common/base/wall_time.h"
+#include "common/cli/command_line.h"
+#include "common/cli/delays.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
@@ -155,15 +156,14 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
   auto experiment =
       std::unique_ptr<Experiment>(new Experiment(flags, prepared, interrupt, display, std::move(folder)));
   experiment->repeats_left_ = static_cast<int>(plan.cost.size());
-  experiment->manifest_ = {
-      .run_id = experiment->folder_.run_id(),
-      .verb = verb,
-      .command_line = flags.command_line,
-      .started_utc = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone()),
-      .machine = prepared.machine,
-      .plan = plan,
-      .disturbances = flags.options.training,
-      .provenance = provenance};
+  experiment->manifest_ = {.run_id = experiment->folder_.run_id(),
+                           .verb = verb,
+                           .command_line = flags.command_line,
+                           .started_utc = Iso8601(WallNow()),
+                           .machine = prepared.machine,
+                           .plan = plan,
+                           .disturbances = flags.options.training,
+                           .provenance = provenance};
   if (resumed != nullptr) PSRING_RETURN_IF_ERROR(experiment->Restore(*resumed));
   PSRING_RETURN_IF_ERROR(experiment->MeasureWires());
   PSRING_RETURN_IF_ERROR(experiment->StartServing());
@@ -200,7 +200,7 @@ absl::Status Experiment::StartServing() {
 }
 
 absl::Status Experiment::MeasureWires() {
-  if (std::isfinite(left_s())) site_.until = absl::Now() + absl::Seconds(left_s());
+  if (std::isfinite(left_s())) site_.until = MonotonicNow() + absl::Seconds(left_s());
   if (manifest_.plan.simulated) return absl::OkStatus();
   site_.nodes = prepared_.site.nodes;
   site_.address = prepared_.site.address;
@@ -366,7 +366,7 @@ absl::Status Experiment::EndRound() {
 
 absl::Status Experiment::KeepScalars(const RunLabel& run, const Configuration& configuration,
                                      const RunRecords& records) const {
-  const double now_s = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  const double now_s = absl::ToDoubleSeconds(WallNow() - absl::UnixEpoch());
   // A virtual clock begins at 0, which is mapped to the present.
   const double zero_s = configuration.simulated() || configuration.scaled()
                             ? now_s

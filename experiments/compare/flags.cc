@@ -5,7 +5,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "experiments/compare/node_flags.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/texts/language_flag.h"

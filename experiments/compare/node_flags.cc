@@ -1,7 +1,7 @@
 #include "experiments/compare/node_flags.h"
 
 #include "CLI/CLI.hpp"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "experiments/plan/plan.h"
 
 namespace psring {

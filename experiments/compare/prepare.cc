@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/delays.h"
+#include "common/base/wall_time.h"
+#include "common/cli/delays.h"
 #include "common/io/files.h"
 #include "common/measure/trace.h"
 #include "common/net/address.h"
@@ -204,9 +204,8 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
     PSRING_ASSIGN_OR_RETURN(prepared.site.address, OwnAddress(flags.nodes.network, {}));
   }
   if (!flags.dry_run) {
-    PSRING_ASSIGN_OR_RETURN(prepared.claim, flags.resume.empty()
-                                                ? RunClaim::Make(flags.out, verb, absl::Now())
-                                                : RunClaim::Reopen(flags.resume));
+    PSRING_ASSIGN_OR_RETURN(prepared.claim, flags.resume.empty() ? RunClaim::Make(flags.out, verb, WallNow())
+                                                                 : RunClaim::Reopen(flags.resume));
   }
   prepared.machine = DescribeMachine();
   prepared.cores = prepared.machine.cores * flags.nodes.nodes;

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"
 #include "experiments/runs/manifest.h"

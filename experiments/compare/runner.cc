@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/cuda/cuda_device.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"
@@ -330,7 +331,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     spec.children.push_back(Server(configuration, job, server, ground, folder, binaries));
   }
   spec.deadline = std::min(absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s),
-                           site.until - absl::Now());
+                           site.until - MonotonicNow());
 
   LaunchProgress progress(simulated ? 1 : configuration.ranks());
   if (site.live != nullptr) {
@@ -374,7 +375,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
 
   if (site.nodes == nullptr) return RunChildren(spec, interrupt);
   PSRING_RETURN_IF_ERROR(site.nodes->PublishLaunch(job, spec, on_process_death));
-  const absl::Time deadline = absl::Now() + spec.deadline;
+  const MonotonicTime deadline = MonotonicNow() + spec.deadline;
   const absl::Status own = RunChildren(spec, interrupt);
   return site.nodes->Gather(own, folder, deadline, /*may_restart=*/restarts > 0, interrupt, display);
 }

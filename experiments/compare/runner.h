@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "experiments/plan/plan.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/live_run.h"
@@ -46,7 +46,7 @@ struct Site {
   std::string address = "127.0.0.1";
   int metrics_port = -1;    // of rank 0; the servers' follow the ranks'; 0: the system chooses; below 0: none
   LiveRun* live = nullptr;  // receives progress; may be null
-  absl::Time until = absl::InfiniteFuture();  // launches still running then are ended
+  MonotonicTime until = MonotonicTime::InfiniteFuture();  // launches still running then are ended
 };
 
 // Starts `configuration` with its processes' records in `folder` and waits for it. If a process dies, the job

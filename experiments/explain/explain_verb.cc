@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "experiments/compare/runner.h"
 #include "experiments/explain/explain.h"
 #include "experiments/texts/errors.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/base/delays.h"
+#include "common/cli/delays.h"
 
 namespace psring {
 namespace {

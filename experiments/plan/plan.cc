@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/check.h"
-#include "common/base/delays.h"
+#include "common/cli/delays.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/rates.h"
 #include "experiments/stats/statistics.h"

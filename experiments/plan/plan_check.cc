@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
-#include "common/base/delays.h"
+#include "common/cli/delays.h"
 #include "experiments/plan/plan.h"
 #include "ring_worker/schedules/schedule.h"
 

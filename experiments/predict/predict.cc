@@ -10,9 +10,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
+#include "common/base/wall_time.h"
 #include "common/io/files.h"
 #include "common/measure/trace.h"
 #include "experiments/compare/experiment.h"
@@ -102,12 +102,12 @@ class PredictionRun {
     }
     PSRING_RETURN_IF_ERROR(ReadProfile());
     PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RunClaim> claim,
-                            RunClaim::Make(flags_.out, "predict", absl::Now()));
+                            RunClaim::Make(flags_.out, "predict", WallNow()));
     const std::string& path = claim->path();
     const int64_t begin = MonotonicNanos();
     Manifest manifest{.verb = "predict",
                       .command_line = flags_.command_line,
-                      .started_utc = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone()),
+                      .started_utc = Iso8601(WallNow()),
                       .machine = DescribeMachine(),
                       .plan = {}};
     PSRING_ASSIGN_OR_RETURN(manifest.provenance, DescribeProvenance(binaries.all(), flags_.files));

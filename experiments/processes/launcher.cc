@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 namespace {
@@ -40,12 +41,12 @@ struct Child {
 class Launch {
  public:
   Launch(const LaunchSpec& spec, const Interrupt& interrupt)
-      : spec_(spec), interrupt_(interrupt), deadline_(absl::Now() + spec.deadline) {}
+      : spec_(spec), interrupt_(interrupt), deadline_(MonotonicNow() + spec.deadline) {}
 
   absl::Status Run() {
     absl::Status verdict = StartAll();
     while (verdict.ok() && running_ > 0) {
-      if (OnlyServersRun()) deadline_ = std::min(deadline_, absl::Now() + spec_.serving_after);
+      if (OnlyServersRun()) deadline_ = std::min(deadline_, MonotonicNow() + spec_.serving_after);
       verdict = Turn(deadline_);
     }
     if (running_ > 0) EndTheRest(absl::IsCancelled(verdict) ? spec_.interrupt_grace : spec_.grace);
@@ -88,7 +89,7 @@ class Launch {
   }
 
   // Waits for an event, at most until `until`, and handles it.
-  absl::Status Turn(absl::Time until) {
+  absl::Status Turn(MonotonicTime until) {
     std::vector<pollfd> fds = {{interrupt_.fd(), POLLIN, 0}};
     std::vector<std::pair<size_t, int>> owners;  // child; 0: stdout, 1: stderr, 2: end of the process
     for (size_t i = 0; i < children_.size(); ++i) {
@@ -105,7 +106,7 @@ class Launch {
     const int64_t longest_ms = std::any_of(children_.begin(), children_.end(), Unwatched) ? 50
                                : spec_.check != nullptr || spec_.is_lost != nullptr       ? 200
                                                                                           : 1000;
-    const int64_t left_ms = absl::ToInt64Milliseconds(until - absl::Now());
+    const int64_t left_ms = absl::ToInt64Milliseconds(until - MonotonicNow());
     const int ready =
         poll(fds.data(), fds.size(), static_cast<int>(std::clamp<int64_t>(left_ms + 1, 0, longest_ms)));
     if (ready < 0 && errno != EINTR) return absl::InternalError(absl::StrCat("poll: ", strerror(errno)));
@@ -127,7 +128,7 @@ class Launch {
     if (first_failed_ >= 0) return absl::AbortedError("a child failed");
     if (spec_.check != nullptr) PSRING_RETURN_IF_ERROR(spec_.check());
     EndLost();
-    if (absl::Now() >= until && running_ > 0) return TooLate();
+    if (MonotonicNow() >= until && running_ > 0) return TooLate();
     return absl::OkStatus();
   }
 
@@ -210,28 +211,28 @@ class Launch {
 
   void EndTheRest(absl::Duration grace) {
     ending_ = true;
-    const absl::Time deadline = absl::Now() + grace;
+    const MonotonicTime deadline = MonotonicNow() + grace;
     // Workers may still need their servers.
     const auto is_server = [](const Child& child) { return child.spec->serves; };
     const auto all_ended = [this] { return running_ == 0; };
     Signal(SIGTERM, std::not_fn(is_server));
     ReapUntil(deadline, [this] { return NoneButServersRun(); });
     Signal(SIGTERM, is_server);
-    ReapUntil(std::max(deadline, absl::Now() + spec_.grace), all_ended);
+    ReapUntil(std::max(deadline, MonotonicNow() + spec_.grace), all_ended);
     Signal(SIGKILL, [](const Child&) { return true; });
     // The kernel may take a moment to kill a process.
-    ReapUntil(absl::Now() + absl::Seconds(2), all_ended);
+    ReapUntil(MonotonicNow() + absl::Seconds(2), all_ended);
   }
 
   // Polls, because the interrupt's pipe stays readable.
-  void ReapUntil(absl::Time deadline, const std::function<bool()>& done) {
+  void ReapUntil(MonotonicTime deadline, const std::function<bool()>& done) {
     while (!done()) {
       for (size_t i = 0; i < children_.size(); ++i) {
         Read(i, 0);
         Read(i, 1);
         if (children_[i].process.running) Reap(i);
       }
-      if (absl::Now() >= deadline) return;
+      if (MonotonicNow() >= deadline) return;
       if (!done()) absl::SleepFor(absl::Milliseconds(5));
     }
   }
@@ -244,7 +245,7 @@ class Launch {
       missing.push_back(known.empty() ? children_[i].spec->name
                                       : absl::StrCat(children_[i].spec->name, " (", known, ")"));
     }
-    const absl::Duration waited = absl::Trunc(absl::Now() - begin_, absl::Milliseconds(100));
+    const absl::Duration waited = absl::Trunc(MonotonicNow() - begin_, absl::Milliseconds(100));
     return absl::DeadlineExceededError(absl::StrCat(spec_.what, ": not done after ",
                                                     absl::FormatDuration(waited), "; still waiting for ",
                                                     absl::StrJoin(missing, ", ")));
@@ -265,8 +266,8 @@ class Launch {
 
   const LaunchSpec& spec_;
   const Interrupt& interrupt_;
-  const absl::Time begin_ = absl::Now();
-  absl::Time deadline_;
+  const MonotonicTime begin_ = MonotonicNow();
+  MonotonicTime deadline_;
   std::vector<Child> children_;
   pid_t group_ = 0;
   int running_ = 0;

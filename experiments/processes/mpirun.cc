@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "experiments/processes/child_process.h"
 #include "experiments/processes/temporary_folder.h"
 
@@ -47,10 +47,10 @@ absl::StatusOr<std::string> VersionText(const std::string& mpirun) {
   LineReader out(child.out_fd), err(child.err_fd);
   std::string text;
   const auto keep = [&](const std::string& line) { absl::StrAppend(&text, line, "\n"); };
-  const absl::Time deadline = absl::Now() + kVersionDeadline;
+  const MonotonicTime deadline = MonotonicNow() + kVersionDeadline;
   bool late = false;
   while (!child.TryWait()) {
-    if (!late && absl::Now() >= deadline) {
+    if (!late && MonotonicNow() >= deadline) {
       late = true;
       kill(child.pid, SIGKILL);
     }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
@@ -41,7 +42,7 @@ class Connections {
   int port() const { return listener_->port(); }
 
   absl::Status Connect(int own, int node, const std::string& address, int port, const JobSecret& secret,
-                       absl::Time deadline) {
+                       MonotonicTime deadline) {
     const std::string whom = absl::StrCat("node ", node, " at ", address);
     PSRING_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectTcp(address, port, deadline));
     PSRING_RETURN_IF_ERROR(AuthenticateTcp(socket, {.secret = secret, .purpose = Purpose::kNetworkProbe},
@@ -52,7 +53,7 @@ class Connections {
   }
 
   // Waits until the node has connected.
-  absl::Status Await(int node, absl::Time deadline) {
+  absl::Status Await(int node, MonotonicTime deadline) {
     while (true) {
       {
         const MutexLock lock(mutex_);
@@ -63,7 +64,7 @@ class Connections {
           return absl::OkStatus();
         }
       }
-      if (absl::Now() >= deadline) {
+      if (MonotonicNow() >= deadline) {
         return absl::DeadlineExceededError(absl::StrCat("waited too long for a connection from node ", node));
       }
       absl::SleepFor(absl::Milliseconds(5));
@@ -141,7 +142,7 @@ absl::StatusOr<std::vector<std::vector<double>>> RunProbe(Rendezvous& rendezvous
                                                           const std::vector<ProbePhase>& phases,
                                                           const Interrupt& interrupt) {
   const int own = rendezvous.options().rank;
-  const absl::Time deadline = absl::Now() + rendezvous.options().timeout;
+  const MonotonicTime deadline = MonotonicNow() + rendezvous.options().timeout;
   const std::set<int> peers = PeersOf(own, phases);
   Connections connections;
   PSRING_RETURN_IF_ERROR(

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/cuda/cuda_device.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
@@ -140,7 +141,7 @@ void Nodes::End(const absl::Status& status) {
 }
 
 absl::Status Nodes::WaitFor(const ValueRequest& request, const Interrupt& interrupt, Display& display) {
-  absl::Time deadline = request.deadline;
+  MonotonicTime deadline = request.deadline;
   std::string rejected;
   absl::Status why;
   while (true) {
@@ -151,14 +152,14 @@ absl::Status Nodes::WaitFor(const ValueRequest& request, const Interrupt& interr
       const absl::Status accepted = request.accept(**value);
       if (accepted.ok()) return accepted;
       if (why.ok()) {
-        deadline = std::min(deadline, absl::Now() + request.patience);
+        deadline = std::min(deadline, MonotonicNow() + request.patience);
         display.Note(Say(display.language(), kIgnored, request.what, accepted.message()));
       }
       why = accepted;
       rejected = **value;
     }
     PSRING_RETURN_IF_ERROR(interrupt.Check());
-    if (absl::Now() >= deadline) {
+    if (MonotonicNow() >= deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat("waited too long for ", request.whom,
                        why.ok() ? "" : absl::StrCat("; ignored ", request.what, ": ", why.message())));
@@ -169,11 +170,11 @@ absl::Status Nodes::WaitFor(const ValueRequest& request, const Interrupt& interr
 
 absl::Status Nodes::AwaitFailure(absl::Duration timeout, const Interrupt& interrupt,
                                  absl::string_view known) {
-  for (const absl::Time deadline = absl::Now() + timeout;; absl::SleepFor(kPollInterval)) {
+  for (const MonotonicTime deadline = MonotonicNow() + timeout;; absl::SleepFor(kPollInterval)) {
     const absl::Status failure = ReportedFailure();
     if (!failure.ok() && failure.message() != known) return failure;
     PSRING_RETURN_IF_ERROR(interrupt.Check());
-    if (absl::Now() >= deadline) return absl::OkStatus();
+    if (MonotonicNow() >= deadline) return absl::OkStatus();
   }
 }
 
@@ -257,7 +258,7 @@ absl::Status Nodes::PublishLaunch(const TrainingJob& job, LaunchSpec& spec, OnDe
   return absl::OkStatus();
 }
 
-absl::Status Nodes::TakeRecords(int node, const std::string& folder, absl::Time deadline,
+absl::Status Nodes::TakeRecords(int node, const std::string& folder, MonotonicTime deadline,
                                 const Interrupt& interrupt, Display& display) {
   const std::string whom = absl::StrCat("node ", node, " (", host(node), ") to end");
   const std::vector<std::string> expected =
@@ -289,7 +290,7 @@ absl::Status Nodes::TakeRecords(int node, const std::string& folder, absl::Time 
   return absl::OkStatus();
 }
 
-absl::Status Nodes::Gather(const absl::Status& own, const std::string& folder, absl::Time deadline,
+absl::Status Nodes::Gather(const absl::Status& own, const std::string& folder, MonotonicTime deadline,
                            bool may_restart, const Interrupt& interrupt, Display& display) {
   absl::Status verdict = own;
   clocks_within_ = absl::ZeroDuration();
@@ -355,7 +356,7 @@ absl::Status Nodes::FollowAll(const TaskOfOrder& task_of, const Interrupt& inter
     PSRING_RETURN_IF_ERROR(WaitFor({.key = Key("order", options_.node),
                                     .whom = "node 0's next launch",
                                     .what = "an order for this node",
-                                    .deadline = absl::InfiniteFuture(),
+                                    .deadline = MonotonicTime::InfiniteFuture(),
                                     .patience = options_.timeout,
                                     .accept = accept},
                                    interrupt, display));
@@ -378,7 +379,7 @@ absl::Status Nodes::FollowAll(const TaskOfOrder& task_of, const Interrupt& inter
 
 absl::Status Nodes::FollowOne(const NodeOrder& order, NodeTask task, const std::string& folder,
                               const Interrupt& interrupt, Display& display) {
-  const absl::Time collected_by = absl::Now() + absl::Seconds(order.deadline_s) + kCollectTimeout;
+  const MonotonicTime collected_by = MonotonicNow() + absl::Seconds(order.deadline_s) + kCollectTimeout;
   LaunchSpec spec{.what = order.what,
                   .children = std::move(task.children),
                   .deadline = absl::Seconds(order.deadline_s),
@@ -425,7 +426,7 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, NodeTask task, const std::
                             rendezvous_->TryGet(Key("well"), "node 0"));
     if (well.has_value()) return absl::OkStatus();
     PSRING_RETURN_IF_ERROR(interrupt.Check());
-    if (absl::Now() >= collected_by) {
+    if (MonotonicNow() >= collected_by) {
       return absl::DeadlineExceededError(
           absl::StrCat("waited too long for node 0 (", host(0), ") to collect the records of ", order.what));
     }

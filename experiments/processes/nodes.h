@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/net/clock_offset.h"
 #include "common/rendezvous/launched_as.h"
 #include "common/rendezvous/own_address.h"
@@ -108,7 +109,7 @@ class Nodes {
   // to `folder`, or ends the launch on all nodes. Returns the outcome of the launch; of several failures, the
   // first cause if it is known. Aborted with `may_restart`: the other nodes expect the same launch again.
   // Unavailable: a node has ended, so there can be no restart.
-  absl::Status Gather(const absl::Status& own, const std::string& folder, absl::Time deadline,
+  absl::Status Gather(const absl::Status& own, const std::string& folder, MonotonicTime deadline,
                       bool may_restart, const Interrupt& interrupt, Display& display);
   // Node 0: tells the other nodes how the run ended.
   void End(const absl::Status& status);
@@ -143,7 +144,7 @@ class Nodes {
     std::string key;
     std::string whom;  // completes "waited too long for"
     std::string what;  // completes "ignored"
-    absl::Time deadline;
+    MonotonicTime deadline;
     absl::Duration patience;                                       // after an invalid value
     std::function<absl::Status(const std::string& value)> accept;  // an error: the value is invalid
   };
@@ -156,7 +157,7 @@ class Nodes {
   // Sends this node's records, with times on node 0's clock.
   absl::Status SendRecords(const NodeTask& task, const ClockMap& clock, const std::string& folder);
   // Waits until `node` has ended its part and writes its records to `folder`.
-  absl::Status TakeRecords(int node, const std::string& folder, absl::Time deadline,
+  absl::Status TakeRecords(int node, const std::string& folder, MonotonicTime deadline,
                            const Interrupt& interrupt, Display& display);
   std::string Key(const char* what, int node = -1) const;
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "common/io/json_object.h"
 #include "common/measure/records.h"
 #include "experiments/texts/plan.h"

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/base/version.h"
+#include "common/cli/version.h"
 #include "common/io/json_text.h"
 #include "experiments/host/build_info.h"
 #include "experiments/host/slowest_link.h"

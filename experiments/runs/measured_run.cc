@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
-#include "common/base/delays.h"
+#include "common/cli/delays.h"
 #include "experiments/runs/run_folder.h"
 #include "experiments/summary/waiting.h"
 

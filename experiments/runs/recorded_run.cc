@@ -13,10 +13,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/check.h"
-#include "common/base/command_line.h"
-#include "common/base/config_file.h"
-#include "common/base/delays.h"
 #include "common/base/read_file.h"
+#include "common/cli/command_line.h"
+#include "common/cli/config_file.h"
+#include "common/cli/delays.h"
 #include "common/io/json_object.h"
 #include "experiments/runs/untrusted_json.h"
 

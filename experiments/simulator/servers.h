@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/base/delays.h"
+#include "common/cli/delays.h"
 #include "experiments/simulator/cluster.h"
 #include "experiments/simulator/compute_variation.h"
 #include "experiments/theory/cost_model.h"
@@ -31,7 +31,7 @@ namespace psring {
 inline constexpr int kMostAlone = 64;
 inline constexpr int kMostInStep = 256;
 
-// Deliberate delays: the same times as in a live run (common/base/delays.h).
+// Deliberate delays: the same times as in a live run (common/cli/delays.h).
 struct Delays {
   std::vector<double> slowness;  // by worker: factor of its computing time; 1 if missing
   TimeDistribution jitter;       // before the computation of a step

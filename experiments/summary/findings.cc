@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/delays.h"
+#include "common/cli/delays.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/summary/residuals.h"
 #include "experiments/summary/row_queries.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
-#include "common/base/delays.h"
+#include "common/cli/delays.h"
 #include "common/io/csv.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/stats/statistics.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "experiments/texts/error_table.h"
 
 namespace psring {

@@ -15,7 +15,7 @@ std::string InLanguage(Language language, const std::string& english);
 
 // The text of an error after the program's name: in Chinese it begins with "错误：".
 std::string ErrorText(Language language, const std::string& english);
-// As Fail (common/base/command_line.h), in `language`.
+// As Fail (common/cli/command_line.h), in `language`.
 int Fail(Language language, const std::string& program, const std::string& message, int code = 1);
 
 }  // namespace psring

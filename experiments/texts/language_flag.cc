@@ -1,7 +1,7 @@
 #include "experiments/texts/language_flag.h"
 
 #include "CLI/CLI.hpp"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 
 namespace psring {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 
 namespace psring {
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
-#include "common/base/command_line.h"
 #include "common/base/read_file.h"
+#include "common/cli/command_line.h"
 #include "common/io/json_object.h"
 #include "ring_worker/schedules/schedule.h"
 

@@ -25,12 +25,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
-#include "common/base/command_line.h"
+#include "common/base/deadline.h"
 #include "common/base/keep_freed_memory.h"
 #include "common/base/mutex.h"
+#include "common/cli/command_line.h"
 #include "common/io/json_text.h"
 #include "common/measure/collective_table.h"
 #include "common/measure/trace.h"
@@ -136,7 +136,7 @@ class Worker {
   }
 
  private:
-  absl::Time Deadline() const { return absl::Now() + absl::Seconds(flags_.timeout_s); }
+  MonotonicTime Deadline() const { return MonotonicNow() + absl::Seconds(flags_.timeout_s); }
 
   // As in the trainer: shared memory, unless the transport is TCP.
   absl::Status Allocate() {

@@ -18,8 +18,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/device/usable_memory.h"
 #include "common/net/address.h"
@@ -179,7 +179,7 @@ class Server final : public RoundLimitServer {
       MutexLock lock(mutex_);
       if (over_) return false;
       if (connections_.size() < static_cast<size_t>(workers_) + kExtraConnections) return true;
-      changed_.WaitUntil(mutex_, absl::Now() + kLookEvery);
+      changed_.WaitUntil(mutex_, MonotonicNow() + kLookEvery);
     }
   }
 
@@ -382,7 +382,7 @@ absl::StatusOr<std::unique_ptr<RoundLimitServer>> RoundLimitServer::Start(const 
 absl::StatusOr<RoundLimitClient> RoundLimitClient::Connect(const std::string& address,
                                                            const JobSecret& secret, int worker,
                                                            absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const MonotonicTime deadline = MonotonicNow() + timeout;
   PSRING_ASSIGN_OR_RETURN(const HostPort server, ParseAddress(address));
   PSRING_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectTcp(server.host, server.port, deadline));
   PSRING_RETURN_IF_ERROR(AuthenticateTcp(socket, {.secret = secret, .purpose = Purpose::kRoundLimits},

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 namespace {
@@ -76,15 +76,15 @@ absl::Status RoundMeeting::Wait(int worker, const RoundCall& call, const std::fu
     EndMeetingLocked(last());
     return outcome_;
   }
-  const absl::Time deadline = absl::Now() + timeout_;
+  const MonotonicTime deadline = MonotonicNow() + timeout_;
   absl::Status why;
   while (meeting == meetings_ && why.ok()) {
     if (over_) {
       why = absl::CancelledError("the control round: the server ends");
-    } else if (absl::Now() >= deadline) {
+    } else if (MonotonicNow() >= deadline) {
       why = absl::DeadlineExceededError("the control round: a worker did not arrive in time");
     } else if (waiting_[worker] == nullptr ||
-               (!changed_.WaitUntil(mutex_, std::min(deadline, absl::Now() + kMeetEvery)) && has_gone())) {
+               (!changed_.WaitUntil(mutex_, std::min(deadline, MonotonicNow() + kMeetEvery)) && has_gone())) {
       why = absl::UnavailableError("the control round: the connection ended");
     }
   }

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "ps_server/consistency/consistency.h"
 
 namespace psring {
@@ -83,7 +83,7 @@ ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Don
     // Of an abandoned step.
     ended_.push_back({std::move(done), ExchangeResult{.version = *state_.went_back_to, .went_back = true}});
   } else {
-    slot = Pending{.exchange = exchange, .done = std::move(done), .since = absl::Now()};
+    slot = Pending{.exchange = exchange, .done = std::move(done), .since = MonotonicNow()};
     newest_step_ = exchange.step;
     if (!announces_) return exchange.dropped ? ToSend::kNothing : ToSend::kGradient;
     announced_.push_back(exchange);
@@ -135,7 +135,7 @@ ClientSession::State ClientSession::state() const {
 std::string ClientSession::Overdue(absl::Duration timeout) const {
   MutexLock lock(mutex_);
   for (const std::optional<Pending>& slot : pending_) {
-    if (!state_.connected || !slot.has_value() || absl::Now() - slot->since < timeout) continue;
+    if (!state_.connected || !slot.has_value() || MonotonicNow() - slot->since < timeout) continue;
     return absl::StrCat("bucket ", slot->exchange.bucket, " of step ", slot->exchange.step);
   }
   return "";
@@ -161,7 +161,7 @@ message::Welcome ClientSession::OnWelcome(message::Welcome welcome) {
   if (welcome.went_back) state_.went_back_to = welcome.step;
   for (std::optional<Pending>& slot : pending_) {
     if (!slot.has_value()) continue;
-    slot->since = absl::Now();
+    slot->since = MonotonicNow();
     if (!welcome.went_back) {
       to_send_.push_back(slot->exchange);
       continue;
@@ -324,8 +324,8 @@ ClientSession::AskedRows ClientSession::AskedBy(const RowMessage<message::Initia
 }
 
 template <typename Part, typename Send>
-absl::Status ClientSession::AskInGroups(std::vector<Part> parts, absl::Time deadline, const std::string& whom,
-                                        const Send& send) {
+absl::Status ClientSession::AskInGroups(std::vector<Part> parts, MonotonicTime deadline,
+                                        const std::string& whom, const Send& send) {
   const size_t most = MostPulls(job_.tables.size());
   for (size_t first = 0; first < parts.size(); first += most) {
     const size_t end = std::min(parts.size(), first + most);
@@ -344,12 +344,12 @@ absl::Status ClientSession::AskInGroups(std::vector<Part> parts, absl::Time dead
   return absl::OkStatus();
 }
 
-absl::Status ClientSession::PullRows(int64_t step, absl::Span<const RowPull> pulls, absl::Time deadline,
+absl::Status ClientSession::PullRows(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline,
                                      const std::string& whom, const SendPull& send) {
   return AskInGroups(PartsOf(job_, step, pulls), deadline, whom, send);
 }
 
-absl::Status ClientSession::PutRows(const RowPut& put, absl::Time deadline, const std::string& whom,
+absl::Status ClientSession::PutRows(const RowPut& put, MonotonicTime deadline, const std::string& whom,
                                     const SendInitial& send) {
   return AskInGroups(PartsOf(job_, put), deadline, whom, send);
 }
@@ -391,15 +391,15 @@ void ClientSession::EndExchanges() {
   for (Ended& exchange : ended) exchange.done(std::move(exchange.result));
 }
 
-absl::Status ClientSession::Await(Question question, absl::Time deadline, const std::string& whom) {
+absl::Status ClientSession::Await(Question question, MonotonicTime deadline, const std::string& whom) {
   MutexLock lock(mutex_);
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   const bool may_go_back = question == Question::kBarrier;  // a server that went back answers no barrier
   while (state_.failure.ok() && answered_ != question && !(may_go_back && state_.went_back_to.has_value())) {
-    if (absl::Now() >= deadline) {
+    if (MonotonicNow() >= deadline) {
       state_.failure = absl::DeadlineExceededError(absl::StrCat(
-          "waited ", absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1))), " for ",
-          whom));
+          "waited ", absl::FormatDuration(absl::Trunc(MonotonicNow() - begin, absl::Milliseconds(1))),
+          " for ", whom));
       changed_.NotifyAll();
       break;
     }

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/measure/trace.h"
 #include "ps_server/client/ps_client.h"
@@ -61,11 +62,11 @@ class ClientSession {
 
   // RowClient::Pull. `send` is called for each request, of which at most MostPulls are unanswered.
   using SendPull = std::function<void(const RowMessage<message::PullRows>&)>;
-  absl::Status PullRows(int64_t step, absl::Span<const RowPull> pulls, absl::Time deadline,
+  absl::Status PullRows(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline,
                         const std::string& whom, const SendPull& send);
   // RowClient::Put, likewise.
   using SendInitial = std::function<void(const RowMessage<message::InitialRows>&)>;
-  absl::Status PutRows(const RowPut& put, absl::Time deadline, const std::string& whom,
+  absl::Status PutRows(const RowPut& put, MonotonicTime deadline, const std::string& whom,
                        const SendInitial& send);
   // The messages of RowClient::Push, which are counted as sent.
   std::vector<RowMessage<message::PushRows>> PushRows(int64_t step, int64_t samples,
@@ -97,7 +98,7 @@ class ClientSession {
 
   // Waits for the server's answer: OK, or the failure. `whom` completes the error "waited ... for". After an
   // error no weights are written any more.
-  absl::Status Await(Question question, absl::Time deadline, const std::string& whom);
+  absl::Status Await(Question question, MonotonicTime deadline, const std::string& whom);
   // Call before asking: the next Await then ignores earlier answers.
   void ExpectAnswer();
 
@@ -107,7 +108,7 @@ class ClientSession {
     PsClient::Done done;
     uint64_t received = 0;
     bool sent = false;  // to the server's current incarnation, for the current sum
-    absl::Time since;
+    MonotonicTime since;
   };
 
   // A request for rows that has not been answered.
@@ -132,7 +133,7 @@ class ClientSession {
   // Sends requests for rows, as many at a time as the server accepts, and waits for the answers to each
   // group.
   template <typename Part, typename Send>
-  absl::Status AskInGroups(std::vector<Part> parts, absl::Time deadline, const std::string& whom,
+  absl::Status AskInGroups(std::vector<Part> parts, MonotonicTime deadline, const std::string& whom,
                            const Send& send);
   // Returns the message with `went_back` as this worker sees it.
   message::Welcome OnWelcome(message::Welcome welcome);

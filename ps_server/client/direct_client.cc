@@ -6,8 +6,8 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/measure/wires.h"
 #include "ps_server/client/client_session.h"
@@ -68,7 +68,7 @@ class DirectClient : public OneServerClient {
   }
 
   absl::Status Start(int worker, const ServerJob& job, const WorkerBuffers& memory,
-                     absl::Time deadline) override {
+                     MonotonicTime deadline) override {
     PSRING_CHECK(!thread_.joinable());
     PSRING_RETURN_IF_ERROR(session_.Begin(job, memory.weights));
     PSRING_ASSIGN_OR_RETURN(lane_, server_.NewLane());
@@ -104,32 +104,32 @@ class DirectClient : public OneServerClient {
     }
   }
 
-  absl::StatusOr<std::optional<int64_t>> Barrier(int number, absl::Time deadline) override {
+  absl::StatusOr<std::optional<int64_t>> Barrier(int number, MonotonicTime deadline) override {
     session_.ExpectAnswer();
     inbox_->Put(message::ToServer(message::Barrier{.number = number}));
     PSRING_RETURN_IF_ERROR(session_.Await(Question::kBarrier, deadline, "the other workers"));
     return session_.state().went_back_to;
   }
 
-  absl::StatusOr<bool> Read(const ReadRequest& request, absl::Time deadline) override {
+  absl::StatusOr<bool> Read(const ReadRequest& request, MonotonicTime deadline) override {
     session_.ExpectWeights(request.values, request.resumes);
     inbox_->Put(message::ToServer(message::Fetch{.slot = request.slot}));
     PSRING_RETURN_IF_ERROR(session_.Await(Question::kFetch, deadline, "the server's weights"));
     return !session_.state().went_back_to.has_value();
   }
 
-  absl::Status Leave(absl::Time deadline) override {
+  absl::Status Leave(MonotonicTime deadline) override {
     inbox_->Put(message::ToServer(message::Leave{}));
     return session_.Await(Question::kLeave, deadline, "the server to confirm that this worker leaves");
   }
 
-  absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, absl::Time deadline) override {
+  absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) override {
     return session_.PullRows(step, pulls, deadline, "rows of the server's tables",
                              [this](const RowMessage<message::PullRows>& request) {
                                inbox_->Put(Inbox::RowsToSend{request.message, request.payload});
                              });
   }
-  absl::Status Put(const RowPut& put, absl::Time deadline) override {
+  absl::Status Put(const RowPut& put, MonotonicTime deadline) override {
     return session_.PutRows(put, deadline, "the server to take rows",
                             [this](const RowMessage<message::InitialRows>& rows) {
                               inbox_->Put(Inbox::RowsToSend{rows.message, rows.payload});

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/device/device.h"
 #include "common/measure/trace.h"
 #include "common/net/job_secret.h"
@@ -93,7 +94,7 @@ class PsClient {
   // Joins the job. Returns when all workers have joined; the error names those that have not by the deadline,
   // or the field of `job` that differs.
   virtual absl::Status Start(int worker, const ServerJob& job, const WorkerBuffers& memory,
-                             absl::Time deadline) = 0;
+                             MonotonicTime deadline) = 0;
 
   // Enqueues and returns. All workers push the buckets of a step in the same order; with backup workers
   // nothing is sent before the last one. `done` runs once, on a thread of the client, in the order of
@@ -104,7 +105,7 @@ class PsClient {
   // steps; 2: after the last step), or have left or are lost. Does not wait at 0 and 1 if the job has passed
   // them before. Returns a step if the server went back to it; this worker must then do the same, after a
   // Fetch. No exchange may be in flight.
-  virtual absl::StatusOr<std::optional<int64_t>> Barrier(int number, absl::Time deadline) = 0;
+  virtual absl::StatusOr<std::optional<int64_t>> Barrier(int number, MonotonicTime deadline) = 0;
 
   // Reads the server's weights (`slot` 0) or a slot of the optimizer (from 1, OptimizerSlots). `resumes`: the
   // worker continues with them, also if the server went back. False: the server went back and the worker has
@@ -115,14 +116,14 @@ class PsClient {
     int slot = 0;
     bool resumes = false;
   };
-  virtual absl::StatusOr<bool> Read(const ReadRequest& request, absl::Time deadline) = 0;
+  virtual absl::StatusOr<bool> Read(const ReadRequest& request, MonotonicTime deadline) = 0;
   // The current weights, of any version, to continue with.
-  absl::Status Fetch(Span weights, absl::Time deadline) {
+  absl::Status Fetch(Span weights, MonotonicTime deadline) {
     return Read({.values = weights, .resumes = true}, deadline).status();
   }
 
   // Leaves the job, so that the end of this process is not a loss. No exchange may be in flight.
-  virtual absl::Status Leave(absl::Time deadline) = 0;
+  virtual absl::Status Leave(MonotonicTime deadline) = 0;
 
   virtual void Abort(absl::Status why) = 0;
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "ps_server/consistency/consistency.h"
 
 namespace psring {
@@ -30,7 +31,7 @@ ShardedClient::~ShardedClient() {
 }
 
 absl::Status ShardedClient::Start(int worker, const ServerJob& job, const WorkerBuffers& memory,
-                                  absl::Time deadline) {
+                                  MonotonicTime deadline) {
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
   job_ = job;
   worker_ = worker;
@@ -100,7 +101,7 @@ void ShardedClient::PushPull(const Exchange& exchange, Done done) {
   SendRewinds(call);
 }
 
-absl::StatusOr<std::optional<int64_t>> ShardedClient::Barrier(int number, absl::Time deadline) {
+absl::StatusOr<std::optional<int64_t>> ShardedClient::Barrier(int number, MonotonicTime deadline) {
   std::atomic<bool> back = false;
   {
     MutexLock lock(mutex_);
@@ -118,7 +119,7 @@ absl::StatusOr<std::optional<int64_t>> ShardedClient::Barrier(int number, absl::
   return StepLocked();
 }
 
-absl::StatusOr<bool> ShardedClient::Read(const ReadRequest& request, absl::Time deadline) {
+absl::StatusOr<bool> ShardedClient::Read(const ReadRequest& request, MonotonicTime deadline) {
   if (request.resumes) {
     MutexLock lock(mutex_);
     if (goes_back_) PSRING_RETURN_IF_ERROR(AwaitAgreement(deadline));
@@ -139,7 +140,7 @@ absl::StatusOr<bool> ShardedClient::Read(const ReadRequest& request, absl::Time 
   return all && !goes_back_;
 }
 
-absl::Status ShardedClient::Leave(absl::Time deadline) {
+absl::Status ShardedClient::Leave(MonotonicTime deadline) {
   // The first server's answer may say that a step is complete without this worker; relay it before leaving
   // the others.
   if (relays_verdicts_) {

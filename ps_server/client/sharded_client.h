@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "ps_server/client/ps_client.h"
 #include "ps_server/consistency/common_step.h"
@@ -25,19 +26,19 @@ class ShardedClient : public PsClient, public RowClient {
 
   // sharded_client.cc
   absl::Status Start(int worker, const ServerJob& job, const WorkerBuffers& memory,
-                     absl::Time deadline) override;
+                     MonotonicTime deadline) override;
   void PushPull(const Exchange& exchange, Done done) override;
-  absl::StatusOr<std::optional<int64_t>> Barrier(int number, absl::Time deadline) override;
-  absl::StatusOr<bool> Read(const ReadRequest& request, absl::Time deadline) override;
-  absl::Status Leave(absl::Time deadline) override;
+  absl::StatusOr<std::optional<int64_t>> Barrier(int number, MonotonicTime deadline) override;
+  absl::StatusOr<bool> Read(const ReadRequest& request, MonotonicTime deadline) override;
+  absl::Status Leave(MonotonicTime deadline) override;
   void Abort(absl::Status why) override { Fail(why); }
   ClientStatus status() const override;
   RowClient& rows() override { return *this; }
 
   // sharded_client_rows.cc: row r is row r / servers of server r % servers.
-  absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, absl::Time deadline) override;
+  absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) override;
   void Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) override;
-  absl::Status Put(const RowPut& put, absl::Time deadline) override;
+  absl::Status Put(const RowPut& put, MonotonicTime deadline) override;
 
  private:
   // An exchange of all servers, until the last has answered.
@@ -119,7 +120,7 @@ class ShardedClient : public PsClient, public RowClient {
   void OnWelcome(int server, const message::Welcome& welcome);
 
   // Determines the step with which this worker begins, at the start and after going back.
-  absl::Status AgreeOnStart(Span weights, absl::Time deadline);
+  absl::Status AgreeOnStart(Span weights, MonotonicTime deadline);
   void OnBegin(int server, const message::Welcome& welcome);
   // The Rewind to send, and its servers, so that all begin at one step.
   struct RewindCall {
@@ -135,7 +136,7 @@ class ShardedClient : public PsClient, public RowClient {
   void SendRewinds(const RewindCall& call);
   // Ends an exchange whose gradient is in no update, once all servers agree on the worker's next step.
   void GoBack(const std::shared_ptr<Joint>& joint);
-  absl::Status AwaitAgreement(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AwaitAgreement(MonotonicTime deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   int worker_ = 0;
   ServerJob job_;

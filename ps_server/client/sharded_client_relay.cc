@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "ps_server/client/sharded_client.h"
 #include "ps_server/consistency/consistency.h"
 
@@ -83,7 +83,7 @@ void ShardedClient::OnWelcome(int server, const message::Welcome& welcome) {
 
 // This worker has joined all servers. If they begin at checkpoints of different steps, all go back to the
 // earliest.
-absl::Status ShardedClient::AgreeOnStart(Span weights, absl::Time deadline) {
+absl::Status ShardedClient::AgreeOnStart(Span weights, MonotonicTime deadline) {
   start_step_ = servers_.front()->status().start_step;
   for (const auto& server : servers_) {
     const int64_t step = server->status().start_step;
@@ -162,9 +162,9 @@ void ShardedClient::GoBack(const std::shared_ptr<Joint>& joint) {
   joint->done(std::move(outcome));
 }
 
-absl::Status ShardedClient::AwaitAgreement(absl::Time deadline) {
+absl::Status ShardedClient::AwaitAgreement(MonotonicTime deadline) {
   while (failure_.ok() && !AgreedLocked()) {
-    if (absl::Now() >= deadline) {
+    if (MonotonicNow() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat("waited for servers ",
                                                       absl::StrJoin(common_.ServersToRewind(), ", "),
                                                       " to go back to step ", common_.step()));

@@ -1,6 +1,7 @@
 // Tables on several servers: each has every count-th row.
 #include <algorithm>
 
+#include "common/base/deadline.h"
 #include "ps_server/client/sharded_client.h"
 
 namespace psring {
@@ -24,7 +25,7 @@ OwnRows RowsOn(int server, int servers, absl::Span<const int32_t> rows) {
 
 }  // namespace
 
-absl::Status ShardedClient::Pull(int64_t step, absl::Span<const RowPull> pulls, absl::Time deadline) {
+absl::Status ShardedClient::Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) {
   return OnEach([&](int server) -> absl::Status {
     std::vector<OwnRows> own;
     std::vector<std::vector<float>> values;
@@ -70,7 +71,7 @@ void ShardedClient::Push(int64_t step, int64_t samples, absl::Span<const RowPush
   }
 }
 
-absl::Status ShardedClient::Put(const RowPut& put, absl::Time deadline) {
+absl::Status ShardedClient::Put(const RowPut& put, MonotonicTime deadline) {
   const size_t width = static_cast<size_t>(job_.tables[static_cast<size_t>(put.table)].width);
   return OnEach([&](int server) -> absl::Status {
     const OwnRows own = RowsOn(server, count(), put.rows);

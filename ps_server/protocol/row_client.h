@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 
@@ -35,7 +35,7 @@ class RowClient {
  public:
   // Synchronous servers answer with the rows after the updates of all steps before `step`; others with the
   // current ones. Waits for the answer.
-  virtual absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, absl::Time deadline) = 0;
+  virtual absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) = 0;
 
   // The gradient of step `step`, a sum over `samples` samples, at most once per table. Copies the rows and
   // returns; a failure is returned by a later call. Synchronous: every worker calls it once in every step.
@@ -43,7 +43,7 @@ class RowClient {
 
   // Worker 0, before the first step of a job with `row_arrays`: the next rows of a table and slot, in order
   // and without gaps. Waits until the servers have them. All pulls wait for the last row.
-  virtual absl::Status Put(const RowPut& put, absl::Time deadline) = 0;
+  virtual absl::Status Put(const RowPut& put, MonotonicTime deadline) = 0;
 
  protected:
   ~RowClient() = default;

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 
@@ -43,10 +43,10 @@ void Checkpointing::NoteVersion(int bucket, int64_t version) {
   if (version == version_ && ++reached_ == buckets_) due_ = true;
 }
 
-bool Checkpointing::AwaitWritten(absl::Time deadline) {
+bool Checkpointing::AwaitWritten(MonotonicTime deadline) {
   {
     MutexLock lock(mutex_);
-    while ((asked_ || writes_ > 0) && absl::Now() < deadline) changed_.WaitUntil(mutex_, deadline);
+    while ((asked_ || writes_ > 0) && MonotonicNow() < deadline) changed_.WaitUntil(mutex_, deadline);
   }
   Flush();
   return !asked_;

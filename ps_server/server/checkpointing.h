@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "ps_server/consistency/consistency.h"
 #include "ps_server/server/checkpoint.h"
@@ -37,7 +37,7 @@ class Checkpointing {
 
   // Requests a checkpoint as soon as one is possible. AwaitWritten: false if none was written by `deadline`.
   void Ask() { asked_ = true; }
-  bool AwaitWritten(absl::Time deadline);
+  bool AwaitWritten(MonotonicTime deadline);
 
   // Writes it in the background, after waiting for the previous write.
   void Write(Checkpoint checkpoint);

@@ -6,16 +6,17 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/devices/make_ops.h"
+#include "common/net/random_token.h"
 
 namespace psring {
 namespace {
 
 // Unique among all servers that these workers may use.
 uint64_t NewIncarnation() {
-  return static_cast<uint64_t>(absl::ToUnixNanos(absl::Now())) ^ static_cast<uint64_t>(getpid()) << 48;
+  return KernelRandom() | 1;  // never 0
 }
 
 }  // namespace
@@ -205,7 +206,7 @@ bool ParameterServer::TakeCheckpoint(bool finished) {
   return true;
 }
 
-bool ParameterServer::CheckpointNow(absl::Time deadline) {
+bool ParameterServer::CheckpointNow(MonotonicTime deadline) {
   if (!checkpointing_.enabled() || !started_) return false;
   checkpointing_.Ask();
   if (TakeCheckpoint(/*finished=*/finished_)) {

@@ -27,6 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/device/device.h"
 #include "common/measure/arrivals.h"
@@ -99,11 +100,11 @@ class ParameterServer {
   void AbortJoining(const absl::Status& why);
 
   // Requests a checkpoint and waits until it is written. False: not by `deadline`.
-  bool CheckpointNow(absl::Time deadline);
+  bool CheckpointNow(MonotonicTime deadline);
 
   // Waits for the end: OK when all workers have left, or are lost and the others have left; the reason if the
   // job has failed; nullopt: neither by `deadline`.
-  std::optional<absl::Status> WaitUntilOver(absl::Time deadline);
+  std::optional<absl::Status> WaitUntilOver(MonotonicTime deadline);
 
   // The workers that the job has ended without. After WaitUntilOver has returned OK.
   std::vector<int> lost_workers() const;

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "ps_server/server/parameter_server.h"
 
 namespace psring {
@@ -132,7 +132,7 @@ void ParameterServer::Abort(const absl::Status& why) {
   }
 }
 
-std::optional<absl::Status> ParameterServer::WaitUntilOver(absl::Time deadline) {
+std::optional<absl::Status> ParameterServer::WaitUntilOver(MonotonicTime deadline) {
   MutexLock lock(mutex_);
   while (true) {
     if (!failure_.ok()) return failure_;
@@ -142,7 +142,7 @@ std::optional<absl::Status> ParameterServer::WaitUntilOver(absl::Time deadline) 
     if (expected == 0 ? left > 0 || was_finished_ : idle && members_.Present().empty()) {
       return absl::OkStatus();
     }
-    if (absl::Now() >= deadline) return std::nullopt;
+    if (MonotonicNow() >= deadline) return std::nullopt;
     changed_.WaitUntil(mutex_, deadline);
   }
 }
@@ -162,7 +162,7 @@ void ParameterServer::Watch() {
     std::vector<std::pair<int, std::string>> lost;
     {
       MutexLock lock(mutex_);
-      if (!stopping_ && !watch_at_once_) changed_.WaitUntil(mutex_, absl::Now() + interval);
+      if (!stopping_ && !watch_at_once_) changed_.WaitUntil(mutex_, MonotonicNow() + interval);
       if (stopping_) return;
       watch_at_once_ = false;
       if (!failure_.ok()) continue;

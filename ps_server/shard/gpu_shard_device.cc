@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/device/host_view.h"
 #include "common/devices/make_ops.h"
@@ -52,7 +52,7 @@ class GpuShardDevice : public ShardDevice {
     PSRING_CHECK(TotalBytes(payload) == to.count * SizeOf(type) && TotalBytes(payload) <= kChunkBytes);
     if (to.count == 0) return std::nullopt;
     SlotLoan slot(*this);
-    PSRING_RETURN_IF_ERROR(slot->done.Wait(absl::Now() + kStuck));
+    PSRING_RETURN_IF_ERROR(slot->done.Wait(MonotonicNow() + kStuck));
     if (const std::optional<size_t> found = Gather(type, payload, slot->host, finite)) return found;
     const ConstSpan arrived(slot->device, to.count, type);
     MutexLock lock(streams_mutex_);
@@ -74,7 +74,7 @@ class GpuShardDevice : public ShardDevice {
       work(*ops_, *kernels_);
       done = kernels_->Record();
     }
-    return done.Wait(absl::Now() + kStuck);
+    return done.Wait(MonotonicNow() + kStuck);
   }
 
   absl::Status ComputeInParts(Lane& lane, size_t count, const Part& work, const Made& made) override {
@@ -84,15 +84,15 @@ class GpuShardDevice : public ShardDevice {
   }
 
   absl::Status BringDown(ConstSpan from, void* to, bool pinned) override {
-    if (pinned) return CopyDown(from.data, to, from.bytes()).Wait(absl::Now() + kStuck);
+    if (pinned) return CopyDown(from.data, to, from.bytes()).Wait(MonotonicNow() + kStuck);
     // A copy to memory that is not pinned would block the thread that enqueues it.
     const auto* const begin = static_cast<const std::byte*>(from.data);
     for (size_t at = 0; at < from.bytes(); at += kChunkBytes) {
       const size_t bytes = std::min(kChunkBytes, from.bytes() - at);
       SlotLoan slot(*this);
-      PSRING_RETURN_IF_ERROR(slot->done.Wait(absl::Now() + kStuck));
+      PSRING_RETURN_IF_ERROR(slot->done.Wait(MonotonicNow() + kStuck));
       slot->done = CopyDown(begin + at, slot->host, bytes);
-      PSRING_RETURN_IF_ERROR(slot->done.Wait(absl::Now() + kStuck));
+      PSRING_RETURN_IF_ERROR(slot->done.Wait(MonotonicNow() + kStuck));
       std::memcpy(static_cast<std::byte*>(to) + at, slot->host, bytes);
     }
     return absl::OkStatus();
@@ -110,7 +110,7 @@ class GpuShardDevice : public ShardDevice {
         found_->Download(*kernels_);
         done = kernels_->Record();
       }
-      PSRING_RETURN_IF_ERROR(done.Wait(absl::Now() + kStuck));
+      PSRING_RETURN_IF_ERROR(done.Wait(MonotonicNow() + kStuck));
       if (found_->on_host() == 0) return std::nullopt;
     }
     std::vector<std::byte> here(values.bytes());
@@ -129,7 +129,7 @@ class GpuShardDevice : public ShardDevice {
       sum_->Download(*kernels_);
       done = kernels_->Record();
     }
-    PSRING_RETURN_IF_ERROR(done.Wait(absl::Now() + kStuck));
+    PSRING_RETURN_IF_ERROR(done.Wait(MonotonicNow() + kStuck));
     return sum_->on_host();
   }
 

@@ -7,8 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
+#include "common/net/grpc_waiting.h"
 #include "common/net/random_token.h"
 #include "ps_server/wire/own_sockets.h"
 
@@ -22,7 +23,7 @@ constexpr int64_t kLongestPingMs = 20'000;
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> GrpcClient::Dial(const std::string& address,
-                                                                absl::Time deadline) const {
+                                                                MonotonicTime deadline) const {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxMessageBytes);
   // Detects a server that does not respond, before a rank that waits for this one gives up. (The server itself
@@ -51,11 +52,11 @@ GrpcClient::~GrpcClient() {
   thread_.join();
   // The caller may free its GPU's memory next. Any answer is the end of the connection. Without a Leave the
   // job has failed, and the server may keep the memory until it ends.
-  if (in_use_.valid() && left_sent_) (void)in_use_.Receive(absl::Now() + kUntilServerCloses);
+  if (in_use_.valid() && left_sent_) (void)in_use_.Receive(MonotonicNow() + kUntilServerCloses);
 }
 
 absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuffers& memory,
-                               absl::Time deadline) {
+                               MonotonicTime deadline) {
   PSRING_CHECK(!thread_.joinable());
   KeepGrpcRunning();
   worker_ = worker;
@@ -65,7 +66,7 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuf
   absl::StatusOr<std::string> token = "";
   if (options_.payload != Payload::kGrpc && job.parameters > 0) {
     constexpr absl::Duration kPatience = absl::Seconds(5);
-    const absl::Time until = std::min(deadline, absl::Now() + kPatience);
+    const MonotonicTime until = std::min(deadline, MonotonicNow() + kPatience);
     std::optional<std::string> offer;
     {
       MutexLock lock(mutex_);
@@ -90,11 +91,11 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuf
       session_.Await(Question::kJoin, deadline + Grace(),
                      absl::StrCat("all workers to join (parameter server at ", address(), ")"));
   if (!status.ok()) End(status);
-  borrowers_.AwaitNone(absl::Now() + absl::Seconds(10));
+  borrowers_.AwaitNone(MonotonicNow() + absl::Seconds(10));
   return status;
 }
 
-absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, absl::Time deadline) {
+absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, MonotonicTime deadline) {
   {
     MutexLock lock(mutex_);
     shares_ = false;
@@ -152,25 +153,25 @@ void GrpcClient::PushPull(const Exchange& exchange, Done done) {
   if (session_.state().went_back_to.has_value()) Wake();  // it has ended already
 }
 
-absl::StatusOr<std::optional<int64_t>> GrpcClient::Barrier(int number, absl::Time deadline) {
+absl::StatusOr<std::optional<int64_t>> GrpcClient::Barrier(int number, MonotonicTime deadline) {
   PSRING_RETURN_IF_ERROR(Ask(Question::kBarrier, message::Barrier{.number = number}, deadline,
                              "all workers to reach the barrier"));
   return session_.state().went_back_to;
 }
 
-absl::StatusOr<bool> GrpcClient::Read(const ReadRequest& request, absl::Time deadline) {
+absl::StatusOr<bool> GrpcClient::Read(const ReadRequest& request, MonotonicTime deadline) {
   session_.ExpectWeights(request.values, request.resumes);
   PSRING_RETURN_IF_ERROR(
       Ask(Question::kFetch, message::Fetch{.slot = request.slot}, deadline, "the server's weights"));
   return !session_.state().went_back_to.has_value();
 }
 
-absl::Status GrpcClient::Leave(absl::Time deadline) {
+absl::Status GrpcClient::Leave(MonotonicTime deadline) {
   left_sent_ = session_.state().connected;
   return Ask(Question::kLeave, message::Leave{}, deadline, "the confirmation that this worker leaves");
 }
 
-absl::Status GrpcClient::Ask(Question question, const message::ToServer& message, absl::Time deadline,
+absl::Status GrpcClient::Ask(Question question, const message::ToServer& message, MonotonicTime deadline,
                              const std::string& what) {
   session_.ExpectAnswer();
   {
@@ -186,11 +187,11 @@ absl::Status GrpcClient::Ask(Question question, const message::ToServer& message
   }
   if (!status.ok()) End(status);
   // Nothing reads the caller's memory any more.
-  borrowers_.AwaitNone(absl::Now() + absl::Seconds(10));
+  borrowers_.AwaitNone(MonotonicNow() + absl::Seconds(10));
   return status;
 }
 
-absl::Status GrpcClient::Pull(int64_t step, absl::Span<const RowPull> pulls, absl::Time deadline) {
+absl::Status GrpcClient::Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) {
   const absl::Status status =
       session_.PullRows(step, pulls, deadline + Grace(),
                         absl::StrCat("rows of step ", step, " (parameter server at ", address(), ")"),
@@ -203,7 +204,7 @@ void GrpcClient::Push(int64_t step, int64_t samples, absl::Span<const RowPush> p
   for (const auto& part : session_.PushRows(step, samples, pushes)) EnqueueRows(part);
 }
 
-absl::Status GrpcClient::Put(const RowPut& put, absl::Time deadline) {
+absl::Status GrpcClient::Put(const RowPut& put, MonotonicTime deadline) {
   const absl::Status status =
       session_.PutRows(put, deadline + Grace(),
                        absl::StrCat("the parameter server at ", address(), " to take rows of a checkpoint"),
@@ -235,13 +236,13 @@ void GrpcClient::SendGradient(const Exchange& exchange) {
                  .staging = staging});
 }
 
-absl::Status GrpcClient::Connect(absl::Time deadline) {
+absl::Status GrpcClient::Connect(MonotonicTime deadline) {
   // A restarted server has another address.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> dialled = absl::UnknownError("");
   do {
-    dialled =
-        Dial(address(), options_.find_again ? std::min(deadline, absl::Now() + absl::Seconds(1)) : deadline);
-    if (dialled.ok() || !options_.find_again || absl::Now() >= deadline) break;
+    dialled = Dial(address(),
+                   options_.find_again ? std::min(deadline, MonotonicNow() + absl::Seconds(1)) : deadline);
+    if (dialled.ok() || !options_.find_again || MonotonicNow() >= deadline) break;
     if (!absl::IsUnavailable(dialled.status())) break;  // another secret, or not psring
     absl::StatusOr<std::string> found = options_.find_again();
     MutexLock lock(mutex_);
@@ -277,7 +278,7 @@ void GrpcClient::End(const absl::Status& why) {
 
 void GrpcClient::Wake() {
   auto* alarm = new grpc::Alarm;
-  alarm->Set(&queue_, absl::ToChronoTime(absl::Now()), alarm);
+  alarm->Set(&queue_, GrpcDeadline(MonotonicNow()), alarm);
 }
 
 std::string GrpcClient::address() const {

@@ -17,7 +17,7 @@
 #include <string>
 #include <thread>
 
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/measure/wires.h"
 #include "ps_server/client/client_session.h"
@@ -41,10 +41,10 @@ class Borrowers {
     });
   }
   // False: some are left at `deadline`.
-  bool AwaitNone(absl::Time deadline) {
+  bool AwaitNone(MonotonicTime deadline) {
     MutexLock lock(mutex_);
     while (count_ > 0) {
-      if (absl::Now() >= deadline) return false;
+      if (MonotonicNow() >= deadline) return false;
       none_.WaitUntil(mutex_, deadline);
     }
     return true;
@@ -62,15 +62,15 @@ class GrpcClient : public OneServerClient {
   ~GrpcClient() override;
 
   absl::Status Start(int worker, const ServerJob& job, const WorkerBuffers& memory,
-                     absl::Time deadline) override;
+                     MonotonicTime deadline) override;
   void PushPull(const Exchange& exchange, Done done) override;
-  absl::StatusOr<std::optional<int64_t>> Barrier(int number, absl::Time deadline) override;
-  absl::StatusOr<bool> Read(const ReadRequest& request, absl::Time deadline) override;
-  absl::Status Leave(absl::Time deadline) override;
+  absl::StatusOr<std::optional<int64_t>> Barrier(int number, MonotonicTime deadline) override;
+  absl::StatusOr<bool> Read(const ReadRequest& request, MonotonicTime deadline) override;
+  absl::Status Leave(MonotonicTime deadline) override;
   void Abort(absl::Status why) override { End(why); }
-  absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, absl::Time deadline) override;
+  absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) override;
   void Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) override;
-  absl::Status Put(const RowPut& put, absl::Time deadline) override;
+  absl::Status Put(const RowPut& put, MonotonicTime deadline) override;
   ClientStatus status() const override {
     const ClientSession::State state = session_.state();
     return {.payload = on_gpu_   ? "cuda_ipc"
@@ -104,13 +104,13 @@ class GrpcClient : public OneServerClient {
   };
 
   // grpc_client.cc: what the caller's threads do.
-  absl::Status Connect(absl::Time deadline);
+  absl::Status Connect(MonotonicTime deadline);
   void OpenLocked(std::shared_ptr<grpc::Channel> channel) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The token of the memory that the server has mapped; empty: none in common.
-  absl::StatusOr<std::string> HandOver(const std::string& offer, absl::Time deadline);
+  absl::StatusOr<std::string> HandOver(const std::string& offer, MonotonicTime deadline);
   // Join, and on worker 0 the initial weights.
   void Introduce(const std::string& token);
-  absl::Status Ask(Question question, const message::ToServer& message, absl::Time deadline,
+  absl::Status Ask(Question question, const message::ToServer& message, MonotonicTime deadline,
                    const std::string& what);
   // Ends the session with the error `why`. Any thread.
   void End(const absl::Status& why);
@@ -155,7 +155,8 @@ class GrpcClient : public OneServerClient {
   }
 
   std::string address() const;
-  absl::StatusOr<std::shared_ptr<grpc::Channel>> Dial(const std::string& address, absl::Time deadline) const;
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> Dial(const std::string& address,
+                                                      MonotonicTime deadline) const;
 
   const GrpcClientOptions options_;
   const uint64_t session_id_;
@@ -173,7 +174,7 @@ class GrpcClient : public OneServerClient {
   grpc::ByteBuffer incoming_;
   Received<message::ToWorker> received_;
   grpc::Status end_;
-  absl::Time lost_at_ = absl::InfiniteFuture();  // infinite: not lost
+  MonotonicTime lost_at_ = MonotonicTime::InfiniteFuture();  // infinite: not lost
   absl::Status why_lost_;
   bool joined_again_ = true;  // since the stream broke last
   int fruitless_ = 0;         // consecutive streams on which nothing was answered
@@ -184,7 +185,7 @@ class GrpcClient : public OneServerClient {
   std::string address_ ABSL_GUARDED_BY(mutex_);
   // The shared memory for payload. After Start only the loop replaces it, so it reads it without the lock.
   std::optional<ClientMemory> memory_;
-  absl::Time next_try_ ABSL_GUARDED_BY(mutex_);
+  MonotonicTime next_try_ ABSL_GUARDED_BY(mutex_);
   CondVar over_changed_;
   CondVar offered_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;                // the session has failed

@@ -4,8 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
+#include "common/net/grpc_waiting.h"
 #include "common/net/peer_text.h"
 #include "ps_server/wire/grpc_client.h"
 
@@ -27,7 +28,7 @@ void GrpcClient::Loop() {
   void* tag;
   bool ok;
   while (true) {
-    const auto next = queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + kTick));
+    const auto next = queue_.AsyncNext(&tag, &ok, GrpcDeadline(MonotonicNow() + kTick));
     if (next == grpc::CompletionQueue::SHUTDOWN) return;
     if (next == grpc::CompletionQueue::TIMEOUT) {
       OnTick();
@@ -74,12 +75,12 @@ void GrpcClient::OnTick() {
     MutexLock lock(mutex_);
     if (over_) return;
     if (reconnecting_) {
-      if (absl::Now() < next_try_) return;
-    } else if (lost_at_ != absl::InfiniteFuture()) {
+      if (MonotonicNow() < next_try_) return;
+    } else if (lost_at_ != MonotonicTime::InfiniteFuture()) {
       return;  // a call is under way
     }
   }
-  if (lost_at_ != absl::InfiniteFuture()) return TryToReconnect();
+  if (lost_at_ != MonotonicTime::InfiniteFuture()) return TryToReconnect();
   if (options_.reply_timeout == absl::InfiniteDuration()) return;
   const absl::Duration longest = options_.reply_timeout + Grace();
   if (const std::string push = session_.Overdue(longest); !push.empty()) {
@@ -110,11 +111,11 @@ void GrpcClient::OnOffered() {
     offered_.NotifyAll();
     ReadLocked();  // if the call has failed, the read fails too
   }
-  if (lost_at_ == absl::InfiniteFuture() || offer.empty()) return;
+  if (lost_at_ == MonotonicTime::InfiniteFuture() || offer.empty()) return;
   // Perhaps a different process: determine again which memory it shares.
   absl::StatusOr<std::string> token = "";
   if (options_.payload != Payload::kGrpc && session_.job().parameters > 0) {
-    token = HandOver(offer, absl::Now() + absl::Seconds(5));
+    token = HandOver(offer, MonotonicNow() + absl::Seconds(5));
     if (!token.ok() && on_gpu_) return End(token.status());  // gradients are on the GPU
   }
   Introduce(token.ok() ? *token : "");
@@ -157,8 +158,8 @@ void GrpcClient::OnRead(bool ok) {
 }
 
 void GrpcClient::OnWelcome() {
-  if (lost_at_ == absl::InfiniteFuture()) return;
-  lost_at_ = absl::InfiniteFuture();
+  if (lost_at_ == MonotonicTime::InfiniteFuture()) return;
+  lost_at_ = MonotonicTime::InfiniteFuture();
   joined_again_ = true;
   {
     MutexLock lock(mutex_);
@@ -200,7 +201,7 @@ void GrpcClient::OnOver() {
     channel_.reset();  // closes the socket: nothing reads the memory that it was sending from
     writing_ = false;
   }
-  borrowers_.AwaitNone(absl::Now() + absl::Seconds(10));
+  borrowers_.AwaitNone(MonotonicNow() + absl::Seconds(10));
   if (!session_.state().failure.ok() || !may_return) return GiveUp(why);
   if (Patience() == absl::ZeroDuration()) {
     if (leaves) session_.TakeAsAnswered(Question::kLeave);
@@ -222,8 +223,8 @@ void GrpcClient::OnOver() {
                      push.empty() ? "anything" : push, " was answered; the last error: ", why.message())));
   }
   session_.OnLost();
-  if (lost_at_ == absl::InfiniteFuture()) {
-    lost_at_ = absl::Now();
+  if (lost_at_ == MonotonicTime::InfiniteFuture()) {
+    lost_at_ = MonotonicNow();
     why_lost_ = why;
   }
   StayLost();
@@ -239,17 +240,17 @@ void GrpcClient::StayLost() {
     MutexLock lock(mutex_);
     leaves = asked_.has_value() && asked_->question == Question::kLeave;
   }
-  if (leaves && absl::Now() - lost_at_ > std::min(patience, kUnansweredLeave)) {
+  if (leaves && MonotonicNow() - lost_at_ > std::min(patience, kUnansweredLeave)) {
     session_.TakeAsAnswered(Question::kLeave);
     return GiveUp(why_lost_);
   }
-  if (absl::Now() - lost_at_ > patience) {
+  if (MonotonicNow() - lost_at_ > patience) {
     return GiveUp(absl::UnavailableError(
         absl::StrCat(why_lost_.message(), "; it did not come back within ", absl::FormatDuration(patience))));
   }
   MutexLock lock(mutex_);
   reconnecting_ = true;
-  next_try_ = absl::Now() + kTick / 2 * (1 << std::min(fruitless_, kMostDoublings));
+  next_try_ = MonotonicNow() + kTick / 2 * (1 << std::min(fruitless_, kMostDoublings));
 }
 
 void GrpcClient::TryToReconnect() {
@@ -259,7 +260,7 @@ void GrpcClient::TryToReconnect() {
     // If the address cannot be looked up, the server may still be at the old one.
     if (absl::StatusOr<std::string> found = options_.find_again(); found.ok()) address = *found;
   }
-  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = Dial(address, absl::Now() + kTick);
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = Dial(address, MonotonicNow() + kTick);
   if (!channel.ok()) return StayLost();
   MutexLock lock(mutex_);
   address_ = address;

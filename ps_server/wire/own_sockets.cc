@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/net/address.h"
 
 namespace psring {
@@ -16,19 +17,19 @@ namespace psring {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address,
                                                            const JobSecret& secret,
                                                            const grpc::ChannelArguments& arguments,
-                                                           absl::Time deadline, const LinkEnd& link) {
+                                                           MonotonicTime deadline, const LinkEnd& link) {
   constexpr absl::Duration kBetweenTries = absl::Milliseconds(100);
   constexpr absl::Duration kToAuthenticate = absl::Seconds(1);
   const Credentials credentials = {.secret = secret, .purpose = Purpose::kParameterServer};
   const std::string name = absl::StrCat("the parameter server at ", address);
   PSRING_ASSIGN_OR_RETURN(const HostPort server, ParseAddress(address));
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   while (true) {
     absl::StatusOr<FileDescriptor> socket = ConnectTcp(server.host, server.port, deadline, link.source);
     absl::Status status = socket.status();
     const bool within_host = status.ok() && WithinHost(socket->get());
     if (status.ok()) {
-      const absl::Time until = std::max(deadline, absl::Now() + kToAuthenticate);
+      const MonotonicTime until = std::max(deadline, MonotonicNow() + kToAuthenticate);
       status = AuthenticateTcp(*socket, credentials, name, until);
     }
     if (status.ok()) {
@@ -42,10 +43,10 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
         absl::IsFailedPrecondition(status)) {
       return status;
     }
-    if (absl::Now() + kBetweenTries >= deadline) {
+    if (MonotonicNow() + kBetweenTries >= deadline) {
       return absl::UnavailableError(
           absl::StrCat("no parameter server answered at ", address, " within ",
-                       absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)))));
+                       absl::FormatDuration(absl::Trunc(MonotonicNow() - begin, absl::Milliseconds(1)))));
     }
     absl::SleepFor(kBetweenTries);
   }

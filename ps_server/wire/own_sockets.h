@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/net/authentication.h"
 #include "common/net/link_shaper.h"
 #include "common/net/tcp_socket.h"
@@ -28,7 +28,7 @@ namespace psring {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address,
                                                            const JobSecret& secret,
                                                            const grpc::ChannelArguments& arguments,
-                                                           absl::Time deadline, const LinkEnd& link = {});
+                                                           MonotonicTime deadline, const LinkEnd& link = {});
 
 // Listens, and passes connections of members to gRPC servers. The destructor joins its thread.
 class Port {

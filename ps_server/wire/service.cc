@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/cores.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/net/address.h"
+#include "common/net/grpc_waiting.h"
 #include "ps_server/wire/own_sockets.h"
 #include "ps_server/wire/service_connection.h"
 
@@ -68,14 +69,14 @@ class EventLoop : public Connection::Host {
   }
 
   // Accepts no more connections; the existing ones have until `deadline`.
-  void Shutdown(absl::Time deadline) {
+  void Shutdown(MonotonicTime deadline) {
     {
       MutexLock lock(mutex_);
       stopping_ = true;
     }
-    if (grpc_server_ != nullptr) grpc_server_->Shutdown(absl::ToChronoTime(deadline));
+    if (grpc_server_ != nullptr) grpc_server_->Shutdown(GrpcDeadline(deadline));
   }
-  bool AwaitNone(absl::Time deadline) {
+  bool AwaitNone(MonotonicTime deadline) {
     MutexLock lock(mutex_);
     while (connections_ > 0) {
       if (!gone_.WaitUntil(mutex_, deadline) && connections_ > 0) return false;
@@ -126,7 +127,7 @@ class GrpcService : public Service {
  public:
   explicit GrpcService(ParameterServer& server) : server_(server) {}
 
-  ~GrpcService() override { PSRING_CHECK(Stop(absl::Now())); }
+  ~GrpcService() override { PSRING_CHECK(Stop(MonotonicNow())); }
 
   absl::Status Listen(const ServiceOptions& options) {
     PSRING_ASSIGN_OR_RETURN(port_, Port::Listen(options.host, options.port));
@@ -143,11 +144,11 @@ class GrpcService : public Service {
 
   std::string address() const override { return address_; }
 
-  bool Stop(absl::Time deadline) override {
+  bool Stop(MonotonicTime deadline) override {
     port_.reset();
     for (const Slot& slot : loops_) slot.loop->Shutdown(deadline);
     // All are cancelled now, so their operations complete.
-    const absl::Time patience = std::max(deadline, absl::Now()) + absl::Seconds(5);
+    const MonotonicTime patience = std::max(deadline, MonotonicNow()) + absl::Seconds(5);
     for (const Slot& slot : loops_) {
       if (!slot.loop->AwaitNone(patience)) return false;
     }

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/net/job_secret.h"
 #include "common/net/link_shaper.h"
 #include "ps_server/server/parameter_server.h"
@@ -37,7 +37,7 @@ class Service {
 
   // Sends the last answers until `deadline`, then cancels all connections. False: some have not ended 5 s
   // after that; then the process has to exit without destroying this.
-  virtual bool Stop(absl::Time deadline) = 0;
+  virtual bool Stop(MonotonicTime deadline) = 0;
 };
 
 }  // namespace psring

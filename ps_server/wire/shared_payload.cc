@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/cuda/cuda_sharing.h"
 #include "common/net/authentication.h"
@@ -68,12 +69,12 @@ class Receiver : public PayloadReceiver {
   struct Waiting {
     std::string token;
     WorkerMemory memory;
-    absl::Time since;
+    MonotonicTime since;
   };
 
   void Serve() {
     while (true) {
-      auto workers = pending_.Wait({listener_.fd()}, absl::Now() + kPatience);
+      auto workers = pending_.Wait({listener_.fd()}, MonotonicNow() + kPatience);
       if (absl::IsCancelled(workers.status())) return;
       if (!workers.ok()) {
         absl::SleepFor(kPatience / 20);  // out of descriptors
@@ -88,10 +89,10 @@ class Receiver : public PayloadReceiver {
   }
 
   absl::Status Admit(const UnixSocket& worker) {
-    const absl::Time deadline = absl::Now() + kPatience;
+    const MonotonicTime deadline = MonotonicNow() + kPatience;
     PSRING_ASSIGN_OR_RETURN(UnixSocket::Message message, worker.Receive(deadline));
     const std::vector<std::string> words = absl::StrSplit(message.text, ' ');
-    Waiting handed{.since = absl::Now()};
+    Waiting handed{.since = MonotonicNow()};
     uint64_t gradients = 0, weights = 0;
     if (message.files.size() != 3 || (words.size() != 3 && words.size() != 5) ||
         words[0].size() != kTokenBytes || !absl::SimpleAtoi(words[1], &gradients) ||
@@ -134,7 +135,7 @@ class Receiver : public PayloadReceiver {
   }
 
   void ForgetOld() {
-    const absl::Time oldest = absl::Now() - kKept;
+    const MonotonicTime oldest = MonotonicNow() - kKept;
     MutexLock lock(mutex_);
     std::erase_if(waiting_, [&](const Waiting& one) { return one.since < oldest; });
   }
@@ -198,7 +199,7 @@ absl::StatusOr<std::unique_ptr<PayloadReceiver>> PayloadReceiver::Open(Device& d
 }
 
 absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSecret& secret,
-                                          const ClientMemory& memory, absl::Time deadline) {
+                                          const ClientMemory& memory, MonotonicTime deadline) {
   const std::vector<std::string> words = absl::StrSplit(offer, ' ');
   if (words.size() != 2 || words[1].size() != kTokenBytes) {
     return absl::UnavailableError("the server offers no shared memory");

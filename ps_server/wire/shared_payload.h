@@ -24,7 +24,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/base/shared_memory.h"
 #include "common/device/device.h"
 #include "common/net/job_secret.h"
@@ -82,6 +82,6 @@ struct HandedOver {
 };
 // An error states why there is no common memory.
 absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSecret& secret,
-                                          const ClientMemory& memory, absl::Time deadline);
+                                          const ClientMemory& memory, MonotonicTime deadline);
 
 }  // namespace psring

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/net/grpc_polling.h"
+#include "common/net/grpc_waiting.h"
 #include "proto/parameter_server.pb.h"
 
 namespace psring {

@@ -17,9 +17,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/cores.h"
+#include "common/base/deadline.h"
 #include "common/net/host_identity.h"
 #include "common/rendezvous/rendezvous_store.h"
 
@@ -113,7 +113,7 @@ bool HostBarrier::Arrived(int rank) const {
 
 absl::Status HostBarrier::Wait() {
   slot(rank_).arrivals.store(++epoch_, std::memory_order_release);
-  absl::Time deadline = absl::InfiniteFuture();
+  MonotonicTime deadline = MonotonicTime::InfiniteFuture();
   int64_t turns = 0;
   for (int peer = 0; peer < ranks_; ++peer) {
     while (!Arrived(peer)) {
@@ -123,7 +123,7 @@ absl::Status HostBarrier::Wait() {
       }
       sched_yield();
       if (turns % kYieldsBetweenLooks != 0) continue;
-      if (deadline == absl::InfiniteFuture()) deadline = absl::Now() + timeout_;
+      if (deadline == MonotonicTime::InfiniteFuture()) deadline = MonotonicNow() + timeout_;
       PSRING_RETURN_IF_ERROR(Look(deadline));
       if (turns > spins_ + kYieldsBetweenLooks * kLooksBeforeSleep) {
         turns += kYieldsBetweenLooks - 1;  // the next turn checks again
@@ -135,7 +135,7 @@ absl::Status HostBarrier::Wait() {
   return absl::OkStatus();
 }
 
-absl::Status HostBarrier::Look(absl::Time deadline) const {
+absl::Status HostBarrier::Look(MonotonicTime deadline) const {
   std::vector<pollfd> ends;
   std::vector<int> missing, ended;
   for (int peer = 0; peer < ranks_; ++peer) {
@@ -159,7 +159,7 @@ absl::Status HostBarrier::Look(absl::Time deadline) const {
     return absl::UnavailableError(
         absl::StrCat("the process of ", RanksText(ended), " has ended, and rank ", rank_, " waits for it"));
   }
-  if (absl::Now() < deadline) return absl::OkStatus();
+  if (MonotonicNow() < deadline) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat("rank ", rank_, " waited ", SecondsText(timeout_), " for ",
                                                   RanksText(missing), " before a timed call"));
 }

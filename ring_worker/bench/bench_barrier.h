@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/base/shared_memory.h"
 #include "common/device/device.h"
 #include "common/rendezvous/rendezvous.h"
@@ -57,7 +58,7 @@ class HostBarrier {
   Slot& slot(int rank) const;
   bool Arrived(int rank) const;
   // Called periodically in a long wait: an error if a rank has ended or the deadline has passed.
-  absl::Status Look(absl::Time deadline) const;
+  absl::Status Look(MonotonicTime deadline) const;
 
   const int rank_, ranks_;
   const absl::Duration timeout_;

@@ -17,8 +17,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/measure/collective_table.h"
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
@@ -62,7 +62,8 @@ Address UnixAddress() {
   return address;
 }
 
-absl::Status Accept(int listener, const Credentials& credentials, absl::Time deadline, FileDescriptor& to) {
+absl::Status Accept(int listener, const Credentials& credentials, MonotonicTime deadline,
+                    FileDescriptor& to) {
   PendingConnections pending(credentials);
   PSRING_ASSIGN_OR_RETURN(std::vector<PendingConnections::Member> members,
                           pending.Wait({listener}, deadline));
@@ -94,7 +95,7 @@ struct HostLimits::Links {
   static absl::StatusOr<std::unique_ptr<Links>> Connect(Rendezvous& rendezvous, const std::string& name,
                                                         Address address, absl::Duration timeout) {
     const int rank = rendezvous.options().rank, ranks = rendezvous.options().world_size;
-    const absl::Time deadline = absl::Now() + timeout;
+    const MonotonicTime deadline = MonotonicNow() + timeout;
     const int family = address.storage.ss_family;
     const int type = SOCK_STREAM | SOCK_CLOEXEC;
     const FileDescriptor listener(socket(family, type | SOCK_NONBLOCK, 0));
@@ -214,7 +215,7 @@ absl::Status HostLimits::RunLinks(Links& links, Collective collective, size_t bu
     return std::min({kWindow, bytes - moved, buffer_bytes - moved % buffer_bytes});
   };
   size_t sent = 0, received = 0;
-  absl::Time deadline = absl::InfiniteFuture();
+  MonotonicTime deadline = MonotonicTime::InfiniteFuture();
   for (int idle = 0; sent < bytes || received < bytes;) {
     bool moved = false;
     if (sent < bytes) {
@@ -236,17 +237,17 @@ absl::Status HostLimits::RunLinks(Links& links, Collective collective, size_t bu
     }
     if (moved) {
       idle = 0;
-      deadline = absl::InfiniteFuture();
+      deadline = MonotonicTime::InfiniteFuture();
       continue;
     }
     if (++idle < kLooks) {
       sched_yield();
       continue;
     }
-    if (deadline == absl::InfiniteFuture()) deadline = absl::Now() + timeout_;
+    if (deadline == MonotonicTime::InfiniteFuture()) deadline = MonotonicNow() + timeout_;
     pollfd waiting[] = {{received < bytes ? links.before.get() : -1, POLLIN, 0},
                         {sent < bytes ? links.next.get() : -1, POLLOUT, 0}};
-    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
+    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - MonotonicNow());
     if (left_ms <= 0) {
       return absl::DeadlineExceededError(
           absl::StrCat("limits: rank ", rank_, " waited ", SecondsText(timeout_), " for rank ",

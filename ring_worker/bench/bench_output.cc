@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "common/io/json_text.h"
 #include "common/measure/collective_table.h"
 

@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "common/net/descriptor_limit.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/own_address.h"

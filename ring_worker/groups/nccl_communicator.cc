@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 namespace {
@@ -14,8 +15,8 @@ namespace {
 constexpr absl::Duration kSpin = absl::Microseconds(200);  // then it sleeps between queries
 constexpr absl::Duration kPoll = absl::Microseconds(50);
 
-void Pause(absl::Time begin) {
-  if (absl::Now() > begin + kSpin) {
+void Pause(MonotonicTime begin) {
+  if (MonotonicNow() > begin + kSpin) {
     absl::SleepFor(kPoll);
   } else {
     sched_yield();
@@ -95,12 +96,12 @@ absl::Status NcclCommunicator::Launched(const std::string& what, cudaStream_t st
   MutexLock lock(mutex_);
   PSRING_ASSIGN_OR_RETURN(const cudaEvent_t done, TakeEvent());
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaEventRecord", cudaEventRecord(done, stream)));
-  in_flight_.push_back({what, done, absl::Now()});
+  in_flight_.push_back({what, done, MonotonicNow()});
   return absl::OkStatus();
 }
 
 absl::Status NcclCommunicator::Wait() {
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   while (true) {
     {
       MutexLock lock(mutex_);
@@ -137,7 +138,7 @@ absl::Status NcclCommunicator::Late(const std::string& what) const {
 }
 
 absl::Status NcclCommunicator::AwaitIdle(const std::string& what) {
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   while (true) {
     {
       MutexLock lock(mutex_);
@@ -148,7 +149,7 @@ absl::Status NcclCommunicator::AwaitIdle(const std::string& what) {
             absl::Status(idle.status().code(), absl::StrCat(Named(what), ": ", idle.status().message())));
       }
       if (*idle) return absl::OkStatus();
-      if (absl::Now() > begin + timeout_) return Fail(Late(what));
+      if (MonotonicNow() > begin + timeout_) return Fail(Late(what));
     }
     Pause(begin);
   }
@@ -178,7 +179,7 @@ absl::Status NcclCommunicator::Examine() {
     const InFlight& first = in_flight_.front();
     const cudaError_t state = QueryEvent(first.done);
     if (state == cudaErrorNotReady) {
-      return absl::Now() > first.since + timeout_ ? Fail(Late(first.what)) : absl::OkStatus();
+      return MonotonicNow() > first.since + timeout_ ? Fail(Late(first.what)) : absl::OkStatus();
     }
     if (state != cudaSuccess) return Fail(CudaStatus(Named(first.what), state));
     spare_.push_back(first.done);

@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/cuda/cuda_stream.h"
 #include "ring_worker/groups/nccl_library.h"
@@ -59,7 +60,7 @@ class NcclCommunicator final : public CudaWatch {
   struct InFlight {
     std::string what;
     cudaEvent_t done;
-    absl::Time since;
+    MonotonicTime since;
   };
 
   std::string Named(const std::string& what) const;

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/cuda/cuda_context.h"
 
 namespace psring {
@@ -26,7 +26,7 @@ absl::Status CudaCallWatch::Note(const CallInfo& call, cudaStream_t queue) {
     done = spare_.back();
     spare_.pop_back();
   }
-  in_flight_.push_back({call, done, absl::Now()});
+  in_flight_.push_back({call, done, MonotonicNow()});
   return CudaStatus("cudaEventRecord", cudaEventRecord(done, queue));
 }
 
@@ -41,7 +41,7 @@ absl::Status CudaCallWatch::LookLocked() {
     const InFlight& first = in_flight_.front();
     const cudaError_t state = QueryEvent(first.done);
     if (state == cudaErrorNotReady) {
-      if (absl::Now() <= first.since + timeout_) return absl::OkStatus();
+      if (MonotonicNow() <= first.since + timeout_) return absl::OkStatus();
       return failure_ = absl::DeadlineExceededError(
                  absl::StrCat("rank ", rank_, ": the GPU has not done ", ToString(first.call), " after ",
                               absl::FormatDuration(timeout_), "; it waits for the GPU of one of the other ",

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/cuda/cuda_stream.h"
 #include "ring_worker/transports/transport.h"
@@ -31,7 +32,7 @@ class CudaCallWatch final : public CudaWatch {
   struct InFlight {
     CallInfo call;
     cudaEvent_t done;
-    absl::Time since;
+    MonotonicTime since;
   };
 
   absl::Status LookLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/measure/wires.h"
 #include "common/reduce/reduce.h"
@@ -87,8 +88,8 @@ class InProcessTransport final : public Transport {
   void Unregister(const Buffer&) override {}
 
   absl::Status Wait(Tag tag, absl::Duration timeout) override {
-    const absl::Time begin = absl::Now();
-    const absl::Time deadline = begin + timeout;
+    const MonotonicTime begin = MonotonicNow();
+    const MonotonicTime deadline = begin + timeout;
     MutexLock lock(exchange_->mutex);
     while (true) {
       if (!self().failure.ok()) {
@@ -104,9 +105,9 @@ class InProcessTransport final : public Transport {
         Fail(absl::UnavailableError(
             absl::StrCat("rank ", peer, " has left; rank ", rank_, " still needs it for ", ToString(call_))));
       } else if (!self().changed.WaitUntil(exchange_->mutex, deadline) && self().failure.ok() &&
-                 absl::Now() >= deadline && !FrontIsThere() && Unfinished(tag)) {
+                 MonotonicNow() >= deadline && !FrontIsThere() && Unfinished(tag)) {
         Fail(absl::DeadlineExceededError(absl::StrCat("rank ", rank_, " waited ",
-                                                      absl::FormatDuration(absl::Now() - begin), " for ",
+                                                      absl::FormatDuration(MonotonicNow() - begin), " for ",
                                                       PeersAwaited(), " (", ToString(tag), ")")));
       }
     }

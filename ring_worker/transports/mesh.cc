@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "common/base/cores.h"
+#include "common/base/deadline.h"
 #include "common/measure/wires.h"
 #include "ring_worker/transports/mesh_layout.h"
 #include "ring_worker/transports/mesh_transport.h"
@@ -147,13 +147,13 @@ absl::Status MeshTransport::NotConnected(absl::Duration waited) const {
 }
 
 absl::Status MeshTransport::ConnectTo(const std::vector<int>& peers, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const MonotonicTime deadline = MonotonicNow() + timeout;
   for (const int rank : peers) (void)PeerOf(rank);
   while (unconnected_ > 0) {
     if (aborted_.load(std::memory_order_acquire)) return failure();
     PSRING_ASSIGN_OR_RETURN(const bool took, TakeConnected());
     if (took) continue;
-    const absl::Duration left = deadline - absl::Now();
+    const absl::Duration left = deadline - MonotonicNow();
     if (left <= absl::ZeroDuration()) return NotConnected(timeout);
     PSRING_RETURN_IF_ERROR(Poll(left));
   }
@@ -241,10 +241,10 @@ absl::Status MeshTransport::Wait(Tag tag, absl::Duration timeout) {
   size_t at = 0;
   while (at < transfers_.size() && !(transfers_[at].tag == tag)) ++at;
   const uint64_t number = transfers_.popped() + at;
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   absl::Status status = at == transfers_.size() ? early_failure_ : Progress(number, timeout);
   if (!status.ok() && gives_up_ && at < transfers_.size() && !aborted_.load(std::memory_order_acquire)) {
-    status = GiveUpWaiting(number, tag, absl::Now() - begin, timeout);
+    status = GiveUpWaiting(number, tag, MonotonicNow() - begin, timeout);
   }
   while (!transfers_.empty() && transfers_.front().unfinished == 0) transfers_.PopFront();
   if (status.ok() && !aborted_.load(std::memory_order_relaxed)) return status;

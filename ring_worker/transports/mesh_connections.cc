@@ -241,7 +241,7 @@ void MeshConnections::Accept() {
   PendingConnections pending(credentials_);
   const std::array<int, 2> listeners = {listener_.socket.get(), unix_listener_.fd()};
   while (true) {
-    auto members = pending.Wait(listeners, absl::InfiniteFuture());
+    auto members = pending.Wait(listeners, MonotonicTime::InfiniteFuture());
     if (absl::IsCancelled(members.status())) return;
     if (!members.ok()) {
       absl::SleepFor(kBetweenTries);  // perhaps others close descriptors
@@ -296,7 +296,7 @@ void MeshConnections::Place(PendingConnections::Member member) {
   if (shares && status.ok()) {
     status = own_->Offer(complete.unix_socket);
     absl::StatusOr<SharedArena> theirs =
-        SharedArena::Adopt(size_, complete.unix_socket, absl::Now() + kForOffer);
+        SharedArena::Adopt(size_, complete.unix_socket, MonotonicNow() + kForOffer);
     if (theirs.ok()) complete.arena = *std::move(theirs);
     if (status.ok()) status = theirs.status();
     if (!status.ok()) {
@@ -320,7 +320,7 @@ void MeshConnections::Watch() {
     {
       MutexLock lock(mutex_);
       is_new = std::exchange(has_new_, false);
-      const absl::Time until = absl::Now() + (is_new ? kBeforeAsking : kCheckRanksEvery);
+      const MonotonicTime until = MonotonicNow() + (is_new ? kBeforeAsking : kCheckRanksEvery);
       bool in_time = true;
       while (in_time && !has_new_ && !closing_ && !awaited_.empty()) {
         in_time = changed_.WaitUntil(mutex_, until);
@@ -347,7 +347,7 @@ void MeshConnections::Watch() {
 void MeshConnections::Fail(int peer, const absl::Status& why) {
   {
     MutexLock lock(mutex_);
-    const absl::Time until = absl::Now() + kForArrival;
+    const MonotonicTime until = MonotonicNow() + kForArrival;
     bool in_time = true;
     while (in_time && !closing_ && awaited_.contains(peer)) in_time = changed_.WaitUntil(mutex_, until);
     if (closing_ || awaited_.erase(peer) == 0) return;
@@ -386,14 +386,14 @@ void MeshConnections::Work(Worker& worker) {
 }
 
 void MeshConnections::Ask(int peer, Worker& worker) {
-  const absl::Time deadline = absl::Now() + rendezvous_.options().timeout;
+  const MonotonicTime deadline = MonotonicNow() + rendezvous_.options().timeout;
   const absl::Status asked =
       ConnectTcpTo(peer, static_cast<uint32_t>(Channel::kRequest), deadline, worker).status();
   if (!asked.ok()) Fail(peer, Explain(asked));
 }
 
 absl::Status MeshConnections::ConnectTo(int peer, Worker& worker, PeerConnections& made) {
-  const absl::Time deadline = absl::Now() + rendezvous_.options().timeout;
+  const MonotonicTime deadline = MonotonicNow() + rendezvous_.options().timeout;
   const bool shares = shares_[static_cast<size_t>(peer)];
   if (shares) {
     PSRING_ASSIGN_OR_RETURN(made.unix_socket, ConnectUnixTo(peer, deadline, worker));
@@ -433,13 +433,13 @@ absl::Status MeshConnections::ConnectTo(int peer, Worker& worker, PeerConnection
 }
 
 // A rank with too many connections from strangers may close one of ours: then tries again with another one.
-absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, uint32_t channel, absl::Time deadline,
-                                                             Worker& worker) {
+absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, uint32_t channel,
+                                                             MonotonicTime deadline, Worker& worker) {
   const Address& address = addresses_[static_cast<size_t>(peer)];
   const Link link = {static_cast<uint32_t>(rank_), channel};
   while (true) {
     absl::StatusOr<FileDescriptor> socket =
-        ConnectTcp(address.host, address.port, std::min(deadline, absl::Now() + kLongestAttempt));
+        ConnectTcp(address.host, address.port, std::min(deadline, MonotonicNow() + kLongestAttempt));
     absl::Status status = socket.status();
     bool again = absl::IsDeadlineExceeded(status);
     if (status.ok()) {
@@ -448,12 +448,13 @@ absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, uint32_t 
       if (status.ok()) return socket;
       again = absl::IsUnavailable(status);
     }
-    if (!again || absl::Now() + kBetweenTries >= deadline || is_closing()) return Unreachable(peer, status);
+    if (!again || MonotonicNow() + kBetweenTries >= deadline || is_closing())
+      return Unreachable(peer, status);
     absl::SleepFor(kBetweenTries);
   }
 }
 
-absl::StatusOr<UnixSocket> MeshConnections::ConnectUnixTo(int peer, absl::Time deadline, Worker& worker) {
+absl::StatusOr<UnixSocket> MeshConnections::ConnectUnixTo(int peer, MonotonicTime deadline, Worker& worker) {
   const Link link = {static_cast<uint32_t>(rank_), static_cast<uint32_t>(Channel::kUnix)};
   while (true) {
     absl::StatusOr<UnixSocket> socket = UnixSocket::Connect(addresses_[static_cast<size_t>(peer)].unix_name);
@@ -461,7 +462,7 @@ absl::StatusOr<UnixSocket> MeshConnections::ConnectUnixTo(int peer, absl::Time d
     const Pending pending(*this, worker, socket->fd());
     const absl::Status status = AuthenticateTo(socket->fd(), credentials_, "it", deadline, link.detail());
     if (status.ok()) return socket;
-    if (!absl::IsUnavailable(status) || absl::Now() + kBetweenTries >= deadline || is_closing()) {
+    if (!absl::IsUnavailable(status) || MonotonicNow() + kBetweenTries >= deadline || is_closing()) {
       return Unreachable(peer, status);
     }
     absl::SleepFor(kBetweenTries);
@@ -475,10 +476,10 @@ absl::Status MeshConnections::Unreachable(int peer, const absl::Status& why) con
 
 // A peer closes its connections when it dies, and also when it has lost another one.
 absl::Status MeshConnections::Explain(const absl::Status& symptom) {
-  const absl::Time deadline = absl::Now() + kLossTimeout;
+  const MonotonicTime deadline = MonotonicNow() + kLossTimeout;
   while (absl::IsUnavailable(symptom) && !is_closing()) {
     PSRING_RETURN_IF_ERROR(rendezvous_.CheckRanks("to connect"));
-    if (absl::Now() >= deadline) break;
+    if (MonotonicNow() >= deadline) break;
     absl::SleepFor(kBetweenTries);
   }
   return symptom;

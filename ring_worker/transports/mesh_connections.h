@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
@@ -97,9 +98,9 @@ class MeshConnections {
   void Ask(int peer, Worker& worker);
   // Of the higher rank.
   absl::Status ConnectTo(int peer, Worker& worker, PeerConnections& made);
-  absl::StatusOr<FileDescriptor> ConnectTcpTo(int peer, uint32_t channel, absl::Time deadline,
+  absl::StatusOr<FileDescriptor> ConnectTcpTo(int peer, uint32_t channel, MonotonicTime deadline,
                                               Worker& worker);
-  absl::StatusOr<UnixSocket> ConnectUnixTo(int peer, absl::Time deadline, Worker& worker);
+  absl::StatusOr<UnixSocket> ConnectUnixTo(int peer, MonotonicTime deadline, Worker& worker);
   absl::Status Unreachable(int peer, const absl::Status& why) const;
   // The rank that has died, if that is why a connection failed.
   absl::Status Explain(const absl::Status& symptom);

@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "common/measure/trace.h"
 #include "common/reduce/reduce.h"
 #include "ring_worker/transports/mesh_transport.h"
@@ -233,7 +233,7 @@ absl::Status MeshTransport::Poll(absl::Duration longest) {
       polled_.push_back({events == 0 ? -1 : stream.fd(), events, 0});
     }
   }
-  const int ready = poll(polled_.data(), polled_.size(), PollTimeoutMs(absl::Now() + longest));
+  const int ready = poll(polled_.data(), polled_.size(), PollTimeoutMs(MonotonicNow() + longest));
   if (ready < 0 && errno != EINTR) return SystemError("cannot wait for peers");
   if (ready <= 0) return absl::OkStatus();
   if (polled_[0].revents != 0 && !aborted_.load(std::memory_order_acquire)) {
@@ -290,8 +290,8 @@ absl::Status MeshTransport::HasLeft(int rank) const {
 absl::Status MeshTransport::Explain(int rank, const absl::Status& symptom) {
   if (!absl::IsUnavailable(symptom)) return symptom;
   ControlConnection& control = *peers_[rank]->control;
-  const absl::Time deadline = absl::Now() + kFinalMessageTimeout;
-  while (!control.left() && absl::Now() < deadline) {
+  const MonotonicTime deadline = MonotonicNow() + kFinalMessageTimeout;
+  while (!control.left() && MonotonicNow() < deadline) {
     pollfd waiting = {control.fd(), POLLIN, 0};
     if (poll(&waiting, 1, PollTimeoutMs(deadline)) > 0) PSRING_RETURN_IF_ERROR(ReceiveControl(rank));
   }

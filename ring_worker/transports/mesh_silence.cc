@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "ring_worker/transports/mesh_transport.h"
 
 namespace psring {
@@ -51,7 +51,7 @@ std::vector<int> MeshTransport::Silent(const std::vector<int>& ranks) const {
   return silent;
 }
 
-absl::Status MeshTransport::AwaitControl(absl::Time deadline) {
+absl::Status MeshTransport::AwaitControl(MonotonicTime deadline) {
   PSRING_RETURN_IF_ERROR(TakeConnected().status());
   std::vector<int> open;
   std::vector<pollfd> waits = {{wake_.get(), POLLIN, 0}};
@@ -82,13 +82,14 @@ absl::Status MeshTransport::GiveUpWaiting(uint64_t number, const Tag& tag, absl:
     NotifyPeers(absl::StatusCode::kDeadlineExceeded, GaveUp(text), awaited.ranks.front());
   }
   const auto waits_for_me = [this](int rank) { return WaitsFor(rank) == rank_; };
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   std::vector<int> silent = Silent(awaited.ranks);
   while (true) {
     // Peers that respond will say who is silent, unless they wait for this rank.
     const absl::Duration longest = silent.empty() ? GraceOf(timeout) + kForOthers : GraceOf(timeout);
-    const absl::Time until = begin + longest;
-    if (absl::Now() >= until || (silent.empty() && std::ranges::all_of(awaited.ranks, waits_for_me))) break;
+    const MonotonicTime until = begin + longest;
+    if (MonotonicNow() >= until || (silent.empty() && std::ranges::all_of(awaited.ranks, waits_for_me)))
+      break;
     PSRING_RETURN_IF_ERROR(AwaitControl(until));
     if (aborted_.load(std::memory_order_acquire)) return failure();
     silent = Silent(awaited.ranks);

@@ -24,6 +24,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/string_view.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "ring_worker/transports/control_connection.h"
 #include "ring_worker/transports/fifo.h"
@@ -218,7 +219,7 @@ class MeshTransport final : public Transport {
     const Peer* const peer = peers_[rank].get();
     return peer != nullptr && peer->control != nullptr ? peer->control->waits_for() : -1;
   }
-  absl::Status AwaitControl(absl::Time deadline);
+  absl::Status AwaitControl(MonotonicTime deadline);
 
   const int rank_;
   const std::vector<int> names_;  // by rank, for messages

@@ -13,8 +13,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 namespace {
@@ -41,10 +41,10 @@ struct Offered {
 };
 
 absl::Status Hand(const UnixSocket& socket, uint64_t bytes, int64_t number, const std::vector<int>& files) {
-  return socket.Send(absl::StrCat(bytes, " ", number), files, absl::Now() + kHandOverPatience);
+  return socket.Send(absl::StrCat(bytes, " ", number), files, MonotonicNow() + kHandOverPatience);
 }
 
-absl::StatusOr<Offered> Take(const UnixSocket& socket, size_t files, absl::Time deadline) {
+absl::StatusOr<Offered> Take(const UnixSocket& socket, size_t files, MonotonicTime deadline) {
   PSRING_ASSIGN_OR_RETURN(UnixSocket::Message message, socket.Receive(deadline));
   const std::vector<std::string> words = absl::StrSplit(message.text, ' ');
   Offered offered;
@@ -77,7 +77,7 @@ absl::Status SharedArena::Offer(const UnixSocket& socket) const {
   return Hand(socket, memory_.bytes(), kArena, {memory_.fd(), wake_fd_});
 }
 
-absl::StatusOr<SharedArena> SharedArena::Adopt(int ranks, const UnixSocket& socket, absl::Time deadline) {
+absl::StatusOr<SharedArena> SharedArena::Adopt(int ranks, const UnixSocket& socket, MonotonicTime deadline) {
   PSRING_ASSIGN_OR_RETURN(Offered offered, Take(socket, 2, deadline));
   if (offered.bytes != ArenaBytes(ranks)) {
     return absl::FailedPreconditionError("its shared memory has another size: another version of psring?");
@@ -256,7 +256,7 @@ absl::StatusOr<const SharedMemory*> SharedLink::RegionOf(int32_t number) {
   for (const PeerRegion& region : peer_regions_) {
     if (region.number == number) return &region.memory;
   }
-  const absl::Time deadline = absl::Now() + kHandOverPatience;
+  const MonotonicTime deadline = MonotonicNow() + kHandOverPatience;
   do {
     if (absl::Status taken = TakeRegion(deadline); !taken.ok()) {
       return absl::Status(taken.code(),
@@ -266,7 +266,7 @@ absl::StatusOr<const SharedMemory*> SharedLink::RegionOf(int32_t number) {
   return &peer_regions_.back().memory;
 }
 
-absl::Status SharedLink::TakeRegion(absl::Time deadline) {
+absl::Status SharedLink::TakeRegion(MonotonicTime deadline) {
   if (peer_regions_.size() >= kMostRegions) {
     return absl::ResourceExhaustedError(absl::StrCat("it has registered ", kMostRegions, " others"));
   }

@@ -18,7 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/base/shared_memory.h"
 #include "common/net/unix_socket.h"
 #include "ring_worker/transports/frame.h"
@@ -46,7 +46,7 @@ class SharedArena {
   // This rank's own. `wake_fd`: a socket whose other end it polls (WakeFromPoll).
   static absl::StatusOr<SharedArena> Create(int ranks, int wake_fd);
   // A peer's, received from its Offer over `socket`.
-  static absl::StatusOr<SharedArena> Adopt(int ranks, const UnixSocket& socket, absl::Time deadline);
+  static absl::StatusOr<SharedArena> Adopt(int ranks, const UnixSocket& socket, MonotonicTime deadline);
   absl::Status Offer(const UnixSocket& socket) const;
 
   // Wakes the arena's owner if it sleeps. The owner then sees everything stored before.
@@ -147,7 +147,7 @@ class SharedLink {
 
   // Memory that the peer has registered.
   absl::StatusOr<const SharedMemory*> RegionOf(int32_t number);
-  absl::Status TakeRegion(absl::Time deadline);
+  absl::Status TakeRegion(MonotonicTime deadline);
   void TouchSlots(SharedArena::Channel& channel, size_t bytes, size_t& touched);
 
   int rank_, peer_;  // for messages

@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/deadline.h"
 #include "common/measure/records.h"
 #include "tests/eventually.h"
 #include "tests/experiments/slurp.h"
@@ -145,12 +146,12 @@ TEST_F(FaultsDriver, EveryJobEndsAndNamesTheCauseOrRecovers) {
       continue;
     }
     const std::string folder = Folder(absl::StrCat("job-", seed));
-    const absl::Time begin = absl::Now();
+    const MonotonicTime begin = MonotonicNow();
     const auto [ending, why] = Run(fault, folder);
     static const char* const kEndings[] = {"named", "recovered", "missed", "FAILED"};
     std::printf("PSRING_FAULT_SEED=%lld: %s: %s after %.1f s\n", static_cast<long long>(seed),
                 fault.Text().c_str(), kEndings[static_cast<size_t>(ending)],
-                absl::ToDoubleSeconds(absl::Now() - begin));
+                absl::ToDoubleSeconds(MonotonicNow() - begin));
     std::fflush(stdout);
     EXPECT_NE(ending, Ending::kFailed)
         << "PSRING_FAULTS=1 PSRING_FAULT='" << NameOf(kind) << "' PSRING_FAULT_SEED=" << seed << ": "

@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "tests/experiments/training_processes.h"
 
 namespace psring {
@@ -137,11 +137,11 @@ bool Injection::CutLink(FaultJob& job) const {
   pid_t victim = -1;
   if (!AwaitTrigger(job, victim) || !InNetworkOf(victim, "ip link set eth0 down")) return false;
   int64_t seen = NewestStep(job.checkpoints());
-  absl::Time since = absl::Now();
+  MonotonicTime since = MonotonicNow();
   (void)job.Await([&] {
     const int64_t step = NewestStep(job.checkpoints());
-    if (step != seen) seen = step, since = absl::Now();
-    return absl::Now() - since > absl::Seconds(1);
+    if (step != seen) seen = step, since = MonotonicNow();
+    return MonotonicNow() - since > absl::Seconds(1);
   });
   (void)InNetworkOf(victim, "ip link set eth0 up");
   return true;

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "common/net/authentication.h"
 #include "tests/fuzz/input.h"
 
@@ -27,7 +27,7 @@ const psring::Credentials& Member() {
   return credentials;
 }
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(10); }
+MonotonicTime Soon() { return MonotonicNow() + absl::Seconds(10); }
 
 std::pair<psring::FileDescriptor, psring::FileDescriptor> Pair() {
   int ends[2] = {-1, -1};

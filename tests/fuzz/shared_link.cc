@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "tests/fuzz/input.h"
 
 namespace {
@@ -21,7 +21,7 @@ namespace {
 // Rank 1's end of a link to rank 0, which has registered 4096 bytes as region 0.
 struct Link {
   Link() {
-    const absl::Time deadline = absl::Now() + absl::Seconds(10);
+    const MonotonicTime deadline = MonotonicNow() + absl::Seconds(10);
     int ends[2] = {-1, -1};
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) __builtin_trap();
     peer = psring::UnixSocket(psring::FileDescriptor(ends[0]));

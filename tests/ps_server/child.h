@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 
@@ -44,7 +45,7 @@ class Child {
   // The exit code, or minus the signal that ended it. Nothing: it still runs after `most`.
   std::optional<int> Wait(absl::Duration most = absl::Seconds(10)) {
     int status = 0;
-    for (const absl::Time deadline = absl::Now() + most; absl::Now() < deadline;) {
+    for (const MonotonicTime deadline = MonotonicNow() + most; MonotonicNow() < deadline;) {
       if (waitpid(pid_, &status, WNOHANG) == pid_) {
         ended_ = true;
         return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);

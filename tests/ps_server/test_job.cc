@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/devices/make_ops.h"
 #include "common/ops/gradient_norm.h"
@@ -53,7 +54,7 @@ TestWorker::TestWorker(const ServerJob& its_job, int its_rank, std::unique_ptr<P
   if (rank == 0) weights = InitialWeights(job);
 }
 
-absl::Status TestWorker::Start(absl::Time deadline) {
+absl::Status TestWorker::Start(MonotonicTime deadline) {
   return client->Start(rank, job, {.weights = {weights.data(), weights.size()}, .slots = slots}, deadline);
 }
 

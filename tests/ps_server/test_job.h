@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "ps_server/client/ps_client.h"
 #include "ps_server/protocol/pieces.h"
 
@@ -21,13 +21,13 @@ std::vector<float> InitialWeights(const ServerJob& job);
 std::vector<float> Gradient(const ServerJob& job, int worker, int64_t step);
 int64_t Samples(int worker, int64_t step);
 
-inline absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+inline MonotonicTime Soon() { return MonotonicNow() + absl::Seconds(30); }
 
 // One worker's memory and its client.
 struct TestWorker {
   TestWorker(const ServerJob& job, int rank, std::unique_ptr<PsClient> client);
 
-  absl::Status Start(absl::Time deadline = Soon());
+  absl::Status Start(MonotonicTime deadline = Soon());
   // Exchanges all buckets at once; returns when all are answered, with the results by bucket.
   absl::StatusOr<std::vector<ExchangeResult>> Step(int64_t step);
   // The same with the current `gradient`, a sum over `samples` samples.

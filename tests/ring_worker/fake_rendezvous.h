@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/rendezvous/rendezvous.h"
 #include "tests/test_secret.h"
@@ -41,7 +42,7 @@ class FakeRendezvous final : public Rendezvous {
   }
 
   absl::StatusOr<std::string> Get(const std::string& key, const std::string& whom) override {
-    const absl::Time deadline = absl::Now() + options_.timeout;
+    const MonotonicTime deadline = MonotonicNow() + options_.timeout;
     MutexLock lock(store_->mutex);
     while (!store_->values.contains(key)) {
       if (!store_->changed.WaitUntil(store_->mutex, deadline)) {

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/devices/make_device.h"
 #include "ps_server/client/ps_client.h"
@@ -28,7 +29,7 @@ class ThreadBarrier {
       ++round_;
       changed_.NotifyAll();
     }
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    const MonotonicTime deadline = MonotonicNow() + absl::Seconds(30);
     while (round == round_) {
       if (!changed_.WaitUntil(mutex_, deadline) && round == round_) {
         return absl::DeadlineExceededError("a rank did not reach the barrier");

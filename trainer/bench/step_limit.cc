@@ -15,7 +15,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "common/device/device.h"
 #include "common/devices/make_device.h"
 #include "common/measure/collective_table.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
-#include "common/base/version.h"
+#include "common/cli/version.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/hash.h"
 #include "common/io/json_object.h"

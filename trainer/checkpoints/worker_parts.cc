@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/files.h"
 #include "common/io/hash.h"
@@ -71,8 +72,8 @@ absl::Status WorkerParts::Leave(const std::string& moment, const WorkerPart& par
 }
 
 absl::StatusOr<WorkerPart> WorkerParts::Take(int rank, const std::string& moment, std::optional<int64_t> next,
-                                             absl::Time deadline) {
-  const absl::Time begin = absl::Now();
+                                             MonotonicTime deadline) {
+  const MonotonicTime begin = MonotonicNow();
   const std::string whom = absl::StrCat("rank ", rank, "'s part of a checkpoint");
   for (absl::Duration pause = absl::Milliseconds(1);; pause = std::min(2 * pause, absl::Milliseconds(20))) {
     // An error may concern another process, such as a server that was restarted.
@@ -94,10 +95,10 @@ absl::StatusOr<WorkerPart> WorkerParts::Take(int rank, const std::string& moment
         }
       }
     }
-    if (absl::Now() >= deadline) {
+    if (MonotonicNow() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
-          "waited ", absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1))), " for ",
-          whom));
+          "waited ", absl::FormatDuration(absl::Trunc(MonotonicNow() - begin, absl::Milliseconds(1))),
+          " for ", whom));
     }
     absl::SleepFor(pause);
   }

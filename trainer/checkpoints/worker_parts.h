@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/rendezvous/rendezvous.h"
 
 namespace psring {
@@ -38,7 +38,7 @@ class WorkerParts {
   // On rank 0: waits until `rank` has left its part of that moment, with step `next` if given.
   // DeadlineExceeded names the rank.
   absl::StatusOr<WorkerPart> Take(int rank, const std::string& moment, std::optional<int64_t> next,
-                                  absl::Time deadline);
+                                  MonotonicTime deadline);
 
   // Rank 0 and `rank` wait for each other, as in Rendezvous::Exchange; once per pair and `where`. After rank
   // 0 has waited in vain, it does not wait again before `rank`, which may have been stopped, continues.

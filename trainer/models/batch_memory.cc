@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 namespace {
@@ -39,7 +39,7 @@ void BatchMemory::GatherOnHost(const Dataset& data, const std::vector<int64_t>& 
 
 absl::Status BatchMemory::Prefetch(const Dataset& data, const std::vector<int64_t>& indices) {
   PSRING_CHECK(uploads());
-  PSRING_RETURN_IF_ERROR(uploaded_.Wait(absl::Now() + kStuck));
+  PSRING_RETURN_IF_ERROR(uploaded_.Wait(MonotonicNow() + kStuck));
   GatherOnHost(data, indices);
   uploads_->WaitFor(taken_);
   for (const Tensor& tensor : tensors_) {
@@ -54,7 +54,7 @@ absl::Status BatchMemory::Prefetch(const Dataset& data, const std::vector<int64_
 absl::StatusOr<Batch> BatchMemory::Load(const Dataset& data, const std::vector<int64_t>& indices,
                                         Stream& stream) {
   if (prefetched_of_ == &data && prefetched_ == indices) return TakePrefetched(stream);
-  PSRING_RETURN_IF_ERROR(uploaded_.Wait(absl::Now() + kStuck));
+  PSRING_RETURN_IF_ERROR(uploaded_.Wait(MonotonicNow() + kStuck));
   GatherOnHost(data, indices);
   return Upload(static_cast<int>(indices.size()), stream);
 }
@@ -70,7 +70,7 @@ Batch BatchMemory::TakePrefetched(Stream& stream) {
 }
 
 absl::StatusOr<Batch> BatchMemory::Load(const GatheredBatch& gathered, Stream& stream) {
-  PSRING_RETURN_IF_ERROR(uploaded_.Wait(absl::Now() + kStuck));
+  PSRING_RETURN_IF_ERROR(uploaded_.Wait(MonotonicNow() + kStuck));
   for (size_t i = 0; i < tensors_.size() && gathered.size > 0; ++i) {
     std::memcpy(tensors_[i].on_host(), i < host_inputs_.size() ? gathered.inputs[i] : gathered.labels,
                 static_cast<size_t>(gathered.size) * tensors_[i].sample_bytes);

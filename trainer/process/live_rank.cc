@@ -5,7 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/command_line.h"
+#include "common/base/deadline.h"
+#include "common/cli/command_line.h"
 #include "common/cuda/cuda_device.h"
 #include "common/devices/make_device.h"
 #include "common/io/hash.h"
@@ -63,8 +64,8 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const TrainerFlags& flag
     };
     absl::StatusOr<std::string> found = find();
     // A server that failed before it was found may be restarted.
-    const absl::Time patience = absl::Now() + absl::Seconds(flags.training.timeout_s);
-    while (returns && absl::IsUnavailable(found.status()) && absl::Now() < patience) {
+    const MonotonicTime patience = MonotonicNow() + absl::Seconds(flags.training.timeout_s);
+    while (returns && absl::IsUnavailable(found.status()) && MonotonicNow() < patience) {
       PSRING_RETURN_IF_ERROR(rendezvous->CheckRanks(absl::StrCat("before ", whom, " was found")));
       absl::SleepFor(absl::Milliseconds(100));
       found = find();
@@ -228,10 +229,10 @@ void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
     worker.barrier = [this] { return rendezvous_->Exchange("barrier", "").status(); };
     worker.begin_together = [this] { return BeginTogether(*rendezvous_); };
   }
-  worker.objection = [this, next = absl::Now()]() mutable {
+  worker.objection = [this, next = MonotonicNow()]() mutable {
     if (!recorded_.ok()) return Told(recorded_);
-    if (rendezvous_ == nullptr || join_.world_size > 1 || absl::Now() < next) return absl::OkStatus();
-    next = absl::Now() + kSurplusCheck;
+    if (rendezvous_ == nullptr || join_.world_size > 1 || MonotonicNow() < next) return absl::OkStatus();
+    next = MonotonicNow() + kSurplusCheck;
     return rendezvous_->Surplus();
   };
   worker.on_warning = [](const std::string& text) { psring::Note("trainer", text); };

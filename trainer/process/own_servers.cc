@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 namespace {
@@ -58,7 +59,7 @@ absl::StatusOr<std::unique_ptr<OwnServers>> OwnServers::Start(
   std::unique_ptr<OwnServers> servers(new OwnServers());
   PSRING_ASSIGN_OR_RETURN(const std::string program, FindServer());
   for (const auto& one : arguments) PSRING_RETURN_IF_ERROR(servers->StartOne(program, one));
-  const absl::Time deadline = absl::Now() + timeout;
+  const MonotonicTime deadline = MonotonicNow() + timeout;
   for (Server& server : servers->servers_) {
     PSRING_RETURN_IF_ERROR(WaitUntilServing(server, deadline, timeout));
   }
@@ -90,11 +91,11 @@ absl::Status OwnServers::StartOne(const std::string& program, const std::vector<
   return absl::OkStatus();
 }
 
-absl::Status OwnServers::WaitUntilServing(Server& server, absl::Time deadline, absl::Duration timeout) {
+absl::Status OwnServers::WaitUntilServing(Server& server, MonotonicTime deadline, absl::Duration timeout) {
   std::string said;
   while (!absl::StrContains(said, "serving")) {
     pollfd waiting = {server.out_fd, POLLIN, 0};
-    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
+    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - MonotonicNow());
     if (left_ms <= 0) {
       return absl::DeadlineExceededError(absl::StrCat(
           "waited ", absl::FormatDuration(timeout),
@@ -118,7 +119,7 @@ absl::Status OwnServers::WaitUntilServing(Server& server, absl::Time deadline, a
 }
 
 // True: all have exited.
-bool OwnServers::ReapUntil(absl::Time deadline, absl::Status& first_failure) {
+bool OwnServers::ReapUntil(MonotonicTime deadline, absl::Status& first_failure) {
   while (true) {
     for (Server& server : servers_) {
       int status = 0;
@@ -132,14 +133,14 @@ bool OwnServers::ReapUntil(absl::Time deadline, absl::Status& first_failure) {
     bool running = false;
     for (const Server& server : servers_) running = running || server.pid >= 0;
     if (!running) return true;
-    if (absl::Now() >= deadline) return false;
+    if (MonotonicNow() >= deadline) return false;
     absl::SleepFor(absl::Milliseconds(5));
   }
 }
 
 absl::Status OwnServers::WaitUntilDone(absl::Duration timeout) {
   absl::Status failure;
-  if (ReapUntil(absl::Now() + timeout, failure)) return failure;
+  if (ReapUntil(MonotonicNow() + timeout, failure)) return failure;
   return absl::DeadlineExceededError(absl::StrCat(
       "waited ", absl::FormatDuration(timeout), " for the parameter server that this rank started to exit"));
 }
@@ -150,7 +151,7 @@ OwnServers::~OwnServers() {
     for (const Server& server : servers_) {
       if (server.pid >= 0) kill(server.pid, signal);
     }
-    if (ReapUntil(absl::Now() + kServerGrace, failure)) break;
+    if (ReapUntil(MonotonicNow() + kServerGrace, failure)) break;
   }
   for (const Server& server : servers_) close(server.out_fd);
 }

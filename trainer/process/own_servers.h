@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 
@@ -32,8 +33,8 @@ class OwnServers {
 
   OwnServers() = default;
   absl::Status StartOne(const std::string& program, const std::vector<std::string>& arguments);
-  static absl::Status WaitUntilServing(Server& server, absl::Time deadline, absl::Duration timeout);
-  bool ReapUntil(absl::Time deadline, absl::Status& first_failure);
+  static absl::Status WaitUntilServing(Server& server, MonotonicTime deadline, absl::Duration timeout);
+  bool ReapUntil(MonotonicTime deadline, absl::Status& first_failure);
 
   std::vector<Server> servers_;  // not yet reaped
 };

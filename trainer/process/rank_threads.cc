@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 namespace {
@@ -54,13 +54,13 @@ std::optional<RankFailure> RankThreads::WaitForRanks() {
       changed_.NotifyAll();
       continue;
     }
-    const absl::Time now = absl::Now();
+    const MonotonicTime now = MonotonicNow();
     if (first_.has_value() && !options_.is_stopping() && now >= give_up_at_) {
       options_.give_up(*first_);
       PSRING_CHECK(false);  // it does not return
     }
-    changed_.WaitUntil(
-        mutex_, first_.has_value() ? std::max(give_up_at_, now + kCheckEvery) : absl::InfiniteFuture());
+    changed_.WaitUntil(mutex_, first_.has_value() ? std::max(give_up_at_, now + kCheckEvery)
+                                                  : MonotonicTime::InfiniteFuture());
   }
   const std::optional<RankFailure> first = first_;
   mutex_.Unlock();
@@ -72,7 +72,7 @@ void RankThreads::Failed(int rank, const absl::Status& status) {
   MutexLock lock(mutex_);
   if (first_.has_value()) return;
   first_ = {rank, status};
-  give_up_at_ = absl::Now() + options_.patience;
+  give_up_at_ = MonotonicNow() + options_.patience;
   options_.abort_others(rank,
                         absl::Status(status.code(), absl::StrCat("rank ", rank, ": ", status.message())));
   changed_.NotifyAll();

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 
 namespace psring {
@@ -58,7 +59,7 @@ class RankThreads {
   int returned_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<Asked*> asked_ ABSL_GUARDED_BY(mutex_);
   std::optional<RankFailure> first_ ABSL_GUARDED_BY(mutex_);
-  absl::Time give_up_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  MonotonicTime give_up_at_ ABSL_GUARDED_BY(mutex_) = MonotonicTime::InfiniteFuture();
 };
 
 }  // namespace psring

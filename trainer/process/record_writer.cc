@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
 #include "common/io/files.h"
 
@@ -22,9 +23,9 @@ constexpr absl::Duration kPredecessorEnds = absl::Seconds(2);
 // False: another process has the lock. On a file system without locks, runs are not protected from each
 // other.
 bool Lock(int file) {
-  const absl::Time deadline = absl::Now() + kPredecessorEnds;
+  const MonotonicTime deadline = MonotonicNow() + kPredecessorEnds;
   while (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    if (absl::Now() >= deadline) return false;
+    if (MonotonicNow() >= deadline) return false;
     absl::SleepFor(absl::Milliseconds(20));
   }
   return true;

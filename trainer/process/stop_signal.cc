@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/deadline.h"
 #include "common/base/ignored_signal.h"
 
 namespace psring {
@@ -67,10 +68,10 @@ void StopSignal::Watch() {
   signal_ = signal;
   absl::Duration patience = absl::ZeroDuration();
   for (const auto& [rank, of_rank] : ranks_) patience = std::max(patience, of_rank.patience());
-  const absl::Time until = absl::Now() + patience;
-  while (!over_ && !ranks_.empty() && absl::Now() < until) changed_.WaitUntil(mutex_, until);
-  const absl::Time deadline =
-      absl::Now() + (!ranks_.empty() || until > absl::Now() ? kGrace : absl::ZeroDuration());
+  const MonotonicTime until = MonotonicNow() + patience;
+  while (!over_ && !ranks_.empty() && MonotonicNow() < until) changed_.WaitUntil(mutex_, until);
+  const MonotonicTime deadline =
+      MonotonicNow() + (!ranks_.empty() || until > MonotonicNow() ? kGrace : absl::ZeroDuration());
   for (const auto& [rank, of_rank] : ranks_) of_rank.abort(StoppedBy(signal));
   while (!over_) {
     if (!changed_.WaitUntil(mutex_, deadline) && !over_) _exit(128 + signal);

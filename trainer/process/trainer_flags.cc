@@ -5,7 +5,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "common/net/link_shaper.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/process/resume.h"

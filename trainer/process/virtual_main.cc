@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "common/io/files.h"
 #include "common/measure/arrivals.h"
 #include "common/measure/records.h"

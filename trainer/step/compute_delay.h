@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "common/base/delays.h"
+#include "common/cli/delays.h"
 #include "common/measure/trace.h"
 #include "common/options/training_options.h"
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "trainer/step/training.h"
 
 namespace psring {
@@ -125,7 +126,7 @@ std::vector<std::optional<WorkerPart>> Training::TakeParts(const Moment& moment)
   const absl::Duration patience = !moment.stops           ? kPatience
                                   : AbortEndsTheProcess() ? absl::ZeroDuration()
                                                           : kPatienceAtTheEnd;
-  const absl::Time deadline = absl::Now() + patience;
+  const MonotonicTime deadline = MonotonicNow() + patience;
   for (int rank = 1; rank < worker_.world_size; ++rank) {
     absl::Status came = meets ? worker_.parts->MeetRank(rank, moment.name) : absl::OkStatus();
     if (came.ok()) {

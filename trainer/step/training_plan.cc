@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
-#include "common/base/delays.h"
+#include "common/cli/delays.h"
 #include "common/devices/make_ops.h"
 #include "common/tables/row_storage.h"
 #include "trainer/strategies/local_aggregation.h"

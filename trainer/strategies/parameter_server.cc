@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "ps_server/client/ps_client.h"
 #include "trainer/strategies/error_feedback.h"
@@ -53,7 +54,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
                          .shared_gradients = sent,
                          .shared_weights = {state.weights.host, state.weights_fd, state.weights_on_gpu}};
     if (state.has_slots) memory.slots = state.slots;
-    PSRING_RETURN_IF_ERROR(client_.Start(context_.rank, job, memory, absl::Now() + servers_.timeout));
+    PSRING_RETURN_IF_ERROR(client_.Start(context_.rank, job, memory, MonotonicNow() + servers_.timeout));
     on_gpu_ = client_.status().payload == "cuda_ipc";
     PSRING_RETURN_IF_ERROR(UploadWeights());
     return std::max(state.step, client_.status().start_step);
@@ -62,7 +63,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
   // Without a deadline: a running server names the missing workers, and the client detects a lost server.
   absl::StatusOr<std::optional<int64_t>> Await(Stage stage) override {
     PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back,
-                            client_.Barrier(static_cast<int>(stage), absl::InfiniteFuture()));
+                            client_.Barrier(static_cast<int>(stage), MonotonicTime::InfiniteFuture()));
     if (back.has_value()) PSRING_RETURN_IF_ERROR(GoBackTo(*back));
     return back;
   }
@@ -112,7 +113,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
   }
 
   absl::Status Collect(Span weights) override {
-    const absl::Time deadline = absl::Now() + servers_.timeout;
+    const MonotonicTime deadline = MonotonicNow() + servers_.timeout;
     if (servers_.asynchronous) {
       // This rank's weights lack the others' pushes after its last exchange.
       PSRING_RETURN_IF_ERROR(FetchWeights());
@@ -125,7 +126,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
   }
 
   absl::StatusOr<bool> Save(Span weights, const std::vector<Span>& slots) override {
-    const absl::Time deadline = absl::Now() + servers_.timeout;
+    const MonotonicTime deadline = MonotonicNow() + servers_.timeout;
     PSRING_ASSIGN_OR_RETURN(bool of_this_step, client_.Read({.values = weights}, deadline));
     for (size_t i = 0; i < slots.size() && of_this_step; ++i) {
       PSRING_ASSIGN_OR_RETURN(of_this_step,
@@ -153,7 +154,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
 
   // All weights, as the server has them now.
   absl::Status FetchWeights() {
-    PSRING_RETURN_IF_ERROR(client_.Fetch(state_.weights.host, absl::Now() + servers_.timeout));
+    PSRING_RETURN_IF_ERROR(client_.Fetch(state_.weights.host, MonotonicNow() + servers_.timeout));
     return UploadWeights();
   }
 
@@ -246,7 +247,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
 
   // Waits until no exchange is in flight; returns the first error.
   absl::Status WaitForReplies(absl::Duration timeout) {
-    const absl::Time deadline = absl::Now() + timeout;
+    const MonotonicTime deadline = MonotonicNow() + timeout;
     MutexLock lock(mutex_);
     while (in_flight_ > 0) {
       if (changed_.WaitUntil(mutex_, deadline) || in_flight_ == 0) continue;

@@ -4,7 +4,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 #include "trainer/data/names.h"
 #include "trainer/strategies/strategies.h"
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "ps_server/client/ps_client.h"
 #include "trainer/strategies/strategies.h"
 
@@ -23,7 +24,7 @@ class ServerRows : public RowStrategy {
     if (start.arrays == 0) return absl::OkStatus();
     // Without a deadline: a running server names rank 0 if its rows stop coming, and the client detects a
     // lost server.
-    if (context_.rank > 0) return client_.rows().Pull(start.step, {}, absl::InfiniteFuture());
+    if (context_.rank > 0) return client_.rows().Pull(start.step, {}, MonotonicTime::InfiniteFuture());
     std::vector<float> values;
     for (int t = 0; t < static_cast<int>(context_.tables.size()); ++t) {
       const Table& table = context_.tables[static_cast<size_t>(t)];
@@ -107,7 +108,7 @@ class ServerRows : public RowStrategy {
   }
 
   // A server names the workers for which others wait before this.
-  absl::Time Deadline() const { return absl::Now() + 3 * context_.servers.timeout + absl::Seconds(5); }
+  MonotonicTime Deadline() const { return MonotonicNow() + 3 * context_.servers.timeout + absl::Seconds(5); }
 
   Traffic pulled_;
   RowFigures bytes_;
@@ -146,7 +147,7 @@ class OnlyRowsOnServers : public ServerRows {
   absl::Status Leave() override { return client_.Leave(LeaveOrJoinBy()); }
 
  private:
-  absl::Time LeaveOrJoinBy() const { return absl::Now() + context_.servers.timeout; }
+  MonotonicTime LeaveOrJoinBy() const { return MonotonicNow() + context_.servers.timeout; }
 
   Traffic pushed_;
 };

@@ -21,7 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/base/delays.h"
+#include "common/cli/delays.h"
 #include "common/measure/step_times.h"
 #include "common/options/training_options.h"
 

@@ -5,7 +5,7 @@
 #include <latch>
 
 #include "absl/strings/match.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "common/cuda/cuda_device.h"
 #include "common/cuda/cuda_stream.h"
 #include "common/cuda/recorded_work.h"
@@ -235,7 +235,7 @@ TEST_F(FakeCudaTest, WorkThatCannotBeRecordedIsNamed) {
       {"a wait for unrecorded work", [&](Stream& s) { s.WaitFor(before); }},
       {"cannot wait for a point of recorded work",
        [](Stream& s) {
-         const absl::Status awaited = s.Record().Wait(absl::Now() + absl::Seconds(20));
+         const absl::Status awaited = s.Record().Wait(MonotonicNow() + absl::Seconds(20));
          CudaStream::From(s)->Enqueue("a wait", [awaited](cudaStream_t) { return awaited; });
        }},
       {"only compute streams take part",
@@ -395,7 +395,8 @@ TEST_F(FakeCudaTest, ZZAFailureOnTheGpuSurfacesWithTheCallsBeforeIt) {
   TheFakeCuda().kernels_fail = true;
   ops->Apply(SgdStep{1, 1}, a.span(), b.span(), {}, *stream);
   const Event behind = stream->Record();
-  ExpectSaid(behind.Wait(absl::Now() + absl::Seconds(20)), {"cuda:0", "illegal memory access", "add, sgd"});
+  ExpectSaid(behind.Wait(MonotonicNow() + absl::Seconds(20)),
+             {"cuda:0", "illegal memory access", "add, sgd"});
   ExpectSaid(stream->Synchronize(), {"illegal memory access", "CUDA_LAUNCH_BLOCKING=1"});
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "common/devices/make_device.h"
 #include "common/measure/trace.h"
 #include "tests/waiting_thread.h"
@@ -24,7 +25,7 @@ namespace {
 
 using testing::Values;
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+MonotonicTime Soon() { return MonotonicNow() + absl::Seconds(20); }
 
 std::function<absl::Status()> Work(std::function<void()> work) {
   return [work = std::move(work)] {
@@ -308,7 +309,7 @@ TEST_P(StreamTest, AnErrorInAnEventReachesTheStreamThatWaitsForIt) {
 
 TEST(EventTest, AnEmptyEventHasHappened) {
   EXPECT_TRUE(Event().Happened());
-  EXPECT_EQ(Event().Wait(absl::InfinitePast()), absl::OkStatus());
+  EXPECT_EQ(Event().Wait(MonotonicTime::InfinitePast()), absl::OkStatus());
 }
 
 TEST(EventTest, WaitingEndsAtItsDeadline) {
@@ -316,7 +317,7 @@ TEST(EventTest, WaitingEndsAtItsDeadline) {
   std::latch go_on(1);
   stream->Run(Work([&] { go_on.wait(); }));
   const Event event = stream->Record();
-  EXPECT_EQ(event.Wait(absl::Now() + absl::Milliseconds(10)).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(event.Wait(MonotonicNow() + absl::Milliseconds(10)).code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_FALSE(event.Happened());
   go_on.count_down();
   EXPECT_EQ(event.Wait(Soon()), absl::OkStatus());

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/net/unix_socket.h"
 #include "tests/eventually.h"
@@ -57,7 +57,7 @@ Outcome Authenticate(const Credentials& clients, const Credentials& servers, int
   auto [client_end, server_end] = Pair(type);
   auto client = std::async(std::launch::async, [&, socket = std::move(client_end)]() mutable {
     const FileDescriptor own = std::move(socket);  // closed at the end
-    return AuthenticateTo(own.get(), clients, "the server", absl::Now() + kLong, /*detail=*/77);
+    return AuthenticateTo(own.get(), clients, "the server", MonotonicNow() + kLong, /*detail=*/77);
   });
   Outcome outcome;
   {
@@ -98,7 +98,7 @@ TEST(Authentication, AConnectionForAnotherServiceIsRejected) {
 TEST(Authentication, WithoutASecretNothingIsAuthenticated) {
   const Credentials none = {.secret = {}, .purpose = Purpose::kMesh};
   const auto [client, server] = Pair();
-  EXPECT_TRUE(absl::IsFailedPrecondition(AuthenticateTo(client.get(), none, "it", absl::Now() + kLong)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(AuthenticateTo(client.get(), none, "it", MonotonicNow() + kLong)));
   EXPECT_TRUE(absl::IsFailedPrecondition(
       AuthenticatedListener::Start(*ListenTcp("127.0.0.1"), none, [](PendingConnections::Member) {
       }).status()));
@@ -111,7 +111,7 @@ class RawMessages : public testing::Test {
   }
   static std::string Read(const FileDescriptor& from, size_t bytes) {
     std::string text(bytes, 0);
-    EXPECT_TRUE(AwaitSocket(from.get(), POLLIN, absl::Now() + kLong, "a message").ok());
+    EXPECT_TRUE(AwaitSocket(from.get(), POLLIN, MonotonicNow() + kLong, "a message").ok());
     EXPECT_EQ(recv(from.get(), text.data(), bytes, 0), static_cast<ssize_t>(bytes));
     return text;
   }
@@ -137,7 +137,7 @@ TEST_F(RawMessages, AProofIsValidForOneConnection) {
     auto [member, stranger] = Pair();
     auto [relayed, server_end] = Pair();
     auto client = std::async(std::launch::async, [&, socket = std::move(member)] {
-      return AuthenticateTo(socket.get(), kMember, "the server", absl::Now() + kLong);
+      return AuthenticateTo(socket.get(), kMember, "the server", MonotonicNow() + kLong);
     });
     ServerHandshake server(std::move(server_end));
     Send(relayed, hello = Read(stranger, 32));
@@ -163,7 +163,7 @@ TEST_F(RawMessages, TheClientRejectsItsOwnMessagesAndOtherProtocols) {
   for (const auto& [answer, code] : answers) {
     auto [client, server] = Pair();
     Send(server, answer);
-    const absl::Status status = AuthenticateTo(client.get(), kMember, "it", absl::Now() + kLong);
+    const absl::Status status = AuthenticateTo(client.get(), kMember, "it", MonotonicNow() + kLong);
     EXPECT_EQ(status.code(), code) << status;
   }
 }
@@ -171,7 +171,7 @@ TEST_F(RawMessages, TheClientRejectsItsOwnMessagesAndOtherProtocols) {
 TEST_F(RawMessages, TheClientWaitsUntilItsDeadline) {
   auto [client, server] = Pair();
   Send(server, "psring\1\3");  // and nothing more
-  const absl::Status status = AuthenticateTo(client.get(), kMember, "it", absl::Now() + absl::Seconds(1));
+  const absl::Status status = AuthenticateTo(client.get(), kMember, "it", MonotonicNow() + absl::Seconds(1));
   EXPECT_EQ(status, absl::DeadlineExceededError("it: no answer in time"));
 }
 
@@ -213,14 +213,14 @@ TEST_F(RawMessages, AConnectionThatEndsDuringItsHandshakeDoesNotCountAsWithoutTh
 class ListenerTest : public testing::Test {
  protected:
   FileDescriptor Connect() {
-    auto socket = ConnectTcp("127.0.0.1", listener_->port(), absl::Now() + kLong);
+    auto socket = ConnectTcp("127.0.0.1", listener_->port(), MonotonicNow() + kLong);
     EXPECT_TRUE(socket.ok()) << socket.status();
     return socket.ok() ? *std::move(socket) : FileDescriptor();
   }
   absl::Status Join(const Credentials& credentials, uint64_t detail = 0) {
     FileDescriptor socket = Connect();
     PSRING_RETURN_IF_ERROR(
-        AuthenticateTo(socket.get(), credentials, "the listener", absl::Now() + kLong, detail));
+        AuthenticateTo(socket.get(), credentials, "the listener", MonotonicNow() + kLong, detail));
     members_.push_back(std::move(socket));
     return absl::OkStatus();
   }
@@ -249,28 +249,28 @@ TEST_F(ListenerTest, PassesOnMembersOnly) {
 TEST_F(ListenerTest, SilentClientsDoNotDelayMembers) {
   std::vector<FileDescriptor> silent;
   for (int i = 0; i < 300; ++i) silent.push_back(Connect());
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   EXPECT_TRUE(Join(kMember, 1).ok());
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(5)) << "one handshake waits 10 s for a silent client";
+  EXPECT_LT(MonotonicNow() - begin, absl::Seconds(5)) << "one handshake waits 10 s for a silent client";
   EXPECT_TRUE(Eventually([&] { return details().size() == 1; }));
   // More than 256 were pending, so the oldest was closed.
   char byte = 0;
   EXPECT_TRUE(Eventually([&] { return recv(silent.front().get(), &byte, 1, MSG_DONTWAIT) == 0; },
-                         begin + absl::Seconds(8) - absl::Now()));
+                         begin + absl::Seconds(8) - MonotonicNow()));
   EXPECT_LT(recv(silent.back().get(), &byte, 1, MSG_DONTWAIT), 0);
 }
 
 // Strangers can open connections faster than a member answers.
 TEST_F(RawMessages, AMemberInItsHandshakeIsNotClosedForSilentClients) {
   const TcpListener listener = *ListenTcp("127.0.0.1");
-  const auto connect = [&] { return *ConnectTcp("127.0.0.1", listener.port, absl::Now() + kLong); };
+  const auto connect = [&] { return *ConnectTcp("127.0.0.1", listener.port, MonotonicNow() + kLong); };
   PendingConnections pending(kMember);
   const FileDescriptor member = connect();
   Send(member, Hello());
   char answer[56];
   size_t got = 0;
   ASSERT_TRUE(Eventually([&] {
-    EXPECT_TRUE(pending.Wait({listener.socket.get()}, absl::Now() + absl::Milliseconds(1)).ok());
+    EXPECT_TRUE(pending.Wait({listener.socket.get()}, MonotonicNow() + absl::Milliseconds(1)).ok());
     const ssize_t n = recv(member.get(), answer, sizeof answer, MSG_DONTWAIT);
     got += n > 0 ? static_cast<size_t>(n) : 0;
     return got == sizeof answer;
@@ -278,13 +278,13 @@ TEST_F(RawMessages, AMemberInItsHandshakeIsNotClosedForSilentClients) {
   std::vector<FileDescriptor> silent;
   for (int i = 0; i < 600; ++i) {
     silent.push_back(connect());
-    EXPECT_TRUE(pending.Wait({listener.socket.get()}, absl::Now()).ok());
+    EXPECT_TRUE(pending.Wait({listener.socket.get()}, MonotonicNow()).ok());
   }
   EXPECT_EQ(pending.size(), 256u);
   char byte = 0;
   // When it is a second old; until then the others wait.
   EXPECT_TRUE(Eventually([&] {
-    EXPECT_TRUE(pending.Wait({listener.socket.get()}, absl::Now() + absl::Milliseconds(1)).ok());
+    EXPECT_TRUE(pending.Wait({listener.socket.get()}, MonotonicNow() + absl::Milliseconds(1)).ok());
     return recv(silent.front().get(), &byte, 1, MSG_DONTWAIT) == 0;
   })) << "the oldest silent one is closed";
   EXPECT_LT(recv(member.get(), &byte, 1, MSG_DONTWAIT), 0);
@@ -296,9 +296,9 @@ TEST(PendingConnectionsTest, WaitEndsWhenAListenerIsShutDown) {
   const UnixSocket local = *UnixSocket::Listen(absl::StrCat("psring-authentication-test-", getpid()));
   for (const int listener : {tcp.socket.get(), local.fd()}) {
     PendingConnections pending(kMember);
-    EXPECT_TRUE(pending.Wait({-1, listener}, absl::Now() + absl::Milliseconds(10))->empty());
+    EXPECT_TRUE(pending.Wait({-1, listener}, MonotonicNow() + absl::Milliseconds(10))->empty());
     ASSERT_EQ(shutdown(listener, SHUT_RDWR), 0);
-    EXPECT_TRUE(absl::IsCancelled(pending.Wait({-1, listener}, absl::Now() + kLong).status()));
+    EXPECT_TRUE(absl::IsCancelled(pending.Wait({-1, listener}, MonotonicNow() + kLong).status()));
   }
 }
 

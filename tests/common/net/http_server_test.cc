@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 namespace {
@@ -112,19 +113,19 @@ class HttpServerTest : public testing::Test {
     server_ = *std::move(started);
   }
   FileDescriptor Connect() {
-    auto socket = ConnectTcp("127.0.0.1", server_->port(), absl::Now() + absl::Seconds(10));
+    auto socket = ConnectTcp("127.0.0.1", server_->port(), MonotonicNow() + absl::Seconds(10));
     EXPECT_TRUE(socket.ok()) << socket.status();
     return *std::move(socket);
   }
   static void Send(const FileDescriptor& socket, const std::string& text) {
-    EXPECT_TRUE(WriteAll(socket.get(), text.data(), text.size(), absl::Now() + absl::Seconds(10)).ok());
+    EXPECT_TRUE(WriteAll(socket.get(), text.data(), text.size(), MonotonicNow() + absl::Seconds(10)).ok());
   }
   // Until the other end has closed.
   static std::string ReadAll(const FileDescriptor& socket) {
     std::string text;
     char block[4096];
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (absl::Now() < deadline) {
+    const MonotonicTime deadline = MonotonicNow() + absl::Seconds(20);
+    while (MonotonicNow() < deadline) {
       pollfd wait{socket.get(), POLLIN, 0};
       poll(&wait, 1, 100);
       const ssize_t n = recv(socket.get(), block, sizeof block, MSG_DONTWAIT);
@@ -147,7 +148,7 @@ TEST_F(HttpServerTest, DiscardsLittleOfWhatFollowsARequest) {
     return Echo(path);
   });
   ASSERT_TRUE(server.ok()) << server.status();
-  const auto client = ConnectTcp("127.0.0.1", (*server)->port(), absl::Now() + absl::Seconds(10));
+  const auto client = ConnectTcp("127.0.0.1", (*server)->port(), MonotonicNow() + absl::Seconds(10));
   ASSERT_TRUE(client.ok()) << client.status();
   Send(*client, "GET / HTTP/1.1\r\n\r\n");
   const std::string block(1 << 16, 'x');
@@ -228,7 +229,7 @@ TEST_F(HttpServerTest, SilentInvalidAndLostClientsDoNotBlockOthers) {
 TEST_F(HttpServerTest, AClientThatSendsSlowlyIsDisconnected) {
   const auto server = HttpServer::Start({.patience = absl::Milliseconds(200)}, Echo);
   ASSERT_TRUE(server.ok()) << server.status();
-  const auto client = ConnectTcp("127.0.0.1", (*server)->port(), absl::Now() + absl::Seconds(10));
+  const auto client = ConnectTcp("127.0.0.1", (*server)->port(), MonotonicNow() + absl::Seconds(10));
   ASSERT_TRUE(client.ok()) << client.status();
   Send(*client, "GET / HTTP/1.1\r\nx: ");
   size_t sent = 0;

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "gtest/gtest.h"
 
 namespace psring {
@@ -22,7 +22,7 @@ std::string CongestionControl(int fd) {
 TEST(TcpSocketTest, ConnectionsWithinAHostUseReno) {
   const auto listener = ListenTcp("127.0.0.1");
   ASSERT_TRUE(listener.ok()) << listener.status();
-  const auto connected = ConnectTcp("127.0.0.1", listener->port, absl::Now() + absl::Seconds(5));
+  const auto connected = ConnectTcp("127.0.0.1", listener->port, MonotonicNow() + absl::Seconds(5));
   ASSERT_TRUE(connected.ok()) << connected.status();
   EXPECT_EQ(CongestionControl(connected->get()), "reno");
 }
@@ -48,7 +48,7 @@ TEST(TcpSocketTest, ARefusedConnectionNamesTheAddress) {
   const auto listener = ListenTcp("127.0.0.1");
   const int port = listener->port;
   shutdown(listener->socket.get(), SHUT_RDWR);
-  const auto connected = ConnectTcp("127.0.0.1", port, absl::Now() + absl::Seconds(5));
+  const auto connected = ConnectTcp("127.0.0.1", port, MonotonicNow() + absl::Seconds(5));
   ASSERT_FALSE(connected.ok());
   EXPECT_NE(std::string(connected.status().message()).find(std::to_string(port)), std::string::npos);
 }

@@ -21,8 +21,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
+#include "common/base/wall_time.h"
 #include "common/net/tcp_socket.h"
 #include "common/tls/tls_certificate.h"
 #include "tests/common/net/tls_testing.h"
@@ -220,7 +221,7 @@ TEST_F(TlsFiles, AnErrorNamesTheFileAndWhatToDo) {
             absl::StrCat("--tls: ", ours_->key("b"), " is not the key of the certificate in ", certificate));
   EXPECT_THAT(Refused(Choice(certificate, key, other_->ca())),
               HasSubstr(absl::StrCat(certificate, " is not valid with the CA in ", other_->ca())));
-  const absl::Time now = absl::Now();
+  const absl::Time now = WallNow();
   EXPECT_THAT(Refused(ours_->Issue("old", now - absl::Hours(2), now - absl::Hours(1))),
               HasSubstr("(certificate has expired); renew it"));
   EXPECT_THAT(Refused(ours_->Issue("new", now + absl::Hours(1), now + absl::Hours(2))),
@@ -298,7 +299,7 @@ TEST(Tls, AServerRejectsInvalidCertificates) {
   const Authority ours = *MakeAuthority(AuthoritySeed(TestSecret()), "psring job"),
                   others = *MakeAuthority(AuthoritySeed(OtherSecret()), "psring job");
   const KeyPtr key = *NewKey();
-  const absl::Time now = absl::Now();
+  const absl::Time now = WallNow();
   const auto issue = [&](const Authority& authority, absl::Duration begin, absl::Duration end) {
     return *Issue(authority, *key, now + begin, now + end);
   };
@@ -334,7 +335,7 @@ TEST(Tls, OtherProtocolsAreRejected) {
 
 TEST(Tls, TheClientWaitsUntilItsDeadline) {
   TcpPair ends = MakeTcpPair();
-  EXPECT_EQ(EncryptTo(ends.client, Auto(), "it", absl::Now() + absl::Milliseconds(300)).status(),
+  EXPECT_EQ(EncryptTo(ends.client, Auto(), "it", MonotonicNow() + absl::Milliseconds(300)).status(),
             absl::DeadlineExceededError("it: no answer in time"));
 }
 

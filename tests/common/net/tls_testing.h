@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/net/tcp_socket.h"
 #include "common/net/tls.h"
 #include "tests/test_secret.h"
@@ -26,7 +26,7 @@ namespace psring {
 constexpr absl::Duration kPatience = absl::Seconds(60);
 using Context = std::shared_ptr<TlsContext>;
 
-inline absl::Time Soon() { return absl::Now() + kPatience; }
+inline MonotonicTime Soon() { return MonotonicNow() + kPatience; }
 
 inline Context Auto(const JobSecret& secret = TestSecret(), int64_t rekey_bytes = int64_t{1} << 36) {
   auto context = TlsContext::Make("auto", secret, rekey_bytes);

@@ -8,7 +8,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 
 namespace psring {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "common/net/descriptor_limit.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/rendezvous.h"
@@ -50,7 +50,7 @@ TEST_P(RendezvousScaleTest, RanksThatWaitHoldNoThreadOfTheStoreAndLittleMemory) 
   const JobSecret secret = *WithTls(TestSecret(), GetParam());
   const auto store = *RendezvousServer::Start("127.0.0.1", 0, secret);
   const int before = Threads();
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   std::barrier<> joined(ranks), counted(ranks);
   std::vector<std::atomic<pid_t>> ids(static_cast<size_t>(ranks));
   std::atomic<int> met = 0;
@@ -71,14 +71,14 @@ TEST_P(RendezvousScaleTest, RanksThatWaitHoldNoThreadOfTheStoreAndLittleMemory) 
       if (!rendezvous.ok()) return;
       ids[static_cast<size_t>(rank)] = gettid();
       if (rank == 0) {
-        join_time = absl::Now() - begin;
+        join_time = MonotonicNow() - begin;
         for (int other = 1; other < ranks; ++other)
           EXPECT_TRUE(AwaitSleepOf(ids[static_cast<size_t>(other)]));
         waiting = Threads() - before;
       }
-      const absl::Time entered = absl::Now();
+      const MonotonicTime entered = MonotonicNow();
       const auto values = (*rendezvous)->Exchange("addresses", absl::StrCat("10.0.0.1:", rank));
-      if (rank == 0) exchange_time = absl::Now() - entered;
+      if (rank == 0) exchange_time = MonotonicNow() - entered;
       if (values.ok() && values->size() == static_cast<size_t>(ranks) &&
           values->back() == absl::StrCat("10.0.0.1:", ranks - 1)) {
         ++met;
@@ -87,7 +87,7 @@ TEST_P(RendezvousScaleTest, RanksThatWaitHoldNoThreadOfTheStoreAndLittleMemory) 
     });
   }
   for (std::thread& thread : threads) thread.join();
-  const absl::Duration all = absl::Now() - begin;
+  const absl::Duration all = MonotonicNow() - begin;
   std::printf(
       "%d ranks%s: joined in %.2f s, exchanged %.2f s after the last had come, all in %.2f s; %ld MiB\n",
       ranks, GetParam().empty() ? "" : " with --tls auto", absl::ToDoubleSeconds(join_time),

@@ -7,7 +7,8 @@
 #include <limits>
 #include <thread>
 
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
+#include "common/net/grpc_waiting.h"
 #include "tests/eventually.h"
 
 namespace psring {
@@ -70,7 +71,7 @@ TEST_F(RendezvousServiceTest, TimeoutsAreBounded) {
 TEST_F(RendezvousServiceTest, TheAttendanceOfAnUnknownMemberEndsAtOnce) {
   for (const std::string& id : {std::string(), std::string(16, '\0'), std::string(1 << 20, 'x')}) {
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(60)));
+    context.set_deadline(GrpcDeadline(MonotonicNow() + absl::Seconds(60)));
     proto::AttendReply reply;
     const auto stream = stub_->Attend(&context, &reply);
     proto::AttendRequest request;

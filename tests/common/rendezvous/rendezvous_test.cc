@@ -19,6 +19,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "common/net/authentication.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "tests/random_moments.h"
@@ -163,10 +164,10 @@ TEST_F(RendezvousTest, DifferentWorldSizesAreRejected) {
   EXPECT_EQ(Rendezvous::Join(Options(3, 3, server_->port())).status().message(),
             "rank 3 does not exist in a world size of 3");
   // A wait for the rejected rank ends with the reason.
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   const auto waited = zero->Exchange("begin", "");
   EXPECT_TRUE(absl::StrContains(waited.status().message(), "the world size of rank 1")) << waited.status();
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(15)) << "before any timeout";
+  EXPECT_LT(MonotonicNow() - begin, absl::Seconds(15)) << "before any timeout";
 }
 
 TEST_F(RendezvousTest, TheDeadlineNamesADuplicateRank) {
@@ -281,11 +282,11 @@ TEST_F(RendezvousTest, DeathOfAProcessEndsTheWaitsForIt) {
   ASSERT_EQ(::posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments, environ), 0);
   auto zero = Join(0, 2);
   const absl::Status together = zero->Exchange("both are here", "").status();
-  const absl::Time killed = absl::Now();
+  const MonotonicTime killed = MonotonicNow();
   ::kill(child, SIGKILL);
   ASSERT_TRUE(together.ok()) << together;
   const absl::Status status = zero->Exchange("after its death", "").status();
-  EXPECT_LT(absl::Now() - killed, absl::Seconds(15)) << "before any timeout";
+  EXPECT_LT(MonotonicNow() - killed, absl::Seconds(15)) << "before any timeout";
   EXPECT_TRUE(absl::StrContains(status.message(), "has died while others waited for it")) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), std::to_string(child))) << status;
   ::waitpid(child, nullptr, 0);
@@ -293,7 +294,7 @@ TEST_F(RendezvousTest, DeathOfAProcessEndsTheWaitsForIt) {
 
 TEST(Rendezvous, RankZeroHostsTheStoreAndOthersMayStartEarlier) {
   const int port = FreePort();
-  absl::Time served;
+  MonotonicTime served;
   std::atomic<pid_t> threads[3] = {};
   OnRanks(3, [&](int rank) {
     threads[rank] = gettid();
@@ -301,13 +302,13 @@ TEST(Rendezvous, RankZeroHostsTheStoreAndOthersMayStartEarlier) {
     options.hosted_elsewhere = false;
     if (rank == 0) {
       for (const int other : {1, 2}) EXPECT_TRUE(AwaitSleepOf(threads[other]));
-      served = absl::Now();
+      served = MonotonicNow();
     }
     auto rendezvous = Rendezvous::Join(options);
     ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
     ASSERT_TRUE((*rendezvous)->Exchange("start", "").ok());
-    if (rank == 0) RecordProperty("ms_until_all_met", absl::ToInt64Milliseconds(absl::Now() - served));
-    EXPECT_LT(absl::Now() - served, absl::Seconds(10)) << "connections are retried after at most 100 ms";
+    if (rank == 0) RecordProperty("ms_until_all_met", absl::ToInt64Milliseconds(MonotonicNow() - served));
+    EXPECT_LT(MonotonicNow() - served, absl::Seconds(10)) << "connections are retried after at most 100 ms";
   });
 }
 
@@ -338,11 +339,11 @@ TEST(Rendezvous, APortInUseIsAnError) {
   const SilentListener other;
   RendezvousOptions options = Options(0, 2, other.port());
   options.hosted_elsewhere = false;
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   EXPECT_EQ(Rendezvous::Join(options).status().message(),
             "port " + std::to_string(other.port()) +
                 " on 127.0.0.1 is in use; stop the program that uses it or choose another MASTER_PORT");
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(10)) << "before any waiting";
+  EXPECT_LT(MonotonicNow() - begin, absl::Seconds(10)) << "before any waiting";
 }
 
 TEST(Rendezvous, ThePortOfAnotherStoreIsAnError) {
@@ -364,9 +365,9 @@ TEST(Rendezvous, StoreThatCannotBeReachedIsNamed) {
   const int port = FreePort();
   RendezvousOptions options = Options(1, 2, port, absl::Milliseconds(300));
   options.hosted_elsewhere = false;
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   const absl::Status status = Rendezvous::Join(options).status();
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+  EXPECT_LT(MonotonicNow() - begin, absl::Seconds(10));
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(status.message(), "waited 0.3 s for the rendezvous store at 127.0.0.1:" + std::to_string(port) +
                                   "; start rank 0, which hosts it, or check MASTER_ADDR, MASTER_PORT and "
@@ -382,13 +383,13 @@ TEST(Rendezvous, ASilentProgramOnThePortRunsIntoTheDeadline) {
 TEST_F(RendezvousTest, AProcessWithAnotherSecretGetsOneClearLine) {
   RendezvousOptions options = Options(1, 2, server_->port());
   options.secret = OtherSecret();
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   EXPECT_EQ(
       Rendezvous::Join(options).status(),
       absl::PermissionDeniedError("the rendezvous store at 127.0.0.1:" + std::to_string(server_->port()) +
                                   " does not have this job's secret; give all processes the same "
                                   "PSRING_SECRET_FILE"));
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(10)) << "before the deadline";
+  EXPECT_LT(MonotonicNow() - begin, absl::Seconds(10)) << "before the deadline";
   options.secret = JobSecret();
   EXPECT_TRUE(absl::IsFailedPrecondition(Rendezvous::Join(options).status()));
   EXPECT_TRUE(absl::IsFailedPrecondition(RendezvousServer::Start("127.0.0.1", 0, JobSecret()).status()));
@@ -399,10 +400,10 @@ TEST_F(RendezvousTest, AProcessWithAnotherSecretGetsOneClearLine) {
 
 TEST_F(RendezvousTest, AForgedMemberHasNoEffect) {
   auto zero = Join(0, 2), one = Join(1, 2);
-  auto socket = ConnectTcp("127.0.0.1", server_->port(), absl::Now() + absl::Seconds(20));
+  auto socket = ConnectTcp("127.0.0.1", server_->port(), MonotonicNow() + absl::Seconds(20));
   ASSERT_TRUE(socket.ok()) << socket.status();
   const Credentials member = {.secret = TestSecret(), .purpose = Purpose::kRendezvous};
-  ASSERT_TRUE(AuthenticateTo(socket->get(), member, "it", absl::Now() + absl::Seconds(20)).ok());
+  ASSERT_TRUE(AuthenticateTo(socket->get(), member, "it", MonotonicNow() + absl::Seconds(20)).ok());
   const auto stub =
       proto::Rendezvous::NewStub(grpc::CreateInsecureChannelFromFd("forged", socket->release()));
   for (const std::string& id : {std::string(), std::string("1"), std::string(16, '\0')}) {

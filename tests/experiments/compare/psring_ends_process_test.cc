@@ -7,11 +7,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/match.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "tests/experiments/psring_in_a_folder.h"
 
 namespace psring {
@@ -164,17 +165,40 @@ TEST_P(SignalTest, EndsAllProcessesAndSetsTheExitCode) {
                               "--workers", "2", "--epochs", "1000", "--out", out});
   AwaitSteps(fs::path(out) / "records/training-1/ps-sync-2/steps-rank0.jsonl");
   EXPECT_GE(Processes(out).size(), 4);
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   kill(psring, GetParam());
   const Outcome outcome = Finish(psring);
   EXPECT_EQ(outcome.exit_code, 128 + GetParam()) << outcome.err;
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
+  EXPECT_LT(MonotonicNow() - begin, absl::Seconds(20));
   EXPECT_EQ(outcome.err, absl::StrCat("psring train: interrupted (SIG", sigabbrev_np(GetParam()), ")\n"));
   EXPECT_TRUE(Processes(out).empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Signals, SignalTest, testing::Values(SIGINT, SIGTERM, SIGHUP),
                          [](const auto& info) { return sigabbrev_np(info.param); });
+
+// As NTP does after a pause: ten hours are more than any deadline of this job, and no wait may end by them.
+TEST_F(PsringEndsTest, SettingTheWallClockForwardEndsNoJob) {
+  setenv("LD_PRELOAD", PSRING_CLOCK_OFF, 1);
+  for (const std::string strategy : {"ring", "ps-sync", "ps-async"}) {
+    SCOPED_TRACE(strategy);
+    const fs::path out = root_ / strategy, jumps = root_ / absl::StrCat(strategy, "-jumps");
+    setenv("PSRING_CLOCK_JUMPS", jumps.c_str(), 1);
+    constexpr int kSteps = 500;
+    const pid_t psring =
+        Start({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", strategy, "--workers",
+               "2", "--steps", absl::StrCat(kSteps), "--no_eval", "--timeout", "20", "--out", out.string()});
+    const fs::path steps = out / absl::StrCat("records/training-1/", strategy, "-2/steps-rank0.jsonl");
+    AwaitSteps(steps);
+    const std::string before = Slurp(steps);
+    EXPECT_LT(std::count(before.begin(), before.end(), '\n'), kSteps / 2) << "it jumps too late";
+    std::ofstream(jumps).close();
+    const Outcome outcome = Finish(psring);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  }
+  unsetenv("PSRING_CLOCK_JUMPS");
+  unsetenv("LD_PRELOAD");
+}
 
 TEST_F(PsringEndsTest, AKilledWorkerIsNamedAndEndsTheJob) {
   const std::string out = (root_ / "out-folder").string();
@@ -187,10 +211,10 @@ TEST_F(PsringEndsTest, AKilledWorkerIsNamedAndEndsTheJob) {
       kill(static_cast<pid_t>(std::stoi(process)), SIGKILL);
     }
   }
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   const Outcome outcome = Finish(psring);
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
+  EXPECT_LT(MonotonicNow() - begin, absl::Seconds(20));
   EXPECT_TRUE(absl::StartsWith(outcome.err, "psring train: ring x 2: rank 1 was killed by SIGKILL"))
       << outcome.err;
   EXPECT_TRUE(Processes(out).empty());

@@ -13,6 +13,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "common/io/files.h"
 #include "common/net/tcp_socket.h"
 #include "tests/experiments/started.h"
@@ -25,14 +26,14 @@ namespace fs = std::filesystem;
 
 // The reply of 127.0.0.1:PORT to a request for PATH at `host`; empty where nobody answers.
 std::string Reply(int port, const std::string& path, const std::string& host) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  const MonotonicTime deadline = MonotonicNow() + absl::Seconds(20);
   const auto socket = ConnectTcp("127.0.0.1", port, deadline);
   if (!socket.ok()) return "";
   const std::string request = absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: ", host, "\r\n\r\n");
   if (!WriteAll(socket->get(), request.data(), request.size(), deadline).ok()) return "";
   std::string text;
   char block[4096];
-  while (absl::Now() < deadline) {
+  while (MonotonicNow() < deadline) {
     pollfd wait{socket->get(), POLLIN, 0};
     poll(&wait, 1, 100);
     const ssize_t n = recv(socket->get(), block, sizeof block, MSG_DONTWAIT);
@@ -172,7 +173,7 @@ void SendEndlessRequests(int port, const std::atomic<bool>& stop) {
     return send(to.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
   };
   for (int i = 0; !stop; ++i) {
-    auto socket = ConnectTcp("127.0.0.1", port, absl::Now() + absl::Seconds(1));
+    auto socket = ConnectTcp("127.0.0.1", port, MonotonicNow() + absl::Seconds(1));
     if (!socket.ok()) return;  // the run has ended
     (void)send_to(*socket, begin);
     if (i % 4 == 0) {

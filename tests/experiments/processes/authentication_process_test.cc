@@ -14,7 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "common/net/address.h"
 #include "common/net/authentication.h"
 #include "common/rendezvous/rendezvous.h"
@@ -58,7 +58,7 @@ constexpr size_t kHelloBytes = 32, kAnswerBytes = 56, kProofBytes = 32;
 std::string BytesFrom(const FileDescriptor& from, size_t bytes) {
   std::string text(bytes, 0);
   for (size_t got = 0; got < bytes;) {
-    if (!AwaitSocket(from.get(), POLLIN, absl::Now() + absl::Seconds(10), "it").ok()) return "";
+    if (!AwaitSocket(from.get(), POLLIN, MonotonicNow() + absl::Seconds(10), "it").ok()) return "";
     const ssize_t n = recv(from.get(), text.data() + got, bytes - got, 0);
     if (n <= 0) return "";
     got += static_cast<size_t>(n);
@@ -67,11 +67,11 @@ std::string BytesFrom(const FileDescriptor& from, size_t bytes) {
 }
 
 void SendTo(const FileDescriptor& to, const std::string& bytes) {
-  (void)WriteAll(to.get(), bytes.data(), bytes.size(), absl::Now() + absl::Seconds(1));
+  (void)WriteAll(to.get(), bytes.data(), bytes.size(), MonotonicNow() + absl::Seconds(1));
 }
 
 FileDescriptor ConnectTo(const HostPort& to) {
-  auto socket = ConnectTcp(to.host, to.port, absl::Now() + absl::Seconds(1));
+  auto socket = ConnectTcp(to.host, to.port, MonotonicNow() + absl::Seconds(1));
   return socket.ok() ? *std::move(socket) : FileDescriptor();
 }
 
@@ -86,7 +86,7 @@ Recorded RecordAMember(const HostPort& to, Purpose purpose) {
   absl::Status status;
   std::thread client([&] {
     status = AuthenticateTo(member.get(), {.secret = TestSecret(), .purpose = purpose}, "it",
-                            absl::Now() + absl::Seconds(10));
+                            MonotonicNow() + absl::Seconds(10));
   });
   Recorded recorded;
   recorded.hello = BytesFrom(proxy, kHelloBytes);
@@ -115,9 +115,9 @@ int Attack(const std::string& address, Purpose purpose, const std::atomic<bool>&
                                hello + recorded.proof,
                                other_purpose};
   std::vector<FileDescriptor> silent;
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  const MonotonicTime deadline = MonotonicNow() + absl::Seconds(30);
   int connections = 0;
-  for (; !stop && absl::Now() < deadline; ++connections) {
+  for (; !stop && MonotonicNow() < deadline; ++connections) {
     FileDescriptor socket = ConnectTo(to);
     if (!socket.valid()) break;  // the job has ended
     const size_t way = static_cast<size_t>(connections) % (std::size(texts) + 2);
@@ -126,7 +126,7 @@ int Attack(const std::string& address, Purpose purpose, const std::atomic<bool>&
       if (silent.size() < 300) silent.push_back(std::move(socket));
     } else if (way == std::size(texts)) {
       const absl::Status status = AuthenticateTo(socket.get(), {.secret = OtherSecret(), .purpose = purpose},
-                                                 "it", absl::Now() + absl::Seconds(5));
+                                                 "it", MonotonicNow() + absl::Seconds(5));
       EXPECT_FALSE(status.ok());
     } else {  // the server's proof, sent back to it
       SendTo(socket, hello);
@@ -150,7 +150,7 @@ TEST_F(AuthenticationTest, AJobUnderAttackEndsWithItsUsualWeights) {
     absl::StatusOr<std::string> server = "";
     std::atomic<bool> stop = false;
     std::vector<std::thread> attacks;
-    const absl::Time begin = absl::Now();
+    const MonotonicTime begin = MonotonicNow();
     if (attacked) {
       const auto store = Rendezvous::Connect(member);
       ASSERT_TRUE(store.ok()) << store.status();
@@ -171,7 +171,7 @@ TEST_F(AuthenticationTest, AJobUnderAttackEndsWithItsUsualWeights) {
     EXPECT_THAT(ranks[0]->errors(), HasSubstr("without the job's secret, last from 127.0.0.1:"));
     // Of each of the two listeners and two reasons: at most one every 10 s, and one at the end.
     const auto lines = std::count(ranks[0]->errors().begin(), ranks[0]->errors().end(), '\n');
-    EXPECT_LE(lines, 4 * (2 + (absl::Now() - begin) / absl::Seconds(10))) << ranks[0]->errors();
+    EXPECT_LE(lines, 4 * (2 + (MonotonicNow() - begin) / absl::Seconds(10))) << ranks[0]->errors();
     EXPECT_EQ(ranks[1]->errors(), "");
   }
   EXPECT_EQ(weights[0].size(), 2u);

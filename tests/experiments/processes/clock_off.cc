@@ -1,7 +1,9 @@
-// LD_PRELOAD library that sets a program's wall clock one hour ahead.
+// LD_PRELOAD library that sets a program's wall clock one hour ahead; with PSRING_CLOCK_JUMPS=FILE ten hours,
+// as soon as FILE exists.
 #include <dlfcn.h>
 #include <linux/futex.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
@@ -9,7 +11,11 @@
 
 namespace {
 
-constexpr long kAhead = 3600;
+long Ahead() {
+  static const char* const jumps = getenv("PSRING_CLOCK_JUMPS");
+  if (jumps == nullptr) return 3600;
+  return access(jumps, F_OK) == 0 ? 36000 : 0;
+}
 
 using Syscall = long (*)(long, ...);
 
@@ -20,7 +26,7 @@ Syscall TheSystems() {
 
 long Now(clockid_t clock, timespec* now) {
   const long result = TheSystems()(SYS_clock_gettime, clock, now);
-  if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += kAhead;
+  if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += Ahead();
   return result;
 }
 
@@ -38,7 +44,7 @@ long syscall(long number, ...) {
   timespec due = {};
   if (number == SYS_futex && (a[1] & FUTEX_CLOCK_REALTIME) != 0 && a[3] != 0) {
     due = *reinterpret_cast<const timespec*>(a[3]);
-    due.tv_sec -= kAhead;
+    due.tv_sec -= Ahead();
     a[3] = reinterpret_cast<long>(&due);
   }
   if (number == SYS_clock_gettime)

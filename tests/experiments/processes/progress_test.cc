@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 
 namespace psring {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/version.h"
+#include "common/cli/version.h"
 #include "experiments/report/run_data.h"
 #include "experiments/runs/recorded_run.h"
 #include "experiments/sharing/cite.h"

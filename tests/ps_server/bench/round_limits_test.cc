@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "common/device/device.h"
 #include "common/net/address.h"
 #include "common/net/authentication.h"
@@ -202,9 +202,9 @@ class RoundStranger {
  public:
   explicit RoundStranger(const std::string& address) {
     const HostPort server = *ParseAddress(address);
-    socket_ = *ConnectTcp(server.host, server.port, absl::Now() + kSoon);
+    socket_ = *ConnectTcp(server.host, server.port, MonotonicNow() + kSoon);
     EXPECT_EQ(AuthenticateTo(socket_.get(), {.secret = TestSecret(), .purpose = Purpose::kRoundLimits},
-                             "the server", absl::Now() + kSoon),
+                             "the server", MonotonicNow() + kSoon),
               absl::OkStatus());
     EXPECT_EQ(fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) & ~O_NONBLOCK), 0);
     const timeval limit = absl::ToTimeval(2 * kSoon);
@@ -247,8 +247,8 @@ class RoundStranger {
 // Joins as soon as the server has released this worker number.
 std::unique_ptr<RoundStranger> Joined(const std::string& address, int worker) {
   auto stranger = std::make_unique<RoundStranger>(address);
-  for (const absl::Time deadline = absl::Now() + kSoon; !stranger->Join(worker);) {
-    if (absl::Now() > deadline) {
+  for (const MonotonicTime deadline = MonotonicNow() + kSoon; !stranger->Join(worker);) {
+    if (MonotonicNow() > deadline) {
       ADD_FAILURE() << "worker " << worker << " was never admitted";
       break;
     }
@@ -280,9 +280,9 @@ class HostileLimitsTest : public ::testing::Test {
   }
   void Work(int worker) {
     // The number is taken until the server has noticed that the previous connection is closed.
-    const absl::Time deadline = absl::Now() + 2 * kSoon;
+    const MonotonicTime deadline = MonotonicNow() + 2 * kSoon;
     auto client = RoundLimitClient::Connect(address_, TestSecret(), worker, 2 * kSoon);
-    while (!client.ok() && absl::Now() < deadline) {
+    while (!client.ok() && MonotonicNow() < deadline) {
       EXPECT_THAT(std::string(client.status().message()), HasSubstr("already"));
       client = RoundLimitClient::Connect(address_, TestSecret(), worker, kSoon);
     }

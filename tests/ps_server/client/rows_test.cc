@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "common/base/deadline.h"
 #include "common/tables/merge_rows.h"
 #include "common/tables/row_storage.h"
 #include "tests/ps_server/cluster.h"
@@ -276,7 +277,7 @@ TEST(Rows, OfACheckpointThatWorkerZeroDoesNotSendEndTheJob) {
     EXPECT_EQ(worker.Start(), absl::OkStatus());
     started.arrive_and_wait();
     if (rank == 0) return;  // its client is destroyed
-    const absl::Status status = worker.client->rows().Pull(0, {}, absl::InfiniteFuture());
+    const absl::Status status = worker.client->rows().Pull(0, {}, MonotonicTime::InfiniteFuture());
     EXPECT_TRUE(absl::StrContains(status.message(), "worker 0 was lost")) << status;
   });
 }

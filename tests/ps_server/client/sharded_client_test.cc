@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/deadline.h"
 #include "ps_server/client/ps_client.h"
 #include "tests/ps_server/test_job.h"
 
@@ -37,7 +38,7 @@ class ScriptedClient : public OneServerClient {
   std::vector<int64_t> pushed;  // steps
   int fetched = 0;
 
-  absl::Status Start(int, const ServerJob&, const WorkerBuffers&, absl::Time) override {
+  absl::Status Start(int, const ServerJob&, const WorkerBuffers&, MonotonicTime) override {
     on_start_(*this);
     return absl::OkStatus();
   }
@@ -45,17 +46,17 @@ class ScriptedClient : public OneServerClient {
     if (!went_back_) pushed.push_back(exchange.step);
     done(ExchangeResult{.version = went_back_ ? 0 : exchange.step + 1, .went_back = went_back_});
   }
-  absl::StatusOr<std::optional<int64_t>> Barrier(int, absl::Time) override { return std::nullopt; }
-  absl::StatusOr<bool> Read(const ReadRequest&, absl::Time) override {
+  absl::StatusOr<std::optional<int64_t>> Barrier(int, MonotonicTime) override { return std::nullopt; }
+  absl::StatusOr<bool> Read(const ReadRequest&, MonotonicTime) override {
     ++fetched;
     went_back_ = false;
     return true;
   }
-  absl::Status Leave(absl::Time) override { return absl::OkStatus(); }
+  absl::Status Leave(MonotonicTime) override { return absl::OkStatus(); }
   void Abort(absl::Status) override {}
-  absl::Status Pull(int64_t, absl::Span<const RowPull>, absl::Time) override { return absl::OkStatus(); }
+  absl::Status Pull(int64_t, absl::Span<const RowPull>, MonotonicTime) override { return absl::OkStatus(); }
   void Push(int64_t, int64_t, absl::Span<const RowPush>) override {}
-  absl::Status Put(const RowPut&, absl::Time) override { return absl::OkStatus(); }
+  absl::Status Put(const RowPut&, MonotonicTime) override { return absl::OkStatus(); }
   ClientStatus status() const override { return {.payload = payload, .wires = {payload}}; }
   void SetListener(std::function<void(const message::ToWorker&)> listener) override {
     listener_ = std::move(listener);

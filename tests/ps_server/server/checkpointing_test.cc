@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 namespace {
@@ -63,11 +63,11 @@ TEST(CheckpointingTest, WhenAskedTheNextCommonVersionIsDueAndAwaited) {
   checkpointing.NoteVersion(0, 1);
   EXPECT_FALSE(checkpointing.TakeDue());
   checkpointing.Ask();
-  EXPECT_FALSE(checkpointing.AwaitWritten(absl::Now())) << "not written yet";
+  EXPECT_FALSE(checkpointing.AwaitWritten(MonotonicNow())) << "not written yet";
   checkpointing.NoteVersion(0, 2);
   EXPECT_TRUE(checkpointing.TakeDue());
   std::thread writer([&] { checkpointing.Write({.step = 2}); });
-  EXPECT_TRUE(checkpointing.AwaitWritten(absl::Now() + absl::Seconds(30)));
+  EXPECT_TRUE(checkpointing.AwaitWritten(MonotonicNow() + absl::Seconds(30)));
   writer.join();
   EXPECT_EQ(store.steps, std::vector<int64_t>{2});
 }

@@ -10,7 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "ps_server/client/client_session.h"
 
 namespace psring {
@@ -246,7 +246,7 @@ TEST(RowMessages, AnswersMayComeInAnyOrder) {
           absl::OkStatus());
     }
   };
-  ASSERT_EQ(session.PullRows(7, pulls, absl::Now() + absl::Seconds(10), "rows", send), absl::OkStatus());
+  ASSERT_EQ(session.PullRows(7, pulls, MonotonicNow() + absl::Seconds(10), "rows", send), absl::OkStatus());
   EXPECT_EQ(first, std::vector<float>(2, 0));
   EXPECT_EQ(second, std::vector<float>(2, 1));
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "common/devices/make_device.h"
 #include "ps_server/server/parameter_server.h"
 #include "tests/eventually.h"
@@ -42,14 +42,14 @@ class Receiver : public ReplySink {
   // False: not within ten seconds.
   bool AwaitProceed() {
     MutexLock lock(mutex_);
-    const absl::Time deadline = absl::Now() + absl::Seconds(10);
-    while (!may_proceed_ && absl::Now() < deadline) changed_.WaitUntil(mutex_, deadline);
+    const MonotonicTime deadline = MonotonicNow() + absl::Seconds(10);
+    while (!may_proceed_ && MonotonicNow() < deadline) changed_.WaitUntil(mutex_, deadline);
     return std::exchange(may_proceed_, false);
   }
   std::string AwaitEnd() {
     MutexLock lock(mutex_);
-    const absl::Time deadline = absl::Now() + absl::Seconds(10);
-    while (end_.ok() && absl::Now() < deadline) changed_.WaitUntil(mutex_, deadline);
+    const MonotonicTime deadline = MonotonicNow() + absl::Seconds(10);
+    while (end_.ok() && MonotonicNow() < deadline) changed_.WaitUntil(mutex_, deadline);
     return std::string(end_.message());
   }
   std::vector<Reply> Take() {

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "common/base/deadline.h"
 #include "common/cuda/cuda_sharing.h"
 #include "common/device/host_view.h"
 #include "common/devices/make_device.h"
@@ -73,8 +74,8 @@ class GpuWorker {
                           ++ended;
                         });
     }
-    const absl::Time deadline = Soon();
-    while (ended < results.size() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+    const MonotonicTime deadline = Soon();
+    while (ended < results.size() && MonotonicNow() < deadline) absl::SleepFor(absl::Milliseconds(1));
     PSRING_CHECK(ended == results.size());
     for (const auto& result : results) {
       PSRING_RETURN_IF_ERROR(result.status());

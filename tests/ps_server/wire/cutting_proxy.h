@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/net/address.h"
 #include "common/net/tcp_socket.h"
@@ -56,7 +56,8 @@ class CuttingProxy {
       if (poll(&waiting, 1, kLookMs) <= 0) continue;
       FileDescriptor worker(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!worker.valid()) continue;
-      absl::StatusOr<FileDescriptor> server = ConnectTcp(to_.host, to_.port, absl::Now() + absl::Seconds(5));
+      absl::StatusOr<FileDescriptor> server =
+          ConnectTcp(to_.host, to_.port, MonotonicNow() + absl::Seconds(5));
       if (!server.ok()) continue;
       connections_.emplace_back([this, worker = std::move(worker), server = *std::move(server)]() mutable {
         Carry(worker, server);

@@ -19,6 +19,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/deadline.h"
 #include "common/rendezvous/rendezvous.h"
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"
@@ -108,14 +109,15 @@ class HostileTest : public ServerTest, public ::testing::WithParamInterface<std:
   void ExpectOthersContinue() {
     for (int rank = 0; rank < kValid; ++rank) {
       const int64_t before = steps_made_[rank];
-      const absl::Time deadline = Soon();
-      while (steps_made_[rank] < before + 2 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+      const MonotonicTime deadline = Soon();
+      while (steps_made_[rank] < before + 2 && MonotonicNow() < deadline)
+        absl::SleepFor(absl::Milliseconds(1));
       ASSERT_GE(steps_made_[rank], before + 2) << "worker " << rank << " makes no progress";
     }
   }
   // Joins as worker 2, when the server has noticed that the previous one is lost.
   std::unique_ptr<Stranger> Joined() {
-    for (const absl::Time deadline = Soon(); absl::Now() < deadline;) {
+    for (const MonotonicTime deadline = Soon(); MonotonicNow() < deadline;) {
       auto stranger = std::make_unique<Stranger>(address_);
       stranger->SendJoin(kHostile, job_);
       if (stranger->IsWelcome()) return stranger;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/deadline.h"
 #include "common/device/device.h"
 #include "tests/test_secret.h"
 
@@ -226,13 +227,13 @@ TEST_P(SilenceTest, SilentAndInvalidConnectionsAreClosedAndUseNoMemory) {
     EXPECT_THAT(stranger->End(), HasSubstr("no Join came within 10 s"));
   }
   silent_streams.clear();
-  const absl::Time deadline = Soon();
+  const MonotonicTime deadline = Soon();
   for (const int fd : sockets) {
     pollfd closed = {fd, POLLIN, 0};
     char byte[1 << 12];
     ssize_t got = 1;
     while (got > 0 &&
-           poll(&closed, 1, static_cast<int>(absl::ToInt64Milliseconds(deadline - absl::Now()))) > 0) {
+           poll(&closed, 1, static_cast<int>(absl::ToInt64Milliseconds(deadline - MonotonicNow()))) > 0) {
       got = recv(fd, byte, sizeof(byte), 0);
     }
     EXPECT_LE(got, 0) << "the connection is still open";
@@ -240,7 +241,7 @@ TEST_P(SilenceTest, SilentAndInvalidConnectionsAreClosedAndUseNoMemory) {
   }
   // Of a thousand connections; gRPC opens a few more for itself.
   const int most = descriptors + 10;
-  while (OpenDescriptors() > most && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
+  while (OpenDescriptors() > most && MonotonicNow() < deadline) absl::SleepFor(absl::Milliseconds(5));
   EXPECT_LE(OpenDescriptors(), most);
   EXPECT_LT(MemoryKb("VmHWM"), memory + (64 << 10)) << "KiB; before it was " << memory;
   ExpectOthersContinue();

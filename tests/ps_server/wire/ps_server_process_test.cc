@@ -20,6 +20,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/deadline.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/rendezvous/rendezvous.h"
@@ -113,11 +114,11 @@ TEST_F(ProcessTest, WorkersReportAKilledServer) {
     EXPECT_EQ(worker.Step(0).status(), absl::OkStatus());
     stepped.arrive_and_wait();
     if (rank == 0) server.Kill(SIGKILL);
-    const absl::Time killed = absl::Now();
+    const MonotonicTime killed = MonotonicNow();
     absl::Status status;
     for (int64_t step = 1; status.ok(); ++step) status = worker.Step(step).status();
     EXPECT_THAT(std::string(status.message()), HasSubstr("lost the parameter server at " + address));
-    EXPECT_LT(absl::Now() - killed, absl::Seconds(30)) << "before any timeout";
+    EXPECT_LT(MonotonicNow() - killed, absl::Seconds(30)) << "before any timeout";
   });
   EXPECT_EQ(server.Wait(), -SIGKILL);
 }
@@ -133,18 +134,18 @@ TEST_F(ProcessTest, WorkersReportAKilledWorker) {
     ForEachRank(2, [&](int rank) {
       TestWorker worker(job, rank, MakeGrpcPsClient(address, {.secret = TestSecret()}));
       ASSERT_EQ(worker.Start(), absl::OkStatus());
-      absl::Time killed = absl::InfiniteFuture();
+      MonotonicTime killed = MonotonicTime::InfiniteFuture();
       absl::Status status;
       for (int64_t step = 0; status.ok(); ++step) {
         status = worker.Step(step).status();
         if (rank == 0 && step == 20) {
           victim.Kill(SIGKILL);
-          killed = absl::Now();
+          killed = MonotonicNow();
         }
       }
       EXPECT_THAT(std::string(status.message()), HasSubstr("worker 2 was lost"));
       if (rank == 0) {
-        EXPECT_LT(absl::Now() - killed, absl::Seconds(30)) << "before any timeout";
+        EXPECT_LT(MonotonicNow() - killed, absl::Seconds(30)) << "before any timeout";
       }
     });
     EXPECT_EQ(server.Wait(), 1);
@@ -405,7 +406,7 @@ TEST_F(ProcessTest, APortInUseIsNamed) {
 
 TEST_F(ProcessTest, ANonexistentServerIsNamed) {
   TestWorker worker(MakeJob(1, {10}), 0, MakeGrpcPsClient("127.0.0.1:1", {.secret = TestSecret()}));
-  const absl::Status status = worker.Start(absl::Now() + absl::Milliseconds(300));
+  const absl::Status status = worker.Start(MonotonicNow() + absl::Milliseconds(300));
   EXPECT_THAT(std::string(status.message()), HasSubstr("no parameter server answered at 127.0.0.1:1"));
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/deadline.h"
 #include "common/io/files.h"
 #include "proto/checkpoint.pb.h"
 #include "ps_server/wire/checkpoint_file.h"
@@ -317,7 +318,7 @@ class Lives {
       MutexLock lock(mutex_);
       service = std::move(service_);
     }
-    ASSERT_TRUE(service->Stop(absl::Now()));
+    ASSERT_TRUE(service->Stop(MonotonicNow()));
   }
   std::unique_ptr<PsClient> NewClient() {
     return MakeGrpcPsClient(*Find(), {.secret = TestSecret(), .find_again = [this] { return Find(); }});

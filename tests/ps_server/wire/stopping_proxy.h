@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "common/net/address.h"
 #include "common/net/tcp_socket.h"
 #include "tests/eventually.h"
@@ -42,7 +42,7 @@ class StoppingProxy {
  private:
   static absl::StatusOr<FileDescriptor> Connect(const std::string& address) {
     const HostPort to = *ParseAddress(address);
-    return ConnectTcp(to.host, to.port, absl::Now() + absl::Seconds(5));
+    return ConnectTcp(to.host, to.port, MonotonicNow() + absl::Seconds(5));
   }
   static void AwaitInput(int fd) {
     pollfd waiting = {fd, POLLIN, 0};
@@ -63,7 +63,7 @@ class StoppingProxy {
       AwaitInput(from);
       const ssize_t got = recv(from, buffer, std::min(bytes, sizeof(buffer)), 0);
       if (got <= 0) return;
-      if (!WriteAll(to, buffer, static_cast<size_t>(got), absl::InfiniteFuture()).ok()) return;
+      if (!WriteAll(to, buffer, static_cast<size_t>(got), MonotonicTime::InfiniteFuture()).ok()) return;
       bytes -= static_cast<size_t>(got);
     }
   }

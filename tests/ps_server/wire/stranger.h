@@ -11,7 +11,7 @@
 #include <span>
 #include <string>
 
-#include "absl/time/time.h"
+#include "common/net/grpc_waiting.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "ps_server/wire/own_sockets.h"
 #include "ps_server/wire/wire.h"
@@ -44,7 +44,7 @@ inline Bytes AsBytes(const std::string& text) { return std::as_bytes(std::span(t
 class Stranger {
  public:
   explicit Stranger(const std::string& address) : channel_(*OpenChannel(address, TestSecret(), {}, Soon())) {
-    context_.set_deadline(absl::ToChronoTime(Soon()));
+    context_.set_deadline(GrpcDeadline(Soon()));
     stream_.reset(Streams::Create(
         channel_.get(),
         grpc::internal::RpcMethod(kExchangeMethod, grpc::internal::RpcMethod::BIDI_STREAMING, channel_),

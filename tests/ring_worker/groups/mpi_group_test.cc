@@ -20,8 +20,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/rendezvous/rendezvous.h"
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
@@ -232,11 +232,11 @@ class MpiGroupTest : public testing::Test {
     EXPECT_TRUE(Eventually([] { return RanksAlive() == 0; }, absl::Seconds(10))) << "processes are left";
     unsetenv("TMPDIR");
     // Without mpirun, MPI starts a process that removes files a moment longer.
-    const absl::Time deadline = absl::Now() + absl::Seconds(5);
+    const MonotonicTime deadline = MonotonicNow() + absl::Seconds(5);
     std::error_code busy;
     do {
       std::filesystem::remove_all(folder_, busy);
-    } while (std::filesystem::exists(folder_) && absl::Now() < deadline);
+    } while (std::filesystem::exists(folder_) && MonotonicNow() < deadline);
   }
 
   absl::Status Run(const std::string& body, int ranks, const std::string& transport = "auto",
@@ -308,17 +308,17 @@ TEST_F(MpiGroupTest, ReportsThatItWasStartedWithoutMpirun) {
 }
 
 TEST_F(MpiGroupTest, AMissingRankEndsTheJobAtTheTimeoutWithOneLine) {
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   const absl::Status status = Run("late", 2);
   EXPECT_TRUE(absl::StrContains(status.message(), "all_reduce of 1000 float32 elements")) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "has waited 1s for the other 1 rank")) << status;
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(15));
+  EXPECT_LT(MonotonicNow() - begin, absl::Seconds(15));
 }
 
 TEST_F(MpiGroupTest, AKilledRankEndsTheJob) {
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   EXPECT_FALSE(Run("dies", 3).ok());
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(15));
+  EXPECT_LT(MonotonicNow() - begin, absl::Seconds(15));
 }
 
 TEST_F(MpiGroupTest, AbortEndsTheJobWithTheReason) {
@@ -327,10 +327,10 @@ TEST_F(MpiGroupTest, AbortEndsTheJobWithTheReason) {
 }
 
 TEST_F(MpiGroupTest, ARankThatLeavesWithAnErrorDoesNotHangInFinalize) {
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   const absl::Status status = Run("leaves", 3);
   EXPECT_TRUE(absl::StrContains(status.message(), "no data here")) << status;
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(15));
+  EXPECT_LT(MonotonicNow() - begin, absl::Seconds(15));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/deadline.h"
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
 #include "tests/ring_worker/mesh.h"
@@ -47,7 +48,7 @@ TEST(ConnectMeshTest, RanksConnectDespiteOtherConnectionsToThePort) {
   const std::vector<std::string> card = absl::StrSplit(*rendezvous.Get("mesh/0/0", "rank 0"), ' ');
   int port = 0;
   ASSERT_TRUE(absl::SimpleAtoi(card[0], &port));
-  const absl::Time soon = absl::Now() + absl::Seconds(10);
+  const MonotonicTime soon = MonotonicNow() + absl::Seconds(10);
   std::vector<FileDescriptor> others;
   for (const std::string& bytes :
        {std::string(), std::string("GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything at all\r\n\r\n"),
@@ -76,7 +77,7 @@ TEST(ConnectMeshTest, RanksConnectDespiteOtherConnectionsToThePort) {
 // A rank with many connections from strangers closes some, which may be another rank's.
 TEST(ConnectMeshTest, TriesAgainIfALowerRankClosesAConnection) {
   const auto store = std::make_shared<FakeStore>();
-  const absl::Time soon = absl::Now() + absl::Seconds(20);
+  const MonotonicTime soon = MonotonicNow() + absl::Seconds(20);
   std::vector<PendingConnections::Member> members;
   std::thread rank_zero([&] {
     FakeRendezvous rendezvous(store, 0, 2);
@@ -90,7 +91,7 @@ TEST(ConnectMeshTest, TriesAgainIfALowerRankClosesAConnection) {
     }
     PendingConnections pending(
         {TestSecret().Derived(absl::StrCat("mesh ", std::string(32, 'a'))), Purpose::kMesh});
-    while (members.size() < 2 && absl::Now() < soon) {  // for data, and for control
+    while (members.size() < 2 && MonotonicNow() < soon) {  // for data, and for control
       auto more = pending.Wait({fd}, soon);
       ASSERT_TRUE(more.ok()) << more.status();
       for (PendingConnections::Member& member : *more) members.push_back(std::move(member));

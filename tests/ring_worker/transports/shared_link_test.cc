@@ -15,14 +15,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 namespace {
 
 using ::testing::HasSubstr;
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+MonotonicTime Soon() { return MonotonicNow() + absl::Seconds(30); }
 
 // Rank 1 receives; the test writes what rank 0 sends.
 class SharedLinkTest : public ::testing::Test {

@@ -16,7 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "common/base/deadline.h"
 #include "common/io/files.h"
 #include "common/rendezvous/rendezvous.h"
 #include "tests/test_secret.h"
@@ -98,12 +98,12 @@ using Ranks = std::vector<std::unique_ptr<Rank>>;
 
 // Reads until every rank has made `steps` steps. False if a rank has ended before that, or after a minute.
 bool ReadSteps(Ranks& ranks, int64_t steps) {
-  const absl::Time deadline = absl::Now() + absl::Minutes(1);
+  const MonotonicTime deadline = MonotonicNow() + absl::Minutes(1);
   const auto is_behind = [steps](const std::unique_ptr<Rank>& rank) { return rank->steps() < steps; };
   while (std::any_of(ranks.begin(), ranks.end(), is_behind)) {
     std::vector<pollfd> pipes;
     for (const auto& rank : ranks) pipes.push_back({.fd = rank->steps_fd(), .events = POLLIN});
-    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
+    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - MonotonicNow());
     if (left_ms <= 0 || poll(pipes.data(), pipes.size(), static_cast<int>(left_ms)) <= 0) return false;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       if (pipes[rank].revents != 0 && !ranks[rank]->Read()) return false;

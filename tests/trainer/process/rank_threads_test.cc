@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/deadline.h"
 
 namespace psring {
 namespace {
@@ -21,7 +22,7 @@ class Gate {
  public:
   absl::Status Pass() {
     MutexLock lock(mutex_);
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    const MonotonicTime deadline = MonotonicNow() + absl::Seconds(30);
     while (!open_ && why_.ok()) {
       if (!changed_.WaitUntil(mutex_, deadline) && !open_ && why_.ok()) {
         return absl::DeadlineExceededError("nobody came");

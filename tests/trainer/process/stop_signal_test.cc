@@ -6,6 +6,8 @@
 
 #include <map>
 
+#include "common/base/deadline.h"
+
 namespace psring {
 namespace {
 
@@ -29,7 +31,7 @@ TEST(StopSignal, ASignalAbortsEveryRankAfterTheLongestPatience) {
   Mutex mutex;
   CondVar changed;
   std::map<int, absl::Status> aborted;
-  const absl::Time begin = absl::Now();
+  const MonotonicTime begin = MonotonicNow();
   for (int rank : {0, 1}) {
     stop.OnStop(
         rank,
@@ -43,10 +45,10 @@ TEST(StopSignal, ASignalAbortsEveryRankAfterTheLongestPatience) {
   kill(getpid(), SIGTERM);
   {
     MutexLock lock(mutex);
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
-    while (aborted.size() < 2 && absl::Now() < deadline) changed.WaitUntil(mutex, deadline);
+    const MonotonicTime deadline = MonotonicNow() + absl::Seconds(30);
+    while (aborted.size() < 2 && MonotonicNow() < deadline) changed.WaitUntil(mutex, deadline);
   }
-  EXPECT_GE(absl::Now() - begin, absl::Milliseconds(200));
+  EXPECT_GE(MonotonicNow() - begin, absl::Milliseconds(200));
   EXPECT_EQ(stop.signal(), SIGTERM);
   for (int rank : {0, 1}) EXPECT_EQ(aborted[rank].message(), "stopped by SIGTERM");
   // A failure after the signal is a consequence of it and aborts no other rank.
@@ -74,8 +76,8 @@ TEST(StopSignal, LeavesAnIgnoredSigintIgnored) {
     for (const int signal : {SIGINT, SIGTERM}) kill(getpid(), signal);
     {
       MutexLock lock(mutex);
-      const absl::Time deadline = absl::Now() + absl::Seconds(30);
-      while (!aborted && absl::Now() < deadline) changed.WaitUntil(mutex, deadline);
+      const MonotonicTime deadline = MonotonicNow() + absl::Seconds(30);
+      while (!aborted && MonotonicNow() < deadline) changed.WaitUntil(mutex, deadline);
     }
     EXPECT_EQ(stop.signal(), SIGTERM);
     stop.OnStop(0, nullptr);

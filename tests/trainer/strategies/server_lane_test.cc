@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/base/deadline.h"
 #include "common/devices/make_ops.h"
 #include "ps_server/client/ps_client.h"
 #include "trainer/strategies/strategies.h"
@@ -14,17 +15,17 @@ namespace {
 // Answers every push with the error "pushed".
 class SilentClient : public PsClient, public RowClient {
  public:
-  absl::Status Pull(int64_t, absl::Span<const RowPull>, absl::Time) override { return absl::OkStatus(); }
+  absl::Status Pull(int64_t, absl::Span<const RowPull>, MonotonicTime) override { return absl::OkStatus(); }
   void Push(int64_t, int64_t, absl::Span<const RowPush>) override {}
-  absl::Status Put(const RowPut&, absl::Time) override { return absl::OkStatus(); }
+  absl::Status Put(const RowPut&, MonotonicTime) override { return absl::OkStatus(); }
   RowClient& rows() override { return *this; }
-  absl::Status Start(int, const ServerJob&, const WorkerBuffers&, absl::Time) override {
+  absl::Status Start(int, const ServerJob&, const WorkerBuffers&, MonotonicTime) override {
     return absl::OkStatus();
   }
   void PushPull(const Exchange&, Done done) override { done(absl::UnavailableError("pushed")); }
-  absl::StatusOr<std::optional<int64_t>> Barrier(int, absl::Time) override { return std::nullopt; }
-  absl::StatusOr<bool> Read(const ReadRequest&, absl::Time) override { return true; }
-  absl::Status Leave(absl::Time) override { return absl::OkStatus(); }
+  absl::StatusOr<std::optional<int64_t>> Barrier(int, MonotonicTime) override { return std::nullopt; }
+  absl::StatusOr<bool> Read(const ReadRequest&, MonotonicTime) override { return true; }
+  absl::Status Leave(MonotonicTime) override { return absl::OkStatus(); }
   void Abort(absl::Status) override { aborted = true; }
   ClientStatus status() const override { return {.payload = "grpc"}; }
 
@@ -35,7 +36,7 @@ class SilentClient : public PsClient, public RowClient {
 class FailedPass : public Event::State {
  public:
   bool Happened() const override { return false; }
-  absl::Status Wait(absl::Time) override { return absl::InternalError("the backward pass failed"); }
+  absl::Status Wait(MonotonicTime) override { return absl::InternalError("the backward pass failed"); }
 };
 
 TEST(ServerLane, BucketsThatWereNeverPushedAreNotAwaited) {

@@ -1,4 +1,4 @@
-#include "common/base/delays.h"
+#include "common/cli/delays.h"
 
 #include <gtest/gtest.h>
 

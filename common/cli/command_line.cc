@@ -1,4 +1,4 @@
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -18,8 +18,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
-#include "common/base/config_file.h"
-#include "common/base/version.h"
+#include "common/cli/config_file.h"
+#include "common/cli/version.h"
 
 namespace psring {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/base/config_file.h"
+#include "common/cli/config_file.h"
 
 #include <gtest/gtest.h>
 

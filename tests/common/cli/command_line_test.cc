@@ -1,4 +1,4 @@
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

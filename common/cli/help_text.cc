@@ -16,7 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 
 namespace psring {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 
 namespace psring {
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/base/command_line.h"
+#include "common/cli/command_line.h"
 
 namespace psring {
 namespace {
