@@ -20,6 +20,7 @@
 #include "common/devices/make_device.h"
 #include "common/io/files.h"
 #include "common/measure/open_metrics.h"
+#include "common/measure/record_names.h"
 #include "common/measure/records.h"
 #include "common/net/descriptor_limit.h"
 #include "common/net/http_server.h"

@@ -154,13 +154,11 @@ struct ServerResult {
   std::vector<int64_t> staleness_histogram;  // index: staleness
   int64_t dropped_gradients = 0;             // backup workers: of whole steps, over all workers
   int64_t restarts = 0;                      // restarts from a checkpoint after the server's death
-  int64_t lost_updates = 0;                  // of earlier versions: pushes that were lost in a restart
+  int64_t lost_updates = 0;                  // asynchronous: pushes of a bucket that were lost in a restart
   std::vector<int64_t> lost_workers;         // in the order of their loss
   std::vector<int64_t> lost_at_step;         // the step at which each was lost
   double peak_memory_mb = 0;
 };
-// At the end of a job, a server prints this and the numbers of the workers that the job has ended without.
-inline constexpr char kEndedWithout[] = "ps_server: the job has ended without workers ";
 
 // One line each, without a line break. A value that is not a number (a diverged loss) is null, and read as
 // NaN. Reading: InvalidArgument names the field that is missing or invalid; fields of later versions are

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -235,75 +236,6 @@ std::optional<NetworkFigures> NetworkOf(const std::vector<NodeCounters>& before,
   return figures;
 }
 
-constexpr int64_t kMostElements = int64_t{1} << 50;
-constexpr size_t kMostBuckets = 1 << 20, kMostStrategies = 1000, kMostAnswerBytes = 4096;
-
-absl::StatusOr<StrategyUpdate> UpdateFrom(const JsonObject& json) {
-  constexpr double kMostFactor = 1e30;
-  StrategyUpdate update;
-  PSRING_ASSIGN_OR_RETURN(update.strategy, json.Text("strategy", kMostAnswerBytes));
-  PSRING_ASSIGN_OR_RETURN(update.optimizer, json.Text("optimizer", kMostAnswerBytes));
-  PSRING_ASSIGN_OR_RETURN(update.lr, json.Number("lr", 0, kMostFactor));
-  PSRING_ASSIGN_OR_RETURN(update.momentum, json.Number("momentum", 0, kMostFactor));
-  PSRING_ASSIGN_OR_RETURN(update.warnings, json.Texts("warnings", kMostStrategies, kMostAnswerBytes));
-  PSRING_ASSIGN_OR_RETURN(update.refused, json.Text("refused", kMostAnswerBytes));
-  return update;
-}
-
-}  // namespace
-
-absl::StatusOr<std::string> FindProgram(const std::string& name) {
-  std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  if (error) return absl::InternalError(absl::StrCat("cannot read /proc/self/exe: ", error.message()));
-  const std::string path = (self.parent_path() / name).string();
-  if (access(path.c_str(), X_OK) == 0) return path;
-  return absl::NotFoundError(absl::StrCat(path, " is missing; build it: ./run build"));
-}
-
-absl::StatusOr<Binaries> FindBinaries() {
-  Binaries binaries;
-  PSRING_ASSIGN_OR_RETURN(binaries.trainer, FindProgram("trainer"));
-  PSRING_ASSIGN_OR_RETURN(binaries.ps_server, FindProgram("ps_server"));
-  return binaries;
-}
-
-absl::StatusOr<Catalog> AskTrainer(const Binaries& binaries, const Interrupt& interrupt) {
-  PSRING_ASSIGN_OR_RETURN(const std::string text,
-                          RunForOutput({binaries.trainer, "--describe"}, absl::Seconds(30), interrupt));
-  return CatalogFromJson(text);
-}
-
-absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingOptions& training,
-                                       const Interrupt& interrupt) {
-  std::vector<std::string> command = {binaries.trainer, "--check_only"};
-  for (const std::string& argument : TrainingArguments(training)) command.push_back(argument);
-  absl::StatusOr<std::string> text = RunForOutput(command, absl::Minutes(2), interrupt);
-  if (!text.ok()) {
-    // A message of the trainer is about the input; anything else is a crash.
-    absl::string_view message = text.status().message();
-    if (!absl::ConsumePrefix(&message, "trainer: ")) return text.status();
-    return absl::FailedPreconditionError(message);
-  }
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json,
-                          JsonObject::Parse(*text, kMostTextBytes, "the answer of `trainer --check_only`"));
-  Probe probe;
-  PSRING_ASSIGN_OR_RETURN(probe.samples, json.WholeNumber<int64_t>("samples", 1, kMostElements));
-  PSRING_ASSIGN_OR_RETURN(probe.test_samples, json.WholeNumber<int64_t>("test_samples", 0, kMostElements, 0));
-  PSRING_ASSIGN_OR_RETURN(probe.predictions, json.WholeNumber("predictions", 1, INT32_MAX, 1));
-  PSRING_ASSIGN_OR_RETURN(probe.parameters, json.WholeNumber<int64_t>("parameters", 0, kMostElements));
-  PSRING_ASSIGN_OR_RETURN(probe.bucket_elements,
-                          json.WholeNumbers("bucket_elements", kMostBuckets, 0, kMostElements));
-  PSRING_ASSIGN_OR_RETURN(probe.data_hash, json.Text("data_hash", kMostAnswerBytes, ""));
-  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> updates, json.Objects("updates", kMostStrategies));
-  for (const JsonObject& update : updates) {
-    PSRING_ASSIGN_OR_RETURN(probe.updates.emplace_back(), UpdateFrom(update));
-  }
-  return probe;
-}
-
-namespace {
-
 // Runs the job's processes until all have ended. `restarts`: the number allowed; reduced by those used.
 absl::Status RunOnce(const Configuration& configuration, const std::string& folder, const std::string& label,
                      double expected_s, int attempt, const Binaries& binaries, const Site& site,
@@ -337,7 +269,12 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   if (site.live != nullptr) {
     site.live->Begin(absl::StrCat(label, configuration.name()), simulated ? 1 : configuration.ranks());
   }
+  std::set<int> lost;  // workers that the job has ended without
+  const auto on_lost = [&](int worker) {
+    site.nodes != nullptr ? site.nodes->ReportLost(worker) : static_cast<void>(lost.insert(worker));
+  };
   spec.on_line = [&](int, const std::string& line) {
+    for (const int worker : EndedWithout(line)) on_lost(worker);
     if (absl::string_view said = line; absl::ConsumePrefix(&said, "ps_server: metrics ")) {
       display.Note(Say(display.language(), kMetricsAt, said));
     }
@@ -364,7 +301,17 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     if (again) --restarts;
     const bool serves = spec.children[static_cast<size_t>(child)].serves;
     if (!serves) return on_process_death(child * each, what);
-    display.Note(Say(display.language(), again ? kProcessRestarts : kOthersContinue, what));
+    display.Note(Say(display.language(), again ? kProcessRestarts : kEndedAfterAll, what));
+  };
+  spec.is_lost = [&](int child) {
+    const int first = child * each;
+    if (by_mpirun || !job.outlives_workers) return false;
+    if (site.nodes != nullptr) return site.nodes->AnyLost(first, each);
+    const auto next = lost.lower_bound(first);
+    return next != lost.end() && *next < first + each;
+  };
+  spec.on_lost = [&](int child) {
+    display.Note(Say(display.language(), kEndedLost, spec.children[static_cast<size_t>(child)].name));
   };
   spec.last_known = [&](int child) {
     if (each == 1 && !by_mpirun) return progress.LastKnown(child);
@@ -395,6 +342,7 @@ absl::Status RunWithRestarts(const Configuration& configuration, const std::stri
     if (absl::IsAborted(status) && restarts > 0) {
       --restarts;
       if (!newest.empty()) attempted.training.resume = attempted.training.checkpoint_dir;
+      KeepEarlierSteps(folder);
       const Language language = display.language();
       display.Note(std::string(status.message()));
       const std::string from = !newest.empty()                      ? newest

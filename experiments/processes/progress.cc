@@ -9,7 +9,7 @@
 #include "absl/strings/strip.h"
 #include "common/cli/command_line.h"
 #include "common/io/json_object.h"
-#include "common/measure/records.h"
+#include "common/measure/record_names.h"
 #include "experiments/texts/plan.h"
 #include "experiments/texts/wrap.h"
 
