@@ -316,9 +316,9 @@ class GrpcRendezvous final : public Rendezvous {
         // Of a ping ("keepalive watchdog timeout") or of TCP ("Connection timed out").
         const bool silent = absl::StrContains(status.error_message(), "timeout") ||
                             absl::StrContains(status.error_message(), "timed out");
-        return absl::UnavailableError(
-            absl::StrCat("lost the rendezvous store at ", address_, " ", when, "; ", Host(), ", which hosts it, ",
-                         silent ? "does not respond: it is stopped, or the network is down" : "has ended"));
+        return absl::UnavailableError(absl::StrCat(
+            "lost the rendezvous store at ", address_, " ", when, "; ", Host(), ", which hosts it, ",
+            silent ? "does not respond: it is stopped, or the network is down" : "has ended"));
       }
       default:
         return absl::Status(code, absl::StrCat("rendezvous store at ", address_, " ", when, ": ",

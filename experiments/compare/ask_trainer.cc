@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/read_file.h"
 #include "common/io/json_object.h"
 #include "experiments/compare/runner.h"
 #include "experiments/processes/launcher.h"

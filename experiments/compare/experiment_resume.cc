@@ -16,8 +16,17 @@ absl::StatusOr<std::vector<TriedRate>> Experiment::ReadRates() const {
   const std::string path = folder_.path() + "/rates.csv";
   PSRING_ASSIGN_OR_RETURN(const std::string csv, ReadFile(path));
   absl::StatusOr<std::vector<TriedRate>> tried = RatesFromCsv(csv);
-  if (tried.ok()) return tried;
-  return absl::DataLossError(absl::StrCat(path, ": ", tried.status().message()));
+  if (!tried.ok()) return absl::DataLossError(absl::StrCat(path, ": ", tried.status().message()));
+  const Plan& plan = manifest_.plan;
+  for (const Configuration& configuration : plan.simulated ? plan.cost : plan.accuracy) {
+    const bool picked = std::any_of(tried->begin(), tried->end(), [&](const TriedRate& rate) {
+      return rate.picked && rate.strategy == configuration.strategy.name &&
+             rate.workers == configuration.workers;
+    });
+    if (picked || !configuration.training.evaluate) continue;
+    return absl::DataLossError(absl::StrCat(path, " has no rate for ", configuration.name()));
+  }
+  return tried;
 }
 
 bool Experiment::all_done() const {

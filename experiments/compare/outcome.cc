@@ -49,7 +49,8 @@ absl::StatusOr<std::string> HashOfRecords(const std::string& folder) {
   std::sort(names.begin(), names.end());
   Hasher hasher;
   for (const std::string& name : names) {
-    PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(absl::StrCat(folder, "/", name), kMostRecordBytes));
+    PSRING_ASSIGN_OR_RETURN(const std::string text,
+                            ReadFile(absl::StrCat(folder, "/", name), kMostRecordBytes));
     hasher.Add(name.data(), name.size());
     hasher.Add(text.data(), text.size());
   }

@@ -61,8 +61,8 @@ absl::Status CheckFlags(const std::string& run, const CLI::App& asked, const CLI
   return absl::OkStatus();
 }
 
-// Whether the run has ended and its summary and page are complete. Otherwise it was killed while it wrote them,
-// or they were damaged.
+// Whether the run has ended and its summary and page are complete. Otherwise it was killed while it wrote
+// them, or they were damaged.
 bool IsReported(const std::string& folder, const JsonObject& manifest) {
   if (!manifest.Bool("finished").value_or(false)) return false;
   const absl::StatusOr<std::string> page = ReadFile(folder + "/report.html", kMostRecordBytes);

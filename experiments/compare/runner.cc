@@ -1,9 +1,6 @@
 #include "experiments/compare/runner.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <set>
 #include <utility>
@@ -15,7 +12,6 @@
 #include "common/base/deadline.h"
 #include "common/cuda/cuda_device.h"
 #include "common/io/files.h"
-#include "common/io/json_object.h"
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
 #include "common/net/descriptor_limit.h"
@@ -35,8 +31,6 @@
 
 namespace psring {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Longer than a trainer needs to write a checkpoint and exit.
 constexpr absl::Duration kGraceWithCheckpoint = absl::Seconds(25);

@@ -65,7 +65,9 @@ absl::StatusOr<std::string> OnClock(const ClockMap& clock, const std::string& na
   if (clock.same()) return text;
   if (absl::StartsWith(name, "steps-")) {
     std::string shifted;
-    for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    // A rank that was killed has not finished its last line.
+    const absl::string_view lines = absl::string_view(text).substr(0, text.rfind('\n') + 1);
+    for (absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
       PSRING_ASSIGN_OR_RETURN(StepRecord step, StepRecordFromJson(std::string(line)));
       step.begin_ns = clock.Theirs(step.begin_ns);
       for (BucketRecord& bucket : step.buckets) {

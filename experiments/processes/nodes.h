@@ -72,8 +72,8 @@ absl::StatusOr<std::string> OnClock(const ClockMap& clock, const std::string& na
 
 // A node's part of a launch.
 struct NodeTask {
-  std::vector<ChildSpec> children;   // servers come last
-  std::vector<int> processes;        // the numbers, in the job, of the children that are no servers
+  std::vector<ChildSpec> children;  // servers come last
+  std::vector<int> processes;       // the numbers, in the job, of the children that are no servers
   int ranks_per_process = 1;
   std::vector<std::string> records;  // the names of the files that they may write, which node 0 collects
 };

@@ -126,7 +126,8 @@ void KeepEarlierSteps(const std::string& folder) {
     const std::string earlier = absl::StrCat(folder, "/", kEarlierSteps, rank);
     std::error_code none;
     // An attempt that ended before its first step does not replace those of an earlier one.
-    if (fs::file_size(at->path(), none) > 0 || !fs::exists(earlier, none)) fs::rename(at->path(), earlier, none);
+    if (fs::file_size(at->path(), none) > 0 || !fs::exists(earlier, none))
+      fs::rename(at->path(), earlier, none);
   }
 }
 

@@ -69,9 +69,9 @@ absl::StatusOr<bool> BucketRounds::MayBegin(int worker, const message::Gradient&
     return absl::InvalidArgumentError(
         absl::StrCat("a push for the sum after ", chunk.resets, " resets of ", resets));
   }
-  // Only after a broken stream or a restart of a server does a worker send a push again. If another server
-  // has lost them, it also sends earlier ones.
-  const bool may_repeat = push.step < 0 || (rule_.each_alone() && chunk.step < push.step);
+  // Only after a broken stream or a restart of the server does a worker send a push again; if each push is an
+  // update, also after a restart of another server, which has lost some.
+  const bool may_repeat = push.step < 0 || rule_.each_alone();
   if (may_repeat && state.consistency->IsRepeat(worker, chunk.step)) return true;
   PSRING_RETURN_IF_ERROR(state.consistency->MayPush(worker, chunk.step));
   return false;

@@ -193,11 +193,11 @@ class ParameterServer {
   std::unique_ptr<ParameterShard> shard_;
   std::unique_ptr<WorkerStream[]> workers_;
   std::unique_ptr<BucketRounds> rounds_;
-  std::unique_ptr<RowRounds> rows_;  // null: the job has no tables
-  std::vector<int64_t> first_step_;  // by worker: a checkpoint's, or 0
-  bool restored_ = false;            // this and the next two are written before any Join
-  bool epoch_is_given_ = false;      // otherwise it follows from what the workers know
-  bool was_finished_ = false;        // at the checkpoint the workers only had to leave
+  std::unique_ptr<RowRounds> rows_;    // null: the job has no tables
+  std::vector<int64_t> first_step_;    // by worker: a checkpoint's, or 0
+  bool restored_ = false;              // this and the next two are written before any Join
+  bool epoch_is_given_ = false;        // otherwise it follows from what the workers know
+  bool was_finished_ = false;          // at the checkpoint the workers only had to leave
   std::atomic<bool> finished_{false};  // a checkpoint after the last step of all workers is being written
 
   std::atomic<int64_t> epoch_{0};

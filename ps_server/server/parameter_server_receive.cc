@@ -84,7 +84,8 @@ absl::StatusOr<Receipt> ParameterServer::Dispatch(int worker, const message::ToS
   if (const auto* weights = std::get_if<message::InitialWeights>(&message)) {
     return taken(OnWeights(worker, *weights, payload.pieces));
   }
-  if (const auto* rewind = std::get_if<message::Rewind>(&message)) return taken(OnRewind(worker, *rewind, lane));
+  if (const auto* rewind = std::get_if<message::Rewind>(&message))
+    return taken(OnRewind(worker, *rewind, lane));
   if (!started_) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", worker, " sent a message before all workers have joined"));

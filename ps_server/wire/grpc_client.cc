@@ -26,8 +26,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> GrpcClient::Dial(const std::strin
                                                                 MonotonicTime deadline) const {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxMessageBytes);
-  // Detects a server that does not respond, before a rank that waits for this one gives up. (The server itself
-  // reports workers that keep others waiting.)
+  // Detects a server that does not respond, before a rank that waits for this one gives up. (The server
+  // itself reports workers that keep others waiting.)
   const auto part_of_timeout = [this](int divisor, int least_ms) {
     const int64_t part_ms = absl::ToInt64Milliseconds(options_.reply_timeout / divisor);
     return static_cast<int>(std::clamp<int64_t>(part_ms, least_ms, kLongestPingMs));

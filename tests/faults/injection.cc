@@ -39,9 +39,9 @@ bool InNetworkOf(pid_t pid, const std::string& command) {
 
 std::string NameOf(FaultKind kind) {
   static const char* const names[kFaultKinds] = {
-      "kill worker", "kill server",        "kill launcher", "stop worker",    "end worker",
-      "few files",   "silent connections", "full disk",     "end server",     "end launcher",
-      "small shm",   "little memory",      "link down",     "loss and delay", "kill node",
+      "kill worker", "kill server",        "kill launcher",     "stop worker",    "end worker",
+      "few files",   "silent connections", "full disk",         "end server",     "end launcher",
+      "small shm",   "little memory",      "link down",         "loss and delay", "kill node",
       "stop server", "kill server at end", "kill worker at end"};
   return names[static_cast<int>(kind)];
 }

@@ -81,12 +81,12 @@ FaultJob::FaultJob(const JobSetup& asked, const std::string& folder, int port)
   absl::StrReplaceAll({{kCheckpoints, checkpoints()}}, &setup.before);
   fs::create_directories(temporary());
   fs::create_directories(checkpoints());
-  const std::string flags = absl::StrCat(
-      setup.kind.flags,
-      setup.kind.tables ? " --model dlrm-small --width 8 --data zipf:300:1 --transport tcp"
-                        : " --model mlp-small --data synthetic",
-      " --batch 16 --no_eval --jitter_ms 3 --steps ",
-      kFaultSteps, " --timeout ", setup.timeout_s, " --checkpoint_every 5 --checkpoint_dir ", checkpoints());
+  const std::string flags =
+      absl::StrCat(setup.kind.flags,
+                   setup.kind.tables ? " --model dlrm-small --width 8 --data zipf:300:1 --transport tcp"
+                                     : " --model mlp-small --data synthetic",
+                   " --batch 16 --no_eval --jitter_ms 3 --steps ", kFaultSteps, " --timeout ",
+                   setup.timeout_s, " --checkpoint_every 5 --checkpoint_dir ", checkpoints());
   const std::string place = absl::StrCat("TMPDIR=", temporary());
   const std::string train =
       absl::StrCat("train ", setup.restarts ? " --max_restarts 3 " : "",

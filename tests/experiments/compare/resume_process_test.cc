@@ -165,7 +165,8 @@ TEST_F(ResumeTest, OnlyTheSameRunIsContinued) {
 
 // Whatever a power cut has done to one file, the comparison continues, or says in one line that it cannot.
 TEST_F(ResumeTest, ADamagedFileCostsAtMostItsRounds) {
-  const Outcome first = InterruptDuring(Comparison("run"), Folder("run") / "records/accuracy-1/ring-2", SIGINT);
+  const Outcome first =
+      InterruptDuring(Comparison("run"), Folder("run") / "records/accuracy-1/ring-2", SIGINT);
   ASSERT_EQ(first.exit_code, 128 + SIGINT) << first.err;
   fs::rename(Folder("run"), Folder("interrupted"));
   AtRandomMoments(2, [&](std::mt19937& random) {
@@ -182,7 +183,8 @@ TEST_F(ResumeTest, ADamagedFileCostsAtMostItsRounds) {
     const size_t kind = random() % 3;
     std::printf("%s: %s at %zu of %zu bytes\n", file.c_str(), kinds[kind], kept, whole.size());
     fs::remove(file);
-    if (kind < 2) std::ofstream(file) << whole.substr(0, kept) << std::string(kind * (whole.size() - kept), 0);
+    if (kind < 2)
+      std::ofstream(file) << whole.substr(0, kept) << std::string(kind * (whole.size() - kept), 0);
     const Outcome second = Run({"compare", "--resume", "run"});
     if (file.filename() == "manifest.json" && second.exit_code == 2) {
       EXPECT_EQ(std::ranges::count(second.err, '\n'), 1) << second.err;

@@ -169,7 +169,8 @@ TEST_F(RestartTest, AKillAfterTheLastStepKeepsTheResult) {
                                       std::pair("--strategy ps-async --workers 2", "server"),
                                       std::pair("--strategy ps-ssp:2 --workers 2", "server")}) {
     SCOPED_TRACE(absl::StrCat(strategy, ": ", who));
-    const std::string run = absl::StrCat(Out("run"), who[0], std::string(strategy).substr(11, 8));
+    std::string run = absl::StrCat(Out("run"), who, std::string(strategy).substr(11, 8));
+    std::erase(run, ' ');
     const std::string folder = run + "-checkpoints";
     Start(strategy, run, absl::StrCat("--max_restarts 2 --checkpoint_dir ", folder));
     const pid_t victim = PidOf(who);

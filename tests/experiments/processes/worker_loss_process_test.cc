@@ -155,7 +155,8 @@ TEST_F(LaunchTest, AFrozenWorkerDoesNotLoseTheResultOfTheOthers) {
   jobs[4] = {.name = "nodes", .flags = "--strategy ps-async", .nodes = 2, .victim = 2};
   for (Frozen& job : jobs) {
     const std::string training = absl::StrCat(
-        "train ", job.flags, " --model mlp-small --data synthetic --batch 16 --no_eval --jitter_ms 3 --steps 100",
+        "train ", job.flags,
+        " --model mlp-small --data synthetic --batch 16 --no_eval --jitter_ms 3 --steps 100",
         " --timeout 5 --checkpoint_every 10 --checkpoint_dir ", Folder(job.name + "-checkpoints"));
     const std::string out = absl::StrCat(" --out ", Folder(job.name));
     fs::create_directories(Folder(job.name + "-tmp"));
@@ -192,6 +193,37 @@ TEST_F(LaunchTest, AFrozenWorkerDoesNotLoseTheResultOfTheOthers) {
       if (entry.path().filename() == "summary.csv") summary = Slurp(entry.path());
     }
     EXPECT_TRUE(absl::StrContains(summary, absl::StrCat("worker ", job.victim, " lost at step "))) << summary;
+  }
+}
+
+// With a ring and servers, ranks that wait for each other do not blame each other.
+TEST_F(LaunchTest, AServerThatDoesNotRespondIsNamed) {
+  const std::string tables = " --model dlrm-small --width 8 --data zipf:300:1";
+  const std::vector<std::string> kinds = {"--strategy hybrid --servers 1" + tables,
+                                          "--strategy hybrid --servers 2 --transport tcp" + tables,
+                                          "--strategy ps-sync --model mlp-small --data synthetic",
+                                          "--strategy ps-async --model mlp-small --data synthetic"};
+  StartedOnes jobs;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    jobs.push_back(std::make_unique<Started>(
+        Command(PSRING_BINARY,
+                absl::StrCat("train ", kinds[i], " --workers ", kWorkers,
+                             " --link none --batch 16 --no_eval --jitter_ms 3 --steps 2000 --timeout 5",
+                             " --checkpoint_every 10 --checkpoint_dir ", Folder(absl::StrCat("to", i)),
+                             " --out ", Folder(absl::StrCat("run", i)))),
+        std::vector<std::string>{}));
+  }
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    ASSERT_TRUE(WaitUntil(*jobs[i], [&] { return HasCheckpoint(Folder(absl::StrCat("to", i)), 10); }))
+        << jobs[i]->Story();
+    for (const auto& [who, pid] : TrainingProcesses(Folder(absl::StrCat("run", i)))) {
+      if (who == "server") kill(pid, SIGSTOP);
+    }
+  }
+  ASSERT_TRUE(WaitForAll(jobs));
+  for (const auto& job : jobs) {
+    EXPECT_FALSE(job->Succeeded());
+    EXPECT_TRUE(absl::StrContains(job->errors(), "parameter server at ")) << job->Story();
   }
 }
 

@@ -141,8 +141,8 @@ class Servers {
     EXPECT_TRUE(ended == -signal || ended == 128 + signal)
         << ended.value_or(-1000) << " after " << signal << ": " << children_[server]->Output();
   }
-  // Kills a random server three times, each time after a random number of steps, and starts it again. The last
-  // time may be after the last push.
+  // Kills a random server three times, each time after a random number of steps, and starts it again. The
+  // last time may be after the last push.
   void KillThreeTimes(std::mt19937& random, Progress& progress) {
     for (const int64_t base : {0, 25, 50}) {
       const int64_t at = base + static_cast<int64_t>(random() % 25);
