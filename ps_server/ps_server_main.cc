@@ -152,9 +152,9 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
     PSRING_ASSIGN_OR_RETURN(process.rendezvous, Rendezvous::Connect(meeting));
   }
   const std::string key = absl::StrCat("ps/", flags.server), over_key = absl::StrCat(key, "/over");
-  PSRING_ASSIGN_OR_RETURN(const std::optional<std::string> over,
-                          process.rendezvous->TryGet(over_key, "the job of this server"));
-  if (over.has_value()) {
+  // An error: no such key, and a process has died, perhaps this server's predecessor.
+  const auto over = process.rendezvous->TryGet(over_key, "the end of this job");
+  if (over.ok() && over->has_value()) {
     PrintNote("this job is over: the server was restarted after its end");
     return absl::OkStatus();
   }
