@@ -86,7 +86,7 @@ absl::Status Experiment::Restore(const ResumedRun& resumed) {
       rounds_.insert(round);
       std::move(launches->begin(), launches->end(), std::back_inserter(all));
     } else {
-      repeats(Say(language(), kOneRound, round + 1), launches.status());
+      repeats(Say(language(), kThisRound, round + 1), launches.status());
     }
   }
   const bool has_rates = !tunes || !rounds_.empty();

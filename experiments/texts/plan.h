@@ -156,7 +156,7 @@ inline constexpr Phrase kResumed = {"resumed after $0 of $1 and $2 accuracy trai
                                     "在完成 $0（共 $1 轮）与 $2 次准确率训练之后继续"};
 inline constexpr Phrase kRepeated = {"$0 is repeated, because its records cannot be read: $1",
                                      "$0 将重做，因为无法读取其记录：$1"};
-inline constexpr Phrase kOneRound = {"round $0", "第 $0 轮"};
+inline constexpr Phrase kThisRound = {"round $0", "第 $0 轮"};
 inline constexpr Phrase kAllRounds = {"every round", "每一轮"};
 inline constexpr Phrase kRepeatLine = {"repeat: $0 $1 --config $2/config.toml",
                                        "重复运行：$0 $1 --config $2/config.toml"};

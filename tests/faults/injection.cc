@@ -85,7 +85,7 @@ Fault Draw(FaultKind kind, std::mt19937& random) {
     case FaultKind::kStopServer:
     case FaultKind::kStopWorker:
       // While the ranks connect, a busy machine may exceed a short timeout.
-      fault.setup.timeout_s = 6;
+      fault.setup.timeout_s = 10;
       fault.sockets = -1;
       break;
     case FaultKind::kKillServerAtEnd:
