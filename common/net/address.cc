@@ -34,6 +34,11 @@ std::string AddressText(const std::string& host, int port) {
   return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
 }
 
+std::string WithoutBrackets(const std::string& host) {
+  const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  return brackets ? host.substr(1, host.size() - 2) : host;
+}
+
 absl::StatusOr<HostPort> ParseAddress(const std::string& text) {
   HostPort address;
   const size_t colon = text.rfind(':');
@@ -41,10 +46,7 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& text) {
       address.port < 0 || address.port > 65535) {
     return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not host:port"));
   }
-  address.host = text.substr(0, colon);
-  if (address.host.size() > 2 && address.host.front() == '[' && address.host.back() == ']') {
-    address.host = address.host.substr(1, address.host.size() - 2);
-  }
+  address.host = WithoutBrackets(text.substr(0, colon));
   return address;
 }
 

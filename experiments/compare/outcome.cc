@@ -1,5 +1,6 @@
 // outcome.json: what a launch measured in addition to its processes' records.
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -63,6 +64,7 @@ std::string OutcomePath(const std::string& folder) { return absl::StrCat(folder,
 
 absl::Status WriteOutcome(const Launched& launched, const std::string& folder) {
   nlohmann::ordered_json json = {{"wall_s", launched.wall_s}, {"foreign_cpu_pct", launched.foreign_cpu_pct}};
+  if (launched.other_psring > 0) json["other_psring"] = launched.other_psring;
   if (launched.records.network) {
     for (const Counter& counter : kCounters) {
       json["network_per_step"][counter.name] = (*launched.records.network).*counter.value;
@@ -84,6 +86,9 @@ absl::StatusOr<Launched> ReadLaunched(const Configuration& configuration, const 
     PSRING_ASSIGN_OR_RETURN(const std::string then, json.Text("records_hash", kMostHashBytes));
     PSRING_ASSIGN_OR_RETURN(const std::string now, HashOfRecords(folder));
     if (then != now) return absl::DataLossError(absl::StrCat(folder, ": a record is missing or damaged"));
+  }
+  if (json.Has("other_psring")) {
+    PSRING_ASSIGN_OR_RETURN(launched.other_psring, json.WholeNumber<int>("other_psring", 0, INT_MAX));
   }
   PSRING_ASSIGN_OR_RETURN(launched.records,
                           ReadRecords(folder, configuration.ranks(), configuration.servers()));

@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/cuda/cuda_device.h"
+#include "common/device/task_limit.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
@@ -22,12 +23,12 @@
 #include "experiments/plan/launches.h"
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
-#include "experiments/processes/temporary_folder.h"
 #include "experiments/processes/training_job.h"
 #include "experiments/runs/run_folder.h"
 #include "experiments/summary/time_scale.h"
 #include "experiments/texts/errors.h"
 #include "experiments/texts/plan.h"
+#include "experiments/texts/unit.h"
 
 namespace psring {
 namespace {
@@ -79,18 +80,20 @@ struct Ground {
 
 // Checked before the store is started: gRPC does not end if it runs out of descriptors.
 absl::Status AllowProcesses(const Configuration& configuration, const Ground& ground) {
-  int64_t processes = 0;
-  if (configuration.simulated() || configuration.backend() == "mpi") {
-    processes = 1;
-  } else {
-    for (int process = 0; process < configuration.processes(); ++process) {
-      processes += ground.IsHere(ground.NodeOfProcess(process));
-    }
-    for (int server = 0; server < configuration.servers(); ++server) {
-      processes += ground.IsHere(ground.NodeOf(configuration, server));
-    }
+  int64_t trainers = 0, servers = 0;
+  for (int process = 0; process < configuration.processes() && !configuration.simulated(); ++process) {
+    trainers += ground.IsHere(ground.NodeOfProcess(process));
   }
-  return AllowDescriptors(LauncherDescriptors(processes), absl::StrCat(processes, " processes"));
+  for (int server = 0; server < configuration.servers() && !configuration.simulated(); ++server) {
+    servers += ground.IsHere(ground.NodeOf(configuration, server));
+  }
+  const int64_t of_trainer = RankTasks(configuration.training.ranks_per_process, configuration.servers());
+  const int64_t processes = std::max<int64_t>(1, trainers + servers);
+  const std::string whose = absl::StrCat(processes, processes == 1 ? " process" : " processes");
+  PSRING_RETURN_IF_ERROR(
+      AllowTasks(LauncherTasks() + trainers * of_trainer + servers * ServerTasks(), whose));
+  const bool one_child = configuration.simulated() || configuration.backend() == "mpi";
+  return AllowDescriptors(LauncherDescriptors(one_child ? 1 : trainers + servers), whose);
 }
 
 absl::StatusOr<Ground> PrepareGround(const Site& site, const Configuration& configuration, int attempt) {
@@ -260,8 +263,10 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
                            site.until - MonotonicNow());
 
   LaunchProgress progress(simulated ? 1 : configuration.ranks());
+  const std::string shown_label = absl::StrCat(label, configuration.name());
+  const char* const unit = UnitOf(configuration.training.reads_text(), display.language());
   if (site.live != nullptr) {
-    site.live->Begin(absl::StrCat(label, configuration.name()), simulated ? 1 : configuration.ranks());
+    site.live->Begin(shown_label, simulated ? 1 : configuration.ranks());
   }
   std::set<int> lost;  // workers that the job has ended without
   const auto on_lost = [&](int worker) {
@@ -282,7 +287,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
       return true;
     }
     progress.Note(*event);
-    display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
+    progress.Show(shown_label, unit, display);
     return true;
   };
   if (Checkpoints(configuration.training)) spec.interrupt_grace = kGraceWithCheckpoint;
@@ -312,7 +317,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     return by_mpirun ? progress.LastKnownOfLast(0, configuration.ranks())
                      : progress.LastKnownOfLast(child * each, each);
   };
-  display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
+  progress.Show(shown_label, unit, display);
 
   if (site.nodes == nullptr) return RunChildren(spec, interrupt);
   PSRING_RETURN_IF_ERROR(site.nodes->PublishLaunch(job, spec, on_process_death));
@@ -356,6 +361,13 @@ absl::Status RunWithRestarts(const Configuration& configuration, const std::stri
 
 }  // namespace
 
+int NoteOtherPsring(const MeasuringNow* measuring, Display& display) {
+  const std::vector<int> others = measuring != nullptr ? measuring->Others() : std::vector<int>();
+  if (others.empty()) return 0;
+  display.NoteOnce(Say(display.language(), kOtherPsring, others.back()));
+  return others.back();
+}
+
 absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& folder,
                                 const std::string& label, double expected_s, const Binaries& binaries,
                                 const Site& site, const Interrupt& interrupt, Display& display) {
@@ -368,6 +380,7 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   std::vector<NodeCounters> counted_before;
   if (site.cluster != nullptr) counted_before = site.cluster->Counters(interrupt);
   const ForeignCpu foreign;
+  launched.other_psring = NoteOtherPsring(site.measuring, display);
   const int64_t begin = MonotonicNanos();
   const absl::Status ran =
       RunWithRestarts(configuration, folder, label, expected_s, binaries, site, interrupt, display);
@@ -375,6 +388,7 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   PSRING_RETURN_IF_ERROR(ran);
   launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
   launched.foreign_cpu_pct = foreign.Percent();
+  launched.other_psring = std::max(launched.other_psring, NoteOtherPsring(site.measuring, display));
   absl::StatusOr<RunRecords> records = ReadRecords(folder, configuration.ranks(), configuration.servers());
   if (!records.ok()) {
     return absl::DataLossError(absl::StrCat(configuration.name(), ": ", records.status().message()));
@@ -388,41 +402,6 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   PSRING_RETURN_IF_ERROR(WriteOutcome(launched, folder));
   DivideTimes(training.time_scale, launched.records);
   return launched;
-}
-
-absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const TrainingOptions& training,
-                         const Interrupt& interrupt, Display& display, Probe& probe) {
-  TrainingOptions moment = training;
-  moment.strategy = "single";
-  moment.micro_batches = 1;
-  moment.samples = 0;
-  moment.epochs = 0;
-  moment.warmup_steps = 2;
-  moment.steps = 3;
-  moment.evaluate = false;
-  moment.eval_every = 0;
-  moment.clock = "wall";
-  moment.compute_ms.clear();
-  moment.network_ms = moment.serve_ms = "none";
-  moment.straggler = "none";
-  moment.jitter_ms = "none";
-  moment.checkpoint_dir.clear();
-  moment.checkpoint_every = 0;
-  moment.resume.clear();
-  moment.max_restarts = 0;
-  PSRING_ASSIGN_OR_RETURN(const Configuration single,
-                          MakeConfiguration("single", 1, moment, catalog, probe, 1));
-  PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
-  PSRING_ASSIGN_OR_RETURN(const Launched launched, Launch(single, folder.path(), "measuring one step: ", 60,
-                                                          binaries, Site(), interrupt, display));
-  display.Clear();
-  PSRING_ASSIGN_OR_RETURN(const RunFigures figures, FiguresOf(single, launched.records));
-  // The median, because the first steps of a process are often disturbed. Plans need durations that
-  // are not divided by --scale.
-  probe.step_samples = WorkerBatch(single.training);
-  probe.step_s = 1e-3 * single.training.time_scale * Quantile(figures.every_step_ms, 0.5);
-  probe.launch_s = std::max(0.05, launched.wall_s - 5 * probe.step_s);
-  return absl::OkStatus();
 }
 
 }  // namespace psring

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
+#include "common/base/check.h"
 #include "common/io/csv.h"
 
 namespace psring {
 namespace {
+
+constexpr char kColumns[] = "strategy,workers,lr,validation_accuracy,validation_loss,picked";
 
 bool SameRow(const TriedRate& a, const TriedRate& b) {
   return a.strategy == b.strategy && a.workers == b.workers;
@@ -69,7 +70,7 @@ void UsePickedRate(const std::vector<TriedRate>& tried, Configuration& configura
 }
 
 std::string RatesCsv(const std::vector<TriedRate>& tried) {
-  std::string text = "strategy,workers,lr,validation_accuracy,validation_loss,picked\n";
+  std::string text = absl::StrCat(kColumns, "\n");
   for (const TriedRate& rate : tried) {
     text +=
         CsvLine({rate.strategy, absl::StrCat(rate.workers), absl::StrFormat("%g", rate.lr),
@@ -81,26 +82,26 @@ std::string RatesCsv(const std::vector<TriedRate>& tried) {
 
 absl::StatusOr<std::vector<TriedRate>> RatesFromCsv(const std::string& csv) {
   constexpr double kMost = 1e30;
-  const auto number = [](const std::string& text, double& value) {
-    return absl::SimpleAtod(text, &value) && value >= 0 && value <= kMost;
-  };
+  CsvReader file(csv);
+  PSRING_RETURN_IF_ERROR(file.ReadHeader());
+  if (absl::StrJoin(file.columns(), ",") != kColumns) {
+    return file.Error(absl::StrCat("the columns must be ", kColumns));
+  }
   std::vector<TriedRate> tried;
-  const std::vector<std::string> lines = absl::StrSplit(csv, '\n', absl::SkipEmpty());
-  for (size_t i = 1; i < lines.size(); ++i) {
-    const absl::StatusOr<std::vector<std::string>> parsed = ParseCsvLine(lines[i]);
-    if (!parsed.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("line ", i + 1, ": ", parsed.status().message()));
+  while (true) {
+    PSRING_ASSIGN_OR_RETURN(const bool any, file.NextRow());
+    if (!any) break;
+    TriedRate rate{.strategy = file.Field("strategy").text};
+    PSRING_ASSIGN_OR_RETURN(const int64_t workers, file.WholeNumber("workers", 1, INT32_MAX));
+    rate.workers = static_cast<int>(workers);
+    PSRING_ASSIGN_OR_RETURN(rate.lr, file.Number("lr", 0, kMost));
+    if (!file.Field("validation_accuracy").text.empty()) {
+      PSRING_ASSIGN_OR_RETURN(rate.accuracy, file.Number("validation_accuracy", 0, kMost));
+      PSRING_ASSIGN_OR_RETURN(rate.loss, file.Number("validation_loss", -kMost, kMost));
     }
-    const std::vector<std::string>& fields = *parsed;
-    TriedRate rate{.strategy = fields.front()};
-    double accuracy = 0;
-    if (fields.size() != 6 || !absl::SimpleAtoi(fields[1], &rate.workers) || rate.workers < 1 ||
-        !number(fields[2], rate.lr) || (fields[5] != "true" && fields[5] != "false") ||
-        (!fields[3].empty() && (!number(fields[3], accuracy) || !absl::SimpleAtod(fields[4], &rate.loss)))) {
-      return absl::InvalidArgumentError(absl::StrCat("line ", i + 1, " is not one of rates.csv"));
-    }
-    if (!fields[3].empty()) rate.accuracy = accuracy;
-    rate.picked = fields[5] == "true";
+    const std::string& picked = file.Field("picked").text;
+    if (picked != "true" && picked != "false") return file.Error("picked is neither true nor false");
+    rate.picked = picked == "true";
     tried.push_back(rate);
   }
   if (tried.empty()) return absl::InvalidArgumentError("it has no rates");

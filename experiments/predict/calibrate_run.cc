@@ -2,15 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
@@ -24,50 +20,30 @@ namespace {
 constexpr double kMostPieces = 100'000;
 constexpr char kDefaultLinkMissing[] = "the run's rows have no link_mbps; write --link with the links' rate";
 
-// One row of summary.csv, by column. Errors name the line.
-class CsvRow {
- public:
-  CsvRow(const std::map<std::string, size_t>& column, const std::vector<std::string>& fields, int line)
-      : column_(column), fields_(fields), line_(line) {}
+// `otherwise`: the value of an empty field, and of a column that the file does not have.
+absl::StatusOr<double> NumberOf(CsvReader& file, const char* column, double most, double otherwise) {
+  if (file.Field(column).text.empty()) return otherwise;
+  return file.Number(column, 0, most);
+}
+absl::StatusOr<int> CountOf(const CsvReader& file, const char* column, int most, int otherwise) {
+  if (file.Field(column).text.empty()) return otherwise;
+  PSRING_ASSIGN_OR_RETURN(const int64_t count, file.WholeNumber(column, 0, most));
+  return static_cast<int>(count);
+}
 
-  std::string Text(const char* name) const {
-    const auto at = column_.find(name);
-    return at == column_.end() ? "" : fields_[at->second];
-  }
-  // `otherwise`: the value of an empty field, and of a column that the file does not have.
-  absl::StatusOr<double> Number(const char* name, double most, double otherwise) const {
-    const std::string text = Text(name);
-    double value = otherwise;
-    if (!text.empty() && (!absl::SimpleAtod(text, &value) || !(value >= 0 && value <= most))) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("line ", line_, ": ", name, " '", text, "' is not a number from 0 to ", most));
-    }
-    return value;
-  }
-  absl::StatusOr<int> Count(const char* name, int most, int otherwise) const {
-    PSRING_ASSIGN_OR_RETURN(const double value, Number(name, most, otherwise));
-    return static_cast<int>(value);
-  }
-
- private:
-  const std::map<std::string, size_t>& column_;
-  const std::vector<std::string>& fields_;
-  const int line_;
-};
-
-absl::StatusOr<RunStep> StepOf(const CsvRow& row) {
+absl::StatusOr<RunStep> StepOf(CsvReader& file) {
   constexpr int kMostWorkers = 1 << 20;  // as predict's flags
   constexpr double kMostMs = 3.6e6, kMostParameters = 1e12, kMostMbps = 1e8, kMostBucketMb = 1e6;
-  RunStep step{.strategy = row.Text("strategy"),
-               .placement = row.Text("placement").empty() ? "rank0" : row.Text("placement")};
-  PSRING_ASSIGN_OR_RETURN(step.workers, row.Count("workers", kMostWorkers, 0));
-  PSRING_ASSIGN_OR_RETURN(step.servers, row.Count("servers", kMostWorkers, 0));
-  PSRING_ASSIGN_OR_RETURN(const double step_ms, row.Number("step_ms", kMostMs, 0));
-  PSRING_ASSIGN_OR_RETURN(const double compute_ms, row.Number("compute_ms", kMostMs, 0));
-  PSRING_ASSIGN_OR_RETURN(const double parameters, row.Number("parameters", kMostParameters, 0));
-  PSRING_ASSIGN_OR_RETURN(step.bucket_mb, row.Number("bucket_mb", kMostBucketMb, 25));
-  PSRING_ASSIGN_OR_RETURN(const double link_mbps, row.Number("link_mbps", kMostMbps, 0));
-  PSRING_ASSIGN_OR_RETURN(step.batch, row.Count("batch_per_worker", 1 << 20, 1));
+  const std::string& placement = file.Field("placement").text;
+  RunStep step{.strategy = file.Field("strategy").text, .placement = placement.empty() ? "rank0" : placement};
+  PSRING_ASSIGN_OR_RETURN(step.workers, CountOf(file, "workers", kMostWorkers, 0));
+  PSRING_ASSIGN_OR_RETURN(step.servers, CountOf(file, "servers", kMostWorkers, 0));
+  PSRING_ASSIGN_OR_RETURN(const double step_ms, NumberOf(file, "step_ms", kMostMs, 0));
+  PSRING_ASSIGN_OR_RETURN(const double compute_ms, NumberOf(file, "compute_ms", kMostMs, 0));
+  PSRING_ASSIGN_OR_RETURN(const double parameters, NumberOf(file, "parameters", kMostParameters, 0));
+  PSRING_ASSIGN_OR_RETURN(step.bucket_mb, NumberOf(file, "bucket_mb", kMostBucketMb, 25));
+  PSRING_ASSIGN_OR_RETURN(const double link_mbps, NumberOf(file, "link_mbps", kMostMbps, 0));
+  PSRING_ASSIGN_OR_RETURN(step.batch, CountOf(file, "batch_per_worker", 1 << 20, 1));
   step.step_s = 1e-3 * step_ms;
   step.compute_s = 1e-3 * compute_ms;
   step.bytes = 4 * parameters;
@@ -232,36 +208,22 @@ class Calibration {
 }  // namespace
 
 absl::StatusOr<std::vector<RunStep>> ParseRunSteps(const std::string& csv) {
-  std::map<std::string, size_t> column;
-  size_t columns = 0;
+  CsvReader file(csv);
+  PSRING_RETURN_IF_ERROR(file.ReadHeader());
+  const std::vector<std::string>& columns = file.columns();
+  for (const char* needed : {"strategy", "workers", "step_ms"}) {
+    if (std::find(columns.begin(), columns.end(), needed) == columns.end())
+      return absl::InvalidArgumentError(absl::StrCat("it has no column ", needed));
+  }
   std::vector<RunStep> steps;
-  int line = 0;
-  for (const absl::string_view text : absl::StrSplit(csv, '\n')) {
-    ++line;
-    if (absl::StripAsciiWhitespace(text).empty()) continue;
-    const absl::StatusOr<std::vector<std::string>> fields = ParseCsvLine(text);
-    if (!fields.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", fields.status().message()));
-    }
-    if (column.empty()) {
-      columns = fields->size();
-      for (size_t i = 0; i < columns; ++i) column[(*fields)[i]] = i;
-      for (const char* needed : {"strategy", "workers", "step_ms"}) {
-        if (!column.contains(needed))
-          return absl::InvalidArgumentError(absl::StrCat("it has no column ", needed));
-      }
-      continue;
-    }
-    if (fields->size() != columns) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("line ", line, ": it has ", fields->size(), " fields; the header has ", columns));
-    }
-    const CsvRow row(column, *fields, line);
-    if (row.Text("basis") == "simulated") continue;
+  while (true) {
+    PSRING_ASSIGN_OR_RETURN(const bool any, file.NextRow());
+    if (!any) break;
+    if (file.Field("basis").text == "simulated") continue;
     // With --local_aggregation the speed within machines, which the run does not have, matters too.
-    PSRING_ASSIGN_OR_RETURN(const double workers_per_push, row.Number("workers_per_push", 1 << 20, 1));
+    PSRING_ASSIGN_OR_RETURN(const double workers_per_push, NumberOf(file, "workers_per_push", 1 << 20, 1));
     if (workers_per_push > 1) continue;
-    PSRING_ASSIGN_OR_RETURN(RunStep step, StepOf(row));
+    PSRING_ASSIGN_OR_RETURN(RunStep step, StepOf(file));
     if (step.workers >= 1 && step.step_s > 0) steps.push_back(std::move(step));
   }
   if (steps.empty()) return absl::InvalidArgumentError("it has no row with a measured step_ms");

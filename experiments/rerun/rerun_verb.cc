@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
-#include "common/cli/command_line.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"
+#include "common/suggestions/suggestions.h"
 #include "experiments/bench/runner.h"
 #include "experiments/compare/experiment.h"
 #include "experiments/processes/launcher.h"
@@ -103,6 +103,9 @@ absl::Status CheckFlags(const CLI::App& verb, const RecordedRun& run, const Reru
 
 absl::Status DoAgain(const RawRerunFlags& raw, const CLI::App& app, const Interrupt& interrupt,
                      Display& display) {
+  if (raw.run.empty()) {
+    return absl::InvalidArgumentError("name the folder of the run to repeat, such as runs/latest");
+  }
   PSRING_ASSIGN_OR_RETURN(const RecordedRun run, ReadRecordedRun(raw.run));
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> binaries, BinariesOf(run.verb));
   PSRING_ASSIGN_OR_RETURN(const Provenance here, DescribeProvenance(binaries, {}));
@@ -142,9 +145,7 @@ CLI::App* AddRerun(CLI::App& app, RawRerunFlags& raw) {
       "rerun",
       "Repeat a run from its manifest, after checking that its inputs are unchanged: the same flags, rounds, "
       "steps and samples, in a new folder");
-  verb->add_option("run", raw.run, "A run folder of compare, train, bench or predict")
-      ->required()
-      ->option_text("RUN");
+  verb->add_option("run", raw.run, "A run folder of compare, train, bench or predict")->option_text("RUN");
   verb->add_option("--out", raw.out, "Folder for the results, new or empty; default: runs/<UTC time>-<verb>")
       ->option_text("DIR");
   verb->add_flag("--anyway", raw.anyway, "Run even if the data or an input file changed");

@@ -5,11 +5,11 @@
 #include <numeric>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/io/csv.h"
 #include "common/io/files.h"
 
 namespace psring {
@@ -17,6 +17,7 @@ namespace {
 
 constexpr double kLeastDraw = 0.01;  // minimum of a normal draw
 constexpr double kMostCv = 2;
+constexpr double kMostTime = 1e18;  // in any unit; the sum is finite
 
 double NormalBelow(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
 double NormalDensity(double z) { return std::exp(-z * z / 2) / std::sqrt(2 * M_PI); }
@@ -31,10 +32,21 @@ absl::StatusOr<ComputeVariation> OfKind(ComputeVariation::Kind kind, const std::
   return ComputeVariation{.kind = kind, .cv = cv};
 }
 
+// One on each line.
+absl::StatusOr<std::vector<double>> TimesIn(const std::string& text) {
+  CsvReader file(text);
+  std::vector<double> times;
+  while (true) {
+    PSRING_ASSIGN_OR_RETURN(const bool any, file.NextRow());
+    if (!any) return times;
+    if (file.fields().size() != 1) return file.Error("it must be one time, with a decimal point");
+    PSRING_ASSIGN_OR_RETURN(times.emplace_back(), file.NumberIn("time", file.fields().front(), 0, kMostTime));
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<ComputeVariation> VariationOfSamples(std::vector<double> times) {
-  constexpr double kMostTime = 1e18;  // in any unit; the sum is finite
   if (times.size() < 2) return absl::InvalidArgumentError("at least 2 measured times are needed");
   for (const double time : times) {
     if (!(time > 0 && time <= kMostTime)) {
@@ -59,16 +71,9 @@ absl::StatusOr<ComputeVariation> ParseComputeVariation(const std::string& text) 
         "' is not a variation; use none, normal:CV, lognormal:CV or a file of times (./times.txt)"));
   }
   PSRING_ASSIGN_OR_RETURN(const std::string lines, ReadFile(text));
-  std::vector<double> times;
-  int number = 0;
-  for (const absl::string_view line : absl::StrSplit(lines, '\n')) {
-    ++number;
-    if (absl::StripAsciiWhitespace(line).empty() || line.front() == '#') continue;
-    if (!absl::SimpleAtod(line, &times.emplace_back())) {
-      return absl::InvalidArgumentError(absl::StrCat(text, ": line ", number, " is not a time"));
-    }
-  }
-  absl::StatusOr<ComputeVariation> variation = VariationOfSamples(std::move(times));
+  absl::StatusOr<std::vector<double>> times = TimesIn(lines);
+  if (!times.ok()) return absl::InvalidArgumentError(absl::StrCat(text, ": ", times.status().message()));
+  absl::StatusOr<ComputeVariation> variation = VariationOfSamples(*std::move(times));
   if (!variation.ok())
     return absl::InvalidArgumentError(absl::StrCat(text, ": ", variation.status().message()));
   return variation;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 
 namespace psring {
 namespace {
@@ -54,7 +55,7 @@ TEST(Workload, TensorsMayBeDeclaredInAnyOrder) {
   EXPECT_EQ(layout.tensors()[2].first, 11u);
   ExpectRefused(head + "a,4,1,0\nb,4,2,0\n", "0 of b appears twice");
   ExpectRefused(head + "a,4,1,0\nb,4,2,2\n", "2 of b is too large");
-  ExpectRefused(head + "a,4,1\n", "must have the fields name,bytes,ready_ms,declared");
+  ExpectRefused(head + "a,4,1\n", "line 5: it has 3 fields; the header has 4");
   ExpectRefused(head + "a,4,1,first\n", "line 5: declared 'first'");
 }
 
@@ -63,7 +64,7 @@ TEST(Workload, ErrorsNameTheLine) {
   ExpectRefused("", "no tensor");
   ExpectRefused("name,bytes\n", "line 1: the columns must be name,bytes,ready_ms");
   ExpectRefused(head + "w,10,1\n", "line 5: bytes '10' is not a size of float32 values");
-  ExpectRefused(head + "w,8\n", "must have the fields");
+  ExpectRefused(head + "w,8\n", "line 5: it has 2 fields; the header has 3");
   ExpectRefused(head + "w,8,soon\n", "ready_ms 'soon'");
   ExpectRefused(head + "w,8,2\nv,8,1\n", "line 6: ready_ms 1 comes before that of the row above (2)");
   ExpectRefused(head + "w,8,2\nv,8,1.00000000000000000\n", "ready_ms 1.00000000000000000 comes before");
@@ -85,7 +86,7 @@ TEST(Workload, NumbersOutOfRangeAreErrors) {
   for (int i = 0; i <= 100'000; ++i) many += "w,4,1\n";
   ExpectRefused(many, "line 100005: a workload has at most");
   for (const char* time : {"1e300", "inf", "nan", "-1", "3600001"}) {
-    ExpectRefused(head + "w,4," + time + "\n", "' is not a time in ms, from 0 to 3.6e+06");
+    ExpectRefused(head + "w,4," + time + "\n", "' is not a number from 0 to 3.6e+06");
   }
   ExpectRefused("# batch: 1000001\n" + head, "line 1: batch '1000001'");
   ExpectRefused("# flops_per_sample: inf\n" + head, "line 1: flops_per_sample 'inf'");
@@ -96,10 +97,51 @@ TEST(Workload, MalformedLinesAreErrors) {
   ExpectRefused(head + "\"w,4,1\n", "line 5: a quote is not closed");
   ExpectRefused(head + std::string("w\0,4,1\n", 7), "line 5: it contains the control character 0");
   ExpectRefused(head + "w\x1b[31m,4,1\n", "line 5: it contains the control character 27");
-  ExpectRefused(head + std::string(1 << 17, 'w') + ",4,1\n",
-                "line 5: it has 131076 bytes; the limit is 65536");
+  ExpectRefused(head + std::string(1 << 17, 'w') + ",4,1\n", "line 5: it has more than 65536 bytes");
   ExpectRefused(head + "w" + std::string(2000, ',') + "4,1\n", "line 5: it has more than 1024 fields");
   EXPECT_EQ(Parsed("\"a, \"\"b\"\"\",4,1\r\n").tensors[0].name, "a, \"b\"");
+}
+
+TEST(Workload, FilesThatASpreadsheetHasSavedAreRead) {
+  const std::string head = "# device: V100\n# batch: 32\n# forward_ms: 10.5\n";
+  const std::string rows = "name,bytes,ready_ms\nhead,8388608,1.5\nfirst,9437184,20\n";
+  const std::string semicolons = "name;bytes;ready_ms\nhead;8388608;1,5\nfirst;9437184;20,0\n";
+  std::string padded, crlf;
+  for (const char c : head) padded += c == '\n' ? ",,\n" : std::string(1, c);
+  for (const char c : head + rows) crlf += c == '\n' ? "\r\n" : std::string(1, c);
+  for (const std::string& text :
+       {head + rows, "\xEF\xBB\xBF" + head + rows, padded + rows + ",,\n", crlf, head + semicolons,
+        "# forward_ms: 10,5;;\n# device: V100;;\n# batch: 32;;\n" + semicolons,
+        "\"# forward_ms: 10,5\",,\n\"# note: a, b\",,\n" + head.substr(0, 27) + rows,
+        head + "name,bytes,ready_ms\nhead,8388608,\"1,5\"\nfirst,9437184,\"20,0\"\n"}) {
+    const absl::StatusOr<Workload> workload = ParseWorkload("mine", text);
+    ASSERT_TRUE(workload.ok()) << workload.status() << "\n" << text;
+    EXPECT_EQ(workload->bytes(), 8388608 + 9437184) << text;
+    EXPECT_EQ(workload->tensors[0].ready_ms, 1.5) << text;
+    EXPECT_EQ(workload->forward_ms, 10.5) << text;
+    EXPECT_EQ(workload->batch, 32) << text;
+    EXPECT_EQ(workload->device, "V100") << text;
+  }
+}
+
+TEST(Workload, PartOfANumberIsNeverASize) {
+  const std::string head = kHead;
+  for (const char* bytes : {"\"8,388,608\"", "8 388 608", "8'388'608", "8.388.608", "8388608.0", "8.39E+06",
+                            "0x800000", "\"8388608,0\"", "8388608B", "nan", ""}) {
+    ExpectRefused(absl::StrCat(head, "w,", bytes, ",1\n"), "line 5: bytes ");
+  }
+  ExpectRefused(head + "w,8,388,608,1\n", "line 5: it has 5 fields; the header has 3; quote names");
+  ExpectRefused(head + "w,8388608,1,5\n", "line 5: it has 4 fields; the header has 3");
+  ExpectRefused(head + "w,4,\"1,234\"\n", "line 5: ready_ms '1,234' is not a number");
+  ExpectRefused("# batch: 1,024\n" + head, "line 1: batch '1,024' is not a whole number");
+  ExpectRefused("# forward_ms: 10,5\n" + head, "line 1: forward_ms '10,5' is not a number");
+}
+
+TEST(Workload, ANameMayBeginWithANumberSign) {
+  EXPECT_EQ(Parsed("\"#0.weight\",8,1\n# 1.weight,8,2\nw,8,2\n").bytes(), 16);
+  EXPECT_EQ(Parsed("\"#0.weight\",8,1\n").tensors[0].name, "#0.weight");
+  ExpectRefused(std::string(kHead) + "#0.weight,8,1\nw,8,2\n",
+                "line 5: '#0.weight,8,1' is a comment or a row");
 }
 
 TEST(Workload, BuiltInWorkloadsHaveTheSizesOfTheirModels) {

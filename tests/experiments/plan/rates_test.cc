@@ -12,6 +12,7 @@ namespace psring {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 TEST(Rates, EveryStrategyGetsTheSameFactorsOfItsOwnRate) {
   CompareOptions options;
@@ -76,7 +77,12 @@ TEST(Rates, AreReadBackFromTheirFile) {
   EXPECT_TRUE((*read)[0].picked);
   EXPECT_FALSE((*read)[1].accuracy.has_value());
   EXPECT_FALSE((*read)[1].picked);
-  for (const char* text : {"", "a header\n", "header\nring,x,0.1,,,true\n", "header\nring,2,0.1\n"}) {
+  const std::string header = RatesCsv({});
+  for (const char* row : {"ring,x,0.1,,,true\n", "ring,2,0.1\n", "ring,2.5,0.1,,,true\n",
+                          "ring,2,\"1,100\",,,true\n", "ring,2,0.1,,,yes\n", "ring,2,0.1,1,nan,true\n"}) {
+    EXPECT_THAT(std::string(RatesFromCsv(header + row).status().message()), HasSubstr("line 2: ")) << row;
+  }
+  for (const std::string& text : {std::string(), std::string("a header\n"), header}) {
     EXPECT_FALSE(RatesFromCsv(text).ok()) << text;
   }
 }

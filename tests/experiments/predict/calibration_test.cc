@@ -185,6 +185,18 @@ TEST(CalibrateRun, FindsTheConstantsOfTheRunAndPredictsItsLargest) {
   EXPECT_THAT(*text, HasSubstr("--fraction 0.6"));
 }
 
+TEST(CalibrateRun, ReadsARunThatASpreadsheetHasSaved) {
+  std::string text = "\xEF\xBB\xBF";
+  for (const char c : RunOf({{"fraction", 0.6}}, {2, 4})) {
+    text += c == ',' ? ";" : c == '.' ? "," : c == '\n' ? ";;\r\n" : std::string(1, c);
+  }
+  const auto steps = ParseRunSteps(text);
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  const auto same = ParseRunSteps(RunOf({{"fraction", 0.6}}, {2, 4})).value();
+  ASSERT_EQ(steps->size(), same.size());
+  for (size_t i = 0; i < same.size(); ++i) EXPECT_EQ((*steps)[i].step_s, same[i].step_s);
+}
+
 TEST(CalibrateRun, BadInputSaysWhatIsMissing) {
   EXPECT_THAT(std::string(ParseRunSteps("a,b\n1,2\n").status().message()), HasSubstr("no column strategy"));
   EXPECT_THAT(std::string(ParseRunSteps(kHead).status().message()), HasSubstr("no row"));
@@ -249,6 +261,9 @@ TEST(CalibrateRun, ErrorsNameTheLine) {
         {"ring,2,0,,32,4,100,inf,60,1000,measured", "line 3: step_ms 'inf' is not"},
         {"ring,2,0,,32,nan,100,60,60,1000,measured", "line 3: bucket_mb 'nan' is not"},
         {"ring,2,0", "line 3: it has 3 fields; the header has 11"},
+        {"ring,2.5,0,,32,4,100,60,60,1000,measured", "line 3: workers '2.5' is not a whole number"},
+        {"ring,2,0,,32,4,100,\"1,060\",60,1000,measured", "line 3: step_ms '1,060' is not a number"},
+        {"ring,2,0,,32,4,100,60,5,60,1000,measured", "line 3: it has 12 fields; the header has 11"},
         {"\"ring,2,0,,32,4,100,60,60,1000,measured", "line 3: a quote is not closed"}}) {
     EXPECT_THAT(std::string(ParseRunSteps(head + row).status().message()), HasSubstr(what)) << row;
   }

@@ -1,11 +1,15 @@
 #include "experiments/simulator/contention.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 #include <random>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/io/files.h"
 #include "common/workloads/changes.h"
 #include "experiments/simulator/compute_variation.h"
 #include "experiments/simulator/local_aggregation.h"
@@ -88,6 +92,30 @@ TEST(ComputeVariation, BadInputSaysWhatToWrite) {
   }
   EXPECT_FALSE(VariationOfSamples({1}).ok());
   EXPECT_FALSE(VariationOfSamples({1, 0}).ok());
+}
+
+TEST(ComputeVariation, AFileHasOneTimeOnEachLine) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/psring-times-", getpid(), ".txt");
+  const auto read = [&](const std::string& text) {
+    EXPECT_TRUE(WriteFile(path, text).ok());
+    return ParseComputeVariation(path);
+  };
+  for (const char* text : {"# ms\n1\n3\n",
+                           "\xEF\xBB\xBF"
+                           "1,,\r\n3,,\r\n",
+                           "  # ms\n 1.0 \n\n\"3,0\"\n"}) {
+    const absl::StatusOr<ComputeVariation> variation = read(text);
+    ASSERT_TRUE(variation.ok()) << variation.status();
+    EXPECT_EQ(variation->samples, (std::vector<double>{0.5, 1.5})) << text;
+  }
+  for (const auto& [text, what] : {std::pair("1\n2,5\n", "line 2: it must be one time, with a decimal point"),
+                                   {"1\n\"2,500\"\n", "line 2: time '2,500' is not a number"},
+                                   {"1\n3 ms\n", "line 2: time '3 ms' is not a number"},
+                                   {"1\ninf\n", "line 2: time 'inf' is not a number"}}) {
+    const absl::Status status = read(text).status();
+    EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
+  }
+  std::filesystem::remove(path);
 }
 
 TEST(ComputeVariation, SynchronyWaitsForTheSlowestAndAsynchronyDoesNot) {
