@@ -9,6 +9,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/ignored_signal.h"
@@ -21,6 +22,7 @@
 #include "common/devices/make_device.h"
 #include "common/io/files.h"
 #include "common/measure/open_metrics.h"
+#include "common/measure/record_names.h"
 #include "common/measure/records.h"
 #include "common/net/address.h"
 #include "common/net/descriptor_limit.h"
@@ -71,19 +73,22 @@ OnWorkerLoss ParseOnWorkerLoss(const std::string& word) {
   return word == "stop" ? OnWorkerLoss::kStop : OnWorkerLoss::kContinue;
 }
 
+absl::Status WriteResult(const Flags& flags, const ServerStats& stats) {
+  return WriteFile(absl::StrCat(flags.record, "/result-server", flags.server, ".json"),
+                   ToJson(ResultOf(flags.server, stats)));
+}
+
 // The order of arrivals is written only if it is complete: no worker was lost or answered twice, no server
 // was restarted, and there were not too many updates.
 absl::Status WriteRecords(const Flags& flags, const ServerStats& stats, const Arrivals& arrivals) {
-  const std::string suffix = absl::StrCat("-server", flags.server);
   const bool undisturbed = stats.restarts == 0 && stats.lost_workers.empty() && stats.answered_again == 0;
   bool complete = !arrivals.updates.empty();
   for (size_t bucket = 0; bucket < arrivals.updates.size(); ++bucket) complete &= !arrivals.IsFull(bucket);
   if (undisturbed && complete) {
     PSRING_RETURN_IF_ERROR(
-        WriteFile(absl::StrCat(flags.record, "/arrivals", suffix, ".bin"), ToBytes(arrivals)));
+        WriteFile(absl::StrCat(flags.record, "/arrivals-server", flags.server, ".bin"), ToBytes(arrivals)));
   }
-  return WriteFile(absl::StrCat(flags.record, "/result", suffix, ".json"),
-                   ToJson(ResultOf(flags.server, stats)));
+  return WriteResult(flags, stats);
 }
 
 void PrintNote(const std::string& text) { Note("ps_server", text); }
@@ -118,6 +123,10 @@ struct Incarnation {
 absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process& process,
                    Incarnation& incarnation) {
   Arrivals arrivals;
+  // Once all workers have left, nothing of the job depends on this process any more.
+  const auto on_leave = [&flags](const ServerStats& stats) {
+    if (!flags.record.empty()) (void)WriteResult(flags, stats);  // an error is reported at the end
+  };
   ParameterServer server(*process.device, {.workers = flags.workers,
                                            .server = flags.server,
                                            .servers = flags.servers,
@@ -129,6 +138,7 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
                                            .checkpoints = process.checkpoints.get(),
                                            .checkpoint_every = flags.checkpoint_every,
                                            .on_note = PrintNote,
+                                           .on_leave = on_leave,
                                            .arrivals = &arrivals});
   if (incarnation.checkpoint.has_value()) {
     PSRING_RETURN_IF_ERROR(server.Restore(*incarnation.checkpoint, incarnation.epoch));
@@ -143,6 +153,13 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
                                                   .shaper = process.shaper.get()}));
   if (process.rendezvous == nullptr) {
     PSRING_ASSIGN_OR_RETURN(process.rendezvous, Rendezvous::Connect(meeting));
+  }
+  const std::string key = absl::StrCat("ps/", flags.server), over_key = absl::StrCat(key, "/over");
+  // An error: no such key, and a process has died, perhaps this server's predecessor.
+  const auto over = process.rendezvous->TryGet(over_key, "the end of this job");
+  if (over.ok() && over->has_value()) {
+    PrintNote("this job is over: the server was restarted after its end");
+    return absl::OkStatus();
   }
   std::unique_ptr<HttpServer> metrics;
   if (process.metrics_port >= 0) {
@@ -165,7 +182,7 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
         limits, RoundLimitServer::Start(flags.bind, meeting.secret, flags.workers, meeting.timeout));
     PSRING_RETURN_IF_ERROR(process.rendezvous->Set("ps/0/limits", limits->address()));
   }
-  PSRING_RETURN_IF_ERROR(process.rendezvous->Set(absl::StrCat("ps/", flags.server), service->address()));
+  PSRING_RETURN_IF_ERROR(process.rendezvous->Set(key, service->address()));
   if (!incarnation.epoch.has_value()) {
     std::printf("ps_server: serving %d workers on %s\n", flags.workers, service->address().c_str());
     std::fflush(stdout);
@@ -195,7 +212,14 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
     if (!incarnation.goes_back_to.has_value()) outcome = WithToldFailure(*process.rendezvous, *outcome);
   }
   incarnation.restarts = server.stats().restarts;
-  if (outcome->ok() && !flags.record.empty()) outcome = WriteRecords(flags, server.stats(), arrivals);
+  if (outcome->ok()) {
+    if (const std::vector<int> lost = server.lost_workers(); !lost.empty()) {
+      std::printf("%s%s\n", kEndedWithout, absl::StrJoin(lost, ",").c_str());
+      std::fflush(stdout);
+    }
+    (void)process.rendezvous->Set(over_key, "");  // by now the store may have ended
+    if (!flags.record.empty()) outcome = WriteRecords(flags, server.stats(), arrivals);
+  }
   if (outcome->ok() && process.checkpoints != nullptr) process.checkpoints->Clear();
   if (!service->Stop(MonotonicNow() + absl::Seconds(2))) {
     // Everything is written; a connection that does not end must not keep the process alive.

@@ -89,11 +89,8 @@ void RemoveFrom(const std::string& folder, const char* prefix, const char* suffi
   for (const fs::path& path : left) fs::remove_all(path, error);
 }
 
-}  // namespace
-
-std::string WorkerFile(int rank) { return absl::StrCat("worker", rank, ".safetensors"); }
-
-std::vector<CheckpointPath> ListCheckpoints(const std::string& folder) {
+// The folders step<N>, with (`complete`) or without kPositionFile.
+std::vector<CheckpointPath> StepFolders(const std::string& folder, bool complete) {
   std::vector<CheckpointPath> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
@@ -101,17 +98,33 @@ std::vector<CheckpointPath> ListCheckpoints(const std::string& folder) {
     absl::string_view digits = name;
     int64_t step = 0;
     std::error_code none;
-    if (absl::ConsumePrefix(&digits, kPrefix) && absl::SimpleAtoi(digits, &step) && step >= 0 &&
-        fs::exists(entry.path() / kPositionFile, none)) {
-      found.push_back({.step = step,
-                       .sequence = SequenceIn(entry.path() / kPositionFile),
-                       .path = entry.path().string()});
-    }
+    if (!absl::ConsumePrefix(&digits, kPrefix) || !absl::SimpleAtoi(digits, &step) || step < 0) continue;
+    if (fs::exists(entry.path() / kPositionFile, none) != complete) continue;
+    found.push_back({.step = step,
+                     .sequence = complete ? SequenceIn(entry.path() / kPositionFile) : -1,
+                     .path = entry.path().string()});
   }
+  return found;
+}
+
+}  // namespace
+
+std::string WorkerFile(int rank) { return absl::StrCat("worker", rank, ".safetensors"); }
+
+std::vector<CheckpointPath> ListCheckpoints(const std::string& folder) {
+  std::vector<CheckpointPath> found = StepFolders(folder, /*complete=*/true);
   std::sort(found.begin(), found.end(), [](const CheckpointPath& a, const CheckpointPath& b) {
     return std::pair(a.sequence, a.step) > std::pair(b.sequence, b.step);
   });
   return found;
+}
+
+std::vector<std::string> IncompleteCheckpoints(const std::string& folder, int64_t step) {
+  std::vector<std::string> paths;
+  for (const CheckpointPath& one : StepFolders(folder, /*complete=*/false)) {
+    if (one.step > step) paths.push_back(one.path);
+  }
+  return paths;
 }
 
 absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence) {

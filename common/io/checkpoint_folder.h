@@ -31,6 +31,8 @@ struct CheckpointPath {
 
 // Newest first, by `sequence`. Empty if `folder` does not exist.
 std::vector<CheckpointPath> ListCheckpoints(const std::string& folder);
+// The folders step<N> with N above `step` that have lost kPositionFile, by a power cut for instance.
+std::vector<std::string> IncompleteCheckpoints(const std::string& folder, int64_t step);
 
 // Creates `folder` if it does not exist, and removes earlier runs' folders of MakePartsFolder.
 // InvalidArgument if it is not writable, or if it contains a checkpoint later than `sequence`, from which the

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
@@ -311,9 +312,14 @@ class GrpcRendezvous final : public Rendezvous {
       return absl::Status(code, PeerText(status.error_message(), kMostErrorBytes));
     switch (status.error_code()) {
       case grpc::UNAVAILABLE:
-      case grpc::CANCELLED:
-        return absl::UnavailableError(absl::StrCat("lost the rendezvous store at ", address_, " ", when, "; ",
-                                                   Host(), ", which hosts it, has ended"));
+      case grpc::CANCELLED: {
+        // Of a ping ("keepalive watchdog timeout") or of TCP ("Connection timed out").
+        const bool silent = absl::StrContains(status.error_message(), "timeout") ||
+                            absl::StrContains(status.error_message(), "timed out");
+        return absl::UnavailableError(absl::StrCat(
+            "lost the rendezvous store at ", address_, " ", when, "; ", Host(), ", which hosts it, ",
+            silent ? "does not respond: it is stopped, or the network is down" : "has ended"));
+      }
       default:
         return absl::Status(code, absl::StrCat("rendezvous store at ", address_, " ", when, ": ",
                                                PeerText(status.error_message())));

@@ -46,10 +46,10 @@ absl::Status RunRounds(const ExperimentFlags& flags, const Plan& plan,
                        Display& display) {
   double longest_s = 0;
   while (experiment.rounds_done() < plan.rounds) {
-    const int round = experiment.rounds_done();
+    const int round = experiment.next_round();
     if (!MayStartRound(flags, plan, longest_s, experiment)) {
       AddNote(flags,
-              Say(flags.options.language, kRoundsCut, round, plan.rounds,
+              Say(flags.options.language, kRoundsCut, experiment.rounds_done(), plan.rounds,
                   HumanSeconds(flags.options.time_budget_s)),
               experiment, display);
       return absl::OkStatus();

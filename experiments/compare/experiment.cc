@@ -179,7 +179,7 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
 }
 
 absl::Status Experiment::WriteManifest(bool finished) const {
-  PSRING_RETURN_IF_ERROR(folder_.Write("manifest.json", ManifestJson(manifest_)));
+  PSRING_RETURN_IF_ERROR(folder_.WriteToDisk("manifest.json", ManifestJson(manifest_)));
   const std::string run = finished ? std::filesystem::absolute(folder_.path()).string() : "";
   return folder_.Write("config.toml", ConfigOf({.verb = manifest_.verb,
                                                 .command_line = manifest_.command_line,
@@ -328,6 +328,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   Done done{run, configuration, std::move(launched.records), std::move(figures)};
   if (part == "accuracy") {
     PSRING_RETURN_IF_ERROR(Keep(done));
+    PSRING_RETURN_IF_ERROR(folder_.ForceToDisk(run));
     return WriteManifest(false);
   }
   round_.push_back(std::move(done));
@@ -354,10 +355,21 @@ absl::Status Experiment::Keep(const Done& done) {
   return absl::OkStatus();
 }
 
+int Experiment::next_round() const {
+  int round = 0;
+  while (rounds_.contains(round)) ++round;
+  return round;
+}
+
 absl::Status Experiment::EndRound() {
-  for (const Done& done : round_) PSRING_RETURN_IF_ERROR(Keep(done));
+  if (!round_.empty()) rounds_.insert(round_.front().label.repeat);
+  for (const Done& done : round_) {
+    PSRING_RETURN_IF_ERROR(Keep(done));
+    // The manifest counts only rounds that a power cut does not damage.
+    if (manifest_.verb == "compare") PSRING_RETURN_IF_ERROR(folder_.ForceToDisk(done.label));
+  }
   round_.clear();
-  ++manifest_.rounds_done;
+  manifest_.rounds_done = static_cast<int>(rounds_.size());
   return WriteManifest(false);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ class Experiment {
   // Ends a round: keeps the figures of its launches.
   absl::Status EndRound();
   int rounds_done() const { return manifest_.rounds_done; }
+  // The next round to run. After a resumption it may precede finished rounds.
+  int next_round() const;
   bool all_done() const;  // of the plan
   // Whether this accuracy training is finished.
   bool HasTraining(const Configuration& configuration, int repeat) const;
@@ -91,6 +94,8 @@ class Experiment {
   absl::Status Keep(const Done& done);
   RunLabel LabelOf(const Configuration& configuration, const std::string& part, int repeat) const;
   absl::Status Restore(const ResumedRun& resumed);
+  // A round's launches, if the records of all of them can be read.
+  absl::StatusOr<std::vector<Done>> ReadRound(int round) const;
   absl::StatusOr<Done> Read(const Configuration& configuration, const std::string& part, int repeat) const;
 
   // Writes manifest.json, and config.toml, which repeats the run (`finished`: with its rounds, steps and
@@ -126,6 +131,7 @@ class Experiment {
   Manifest manifest_;
   bool restoring_ = false;
   std::vector<Done> round_;                           // the launches of the unfinished round
+  std::set<int> rounds_;                              // finished ones
   double expected_so_far_s_ = 0, took_so_far_s_ = 0;  // of the launches in this process
   int repeats_left_ = 0;  // launches that may be repeated because of other programs' load
   std::vector<ConfigurationRuns> runs_;

@@ -1,5 +1,7 @@
 // Restores a resumed run from its folder.
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -14,8 +16,17 @@ absl::StatusOr<std::vector<TriedRate>> Experiment::ReadRates() const {
   const std::string path = folder_.path() + "/rates.csv";
   PSRING_ASSIGN_OR_RETURN(const std::string csv, ReadFile(path));
   absl::StatusOr<std::vector<TriedRate>> tried = RatesFromCsv(csv);
-  if (tried.ok()) return tried;
-  return absl::DataLossError(absl::StrCat(path, ": ", tried.status().message()));
+  if (!tried.ok()) return absl::DataLossError(absl::StrCat(path, ": ", tried.status().message()));
+  const Plan& plan = manifest_.plan;
+  for (const Configuration& configuration : plan.simulated ? plan.cost : plan.accuracy) {
+    const bool picked = std::any_of(tried->begin(), tried->end(), [&](const TriedRate& rate) {
+      return rate.picked && rate.strategy == configuration.strategy.name &&
+             rate.workers == configuration.workers;
+    });
+    if (picked || !configuration.training.evaluate) continue;
+    return absl::DataLossError(absl::StrCat(path, " has no rate for ", configuration.name()));
+  }
+  return tried;
 }
 
 bool Experiment::all_done() const {
@@ -36,10 +47,7 @@ absl::StatusOr<Experiment::Done> Experiment::Read(const Configuration& configura
   Configuration seeded = configuration;
   seeded.training.seed = done.label.seed;
   absl::StatusOr<Launched> launched = ReadLaunched(seeded, folder_.path() + "/" + done.label.records);
-  if (!launched.ok()) {
-    return absl::DataLossError(absl::StrCat("--resume: the records of a finished launch cannot be read: ",
-                                            launched.status().message()));
-  }
+  PSRING_RETURN_IF_ERROR(launched.status());
   PSRING_ASSIGN_OR_RETURN(done.figures, FiguresOf(seeded, launched->records));
   done.figures.foreign_cpu_pct = launched->foreign_cpu_pct;
   done.figures.other_psring = launched->other_psring;
@@ -47,24 +55,53 @@ absl::StatusOr<Experiment::Done> Experiment::Read(const Configuration& configura
   return done;
 }
 
+absl::StatusOr<std::vector<Experiment::Done>> Experiment::ReadRound(int round) const {
+  std::vector<Done> launches;
+  for (const Configuration& configuration : manifest_.plan.cost) {
+    PSRING_ASSIGN_OR_RETURN(launches.emplace_back(),
+                            Read(configuration, manifest_.plan.simulated ? "training" : "cost", round));
+  }
+  return launches;
+}
+
+// After a power cut, records may be damaged: these rounds and trainings are repeated.
 absl::Status Experiment::Restore(const ResumedRun& resumed) {
   manifest_.command_line = resumed.recorded.command_line;
   manifest_.provenance = resumed.recorded.provenance;
   manifest_.started_utc = resumed.started_utc;
   manifest_.earlier_s = resumed.wall_s;
   std::vector<Done> all;
-  for (int round = 0; round < resumed.plan.rounds_done; ++round) {
-    for (const Configuration& configuration : manifest_.plan.cost) {
-      PSRING_ASSIGN_OR_RETURN(all.emplace_back(),
-                              Read(configuration, manifest_.plan.simulated ? "training" : "cost", round));
+  const auto repeats = [&](const std::string& what, const absl::Status& why) {
+    const std::string text = Say(language(), kRepeated, what, why.message());
+    note(text);
+    display_.Say(absl::StrCat(In(language(), kNoteLine), text));
+  };
+  // All rounds use the rates that were tried before them.
+  absl::Status rates;
+  const bool tunes = CountOfRates(flags_.options) > 0;
+  if (tunes) rates = ReadRates().status();
+  if (!rates.ok()) repeats(In(language(), kAllRounds), rates);
+  for (int round = 0; round < resumed.plan.rounds_done && rates.ok(); ++round) {
+    absl::StatusOr<std::vector<Done>> launches = ReadRound(round);
+    if (launches.ok()) {
+      rounds_.insert(round);
+      std::move(launches->begin(), launches->end(), std::back_inserter(all));
+    } else {
+      repeats(Say(language(), kThisRound, round + 1), launches.status());
     }
   }
+  const bool has_rates = !tunes || !rounds_.empty();
   const std::vector<std::string>& trained = resumed.plan.trainings_done;
   for (int repeat = 0; repeat < manifest_.plan.accuracy_repeats; ++repeat) {
     for (const Configuration& configuration : manifest_.plan.accuracy) {
       const std::string records = LabelOf(configuration, "accuracy", repeat).records;
-      if (std::find(trained.begin(), trained.end(), records) == trained.end()) continue;
-      PSRING_ASSIGN_OR_RETURN(all.emplace_back(), Read(configuration, "accuracy", repeat));
+      if (std::find(trained.begin(), trained.end(), records) == trained.end() || !has_rates) continue;
+      absl::StatusOr<Done> training = Read(configuration, "accuracy", repeat);
+      if (training.ok()) {
+        all.push_back(*std::move(training));
+      } else {
+        repeats(records, training.status());
+      }
     }
   }
   // The files may contain a part of an unfinished round.
@@ -72,11 +109,11 @@ absl::Status Experiment::Restore(const ResumedRun& resumed) {
   restoring_ = true;
   for (const Done& done : all) PSRING_RETURN_IF_ERROR(Keep(done));
   restoring_ = false;
-  manifest_.rounds_done = resumed.plan.rounds_done;
-  const std::string note = Say(language(), kResumed, RoundsText(resumed.plan.rounds_done, language()),
-                               manifest_.plan.rounds, trained.size());
-  this->note(note);
-  display_.Say(absl::StrCat(In(language(), kNoteLine), note));
+  manifest_.rounds_done = static_cast<int>(rounds_.size());
+  const std::string text = Say(language(), kResumed, RoundsText(manifest_.rounds_done, language()),
+                               manifest_.plan.rounds, manifest_.trainings_done.size());
+  note(text);
+  display_.Say(absl::StrCat(In(language(), kNoteLine), text));
   return absl::OkStatus();
 }
 

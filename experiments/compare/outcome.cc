@@ -1,11 +1,15 @@
 // outcome.json: what a launch measured in addition to its processes' records.
+#include <algorithm>
 #include <climits>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/io/files.h"
+#include "common/io/hash.h"
 #include "common/io/json_object.h"
 #include "common/io/json_text.h"
 #include "experiments/compare/runner.h"
@@ -32,6 +36,28 @@ absl::StatusOr<double> FigureAt(const JsonObject& json, const char* key) {
   return std::isnan(value) ? 0.0 : value;
 }
 
+// Of the files that the report reads. After a power cut, a file may be empty or contain zeros.
+absl::StatusOr<std::string> HashOfRecords(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    for (const char* kind : {"launch.json", "steps-", "result-", "trace-"}) {
+      if (absl::StartsWith(name, kind)) names.push_back(name);
+    }
+  }
+  if (error) return absl::UnavailableError(absl::StrCat("cannot read ", folder, ": ", error.message()));
+  std::sort(names.begin(), names.end());
+  Hasher hasher;
+  for (const std::string& name : names) {
+    PSRING_ASSIGN_OR_RETURN(const std::string text,
+                            ReadFile(absl::StrCat(folder, "/", name), kMostRecordBytes));
+    hasher.Add(name.data(), name.size());
+    hasher.Add(text.data(), text.size());
+  }
+  return hasher.Hex();
+}
+
 std::string OutcomePath(const std::string& folder) { return absl::StrCat(folder, "/outcome.json"); }
 
 }  // namespace
@@ -44,6 +70,7 @@ absl::Status WriteOutcome(const Launched& launched, const std::string& folder) {
       json["network_per_step"][counter.name] = (*launched.records.network).*counter.value;
     }
   }
+  PSRING_ASSIGN_OR_RETURN(json["records_hash"], HashOfRecords(folder));
   return WriteFile(OutcomePath(folder), JsonText(json, 2) + "\n");
 }
 
@@ -54,6 +81,12 @@ absl::StatusOr<Launched> ReadLaunched(const Configuration& configuration, const 
                           JsonObject::Parse(text, kMostTextBytes, OutcomePath(folder)));
   PSRING_ASSIGN_OR_RETURN(launched.wall_s, FigureAt(json, "wall_s"));
   PSRING_ASSIGN_OR_RETURN(launched.foreign_cpu_pct, FigureAt(json, "foreign_cpu_pct"));
+  if (json.Has("records_hash")) {
+    constexpr size_t kMostHashBytes = 64;
+    PSRING_ASSIGN_OR_RETURN(const std::string then, json.Text("records_hash", kMostHashBytes));
+    PSRING_ASSIGN_OR_RETURN(const std::string now, HashOfRecords(folder));
+    if (then != now) return absl::DataLossError(absl::StrCat(folder, ": a record is missing or damaged"));
+  }
   if (json.Has("other_psring")) {
     PSRING_ASSIGN_OR_RETURN(launched.other_psring, json.WholeNumber<int>("other_psring", 0, INT_MAX));
   }

@@ -1,9 +1,11 @@
 #include "experiments/compare/resume.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,6 +15,7 @@
 #include "common/io/files.h"
 #include "common/io/json_object.h"
 #include "experiments/runs/manifest.h"
+#include "experiments/runs/run_claim.h"
 
 namespace psring {
 namespace {
@@ -58,6 +61,16 @@ absl::Status CheckFlags(const std::string& run, const CLI::App& asked, const CLI
   return absl::OkStatus();
 }
 
+// Whether the run has ended and its summary and page are complete. Otherwise it was killed while it wrote
+// them, or they were damaged.
+bool IsReported(const std::string& folder, const JsonObject& manifest) {
+  if (!manifest.Bool("finished").value_or(false)) return false;
+  const absl::StatusOr<std::string> page = ReadFile(folder + "/report.html", kMostRecordBytes);
+  const absl::StatusOr<std::string> summary = ReadFile(folder + "/summary.json", kMostRecordBytes);
+  return page.ok() && absl::EndsWith(absl::StripTrailingAsciiWhitespace(*page), "</html>") && summary.ok() &&
+         nlohmann::json::accept(*summary);
+}
+
 }  // namespace
 
 absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
@@ -69,8 +82,16 @@ absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
   const std::string path = folder + "/manifest.json";
   if (!fs::exists(path, error)) return wrong("this is not a run folder: it has no manifest.json");
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  if (text.empty()) {  // only the claim on this folder
+    PSRING_RETURN_IF_ERROR(RunClaim::Reopen(folder).status());
+    return wrong("it ended before its first round began; remove the folder and start the comparison again");
+  }
   const absl::StatusOr<JsonObject> manifest = JsonObject::Parse(text, kMostTextBytes, "its manifest.json");
-  if (!manifest.ok()) return wrong(manifest.status().message());
+  if (!manifest.ok()) {
+    const bool has_flags = fs::file_size(folder + "/config.toml", error) > 0 && !error;
+    return wrong(manifest.status().message(), "; start the comparison again",
+                 has_flags ? absl::StrCat(": psring compare --config ", folder, "/config.toml") : "");
+  }
   if (manifest->Text("verb", kMostNameBytes).value_or("") == "train") {
     return wrong("this is a training; psring train --resume continues from its checkpoints");
   }
@@ -80,7 +101,7 @@ absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
   const absl::StatusOr<RecordedPlan> plan = RecordedPlanFromJson(text);
   if (!plan.ok()) return wrong(plan.status().message());
   if (!manifest->Has("ended")) return wrong("an earlier psring wrote it; psring rerun repeats it");
-  if (plan->all_done()) {
+  if (plan->all_done() && IsReported(folder, *manifest)) {
     return wrong("this comparison is finished, with ", plan->rounds_done, " rounds; psring rerun ", folder,
                  " repeats it");
   }

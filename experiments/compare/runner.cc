@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -267,7 +268,12 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   if (site.live != nullptr) {
     site.live->Begin(shown_label, simulated ? 1 : configuration.ranks());
   }
+  std::set<int> lost;  // workers that the job has ended without
+  const auto on_lost = [&](int worker) {
+    site.nodes != nullptr ? site.nodes->ReportLost(worker) : static_cast<void>(lost.insert(worker));
+  };
   spec.on_line = [&](int, const std::string& line) {
+    for (const int worker : EndedWithout(line)) on_lost(worker);
     if (absl::string_view said = line; absl::ConsumePrefix(&said, "ps_server: metrics ")) {
       display.Note(Say(display.language(), kMetricsAt, said));
     }
@@ -294,7 +300,17 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     if (again) --restarts;
     const bool serves = spec.children[static_cast<size_t>(child)].serves;
     if (!serves) return on_process_death(child * each, what);
-    display.Note(Say(display.language(), again ? kProcessRestarts : kOthersContinue, what));
+    display.Note(Say(display.language(), again ? kProcessRestarts : kEndedAfterAll, what));
+  };
+  spec.is_lost = [&](int child) {
+    const int first = child * each;
+    if (by_mpirun || !job.outlives_workers) return false;
+    if (site.nodes != nullptr) return site.nodes->AnyLost(first, each);
+    const auto next = lost.lower_bound(first);
+    return next != lost.end() && *next < first + each;
+  };
+  spec.on_lost = [&](int child) {
+    display.Note(Say(display.language(), kEndedLost, spec.children[static_cast<size_t>(child)].name));
   };
   spec.last_known = [&](int child) {
     if (each == 1 && !by_mpirun) return progress.LastKnown(child);
@@ -325,6 +341,7 @@ absl::Status RunWithRestarts(const Configuration& configuration, const std::stri
     if (absl::IsAborted(status) && restarts > 0) {
       --restarts;
       if (!newest.empty()) attempted.training.resume = attempted.training.checkpoint_dir;
+      KeepEarlierSteps(folder);
       const Language language = display.language();
       display.Note(std::string(status.message()));
       const std::string from = !newest.empty()                      ? newest

@@ -28,6 +28,7 @@ struct Child {
   LineReader out, err;
   std::unique_ptr<FILE, int (*)(FILE*)> log{nullptr, fclose};
   std::deque<std::string> last_lines;
+  bool lost = false;  // see LaunchSpec::is_lost
 
   void Keep(const std::string& line, bool noise) {
     if (log != nullptr) std::fprintf(log.get(), "%s\n", line.c_str());
@@ -103,7 +104,7 @@ class Launch {
     }
     // Without pidfd in the kernel, the end of a child is found by polling.
     const int64_t longest_ms = std::any_of(children_.begin(), children_.end(), Unwatched) ? 50
-                               : spec_.check != nullptr                                   ? 200
+                               : spec_.check != nullptr || spec_.is_lost != nullptr       ? 200
                                                                                           : 1000;
     const int64_t left_ms = absl::ToInt64Milliseconds(until - MonotonicNow());
     const int ready =
@@ -126,6 +127,7 @@ class Launch {
     PSRING_RETURN_IF_ERROR(interrupt_.Check());
     if (first_failed_ >= 0) return absl::AbortedError("a child failed");
     if (spec_.check != nullptr) PSRING_RETURN_IF_ERROR(spec_.check());
+    EndLost();
     if (MonotonicNow() >= until && running_ > 0) return TooLate();
     return absl::OkStatus();
   }
@@ -166,12 +168,29 @@ class Launch {
     }
   }
 
+  void EndLost() {
+    for (size_t i = 0; i < children_.size() && spec_.is_lost != nullptr; ++i) {
+      Child& child = children_[i];
+      if (!child.process.running || child.spec->serves || child.lost) continue;
+      child.lost = spec_.is_lost(static_cast<int>(i));
+      if (child.lost) kill(child.process.pid, SIGKILL);  // a stopped process ignores other signals
+    }
+  }
+
   // Whether the launch continues after the child's death: it is restarted, or the others do not need it.
   bool Survives(size_t i) {
     Child& child = children_[i];
+    if (child.lost) {
+      spec_.on_lost(static_cast<int>(i));
+      return true;
+    }
     const bool killed = child.process.Signalled() || child.process.EndedWith(128 + SIGTERM);
     if (!killed) return false;
     const std::string what = absl::StrCat(child.spec->name, " ", child.process.HowItEnded());
+    if (child.spec->serves && OnlyServersRun() && !spec_.several_nodes) {
+      spec_.on_death(static_cast<int>(i), what, /*again=*/false);
+      return true;
+    }
     if (child.spec->may_return && restarted_ < spec_.restarts) {
       Drain(i);
       ++restarted_;

@@ -23,7 +23,7 @@ struct ChildSpec {
   std::vector<std::string> environment;  // "KEY=value", added to ours
   std::string log_path;                  // empty: none
   std::shared_ptr<const void> keeps;     // a resource that lives as long as this
-  bool serves = false;                   // ends by itself after the others (LaunchSpec::serving_after)
+  bool serves = false;  // ends by itself after the others (LaunchSpec::serving_after), which need it no more
   ChildNetwork network = {};
   std::vector<int> inherits = {};  // descriptors that stay open
   bool may_die = false;            // death by a signal or SIGTERM is no failure while other non-servers run,
@@ -41,7 +41,8 @@ struct LaunchSpec {
       absl::Seconds(2);                              // the same after an interrupt, when ranks may save state
   absl::Duration serving_after = absl::Seconds(10);  // for servers to end after all others
   int restarts = 0;                                  // of all children together
-  bool others_elsewhere = false;                     // other machines run non-servers of the same job
+  bool others_elsewhere = false;  // other machines run non-servers that may outlive those here
+  bool several_nodes = false;     // other machines run processes of the same job
   // Called with each line of a child's stdout, without its newline. Returns true to keep it out of the log.
   std::function<bool(int child, const std::string& line)> on_line = [](int, const std::string&) {
     return false;
@@ -54,6 +55,11 @@ struct LaunchSpec {
   // restarted.
   std::function<void(int child, const std::string& what, bool again)> on_death = [](int, const std::string&,
                                                                                     bool) {};
+  // Whether the job has ended without the child, which does not respond: it is killed, which is no failure.
+  // Called as often as `check`.
+  std::function<bool(int child)> is_lost;
+  // `is_lost` held, and the child has been killed.
+  std::function<void(int child)> on_lost = [](int) {};
   // The child's last known state, for errors: "last seen at step 12 of 25". Empty: unknown.
   std::function<std::string(int child)> last_known = [](int) { return ""; };
 };

@@ -37,7 +37,6 @@ constexpr absl::Duration kCauseTimeout = absl::Milliseconds(1500);
 constexpr absl::Duration kVerdictTimeout = absl::Seconds(30);
 // For node 0 to collect the records of all nodes after the launch's own deadline.
 constexpr absl::Duration kCollectTimeout = absl::Minutes(10);
-constexpr int kClockReadings = 20;
 constexpr size_t kMostHostNameBytes = 256;
 constexpr size_t kMostReportBytes = 64 << 10;  // of another node's failure
 
@@ -66,7 +65,9 @@ absl::StatusOr<std::string> OnClock(const ClockMap& clock, const std::string& na
   if (clock.same()) return text;
   if (absl::StartsWith(name, "steps-")) {
     std::string shifted;
-    for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    // A rank that was killed has not finished its last line.
+    const absl::string_view lines = absl::string_view(text).substr(0, text.rfind('\n') + 1);
+    for (absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
       PSRING_ASSIGN_OR_RETURN(StepRecord step, StepRecordFromJson(std::string(line)));
       step.begin_ns = clock.Theirs(step.begin_ns);
       for (BucketRecord& bucket : step.buckets) {
@@ -115,14 +116,6 @@ absl::StatusOr<std::unique_ptr<Nodes>> Nodes::Join(const NodesOptions& options,
                           nodes->rendezvous_->Exchange("clocks", ThisClock()));
   nodes->own_clock_ = clocks[static_cast<size_t>(options.node)] != clocks[0];
   return nodes;
-}
-
-absl::StatusOr<ClockOffset> Nodes::MeasureClock() {
-  std::vector<ClockReading> readings;
-  for (int i = 0; i < kClockReadings; ++i) {
-    PSRING_ASSIGN_OR_RETURN(readings.emplace_back(), rendezvous_->ReadClock());
-  }
-  return OffsetOf(readings);
 }
 
 Nodes::~Nodes() {
@@ -214,24 +207,13 @@ std::vector<std::string> Nodes::Machines() const {
   return machines;
 }
 
-void Nodes::ReportDeaths(const OnDeath& on_death) {
-  for (int node = 1; node < options_.nodes; ++node) {
-    for (const int process : PartOf(*job_, node).processes) {
-      if (dead_.contains(process)) continue;
-      const auto how = rendezvous_->TryGet(Key("died", process), "the other nodes");
-      if (!how.ok() || !how->has_value()) continue;
-      dead_.insert(process);
-      on_death(process * job_->training.ranks_per_process, PeerText(**how));
-    }
-  }
-}
-
 absl::Status Nodes::PublishOrder(const NodeOrder& order, LaunchSpec& spec) {
   job_.reset();
   dead_.clear();
   for (int node = 1; node < options_.nodes; ++node) {
     PSRING_RETURN_IF_ERROR(rendezvous_->Set(Key("order", node), ToJson(order)));
   }
+  spec.several_nodes = true;
   spec.check = [this] { return ReportedFailure(); };
   return absl::OkStatus();
 }
@@ -322,7 +304,9 @@ absl::StatusOr<NodeTask> Nodes::TrainingTask(const NodeOrder& order, const NodeS
                         .gpus = CudaDeviceCount(),
                         .metrics_port = own.metrics_port};
   const NodePart part = PartOf(job, options_.node);
-  NodeTask task{.processes = part.processes, .records = RecordNames(job, part)};
+  NodeTask task{.processes = part.processes,
+                .ranks_per_process = job.training.ranks_per_process,
+                .records = RecordNames(job, part)};
   for (const int process : part.processes) {
     task.children.push_back(TrainerProcess(job, machine, process));
   }
@@ -342,14 +326,18 @@ absl::Status Nodes::Follow(const TaskOfOrder& task_of, const Interrupt& interrup
 }
 
 absl::Status Nodes::FollowAll(const TaskOfOrder& task_of, const Interrupt& interrupt, Display& display) {
+  std::optional<TemporaryFolder> folder;  // kept if the launch is started again
   for (;; ++launch_) {
-    PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
+    if (!folder.has_value()) {
+      PSRING_ASSIGN_OR_RETURN(TemporaryFolder created, TemporaryFolder::Create());
+      folder.emplace(std::move(created));
+    }
     NodeOrder order;
     NodeTask task;
     const auto accept = [&](const std::string& text) -> absl::Status {
       PSRING_ASSIGN_OR_RETURN(order, NodeOrderFromJson(text));
       if (order.over || order.probes) return absl::OkStatus();
-      PSRING_ASSIGN_OR_RETURN(task, task_of(order, folder.path()));
+      PSRING_ASSIGN_OR_RETURN(task, task_of(order, folder->path()));
       return absl::OkStatus();
     };
     PSRING_RETURN_IF_ERROR(WaitFor({.key = Key("order", options_.node),
@@ -368,11 +356,15 @@ absl::Status Nodes::FollowAll(const TaskOfOrder& task_of, const Interrupt& inter
       PSRING_RETURN_IF_ERROR(Probe(interrupt).status());
       continue;
     }
-    const absl::Status status = FollowOne(order, std::move(task), folder.path(), interrupt, display);
-    if (status.ok()) continue;
+    const absl::Status status = FollowOne(order, std::move(task), folder->path(), interrupt, display);
+    if (status.ok()) {
+      folder.reset();
+      continue;
+    }
     const auto again = rendezvous_->TryGet(Key("again"), "node 0");
     if (!again.ok() || !again->has_value()) return status;
     display.Note(Say(display.language(), kNodeRestarts, status.message()));
+    KeepEarlierSteps(folder->path());
   }
 }
 
@@ -382,11 +374,22 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, NodeTask task, const std::
   LaunchSpec spec{.what = order.what,
                   .children = std::move(task.children),
                   .deadline = absl::Seconds(order.deadline_s),
-                  .others_elsewhere = order.outlives_workers};
+                  .others_elsewhere = order.outlives_workers,
+                  .several_nodes = true};
   display.Say(absl::StrCat("node ", options_.node, ":    ", order.what, ": ", spec.children.size(),
                            spec.children.size() == 1 ? " process" : " processes", " on this node"));
-  spec.on_line = [](int, const std::string& line) { return ParseProgress(line).has_value(); };
+  spec.on_line = [this](int, const std::string& line) {
+    for (const int worker : EndedWithout(line)) ReportLost(worker);
+    return ParseProgress(line).has_value();
+  };
   spec.check = [this] { return ReportedFailure(); };
+  spec.is_lost = [&](int child) {
+    const int each = task.ranks_per_process, first = task.processes[static_cast<size_t>(child)] * each;
+    return order.outlives_workers && AnyLost(first, each);
+  };
+  spec.on_lost = [&](int child) {
+    display.Note(Say(display.language(), kEndedLost, spec.children[static_cast<size_t>(child)].name));
+  };
   // Only node 0 can tell the job's store that a process has ended, which may not have joined.
   spec.on_death = [&](int child, const std::string& what, bool) {
     display.Note(Say(display.language(), kOthersContinue, what));

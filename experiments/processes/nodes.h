@@ -72,8 +72,9 @@ absl::StatusOr<std::string> OnClock(const ClockMap& clock, const std::string& na
 
 // A node's part of a launch.
 struct NodeTask {
-  std::vector<ChildSpec> children;   // servers come last
-  std::vector<int> processes;        // the numbers, in the job, of the children that are no servers
+  std::vector<ChildSpec> children;  // servers come last
+  std::vector<int> processes;       // the numbers, in the job, of the children that are no servers
+  int ranks_per_process = 1;
   std::vector<std::string> records;  // the names of the files that they may write, which node 0 collects
 };
 
@@ -111,6 +112,10 @@ class Nodes {
   // Unavailable: a node has ended, so there can be no restart.
   absl::Status Gather(const absl::Status& own, const std::string& folder, MonotonicTime deadline,
                       bool may_restart, const Interrupt& interrupt, Display& display);
+  // A server of this node has ended the launch's job without this worker, which may run on any node.
+  void ReportLost(int worker);
+  // Whether some node has reported that of any of these workers.
+  bool AnyLost(int first, int count);
   // Node 0: tells the other nodes how the run ended.
   void End(const absl::Status& status);
 

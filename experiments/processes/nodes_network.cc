@@ -1,8 +1,23 @@
-// Measuring the network between the nodes.
+// What nodes learn from each other: their network, their clocks, and which processes have ended.
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/net/peer_text.h"
 #include "experiments/processes/nodes.h"
 
 namespace psring {
+namespace {
+
+constexpr int kClockReadings = 20;
+
+}  // namespace
+
+absl::StatusOr<ClockOffset> Nodes::MeasureClock() {
+  std::vector<ClockReading> readings;
+  for (int i = 0; i < kClockReadings; ++i) {
+    PSRING_ASSIGN_OR_RETURN(readings.emplace_back(), rendezvous_->ReadClock());
+  }
+  return OffsetOf(readings);
+}
 
 absl::StatusOr<NetworkReport> Nodes::Probe(const Interrupt& interrupt) {
   const std::vector<ProbePhase> phases = ProbePhases(options_.nodes, options_.probes);
@@ -19,6 +34,28 @@ absl::StatusOr<NetworkReport> Nodes::MeasureNetwork(const Interrupt& interrupt) 
   PSRING_ASSIGN_OR_RETURN(const NetworkReport report, Probe(interrupt));
   ++launch_;
   return report;
+}
+
+void Nodes::ReportDeaths(const OnDeath& on_death) {
+  for (int node = 1; node < options_.nodes; ++node) {
+    for (const int process : PartOf(*job_, node).processes) {
+      if (dead_.contains(process)) continue;
+      const auto how = rendezvous_->TryGet(Key("died", process), "the other nodes");
+      if (!how.ok() || !how->has_value()) continue;
+      dead_.insert(process);
+      on_death(process * job_->training.ranks_per_process, PeerText(**how));
+    }
+  }
+}
+
+void Nodes::ReportLost(int worker) { (void)rendezvous_->Set(Key("lost", worker), ""); }
+
+bool Nodes::AnyLost(int first, int count) {
+  for (int worker = first; worker < first + count; ++worker) {
+    const auto lost = rendezvous_->TryGet(Key("lost", worker), "the other nodes");
+    if (lost.ok() && lost->has_value()) return true;
+  }
+  return false;
 }
 
 }  // namespace psring

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/cli/command_line.h"
 #include "common/io/json_object.h"
+#include "common/measure/record_names.h"
 #include "experiments/texts/plan.h"
 #include "experiments/texts/wrap.h"
 
@@ -38,6 +42,16 @@ std::optional<ProgressEvent> ParseProgress(const std::string& line) {
                        .tx_bytes = count("tx_bytes"),
                        .evaluated = count("evaluated"),
                        .to_evaluate = count("to_evaluate")};
+}
+
+std::vector<int> EndedWithout(absl::string_view line) {
+  std::vector<int> workers;
+  if (!absl::ConsumePrefix(&line, kEndedWithout)) return workers;
+  for (const absl::string_view number : absl::StrSplit(line, ',')) {
+    int worker = 0;
+    if (absl::SimpleAtoi(number, &worker) && worker >= 0) workers.push_back(worker);
+  }
+  return workers;
 }
 
 void LaunchProgress::Note(const ProgressEvent& event, int64_t now_ns) {

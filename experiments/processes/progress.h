@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "common/measure/trace.h"
 #include "experiments/texts/phrase.h"
 
@@ -25,6 +26,8 @@ struct ProgressEvent {
   int64_t evaluated = 0, to_evaluate = 0;  // "evaluating" only: samples, or tokens of a text
 };
 std::optional<ProgressEvent> ParseProgress(const std::string& line);
+// The workers that the job has ended without, from a server's line (kEndedWithout); empty: another line.
+std::vector<int> EndedWithout(absl::string_view line);
 
 class Display;
 

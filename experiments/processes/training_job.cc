@@ -1,8 +1,11 @@
 #include "experiments/processes/training_job.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/measure/record_names.h"
 #include "common/net/address.h"
 #include "common/options/server_arguments.h"
 
@@ -113,12 +116,28 @@ NodePart PartOf(const TrainingJob& job, int node) {
   return part;
 }
 
+void KeepEarlierSteps(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    std::string name = at->path().filename().string();
+    absl::string_view rank = name;
+    if (!absl::ConsumePrefix(&rank, kSteps)) continue;
+    const std::string earlier = absl::StrCat(folder, "/", kEarlierSteps, rank);
+    std::error_code none;
+    // An attempt that ended before its first step does not replace those of an earlier one.
+    if (fs::file_size(at->path(), none) > 0 || !fs::exists(earlier, none))
+      fs::rename(at->path(), earlier, none);
+  }
+}
+
 std::vector<std::string> RecordNames(const TrainingJob& job, const NodePart& part) {
   std::vector<std::string> names;
   for (const int process : part.processes) {
     const int first = process * job.training.ranks_per_process;
     for (int rank = first; rank < first + job.training.ranks_per_process; ++rank) {
-      names.push_back(absl::StrCat("steps-rank", rank, ".jsonl"));
+      names.push_back(absl::StrCat(kSteps, rank, ".jsonl"));
+      names.push_back(absl::StrCat(kEarlierSteps, rank, ".jsonl"));
       names.push_back(absl::StrCat("trace-rank", rank, ".json"));
       names.push_back(absl::StrCat("result-rank", rank, ".json"));
     }

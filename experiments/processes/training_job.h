@@ -82,6 +82,9 @@ struct NodePart {
   std::vector<int> processes, servers;
 };
 NodePart PartOf(const TrainingJob& job, int node);
+// Before a restart: keeps the steps that the ranks have recorded in `folder`, which the next attempt
+// replaces.
+void KeepEarlierSteps(const std::string& folder);
 // The names of all files that these processes may write to their record folder.
 std::vector<std::string> RecordNames(const TrainingJob& job, const NodePart& part);
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/io/files.h"
+#include "common/measure/record_names.h"
 #include "common/measure/records.h"
 
 namespace psring {
@@ -36,18 +37,24 @@ absl::StatusOr<Record> ReadRecord(const std::string& path,
   return absl::DataLossError(absl::StrCat(path, ": ", record.status().message()));
 }
 
-absl::StatusOr<std::vector<StepRecord>> ReadSteps(const std::string& folder, int rank) {
-  const std::string path = absl::StrFormat("%s/steps-rank%d.jsonl", folder, rank);
+// `stem`: kSteps or kEarlierSteps, whose last line may be incomplete.
+absl::StatusOr<std::vector<StepRecord>> ReadSteps(const std::string& folder, const char* stem, int rank) {
+  const std::string path = absl::StrFormat("%s/%s%d.jsonl", folder, stem, rank);
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostRecordBytes));
   std::vector<StepRecord> steps;
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     absl::StatusOr<StepRecord> step = StepRecordFromJson(std::string(line));
+    if (!step.ok() && stem == kEarlierSteps) break;
     if (!step.ok()) return absl::DataLossError(absl::StrCat(path, ": ", step.status().message()));
     // A restarted server continues from its checkpoint. Steps that it repeats count once.
     while (!steps.empty() && steps.back().step >= step->step) steps.pop_back();
     steps.push_back(*std::move(step));
   }
   return steps;
+}
+
+bool HasMeasured(const std::vector<StepRecord>& steps) {
+  return std::any_of(steps.begin(), steps.end(), [](const StepRecord& step) { return !step.warmup; });
 }
 
 bool WasLost(const std::vector<ServerResult>& servers, int rank) {
@@ -71,14 +78,20 @@ absl::StatusOr<RunRecords> ReadRecords(const std::string& folder, int ranks, int
     // A worker that was stopped (SIGTERM) has no result, and its servers did not lose it: it had left.
     std::error_code error;  // ReadRecord reports it
     if (!records.servers.empty() && !std::filesystem::exists(result, error) && !error) {
-      const absl::StatusOr<std::vector<StepRecord>> steps = ReadSteps(folder, rank);
+      const absl::StatusOr<std::vector<StepRecord>> steps = ReadSteps(folder, kSteps, rank);
       records.servers.front().lost_workers.push_back(rank);
       records.servers.front().lost_at_step.push_back(steps.ok() && !steps->empty() ? steps->back().step + 1
                                                                                    : 0);
       continue;
     }
     PSRING_ASSIGN_OR_RETURN(records.ranks.emplace_back(), ReadRecord(result, RankResultFromJson));
-    PSRING_ASSIGN_OR_RETURN(records.steps.emplace_back(), ReadSteps(folder, rank));
+    std::vector<StepRecord>& steps = records.steps.emplace_back();
+    PSRING_ASSIGN_OR_RETURN(steps, ReadSteps(folder, kSteps, rank));
+    if (HasMeasured(steps)) continue;
+    // The job was restarted after this rank's last step.
+    absl::StatusOr<std::vector<StepRecord>> earlier = ReadSteps(folder, kEarlierSteps, rank);
+    records.restarted = records.restarted || earlier.ok();
+    if (earlier.ok() && HasMeasured(*earlier)) steps = *std::move(earlier);
   }
   if (records.ranks.empty()) return absl::DataLossError(absl::StrCat(folder, ": all workers were lost"));
   return records;
@@ -115,6 +128,19 @@ absl::StatusOr<std::string> RunFolder::RecordFolder(const RunLabel& label) {
 
 absl::Status RunFolder::Write(const std::string& name, const std::string& text) const {
   return WriteFile(absl::StrCat(path_, "/", name), text);
+}
+
+absl::Status RunFolder::WriteToDisk(const std::string& name, const std::string& text) const {
+  return WriteFileToDisk(absl::StrCat(path_, "/", name), text);
+}
+
+absl::Status RunFolder::ForceToDisk(const RunLabel& label) const {
+  PSRING_RETURN_IF_ERROR(ForceFolderToDisk(absl::StrCat(path_, "/", label.records), /*with_files=*/true));
+  for (std::filesystem::path above = std::filesystem::path(label.records).parent_path(); !above.empty();
+       above = above.parent_path()) {
+    PSRING_RETURN_IF_ERROR(ForceFolderToDisk(absl::StrCat(path_, "/", above.string())));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RunFolder::Append(const RunLabel& label, const Configuration& configuration,

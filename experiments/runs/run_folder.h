@@ -37,6 +37,10 @@ class RunFolder {
   absl::StatusOr<std::string> RecordFolder(const RunLabel& label);
 
   absl::Status Write(const std::string& name, const std::string& text) const;
+  // The same, and the file is on disk when this returns.
+  absl::Status WriteToDisk(const std::string& name, const std::string& text) const;
+  // Forces the launch's records to disk.
+  absl::Status ForceToDisk(const RunLabel& label) const;
   // Appends the launch to runs.csv, curves.csv, steps.jsonl, ddp.jsonl.
   absl::Status Append(const RunLabel& label, const Configuration& configuration, const RunRecords& records,
                       const RunFigures& figures);

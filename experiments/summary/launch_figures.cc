@@ -311,7 +311,8 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
       rx += static_cast<double>(step.payload_rx_bytes);
     }
     // With backup workers, a worker may be late, and skip, every measured step.
-    if (steps == 0 && !configuration.strategy.number_below_workers && configuration.training.resume.empty()) {
+    const bool needs_none = configuration.strategy.number_below_workers || records.restarted;
+    if (steps == 0 && !needs_none && configuration.training.resume.empty()) {
       return absl::DataLossError(
           absl::StrCat(configuration.name(), ": rank ", rank, " has no measured steps"));
     }

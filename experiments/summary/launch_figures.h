@@ -25,6 +25,7 @@ struct RunRecords {
   std::vector<std::vector<StepRecord>> steps;  // by rank
   std::vector<ServerResult> servers;
   std::optional<NetworkFigures> network;
+  bool restarted = false;  // and a rank had nothing left to train
 };
 
 // Rank 0's result with the mean of all ranks' rows of tables.

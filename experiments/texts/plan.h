@@ -49,6 +49,9 @@ inline constexpr Phrase kLoopbackText = {"this machine's loopback", "本机回�
 inline constexpr Phrase kMetricsAt = {"metrics $0", "指标：$0"};
 inline constexpr Phrase kProcessRestarts = {"$0; it is restarted and continues", "$0；将重新启动并继续"};
 inline constexpr Phrase kOthersContinue = {"$0; the others continue", "$0；其他进程继续"};
+inline constexpr Phrase kEndedLost = {"$0 no longer responded: the others ended the job without it",
+                                      "$0 不再响应：其他进程已在没有它的情况下完成任务"};
+inline constexpr Phrase kEndedAfterAll = {"$0 after all ranks had ended", "$0，此时所有 rank 均已结束"};
 inline constexpr Phrase kJobRestarts = {"all ranks are restarted from $0; $1",
                                         "所有 rank 从 $0 重新启动；$1"};
 inline constexpr Phrase kTheBeginning = {"the beginning", "起点"};
@@ -165,6 +168,10 @@ inline constexpr Phrase kContinueLine = {"continue: $0 compare --resume $1",
                                          "继续运行：$0 compare --resume $1"};
 inline constexpr Phrase kResumed = {"resumed after $0 of $1 and $2 accuracy trainings",
                                     "在完成 $0（共 $1 轮）与 $2 次准确率训练之后继续"};
+inline constexpr Phrase kRepeated = {"$0 is repeated, because its records cannot be read: $1",
+                                     "$0 将重做，因为无法读取其记录：$1"};
+inline constexpr Phrase kThisRound = {"round $0", "第 $0 轮"};
+inline constexpr Phrase kAllRounds = {"every round", "每一轮"};
 inline constexpr Phrase kRepeatLine = {"repeat: $0 $1 --config $2/config.toml",
                                        "重复运行：$0 $1 --config $2/config.toml"};
 

@@ -43,6 +43,7 @@ absl::Status ClientSession::Begin(const ServerJob& job, Span weights) {
   job_ = job;
   PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
   announces_ = rule.kind == WaitingRule::Kind::kBackup && job.server == 0;
+  each_alone_ = rule.each_alone();
   MutexLock lock(mutex_);
   pending_.resize(job.buckets.size());
   resets_.assign(job.buckets.size(), 0);
@@ -83,6 +84,7 @@ ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Don
     ended_.push_back({std::move(done), ExchangeResult{.version = *state_.went_back_to, .went_back = true}});
   } else {
     slot = Pending{.exchange = exchange, .done = std::move(done), .since = MonotonicNow()};
+    newest_step_ = exchange.step;
     if (!announces_) return exchange.dropped ? ToSend::kNothing : ToSend::kGradient;
     announced_.push_back(exchange);
     return announced_.size() == pending_.size() ? ToSend::kAnnouncement : ToSend::kNothing;
@@ -139,18 +141,21 @@ std::string ClientSession::Overdue(absl::Duration timeout) const {
   return "";
 }
 
-void ClientSession::OnWelcome(const message::Welcome& welcome) {
+message::Welcome ClientSession::OnWelcome(message::Welcome welcome) {
   MutexLock lock(mutex_);
   state_.connected = true;
   state_.patience = absl::Milliseconds(welcome.patience_ms);
   state_.epoch = welcome.epoch;
-  const bool first = std::exchange(incarnation_, welcome.incarnation) == 0;
-  if (first) {
+  const uint64_t before = std::exchange(incarnation_, welcome.incarnation);
+  if (before == 0) {
     state_.start_step = welcome.step;
     answered_ = Question::kJoin;
     changed_.NotifyAll();
-    return;
+    return welcome;
   }
+  // The restarted server lacks pushes that it had answered: this worker repeats them.
+  const bool lacks_pushes = each_alone_ && before != welcome.incarnation && welcome.step <= newest_step_;
+  welcome.went_back = welcome.went_back || lacks_pushes;
   announced_.clear();
   to_send_.clear();
   if (welcome.went_back) state_.went_back_to = welcome.step;
@@ -167,6 +172,7 @@ void ClientSession::OnWelcome(const message::Welcome& welcome) {
   std::stable_sort(to_send_.begin(), to_send_.end(),
                    [](const Exchange& a, const Exchange& b) { return a.step < b.step; });
   changed_.NotifyAll();
+  return welcome;
 }
 
 absl::Status ClientSession::OnReset(const message::Reset& reset) {
@@ -205,7 +211,8 @@ absl::Status ClientSession::OnMessage(const message::ToWorker& message, Pieces p
   if (const auto* admitted = std::get_if<message::Admitted>(&message)) {
     PSRING_RETURN_IF_ERROR(OnAdmitted(*admitted));
   } else if (const auto* welcome = std::get_if<message::Welcome>(&message)) {
-    OnWelcome(*welcome);
+    listener_(OnWelcome(*welcome));
+    return absl::OkStatus();
   }
   listener_(message);
   if (std::holds_alternative<message::Left>(message)) OnAnswered(Question::kLeave);

@@ -135,11 +135,13 @@ class ClientSession {
   template <typename Part, typename Send>
   absl::Status AskInGroups(std::vector<Part> parts, MonotonicTime deadline, const std::string& whom,
                            const Send& send);
-  void OnWelcome(const message::Welcome& welcome);
+  // Returns the message with `went_back` as this worker sees it.
+  message::Welcome OnWelcome(message::Welcome welcome);
   void OnAnswered(Question question);
 
   ServerJob job_;
-  bool announces_ = false;  // backup workers, for the server that decides
+  bool announces_ = false;   // backup workers, for the server that decides
+  bool each_alone_ = false;  // each push is an update by itself
   std::function<void(const message::ToWorker&)> listener_ = [](const message::ToWorker&) {};
   mutable Mutex mutex_;
   CondVar changed_;
@@ -158,6 +160,7 @@ class ClientSession {
   std::vector<uint64_t> resets_ ABSL_GUARDED_BY(mutex_);             // by bucket
   std::map<int64_t, AskedRows> asked_rows_ ABSL_GUARDED_BY(mutex_);  // by request
   int64_t next_request_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t newest_step_ ABSL_GUARDED_BY(mutex_) = -1;  // of an exchange
   bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;  // ever: an answer may then arrive twice
   uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
 };

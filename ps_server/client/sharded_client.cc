@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "ps_server/consistency/consistency.h"
 
 namespace psring {
 
@@ -34,7 +35,9 @@ absl::Status ShardedClient::Start(int worker, const ServerJob& job, const Worker
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
   job_ = job;
   worker_ = worker;
-  relays_verdicts_ = absl::StartsWith(job.consistency, "backup");
+  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
+  relays_verdicts_ = rule.kind == WaitingRule::Kind::kBackup;
+  each_alone_ = rule.each_alone();
   slices_ = CutBuckets(job.buckets, count());
   for (int server = 0; server < count(); ++server) {
     servers_[server]->SetListener(
@@ -78,6 +81,7 @@ void ShardedClient::PushPull(const Exchange& exchange, Done done) {
     {
       MutexLock lock(mutex_);
       abandoned = failure_.ok() && goes_back_;
+      if (!goes_back_) next_step_ = exchange.step;
       if (failure_.ok() && !goes_back_ && server > 0 && relays_verdicts_) {
         held_[server].push_back(std::move(part));
         continue;
@@ -89,10 +93,20 @@ void ShardedClient::PushPull(const Exchange& exchange, Done done) {
       Send(server, part);
     }
   }
+  RewindCall call;
+  {
+    MutexLock lock(mutex_);
+    if (each_alone_ && goes_back_) call = RewindsLocked();  // what was sent meanwhile must not wait
+  }
+  SendRewinds(call);
 }
 
 absl::StatusOr<std::optional<int64_t>> ShardedClient::Barrier(int number, MonotonicTime deadline) {
   std::atomic<bool> back = false;
+  {
+    MutexLock lock(mutex_);
+    if (each_alone_ && goes_back_ && failure_.ok()) return StepLocked();
+  }
   PSRING_RETURN_IF_ERROR(OnEach([&](int server) -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> step, servers_[server]->Barrier(number, deadline));
     if (step.has_value()) back = true;
@@ -102,7 +116,7 @@ absl::StatusOr<std::optional<int64_t>> ShardedClient::Barrier(int number, Monoto
   while (back && !goes_back_ && failure_.ok()) changed_.Wait(mutex_);  // for the listener's Welcome
   if (!goes_back_) return std::nullopt;
   PSRING_RETURN_IF_ERROR(AwaitAgreement(deadline));
-  return common_.step();
+  return StepLocked();
 }
 
 absl::StatusOr<bool> ShardedClient::Read(const ReadRequest& request, MonotonicTime deadline) {

@@ -128,6 +128,11 @@ class ShardedClient : public PsClient, public RowClient {
     message::Rewind message;
   };
   RewindCall RewindsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // While goes_back_: whether the step to go back to is known, and the step.
+  bool AgreedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return each_alone_ || common_.agreed(); }
+  int64_t StepLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return each_alone_ ? next_step_ : common_.step();
+  }
   void SendRewinds(const RewindCall& call);
   // Ends an exchange whose gradient is in no update, once all servers agree on the worker's next step.
   void GoBack(const std::shared_ptr<Joint>& joint);
@@ -137,6 +142,7 @@ class ShardedClient : public PsClient, public RowClient {
   ServerJob job_;
   std::vector<std::vector<BucketSlice>> slices_;  // by server, by bucket
   bool relays_verdicts_ = false;                  // backup workers
+  bool each_alone_ = false;                       // each push is an update by itself
   int64_t start_step_ = 0;
 
   Mutex mutex_;
@@ -148,7 +154,9 @@ class ShardedClient : public PsClient, public RowClient {
   HeldParts held_ ABSL_GUARDED_BY(mutex_);                           // until the first server has decided
   bool started_ ABSL_GUARDED_BY(mutex_) = false;                     // this worker has joined all servers
   bool goes_back_ ABSL_GUARDED_BY(mutex_) = false;  // until Read: pushes are of an abandoned step
-  CommonStep common_ ABSL_GUARDED_BY(mutex_);
+  CommonStep common_ ABSL_GUARDED_BY(mutex_);       // unless each_alone_
+  // each_alone_: of the newest exchange; while goes_back_, the first step that a server lacks.
+  int64_t next_step_ ABSL_GUARDED_BY(mutex_) = 0;
   Joints abandoned_ ABSL_GUARDED_BY(mutex_);  // until all servers agree
 
   const std::vector<std::unique_ptr<OneServerClient>> servers_;  // last: their threads use the above

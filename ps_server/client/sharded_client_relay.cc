@@ -66,7 +66,7 @@ void ShardedClient::OnWelcome(int server, const message::Welcome& welcome) {
   {
     MutexLock lock(mutex_);
     if (!started_) {
-      if (common_.knows(server) && welcome.went_back) goes_back_ = true;
+      if (common_.knows(server) && welcome.went_back && !each_alone_) goes_back_ = true;
       common_.OnBegin(server, welcome.epoch, welcome.step);
       changed_.NotifyAll();
       return;
@@ -84,8 +84,12 @@ void ShardedClient::OnWelcome(int server, const message::Welcome& welcome) {
 // This worker has joined all servers. If they begin at checkpoints of different steps, all go back to the
 // earliest.
 absl::Status ShardedClient::AgreeOnStart(Span weights, MonotonicTime deadline) {
-  for (const auto& server : servers_) start_step_ = std::max(start_step_, server->status().start_step);
-  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job_.consistency, job_.workers));
+  start_step_ = servers_.front()->status().start_step;
+  for (const auto& server : servers_) {
+    const int64_t step = server->status().start_step;
+    // A server that is ahead ignores the pushes that it has.
+    start_step_ = each_alone_ ? std::min(start_step_, step) : std::max(start_step_, step);
+  }
   RewindCall call;
   {
     MutexLock lock(mutex_);
@@ -93,7 +97,8 @@ absl::Status ShardedClient::AgreeOnStart(Span weights, MonotonicTime deadline) {
     while (!common_.knows_all() && failure_.ok()) changed_.Wait(mutex_);
     PSRING_RETURN_IF_ERROR(failure_);
     started_ = true;
-    if (rule.each_alone()) return absl::OkStatus();  // each shard continues from its own step
+    next_step_ = start_step_;
+    if (each_alone_) return absl::OkStatus();
     // A server that restarted meanwhile has sent its client back, even if all agree by now: Fetch ends that.
     goes_back_ = goes_back_ || !common_.agreed();
     if (!goes_back_) return absl::OkStatus();
@@ -113,12 +118,13 @@ void ShardedClient::OnBegin(int server, const message::Welcome& welcome) {
   {
     MutexLock lock(mutex_);
     goes_back_ = true;
+    next_step_ = std::min(next_step_, welcome.step);
     common_.OnBegin(server, welcome.epoch, welcome.step);
     norms_.clear();
     total_.reset();
     held = TakeHeldLocked();
     call = RewindsLocked();
-    if (common_.agreed()) abandoned.swap(abandoned_);
+    if (AgreedLocked()) abandoned.swap(abandoned_);
     changed_.NotifyAll();
   }
   SendRewinds(call);
@@ -129,6 +135,11 @@ void ShardedClient::OnBegin(int server, const message::Welcome& welcome) {
 }
 
 ShardedClient::RewindCall ShardedClient::RewindsLocked() const {
+  if (each_alone_) {
+    RewindCall call{.message = {.step = next_step_}};
+    for (int server = 0; server < count(); ++server) call.servers.push_back(server);
+    return call;
+  }
   return {common_.ServersToRewind(), {.step = common_.step(), .epoch = common_.epoch_to_send()}};
 }
 
@@ -141,18 +152,18 @@ void ShardedClient::GoBack(const std::shared_ptr<Joint>& joint) {
   absl::StatusOr<ExchangeResult> outcome = ExchangeResult{.went_back = true};
   {
     MutexLock lock(mutex_);
-    if (failure_.ok() && !common_.agreed()) {
+    if (failure_.ok() && !AgreedLocked()) {
       abandoned_.push_back(joint);
       return;
     }
-    outcome->version = common_.step();
+    outcome->version = StepLocked();
     if (!failure_.ok()) outcome = failure_;
   }
   joint->done(std::move(outcome));
 }
 
 absl::Status ShardedClient::AwaitAgreement(MonotonicTime deadline) {
-  while (failure_.ok() && !common_.agreed()) {
+  while (failure_.ok() && !AgreedLocked()) {
     if (MonotonicNow() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat("waited for servers ",
                                                       absl::StrJoin(common_.ServersToRewind(), ", "),

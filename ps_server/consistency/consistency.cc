@@ -53,16 +53,6 @@ absl::Status BadNumber(const std::string& name, const std::string& what) {
 
 }  // namespace
 
-int64_t SkipTo(Consistency& consistency, int worker, int64_t step) {
-  Consistency::State state = consistency.Save();
-  if (state.next_step.empty()) return 0;
-  int64_t& next = state.next_step[static_cast<size_t>(worker)];
-  const int64_t skipped = std::max<int64_t>(0, step - next);
-  next += skipped;
-  consistency.Restore(state);
-  return skipped;
-}
-
 absl::StatusOr<WaitingRule> ParseWaitingRule(const std::string& name, int workers) {
   using Kind = WaitingRule::Kind;
   if (workers < 1) {

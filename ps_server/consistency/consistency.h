@@ -60,7 +60,8 @@ class Consistency {
   // The whole gradient of `worker`'s `step` has arrived. Refused unless MayPush is OK.
   virtual Decision OnPush(int worker, int64_t step) = 0;
 
-  // Whether `step` is the worker's newest push and is complete. If it arrives again, its answer was lost.
+  // Whether the worker's push of `step` is complete, and it is its newest one; or any, if each push is an
+  // update by itself. If it arrives again, its answer was lost, or another server went back.
   virtual bool IsRepeat(int worker, int64_t step) const = 0;
   // A repeat: nothing is applied; its worker reads, or continues to wait.
   virtual Decision OnRepeat(int worker, int64_t step) = 0;
@@ -95,9 +96,13 @@ class SummedPushes {
   virtual void OnReset() = 0;
 };
 
-// After Restore: the worker continues with `step`, later than its next one, because the updates in between
-// were lost with the server. Returns their number; 0 for a machine that does not apply each push by itself.
-int64_t SkipTo(Consistency& consistency, int worker, int64_t step);
+// Capability of bounded staleness.
+class BoundedWaits {
+ public:
+  virtual ~BoundedWaits() = default;
+  // Another server went back, with all workers: those that wait read now.
+  virtual Consistency::Decision ReleaseAll() = 0;
+};
 
 // One update per push of every worker; all read the resulting version.
 std::unique_ptr<Consistency> MakeSynchronous(int workers);

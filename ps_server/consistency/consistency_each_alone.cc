@@ -14,10 +14,14 @@ using consistency::HasLeft;
 using consistency::MayLeave;
 using consistency::Refuse;
 
-class EachAlone : public Consistency {
+class EachAlone : public Consistency, public BoundedWaits {
  public:
   EachAlone(int workers, int staleness)
-      : staleness_(staleness), next_step_(workers, 0), waits_(workers, false), left_(workers, false) {}
+      : staleness_(staleness),
+        next_step_(workers, 0),
+        waits_(workers, false),
+        clock_(workers, 0),
+        left_(workers, false) {}
 
   absl::Status MayPush(int worker, int64_t step) const override {
     PSRING_RETURN_IF_ERROR(CheckWorker(worker, next_step_.size()));
@@ -31,7 +35,7 @@ class EachAlone : public Consistency {
 
   Decision OnPush(int worker, int64_t step) override {
     if (absl::Status status = MayPush(worker, step); !status.ok()) return Refuse(status);
-    ++next_step_[worker];
+    clock_[worker] = ++next_step_[worker];
     ++version_;
     waits_[worker] = true;
     return {.apply_count = 1, .may_read = Released()};
@@ -67,13 +71,22 @@ class EachAlone : public Consistency {
   }
 
   bool IsRepeat(int worker, int64_t step) const override {
-    return CheckWorker(worker, left_.size()).ok() && !left_[worker] && step >= 0 &&
-           step == next_step_[worker] - 1;
+    return CheckWorker(worker, left_.size()).ok() && !left_[worker] && step >= 0 && step < next_step_[worker];
   }
   Decision OnRepeat(int worker, int64_t step) override {
     if (!IsRepeat(worker, step)) return Refuse(MayPush(worker, step));
     waits_[worker] = true;
+    clock_[worker] = step + 1;
     return {.may_read = Released()};
+  }
+
+  Decision ReleaseAll() override {
+    Decision decision;
+    for (size_t i = 0; i < waits_.size(); ++i) {
+      if (waits_[i]) decision.may_read.push_back(static_cast<int>(i));
+    }
+    waits_.assign(waits_.size(), false);
+    return decision;
   }
 
   Wait WaitsFor() const override {
@@ -108,7 +121,7 @@ class EachAlone : public Consistency {
     std::vector<int> released;
     const int64_t slowest = Slowest();
     for (size_t i = 0; i < waits_.size(); ++i) {
-      if (!waits_[i] || (bounded() && next_step_[i] > slowest + staleness_)) continue;
+      if (!waits_[i] || (bounded() && clock_[i] > slowest + staleness_)) continue;
       waits_[i] = false;
       released.push_back(static_cast<int>(i));
     }
@@ -117,8 +130,9 @@ class EachAlone : public Consistency {
 
   const int staleness_;  // -1: not bounded
   std::vector<int64_t> next_step_;
-  std::vector<bool> waits_;  // its push is applied but not answered yet
-  std::vector<bool> left_;   // or lost
+  std::vector<bool> waits_;     // its push is applied but not answered yet
+  std::vector<int64_t> clock_;  // of a worker that waits, after its answer
+  std::vector<bool> left_;      // or lost
 };
 
 }  // namespace

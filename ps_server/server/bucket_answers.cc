@@ -116,7 +116,6 @@ absl::Status BucketRounds::Restore(const Checkpoint& checkpoint) {
     MutexLock lock(state.mutex);
     state.consistency->Restore(checkpoint.buckets[bucket]);
     state.received_version.assign(job_.workers, state.consistency->version());
-    state.may_skip.assign(job_.workers, rule_.each_alone());
     PSRING_RETURN_IF_ERROR(shard_.LoadBucket(bucket, checkpoint.values.data()));
     shard_.set_samples_applied(bucket, checkpoint.samples[bucket]);
   }

@@ -46,9 +46,9 @@ absl::StatusOr<std::unique_ptr<BucketRounds>> BucketRounds::Create(const ServerJ
     PSRING_ASSIGN_OR_RETURN(state.consistency, MakeConsistency(job.consistency, job.workers));
     state.backup = dynamic_cast<BackupBucket*>(state.consistency.get());
     state.summed = dynamic_cast<SummedPushes*>(state.consistency.get());
+    state.bounded = dynamic_cast<BoundedWaits*>(state.consistency.get());
     state.pending.resize(static_cast<size_t>(job.workers));
     state.received_version.resize(static_cast<size_t>(job.workers));
-    state.may_skip.resize(static_cast<size_t>(job.workers));
   }
   return rounds;
 }
@@ -59,7 +59,7 @@ void BucketRounds::ForgetArrivals() {
   if (arrivals_ != nullptr) *arrivals_ = {};
 }
 
-absl::StatusOr<BucketRounds::Begun> BucketRounds::MayBegin(int worker, const message::Gradient& chunk) {
+absl::StatusOr<bool> BucketRounds::MayBegin(int worker, const message::Gradient& chunk) {
   BucketState& state = buckets_[chunk.bucket];
   const Push& push = workers_[worker].pushes[static_cast<size_t>(chunk.bucket)];
   MutexLock lock(state.mutex);
@@ -72,17 +72,12 @@ absl::StatusOr<BucketRounds::Begun> BucketRounds::MayBegin(int worker, const mes
     return absl::InvalidArgumentError(
         absl::StrCat("a push for the sum after ", chunk.resets, " resets of ", resets));
   }
-  // Only after a broken stream or a restart of the server does a worker send a push again.
-  if (push.step < 0 && state.consistency->IsRepeat(worker, chunk.step)) return Begun{.repeated = true};
-  Begun begun;
-  if (state.may_skip[worker]) {
-    state.may_skip[worker] = false;
-    begun.lost_updates = SkipTo(*state.consistency, worker, chunk.step);
-    MutexLock worker_lock(workers_[worker].mutex);
-    workers_[worker].pushes_complete += begun.lost_updates;
-  }
+  // Only after a broken stream or a restart of the server does a worker send a push again; if each push is an
+  // update, also after a restart of another server, which has lost some.
+  const bool may_repeat = push.step < 0 || rule_.each_alone();
+  if (may_repeat && state.consistency->IsRepeat(worker, chunk.step)) return true;
   PSRING_RETURN_IF_ERROR(state.consistency->MayPush(worker, chunk.step));
-  return begun;
+  return false;
 }
 
 absl::Status BucketRounds::OnPush(int worker, int bucket, Lane& lane, Replies& replies) {
@@ -103,9 +98,20 @@ absl::Status BucketRounds::OnPush(int worker, int bucket, Lane& lane, Replies& r
   return OnceReduced(lane, replies);
 }
 
-bool BucketRounds::IsUnanswered(int worker, int bucket) {
+bool BucketRounds::IsUnanswered(int worker, int bucket, int64_t step) {
   MutexLock lock(buckets_[bucket].mutex);
-  return buckets_[bucket].pending[worker].state != Pending::State::kNone;
+  const Pending& pending = buckets_[bucket].pending[worker];
+  return pending.state != Pending::State::kNone && pending.step == step;
+}
+
+absl::Status BucketRounds::ReleaseWaiting(Lane& lane, Replies& replies) {
+  for (int bucket = 0; bucket < bucket_count(); ++bucket) {
+    BucketState& state = buckets_[bucket];
+    MutexLock lock(state.mutex);
+    if (state.bounded == nullptr) continue;
+    PSRING_RETURN_IF_ERROR(Act(bucket, state.bounded->ReleaseAll(), lane, replies));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status BucketRounds::OnRepeat(int worker, int bucket, Lane& lane, Replies& replies) {

@@ -39,18 +39,16 @@ class BucketRounds {
                                                               Checkpointing& checkpointing, RowRounds* rows,
                                                               Arrivals* arrivals);
 
-  // Whether a push may begin, or is a repeat that only needs its answer. `lost_updates`: the worker's pushes
-  // that were lost in a restart of the server.
-  struct Begun {
-    bool repeated = false;
-    int64_t lost_updates = 0;
-  };
-  absl::StatusOr<Begun> MayBegin(int worker, const message::Gradient& chunk);
+  // Whether a push that may begin is a repeat, which only needs its answer.
+  absl::StatusOr<bool> MayBegin(int worker, const message::Gradient& chunk);
   // The worker's push of the bucket has arrived entirely. It counts unless the bucket was reset meanwhile.
   absl::Status OnPush(int worker, int bucket, Lane& lane, Replies& replies);
   // The worker's whole push was repeated.
   absl::Status OnRepeat(int worker, int bucket, Lane& lane, Replies& replies);
-  bool IsUnanswered(int worker, int bucket);
+  // Whether the worker's push of `step` waits for its answer.
+  bool IsUnanswered(int worker, int bucket, int64_t step);
+  // Another server went back: with bounded staleness, answers the workers that wait.
+  absl::Status ReleaseWaiting(Lane& lane, Replies& replies);
 
   // Backup workers: what is decided about the gradient, by this server or by the first of several. Every
   // bucket gets a verdict before the next one is made, so that an update is made of the same workers in all
@@ -100,9 +98,9 @@ class BucketRounds {
     // Capabilities of `consistency`; null: it has none.
     BackupBucket* backup ABSL_GUARDED_BY(mutex) = nullptr;
     SummedPushes* summed ABSL_GUARDED_BY(mutex) = nullptr;
+    BoundedWaits* bounded ABSL_GUARDED_BY(mutex) = nullptr;
     std::vector<Pending> pending ABSL_GUARDED_BY(mutex);           // by worker
     std::vector<int64_t> received_version ABSL_GUARDED_BY(mutex);  // by worker
-    std::vector<bool> may_skip ABSL_GUARDED_BY(mutex);  // by worker: its first push after a restore
   };
   // An update. Parts of its answers may be sent while it is computed.
   struct Update {

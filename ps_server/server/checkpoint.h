@@ -31,7 +31,6 @@ struct ServerStats {
   int64_t restarts = 0;                       // how often the job continued after a restart of this server
   int64_t answered_again = 0;                 // repeated pushes; not in checkpoints
   size_t staging_peak_bytes = 0;              // StagingPool::peak_bytes; not in checkpoints
-  int64_t lost_updates = 0;                   // asynchronous: pushes that were lost in a restart
   std::vector<int64_t> lost_workers;          // in order of loss
   std::vector<int64_t> lost_at_step;          // by lost worker: its step
 };

@@ -77,12 +77,12 @@ std::vector<std::pair<int, bool>> Membership::Present() const {
   return present;
 }
 
-std::vector<int> Membership::Absent() const {
-  std::vector<int> absent;
+std::vector<int> Membership::Those(Presence presence) const {
+  std::vector<int> those;
   for (size_t i = 0; i < members_.size(); ++i) {
-    if (members_[i].presence == Presence::kAbsent) absent.push_back(static_cast<int>(i));
+    if (members_[i].presence == presence) those.push_back(static_cast<int>(i));
   }
-  return absent;
+  return those;
 }
 
 std::vector<std::pair<int, std::string>> Membership::Overdue(int64_t now_ns) const {
@@ -108,12 +108,11 @@ int64_t Membership::NewestEpoch() const {
   return newest;
 }
 
-std::pair<int, int> Membership::CountExpectedAndLeft(bool finished) const {
+std::pair<int, int> Membership::CountExpectedAndLeft() const {
   int expected = 0, left = 0;
-  for (const Member& member : members_) {
-    const bool may_come = member.presence == Presence::kAbsent && !finished;
-    if (may_come || member.presence == Presence::kJoined) ++expected;
-    if (member.presence == Presence::kLeft) ++left;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    expected += Expected(static_cast<int>(i));
+    left += presence(static_cast<int>(i)) == Presence::kLeft;
   }
   return {expected, left};
 }

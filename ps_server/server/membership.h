@@ -69,17 +69,20 @@ class Membership {
   }
   // Joined workers, and whether they joined again.
   std::vector<std::pair<int, bool>> Present() const;
-  std::vector<int> Absent() const;
+  std::vector<int> Absent() const { return Those(Presence::kAbsent); }
   // Workers that were gone for too long, with the reason.
   std::vector<std::pair<int, std::string>> Overdue(int64_t now_ns) const;
   // Whether a worker remains that is not lost.
   bool OthersRemain(int worker) const;
   int64_t NewestEpoch() const;
-  // Expected and left workers. `finished`: the job's steps are made, so absent ones are not expected.
-  std::pair<int, int> CountExpectedAndLeft(bool finished) const;
+  std::vector<int> Lost() const { return Those(Presence::kLost); }
+  // Expected and left workers.
+  std::pair<int, int> CountExpectedAndLeft() const;
 
   // Barriers. 0 and 1 stay open once passed.
   void ReachBarrier(int worker, int number) { at(worker).barrier = number; }
+  // The worker waits no more at its barrier, which is returned; -1: it waits at none.
+  int LeaveBarrier(int worker) { return std::exchange(at(worker).barrier, -1); }
   void PassBarriers(int end);  // those below `end`
   struct Released {
     std::vector<std::pair<int, int>> workers;  // worker, barrier
@@ -90,6 +93,7 @@ class Membership {
   std::vector<int> MissingAtBarrier() const;
 
  private:
+  std::vector<int> Those(Presence presence) const;
   Member& at(int worker) { return members_[static_cast<size_t>(worker)]; }
   std::vector<Member> members_;
   bool passed_[kBarriers] = {};

@@ -101,6 +101,12 @@ absl::Status ParameterServer::OnLeave(int worker, Lane& lane) {
   if (rows_ != nullptr) rows_->OnGone(worker, replies);
   workers_[worker].left = true;
   Finish(std::move(replies));
+  // The worker repeats nothing any more. After the last step of all, its pushes are in a checkpoint already.
+  if (rule_.each_alone() && checkpointing_.enabled() && !finished_) {
+    TakeCheckpoint(/*finished=*/false);
+    checkpointing_.Flush();
+  }
+  options_.on_leave(stats());
   // Before the worker counts as having left: after the last one, the server may be destroyed.
   Deliver(worker, {.message = message::Left{.version = verdict.complete > 0 ? verdict.version : 0,
                                             .complete = verdict.complete}});
@@ -116,6 +122,10 @@ absl::Status ParameterServer::OnLeave(int worker, Lane& lane) {
 absl::Status ParameterServer::OnBarrier(int worker, int64_t number) {
   if (number < 0 || number >= Membership::kBarriers) {
     return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " waits at barrier ", number));
+  }
+  if (workers_[worker].rewound) {  // it reaches this barrier again
+    Deliver(worker, {.message = message::BarrierPassed{.number = number}});
+    return absl::OkStatus();
   }
   {
     MutexLock lock(mutex_);
@@ -133,7 +143,7 @@ void ParameterServer::ReleaseBarriers() {
   }
   // A worker may leave at once. If the server dies after that, its restart must not wait for that worker.
   if (released.last && checkpointing_.enabled()) {
-    TakeCheckpoint(/*finished=*/true);
+    finished_ = TakeCheckpoint(/*finished=*/true);
     checkpointing_.Flush();
   }
   for (const auto& [worker, number] : released.workers) {
@@ -143,9 +153,22 @@ void ParameterServer::ReleaseBarriers() {
 
 // Every worker that knows of another server's restart sends a Rewind. The first one ends all streams; the
 // next incarnation ignores the others because it is already in their epoch.
-absl::Status ParameterServer::OnRewind(int worker, const message::Rewind& rewind) {
+absl::Status ParameterServer::OnRewind(int worker, const message::Rewind& rewind, Lane& lane) {
+  if (started_ && rule_.each_alone()) {  // the worker repeats its pushes from that step on
+    Replies replies;
+    PSRING_RETURN_IF_ERROR(rounds_->ReleaseWaiting(lane, replies));
+    Finish(std::move(replies));
+    workers_[worker].rewound = true;
+    int barrier = -1;
+    {
+      MutexLock lock(mutex_);
+      barrier = members_.LeaveBarrier(worker);
+    }
+    if (barrier >= 0) Deliver(worker, {.message = message::BarrierPassed{.number = barrier}});
+    return absl::OkStatus();
+  }
   if (!started_ || rewind.epoch <= epoch_) return absl::OkStatus();
-  if (options_.servers == 1 || !checkpointing_.enabled() || rule_.each_alone() || rewind.step < 0) {
+  if (options_.servers == 1 || !checkpointing_.enabled() || rewind.step < 0) {
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " asks to go back to step ",
                                                       rewind.step, ", which this job cannot do"));
   }
@@ -186,7 +209,7 @@ bool ParameterServer::TakeCheckpoint(bool finished) {
 bool ParameterServer::CheckpointNow(MonotonicTime deadline) {
   if (!checkpointing_.enabled() || !started_) return false;
   checkpointing_.Ask();
-  if (TakeCheckpoint(/*finished=*/was_finished_)) {
+  if (TakeCheckpoint(/*finished=*/finished_)) {
     checkpointing_.Flush();
     return true;
   }

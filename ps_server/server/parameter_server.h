@@ -59,6 +59,8 @@ struct ServerOptions {
   int64_t checkpoint_every = 0;            // steps; 0: only at the start, at the end and when asked
   // One line for the user, such as the loss of a worker. Any thread.
   std::function<void(const std::string&)> on_note = [](const std::string&) {};
+  // Before a worker's Leave is confirmed. Any thread, also several at once.
+  std::function<void(const ServerStats&)> on_leave = [](const ServerStats&) {};
   // Asynchronous modes: records whose push each update was made of. Complete when the job is over.
   Arrivals* arrivals = nullptr;
 };
@@ -104,6 +106,9 @@ class ParameterServer {
   // job has failed; nullopt: neither by `deadline`.
   std::optional<absl::Status> WaitUntilOver(MonotonicTime deadline);
 
+  // The workers that the job has ended without. After WaitUntilOver has returned OK.
+  std::vector<int> lost_workers() const;
+
   // If WaitUntilOver returned Cancelled: a worker sent a Rewind to this step. Start another server in that
   // epoch, with a checkpoint that is not after the step.
   std::optional<message::Rewind> goes_back_to() const;
@@ -117,7 +122,7 @@ class ParameterServer {
   absl::Status OnFetch(int worker, const message::Fetch& fetch);
   absl::Status OnLeave(int worker, Lane& lane);
   absl::Status OnBarrier(int worker, int64_t number);
-  absl::Status OnRewind(int worker, const message::Rewind& rewind);
+  absl::Status OnRewind(int worker, const message::Rewind& rewind, Lane& lane);
   void ReleaseBarriers();
   bool TakeCheckpoint(bool finished);  // false: the buckets are at different versions at the moment
 
@@ -188,11 +193,12 @@ class ParameterServer {
   std::unique_ptr<ParameterShard> shard_;
   std::unique_ptr<WorkerStream[]> workers_;
   std::unique_ptr<BucketRounds> rounds_;
-  std::unique_ptr<RowRounds> rows_;  // null: the job has no tables
-  std::vector<int64_t> first_step_;  // by worker: a checkpoint's, or 0
-  bool restored_ = false;            // this and the next two are written before any Join
-  bool epoch_is_given_ = false;      // otherwise it follows from what the workers know
-  bool was_finished_ = false;        // at the checkpoint the workers only had to leave
+  std::unique_ptr<RowRounds> rows_;    // null: the job has no tables
+  std::vector<int64_t> first_step_;    // by worker: a checkpoint's, or 0
+  bool restored_ = false;              // this and the next two are written before any Join
+  bool epoch_is_given_ = false;        // otherwise it follows from what the workers know
+  bool was_finished_ = false;          // at the checkpoint the workers only had to leave
+  std::atomic<bool> finished_{false};  // a checkpoint after the last step of all workers is being written
 
   std::atomic<int64_t> epoch_{0};
   std::atomic<bool> started_{false};  // all have joined, and the weights are complete

@@ -175,7 +175,7 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, std::optiona
   epoch_ = epoch.value_or(0);
   epoch_is_given_ = epoch.has_value();
   weights_arrived_ = true;
-  was_finished_ = checkpoint.finished;
+  finished_ = was_finished_ = checkpoint.finished;
   PSRING_RETURN_IF_ERROR(rounds_->Restore(checkpoint));
   const bool each_alone = rule_.each_alone();
   for (int worker = 0; worker < options_.workers; ++worker) {
@@ -183,15 +183,16 @@ absl::Status ParameterServer::Restore(const Checkpoint& checkpoint, std::optiona
     // The worker lost its connection when the server died, and has to find the restarted one.
     members_.AwaitReturn(worker, lost, MonotonicNanos(), absl::ToInt64Nanoseconds(options_.timeout));
     int64_t pushes = 0;
+    // Buckets are copied one after the other. The worker repeats what the first of them lacks.
+    first_step_[worker] = checkpoint.buckets.empty() || !each_alone ? checkpoint.step : INT64_MAX;
     for (const Consistency::State& bucket : checkpoint.buckets) {
       pushes += each_alone ? bucket.next_step[worker] : bucket.version;
-      if (each_alone) first_step_[worker] = std::max(first_step_[worker], bucket.next_step[worker]);
+      if (each_alone) first_step_[worker] = std::min(first_step_[worker], bucket.next_step[worker]);
     }
     MutexLock worker_lock(workers_[worker].mutex);
     workers_[worker].pushes_complete = pushes;
     workers_[worker].steps_answered = checkpoint.step;
   }
-  if (!each_alone) first_step_.assign(options_.workers, checkpoint.step);
   if (each_alone || was_finished_) {
     starting_ = true;
     started_ = true;

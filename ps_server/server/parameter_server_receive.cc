@@ -84,7 +84,8 @@ absl::StatusOr<Receipt> ParameterServer::Dispatch(int worker, const message::ToS
   if (const auto* weights = std::get_if<message::InitialWeights>(&message)) {
     return taken(OnWeights(worker, *weights, payload.pieces));
   }
-  if (const auto* rewind = std::get_if<message::Rewind>(&message)) return taken(OnRewind(worker, *rewind));
+  if (const auto* rewind = std::get_if<message::Rewind>(&message))
+    return taken(OnRewind(worker, *rewind, lane));
   if (!started_) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", worker, " sent a message before all workers have joined"));
@@ -292,13 +293,10 @@ absl::StatusOr<Receipt> ParameterServer::BeginPush(int worker, const message::Gr
     return absl::InvalidArgumentError(
         absl::StrCat("a push in the middle of that of bucket ", other, " of step ", begun.step));
   }
-  PSRING_ASSIGN_OR_RETURN(const BucketRounds::Begun may, rounds_->MayBegin(worker, chunk));
-  if (may.lost_updates > 0) {
-    MutexLock stats_lock(stats_mutex_);
-    stats_.lost_updates += may.lost_updates;
-  }
+  workers_[worker].rewound = false;
+  PSRING_ASSIGN_OR_RETURN(const bool repeated, rounds_->MayBegin(worker, chunk));
   Push& push = pushes[static_cast<size_t>(chunk.bucket)];
-  if (may.repeated) {
+  if (repeated) {
     push = {.step = chunk.step, .resets = chunk.resets, .whole = true};
     return Receipt::kTaken;
   }
@@ -313,6 +311,7 @@ absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane)
   PSRING_RETURN_IF_ERROR(rounds_->OnPush(worker, bucket, lane, replies));
   WorkerStream& stream = workers_[worker];
   if (!stream.pushes[static_cast<size_t>(bucket)].whole) return absl::OkStatus();  // reset meanwhile
+  if (finished_) finished_ = false;  // the worker repeats what another server has lost
   // Serial and asynchronous: the answers for this worker's earlier buckets are sent after the last bucket of
   // the step.
   std::vector<Reply> released;
@@ -333,7 +332,7 @@ absl::Status ParameterServer::OnPushComplete(int worker, int bucket, Lane& lane)
 // The answer was lost, or has not been sent yet.
 absl::StatusOr<Receipt> ParameterServer::OnRepeat(int worker, int bucket, bool in_place, Lane& lane) {
   Push& push = workers_[worker].pushes[static_cast<size_t>(bucket)];
-  if (rounds_->IsUnanswered(worker, bucket)) return Receipt::kTaken;
+  if (rounds_->IsUnanswered(worker, bucket, push.step)) return Receipt::kTaken;
   if (push.answered_again) {
     return AtBucket(absl::FailedPreconditionError(absl::StrCat(
                         "step ", push.step, " was repeated, and has been answered again already")),

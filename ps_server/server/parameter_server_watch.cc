@@ -136,13 +136,20 @@ std::optional<absl::Status> ParameterServer::WaitUntilOver(MonotonicTime deadlin
   MutexLock lock(mutex_);
   while (true) {
     if (!failure_.ok()) return failure_;
-    const auto [expected, left] = members_.CountExpectedAndLeft(was_finished_);
-    // A worker that joins a server which was restarted after the last step only has to leave.
+    const auto [expected, left] = members_.CountExpectedAndLeft();
+    // Workers of a server which was restarted after the last step only have to leave, or have left before.
     const bool idle = was_finished_ && MonotonicNanos() - last_arrival_ns_ > absl::ToInt64Nanoseconds(kIdle);
-    if (expected == 0 && (left > 0 || idle)) return absl::OkStatus();
+    if (expected == 0 ? left > 0 || was_finished_ : idle && members_.Present().empty()) {
+      return absl::OkStatus();
+    }
     if (MonotonicNow() >= deadline) return std::nullopt;
     changed_.WaitUntil(mutex_, deadline);
   }
+}
+
+std::vector<int> ParameterServer::lost_workers() const {
+  MutexLock lock(mutex_);
+  return members_.Lost();
 }
 
 void ParameterServer::Watch() {

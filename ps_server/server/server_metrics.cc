@@ -47,7 +47,6 @@ ServerResult ResultOf(int server, const ServerStats& stats) {
           .staleness_histogram = stats.staleness_histogram,
           .dropped_gradients = stats.dropped_gradients,
           .restarts = stats.restarts,
-          .lost_updates = stats.lost_updates,
           .lost_workers = stats.lost_workers,
           .lost_at_step = stats.lost_at_step,
           .peak_memory_mb = PeakMemoryMb()};

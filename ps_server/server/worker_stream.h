@@ -28,6 +28,7 @@ struct WorkerStream {
   std::vector<bool> weights_whole ABSL_GUARDED_BY(receive);
   size_t weights_left ABSL_GUARDED_BY(receive) = 0;  // worker 0: buckets of initial weights still missing
   bool left ABSL_GUARDED_BY(receive) = false;
+  bool rewound ABSL_GUARDED_BY(receive) = false;  // each push an update: no push since the worker's Rewind
 
   Mutex mutex;
   std::shared_ptr<ReplySink> sink ABSL_GUARDED_BY(mutex);

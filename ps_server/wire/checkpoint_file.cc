@@ -61,7 +61,6 @@ std::string EncodeHeader(const Checkpoint& from) {
   to.set_dropped_gradients(stats.dropped_gradients);
   Put(stats.worker_dropped, to.mutable_worker_dropped());
   to.set_restarts(stats.restarts);
-  to.set_lost_updates(stats.lost_updates);
   Put(stats.lost_workers, to.mutable_lost_workers());
   Put(stats.lost_at_step, to.mutable_lost_at_step());
   return to.SerializeAsString();
@@ -90,7 +89,6 @@ absl::StatusOr<Checkpoint> DecodeHeader(const std::string& text) {
   stats.dropped_gradients = from.dropped_gradients();
   stats.worker_dropped = Got<int64_t>(from.worker_dropped());
   stats.restarts = from.restarts();
-  stats.lost_updates = from.lost_updates();
   stats.lost_workers = Got<int64_t>(from.lost_workers());
   stats.lost_at_step = Got<int64_t>(from.lost_at_step());
   return to;

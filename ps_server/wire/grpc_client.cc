@@ -17,6 +17,8 @@ namespace psring {
 namespace {
 
 constexpr absl::Duration kUntilServerCloses = absl::Seconds(5);
+// Until a ping is sent, and until its answer.
+constexpr int64_t kLongestPingMs = 20'000;
 
 }  // namespace
 
@@ -24,9 +26,14 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> GrpcClient::Dial(const std::strin
                                                                 MonotonicTime deadline) const {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxMessageBytes);
-  // Detects a server that does not respond. (The server itself reports workers that keep others waiting.)
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+  // Detects a server that does not respond, before a rank that waits for this one gives up. (The server
+  // itself reports workers that keep others waiting.)
+  const auto part_of_timeout = [this](int divisor, int least_ms) {
+    const int64_t part_ms = absl::ToInt64Milliseconds(options_.reply_timeout / divisor);
+    return static_cast<int>(std::clamp<int64_t>(part_ms, least_ms, kLongestPingMs));
+  };
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, part_of_timeout(4, 500));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, part_of_timeout(2, 2000));
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   return OpenChannel(address, options_.secret, arguments, deadline, options_.link);
 }

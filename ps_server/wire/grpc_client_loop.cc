@@ -19,7 +19,7 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 // attempt doubles, but stays so short that the server does not give up this worker (--worker_timeout).
 constexpr int kMostFruitless = 10;
 constexpr int kMostDoublings = 3;
-// A server that does not answer a Leave and cannot be reached has ended with its last worker.
+// A server that cannot be reached by a worker that leaves has ended with its last worker, or is not needed.
 constexpr absl::Duration kUnansweredLeave = absl::Seconds(1);
 
 }  // namespace
@@ -186,9 +186,10 @@ absl::Status GrpcClient::WhyOver() const {
 
 void GrpcClient::OnOver() {
   absl::Status why;
-  bool may_return = false;
+  bool may_return = false, leaves = false;
   {
     MutexLock lock(mutex_);
+    leaves = asked_.has_value() && asked_->question == Question::kLeave;
     why = WhyOver();
     // A server that was cancelled may be started again; after any other error of its own it has ended.
     may_return = !end_.ok() && (context_->GetServerTrailingMetadata().count(kServerSaysKey) == 0 ||
@@ -201,7 +202,11 @@ void GrpcClient::OnOver() {
     writing_ = false;
   }
   borrowers_.AwaitNone(MonotonicNow() + absl::Seconds(10));
-  if (!session_.state().failure.ok() || !may_return || Patience() == absl::ZeroDuration()) return GiveUp(why);
+  if (!session_.state().failure.ok() || !may_return) return GiveUp(why);
+  if (Patience() == absl::ZeroDuration()) {
+    if (leaves) session_.TakeAsAnswered(Question::kLeave);
+    return GiveUp(why);
+  }
   const bool moved = session_.state().answers != answers_when_lost_;
   if (moved) {
     fruitless_ = 0;
@@ -230,7 +235,12 @@ absl::Duration GrpcClient::Patience() const { return session_.state().patience.v
 // Schedules the next attempt.
 void GrpcClient::StayLost() {
   const absl::Duration patience = Patience();
-  if (left_sent_ && MonotonicNow() - lost_at_ > std::min(patience, kUnansweredLeave)) {
+  bool leaves = false;
+  {
+    MutexLock lock(mutex_);
+    leaves = asked_.has_value() && asked_->question == Question::kLeave;
+  }
+  if (leaves && MonotonicNow() - lost_at_ > std::min(patience, kUnansweredLeave)) {
     session_.TakeAsAnswered(Question::kLeave);
     return GiveUp(why_lost_);
   }

@@ -69,9 +69,11 @@ class FaultsDriver : public LaunchTest {
       auto lost_workers = static_cast<int64_t>(server->lost_workers.size());
       if (fault.kind == FaultKind::kEndWorker) ++lost_workers;  // it has left
       const int64_t planned = workers * kFaultSteps;
-      const int64_t made = server->pushes, lost = server->lost_updates;
-      if (made + lost >= planned - 1 - lost_workers * kFaultSteps && made <= planned + workers) return "";
-      return absl::StrCat(made, " pushes and ", lost, " lost updates of ", planned, " pushes");
+      // A checkpoint may miss the count of a push that is in its weights.
+      const int64_t made = server->pushes, uncounted = server->restarts * workers;
+      const bool all = made >= planned - 1 - uncounted - lost_workers * kFaultSteps;
+      if (all && made <= planned + (1 + server->restarts) * workers) return "";
+      return absl::StrCat(made, " pushes of ", planned);
     }
     return "";
   }

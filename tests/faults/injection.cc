@@ -19,6 +19,11 @@ bool Is(const Fault& fault, std::initializer_list<FaultKind> kinds) {
   return std::find(kinds.begin(), kinds.end(), fault.kind) != kinds.end();
 }
 
+bool AtServer(const Fault& fault) {
+  return Is(fault, {FaultKind::kKillServer, FaultKind::kEndServer, FaultKind::kStopServer,
+                    FaultKind::kKillServerAtEnd});
+}
+
 int64_t NewestStep(const std::string& folder) {
   const std::vector<CheckpointPath> there = ListCheckpoints(folder);
   return there.empty() ? -1 : there.front().step;
@@ -34,9 +39,10 @@ bool InNetworkOf(pid_t pid, const std::string& command) {
 
 std::string NameOf(FaultKind kind) {
   static const char* const names[kFaultKinds] = {
-      "kill worker", "kill server",        "kill launcher", "stop worker",    "end worker",
-      "few files",   "silent connections", "full disk",     "end server",     "end launcher",
-      "small shm",   "little memory",      "link down",     "loss and delay", "kill node"};
+      "kill worker", "kill server",        "kill launcher",     "stop worker",    "end worker",
+      "few files",   "silent connections", "full disk",         "end server",     "end launcher",
+      "small shm",   "little memory",      "link down",         "loss and delay", "kill node",
+      "stop server", "kill server at end", "kill worker at end"};
   return names[static_cast<int>(kind)];
 }
 
@@ -46,6 +52,7 @@ std::string Fault::Text() const {
       setup.restarts ? ", with restarts" : "", setup.dedicated ? ", dedicated server" : "",
       setup.nodes > 1 ? absl::StrCat(", ", setup.nodes, " nodes of ", setup.per_node) : "", ", rank ", victim,
       sockets >= 0 ? absl::StrCat(" with ", sockets, " sockets") : absl::StrCat(" at step ", step),
+      delay_ms > 0 ? absl::StrCat(" and ", delay_ms, " ms") : "",
       setup.before.empty() ? "" : absl::StrCat(", after `", setup.before, "`"));
 }
 
@@ -54,7 +61,7 @@ Fault Draw(FaultKind kind, std::mt19937& random) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(end));
   };
   Fault fault{.kind = kind};
-  const bool needs_server = Is(fault, {FaultKind::kKillServer, FaultKind::kEndServer});
+  const bool needs_server = AtServer(fault);
   do {
     fault.setup.kind = JobKinds()[static_cast<size_t>(below(static_cast<int64_t>(JobKinds().size())))];
   } while (needs_server && !fault.setup.kind.has_server);
@@ -62,7 +69,8 @@ Fault Draw(FaultKind kind, std::mt19937& random) {
                                          FaultKind::kLinkDown, FaultKind::kLoss, FaultKind::kFullDisk});
   const bool may_have_nodes =
       Is(fault, {FaultKind::kKillWorker, FaultKind::kKillServer, FaultKind::kStopWorker,
-                 FaultKind::kEndWorker, FaultKind::kEndServer, FaultKind::kSilentConnections});
+                 FaultKind::kEndWorker, FaultKind::kEndServer, FaultKind::kSilentConnections,
+                 FaultKind::kStopServer, FaultKind::kKillServerAtEnd, FaultKind::kKillWorkerAtEnd});
   if (fault.kind == FaultKind::kKillNode || (may_have_nodes && below(4) == 0)) fault.setup.nodes = 2;
   fault.setup.per_node = 1 + static_cast<int>(below(2));
   const bool starts_psring = needs_launcher || needs_server || fault.setup.nodes > 1;
@@ -74,10 +82,17 @@ Fault Draw(FaultKind kind, std::mt19937& random) {
   fault.step = 5 + 5 * below(6);
   if (below(2) == 0) fault.sockets = static_cast<int>(below(6));
   switch (kind) {
+    case FaultKind::kStopServer:
     case FaultKind::kStopWorker:
       // While the ranks connect, a busy machine may exceed a short timeout.
-      fault.setup.timeout_s = 6;
+      fault.setup.timeout_s = 10;
       fault.sockets = -1;
+      break;
+    case FaultKind::kKillServerAtEnd:
+    case FaultKind::kKillWorkerAtEnd:
+      fault.sockets = -1;
+      fault.step = below(2) == 0 ? kFaultSteps - 5 : kFaultSteps;
+      fault.delay_ms = static_cast<int>(below(40));
       break;
     case FaultKind::kFewFiles:
       fault.setup.before = absl::StrCat("ulimit -n ", 16 + below(48));
@@ -108,7 +123,7 @@ Fault Draw(FaultKind kind, std::mt19937& random) {
 }
 
 bool Injection::AwaitTrigger(FaultJob& job, pid_t& victim) const {
-  const bool is_server = Is(fault_, {FaultKind::kKillServer, FaultKind::kEndServer});
+  const bool is_server = AtServer(fault_);
   const std::string role = is_server ? "server" : absl::StrCat("rank ", fault_.victim);
   victim = -1;
   return job.Await([&] {
@@ -123,6 +138,7 @@ bool Injection::AwaitTrigger(FaultJob& job, pid_t& victim) const {
 bool Injection::Signal(FaultJob& job, int signal) const {
   pid_t victim = -1;
   if (!AwaitTrigger(job, victim)) return false;
+  absl::SleepFor(absl::Milliseconds(fault_.delay_ms));  // a random moment
   if (Is(fault_, {FaultKind::kKillLauncher, FaultKind::kEndLauncher})) victim = job.launcher();
   if (fault_.kind == FaultKind::kKillNode) {
     victim = job.launcher(fault_.node());
@@ -186,7 +202,10 @@ bool Injection::Apply(FaultJob& job) {
     case FaultKind::kKillServer:
     case FaultKind::kKillLauncher:
     case FaultKind::kKillNode:
+    case FaultKind::kKillServerAtEnd:
+    case FaultKind::kKillWorkerAtEnd:
       return Signal(job, SIGKILL);
+    case FaultKind::kStopServer:
     case FaultKind::kStopWorker:
       return Signal(job, SIGSTOP);
     case FaultKind::kEndWorker:
@@ -215,16 +234,22 @@ Promise PromiseOf(const Fault& fault) {
   const JobSetup& setup = fault.setup;
   switch (fault.kind) {
     case FaultKind::kKillWorker:
+    case FaultKind::kKillWorkerAtEnd:
     case FaultKind::kEndWorker:
       // Rank 0 started by hand has the server, and the store's file names its process.
       return {.may_recover = true,
               .must_recover = setup.restarts || (setup.kind.asynchronous && trains && !setup.by_hand),
               .names = {rank, worker, fault.victim == 0 && setup.by_hand ? "server" : rank}};
     case FaultKind::kKillServer:
+    case FaultKind::kKillServerAtEnd:
     case FaultKind::kEndServer:
       return {.may_recover = true, .must_recover = setup.restarts, .names = {"server"}};
     case FaultKind::kStopWorker:
-      return {.may_recover = true, .names = {rank, worker}};
+      return {.may_recover = true,
+              .must_recover = setup.kind.asynchronous && !setup.by_hand,
+              .names = {rank, worker}};
+    case FaultKind::kStopServer:
+      return {.may_recover = true, .must_recover = setup.restarts, .names = {"server"}};
     case FaultKind::kKillLauncher:
     case FaultKind::kEndLauncher:
       return {.may_recover = true, .names = {""}};

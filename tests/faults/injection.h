@@ -25,9 +25,12 @@ enum class FaultKind {
   kLittleMemory,
   kLinkDown,  // and back
   kLoss,      // and delay
-  kKillNode   // one psring of `train --nnodes`, with its processes
+  kKillNode,  // one psring of `train --nnodes`, with its processes
+  kStopServer,
+  kKillServerAtEnd,  // around the last step
+  kKillWorkerAtEnd
 };
-inline constexpr int kFaultKinds = 15;
+inline constexpr int kFaultKinds = 18;
 inline constexpr int kQuickFaultKinds = 8;  // the first ones, of the short form
 std::string NameOf(FaultKind kind);
 
@@ -39,6 +42,7 @@ struct Fault {
   int victim = 0;  // a rank
   int sockets = -1;
   int64_t step = 0;
+  int delay_ms = 0;  // after the trigger
 
   std::string Text() const;
   int node() const { return setup.nodes > 1 ? victim / setup.per_node : 0; }

@@ -58,7 +58,8 @@ const std::vector<JobKind>& JobKinds() {
       {.name = "ps-sync", .flags = "--strategy ps-sync --deterministic", .same_bits = true},
       {.name = "ps-backup", .flags = "--strategy ps-backup:1"},
       {.name = "ps-ssp", .flags = "--strategy ps-ssp:2", .asynchronous = true},
-      {.name = "ps-async", .flags = "--strategy ps-async", .asynchronous = true}};
+      {.name = "ps-async", .flags = "--strategy ps-async", .asynchronous = true},
+      {.name = "hybrid", .flags = "--strategy hybrid", .tables = true}};
   return *kinds;
 }
 
@@ -80,9 +81,12 @@ FaultJob::FaultJob(const JobSetup& asked, const std::string& folder, int port)
   absl::StrReplaceAll({{kCheckpoints, checkpoints()}}, &setup.before);
   fs::create_directories(temporary());
   fs::create_directories(checkpoints());
-  const std::string flags = absl::StrCat(
-      setup.kind.flags, " --model mlp-small --data synthetic --batch 16 --no_eval --jitter_ms 3 --steps ",
-      kFaultSteps, " --timeout ", setup.timeout_s, " --checkpoint_every 5 --checkpoint_dir ", checkpoints());
+  const std::string flags =
+      absl::StrCat(setup.kind.flags,
+                   setup.kind.tables ? " --model dlrm-small --width 8 --data zipf:300:1 --transport tcp"
+                                     : " --model mlp-small --data synthetic",
+                   " --batch 16 --no_eval --jitter_ms 3 --steps ", kFaultSteps, " --timeout ",
+                   setup.timeout_s, " --checkpoint_every 5 --checkpoint_dir ", checkpoints());
   const std::string place = absl::StrCat("TMPDIR=", temporary());
   const std::string train =
       absl::StrCat("train ", setup.restarts ? " --max_restarts 3 " : "",

@@ -25,6 +25,7 @@ struct JobKind {
   bool has_server = true;
   bool asynchronous = false;
   bool same_bits = false;  // two undisturbed runs have the same weights
+  bool tables = false;
 };
 const std::vector<JobKind>& JobKinds();
 

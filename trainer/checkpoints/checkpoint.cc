@@ -297,11 +297,13 @@ absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vec
     }
     absl::Status first_damage;
     std::optional<CheckpointBytes> newest;
+    int64_t step = 0;
     for (const CheckpointPath& one : there) {
       if (newest.has_value() && one.sequence >= 0) continue;
       absl::StatusOr<CheckpointBytes> bytes = ReadFolder(one.path);
       if (bytes.ok()) {
         newest = *std::move(bytes);
+        step = one.step;
         continue;
       }
       if (absl::IsUnimplemented(bytes.status())) return bytes.status();
@@ -311,6 +313,9 @@ absl::StatusOr<CheckpointBytes> LoadCheckpoint(const std::string& path, std::vec
     newest->sequence = there.front().sequence;
     if (!first_damage.ok())
       notes.push_back(absl::StrCat(first_damage.message(), "; ", newest->path, " is used instead"));
+    for (const std::string& incomplete : IncompleteCheckpoints(path, step)) {
+      notes.push_back(absl::StrCat(incomplete, " has no ", kPositionFile, " and is skipped"));
+    }
     return *std::move(newest);
   }
   if (!fs::exists(path, error)) return absl::NotFoundError(absl::StrCat(path, " does not exist"));

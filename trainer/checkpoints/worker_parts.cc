@@ -18,6 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A meeting with a rank that was stopped ends before a server gives up those that wait in it.
+constexpr double kPartOfTimeout = 0.5;
 constexpr char kStops[] = "checkpoint/stops";
 constexpr char kNoFile[] = "-";
 constexpr char kSees[] = "sees";
@@ -123,7 +125,7 @@ absl::Status WorkerParts::MeetRank(int rank, const std::string& where) {
   const absl::Status met =
       rendezvous_
           .ExchangeAmong({0, rank}, absl::StrCat("checkpoint/", where, "/with ", rank), "",
-                         is_missed ? absl::ZeroDuration() : rendezvous_.options().timeout)
+                         is_missed ? absl::ZeroDuration() : kPartOfTimeout * rendezvous_.options().timeout)
           .status();
   if (own == 0 && absl::IsDeadlineExceeded(met) && !is_missed) missed_[rank] = LastMeetingOf(rank);
   return met;

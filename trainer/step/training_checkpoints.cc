@@ -168,7 +168,18 @@ absl::Status Training::SaveCheckpoint(const Moment& moment) {
   if (checkpoints_.pauses_updates) parts = TakeParts(moment);
   bool is_of_step = false;
   PSRING_ASSIGN_OR_RETURN(TrainingCheckpoint checkpoint, ReadState(is_of_step));
-  if (!is_of_step) return absl::OkStatus();
+  // Those that pause continue.
+  const auto release = [&] {
+    if (!checkpoints_.pauses_updates || moment.stops || worker_.parts == nullptr) return;
+    for (size_t rank = 1; rank < parts.size(); ++rank) {
+      if (!parts[rank].has_value()) continue;
+      (void)worker_.parts->MeetRank(static_cast<int>(rank), absl::StrCat(moment.name, kKept));
+    }
+  };
+  if (!is_of_step) {
+    release();
+    return absl::OkStatus();
+  }
 
   if (!checkpoints_.pauses_updates) {
     if (moment.stops && worker_.parts != nullptr) {
@@ -199,11 +210,7 @@ absl::Status Training::SaveCheckpoint(const Moment& moment) {
   }));
   saved_step_ = moment.step;
   ++sequence_;
-  if (!checkpoints_.pauses_updates || moment.stops || worker_.parts == nullptr) return absl::OkStatus();
-  for (size_t rank = 1; rank < parts.size(); ++rank) {
-    if (!parts[rank].has_value()) continue;
-    (void)worker_.parts->MeetRank(static_cast<int>(rank), absl::StrCat(moment.name, kKept));
-  }
+  release();
   return absl::OkStatus();
 }
 

@@ -20,12 +20,14 @@ void TrainingClock::BeginAt(int64_t step) {
 void TrainingClock::GoBackTo(int64_t step) {
   next_ = step;
   samples_ = SamplesBefore(step);
+  // With each_push: as if the other workers were at this step, too; the next answer tells the version.
+  version_ = std::min(version_, resumed_.version + (step - resumed_.step) * workers_);
 }
 
 void TrainingClock::Finish(const StepReport& report) {
   GoBackTo(report.next_step >= 0 ? report.next_step : next_ + 1);
   if (!counting_.each_push) return;
-  version_ = report.version;
+  if (report.next_step < 0) version_ = report.version;  // else a server went back
   samples_ = SamplesOf(version_);
 }
 

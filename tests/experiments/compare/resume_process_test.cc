@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/random_moments.h"
 
 namespace psring {
 namespace {
@@ -168,6 +169,62 @@ TEST_F(ResumeTest, OnlyTheSameRunIsContinued) {
   manifest["machine"]["cores"] = 999;
   std::ofstream(Folder("run") / "manifest.json") << manifest.dump();
   refused({"--resume", "run"}, "machine: cores 999 then");
+}
+
+// Whatever a power cut has done to one file, the comparison continues, or says in one line that it cannot.
+TEST_F(ResumeTest, ADamagedFileCostsAtMostItsRounds) {
+  const Outcome first =
+      InterruptDuring(Comparison("run"), Folder("run") / "records/accuracy-1/ring-2", SIGINT);
+  ASSERT_EQ(first.exit_code, 128 + SIGINT) << first.err;
+  fs::rename(Folder("run"), Folder("interrupted"));
+  AtRandomMoments(2, [&](std::mt19937& random) {
+    fs::copy(Folder("interrupted"), Folder("run"), fs::copy_options::recursive);
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::recursive_directory_iterator(Folder("run"))) {
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    }
+    std::ranges::sort(files);
+    const fs::path& file = files[random() % files.size()];
+    const std::string whole = Slurp(file);
+    const size_t kept = whole.empty() ? 0 : random() % whole.size();
+    const char* const kinds[] = {"truncated", "zeros from there", "removed"};
+    const size_t kind = random() % 3;
+    std::printf("%s: %s at %zu of %zu bytes\n", file.c_str(), kinds[kind], kept, whole.size());
+    fs::remove(file);
+    if (kind < 2)
+      std::ofstream(file) << whole.substr(0, kept) << std::string(kind * (whole.size() - kept), 0);
+    const Outcome second = Run({"compare", "--resume", "run"});
+    if (file.filename() == "manifest.json" && second.exit_code == 2) {
+      EXPECT_EQ(std::ranges::count(second.err, '\n'), 1) << second.err;
+      EXPECT_THAT(second.err, testing::AnyOf(HasSubstr("start the comparison again"),
+                                             HasSubstr("it has no manifest.json")));
+    } else {
+      EXPECT_EQ(second.exit_code, 0) << second.out << second.err;
+      EXPECT_EQ(Launches("run", "cost"), 3 * 3);
+      EXPECT_EQ(Launches("run", "accuracy"), 3 * 2);
+      for (const auto& row : Json("run", "summary.json")) EXPECT_EQ(row["rounds"]["step_ms"].size(), 3);
+    }
+    fs::remove_all(Folder("run"));
+  });
+}
+
+TEST_F(ResumeTest, ARunThatWasKilledWhileItPreparedSaysThatItCannotContinue) {
+  fs::create_directories(Folder("run"));
+  std::ofstream(Folder("run") / "manifest.json").close();
+  const Outcome outcome = Run({"compare", "--resume", "run"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("it ended before its first round began"));
+}
+
+TEST_F(ResumeTest, AReportThatWasNotFinishedIsWrittenAgain) {
+  ASSERT_EQ(Run(OnlyRounds("run")).exit_code, 0);
+  const std::string page = Slurp(Folder("run") / "report.html");
+  std::ofstream(Folder("run") / "report.html") << page.substr(0, page.size() / 2);
+  const Outcome outcome = Run({"compare", "--resume", "run"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  EXPECT_THAT(outcome.out, Not(HasSubstr("round 1/3")));
+  EXPECT_THAT(Slurp(Folder("run") / "report.html"), HasSubstr("</html>"));
 }
 
 }  // namespace

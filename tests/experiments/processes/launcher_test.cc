@@ -144,6 +144,32 @@ TEST_F(LauncherTest, AServerMayEndALittleLater) {
   EXPECT_TRUE(RunChildren(spec, *interrupt_).ok());
 }
 
+TEST_F(LauncherTest, AStoppedChildThatTheJobHasEndedWithoutIsKilled) {
+  LaunchSpec spec = Spec({Shell("rank 0", "exit 0"), Shell("rank 1", "kill -STOP $$; sleep 100"),
+                          Shell("the server", "echo without 1")});
+  spec.children[2].serves = true;
+  bool ended = false;
+  int lost = -1;
+  spec.on_line = [&](int, const std::string& line) { return ended = ended || line == "without 1"; };
+  spec.is_lost = [&](int child) { return ended && child == 1; };
+  spec.on_lost = [&](int child) { lost = child; };
+  EXPECT_EQ(RunChildren(spec, *interrupt_), absl::OkStatus());
+  EXPECT_EQ(lost, 1);
+}
+
+TEST_F(LauncherTest, AServerThatDiesAfterAllRanksIsNoFailureAndIsNotRestarted) {
+  for (const bool several_nodes : {false, true}) {
+    LaunchSpec spec = Spec({Shell("rank 0", "exit 0"), Shell("the server", "sleep 0.3; kill -KILL $$")});
+    spec.children[1].serves = spec.children[1].may_return = true;
+    spec.restarts = 1;
+    spec.several_nodes = several_nodes;  // ranks on other nodes may still need it
+    std::vector<bool> restarted;
+    spec.on_death = [&](int, const std::string&, bool again) { restarted.push_back(again); };
+    EXPECT_EQ(RunChildren(spec, *interrupt_).ok(), !several_nodes);
+    EXPECT_EQ(restarted, std::vector<bool>{several_nodes});
+  }
+}
+
 TEST_F(LauncherTest, AChildThatIgnoresSigtermIsKilled) {
   const MonotonicTime begin = MonotonicNow();
   const absl::Status status = RunChildren(

@@ -132,6 +132,8 @@ TEST(OnClock, ConvertsOnlyTimes) {
   EXPECT_EQ(back->begin_ns, 500);
   EXPECT_EQ(back->buckets[0].end_ns, 3500);
   EXPECT_EQ(back->step_ms, 5);
+  const auto killed = OnClock(ahead(-500), "steps-rank1.jsonl", text + text + text.substr(0, 20));
+  EXPECT_EQ(killed.value_or(""), *shifted) << "the rank was killed while it wrote a line";
   const auto trace =
       OnClock(ahead(5000), "trace-rank1.json", R"({"traceEvents":[{"ts":10.0,"dur":2},{"name":"x"}]})");
   ASSERT_TRUE(trace.ok()) << trace.status();

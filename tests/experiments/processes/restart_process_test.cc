@@ -162,6 +162,27 @@ TEST_F(RestartTest, AnAsynchronousRunReachesItsAccuracyAfterServerRestarts) {
   }
 }
 
+// Training is complete: nothing is left to measure, and the result is that of an undisturbed run.
+TEST_F(RestartTest, AKillAfterTheLastStepKeepsTheResult) {
+  evaluates_ = true;  // rank 0 has work after the last checkpoint
+  for (const auto& [strategy, who] : {std::pair(kRing, "rank 0"), std::pair(kServer, "server"),
+                                      std::pair("--strategy ps-async --workers 2", "server"),
+                                      std::pair("--strategy ps-ssp:2 --workers 2", "server")}) {
+    SCOPED_TRACE(absl::StrCat(strategy, ": ", who));
+    std::string run = absl::StrCat(Out("run"), who, std::string(strategy).substr(11, 8));
+    std::erase(run, ' ');
+    const std::string folder = run + "-checkpoints";
+    Start(strategy, run, absl::StrCat("--max_restarts 2 --checkpoint_dir ", folder));
+    const pid_t victim = PidOf(who);
+    AwaitCheckpoint(folder, 300);
+    kill(victim, SIGKILL);  // it may have ended
+    EXPECT_EQ(Wait(), 0) << output();
+    EXPECT_TRUE(AllEnd());
+    EXPECT_GT(Row(run)["figures"]["test_accuracy"], 0.5) << output();
+    EXPECT_GT(Row(run)["figures"]["step_ms"], 0.0) << output();
+  }
+}
+
 TEST_F(RestartTest, ARankThatAlwaysDiesEndsTheJobAfterMaxRestarts) {
   Start(kRing, Out("run"), absl::StrCat(kSlow, " --max_restarts 2"));
   pid_t last = -1;

@@ -139,6 +139,103 @@ TEST_P(WorkerLossTest, PsringReportsALostWorker) {
   });
 }
 
+// The others finish, and psring ends the worker that no longer responds.
+TEST_F(LaunchTest, AFrozenWorkerDoesNotLoseTheResultOfTheOthers) {
+  struct Frozen {
+    std::string name, flags;
+    int nodes = 1;
+    int victim = 0;
+    StartedOnes psring = {};
+  };
+  std::vector<Frozen> jobs(5);
+  jobs[0] = {.name = "async", .flags = "--strategy ps-async --max_restarts 1", .victim = 1};
+  jobs[1] = {.name = "first", .flags = "--strategy ps-async", .victim = 0};
+  jobs[2] = {.name = "ssp", .flags = "--strategy ps-ssp:2", .victim = 2};
+  jobs[3] = {.name = "backup", .flags = "--strategy ps-backup:1 --on_worker_loss continue", .victim = 2};
+  jobs[4] = {.name = "nodes", .flags = "--strategy ps-async", .nodes = 2, .victim = 2};
+  for (Frozen& job : jobs) {
+    const std::string training = absl::StrCat(
+        "train ", job.flags,
+        " --model mlp-small --data synthetic --batch 16 --no_eval --jitter_ms 3 --steps 600 --timeout 10",
+        job.name == "backup"
+            ? ""  // its checkpoints need every worker
+            : " --checkpoint_every 10 --checkpoint_dir " + Folder(job.name + "-checkpoints"));
+    const std::string out = absl::StrCat(" --out ", Folder(job.name));
+    fs::create_directories(Folder(job.name + "-tmp"));
+    const int port = FreePort();
+    for (int node = 0; node < job.nodes; ++node) {
+      const std::string where =
+          job.nodes == 1 ? absl::StrCat(" --workers ", kWorkers, " --link none")
+                         : absl::StrCat(" --nproc_per_node 2 --nnodes 2 --node_rank ", node,
+                                        " --master_addr 127.0.0.1 --bind 127.0.0.1 --master_port ", port);
+      job.psring.push_back(std::make_unique<Started>(
+          Command(PSRING_BINARY, absl::StrCat(training, where, node == 0 ? out : "")),
+          std::vector<std::string>{absl::StrCat("TMPDIR=", Folder(job.name + "-tmp"))}));
+    }
+  }
+  for (Frozen& job : jobs) {
+    SCOPED_TRACE(job.name);
+    const auto trains = [&] {
+      if (job.name != "backup") return HasCheckpoint(Folder(job.name + "-checkpoints"), 10);
+      std::error_code error;
+      for (const auto& entry : fs::recursive_directory_iterator(Folder(job.name), error)) {
+        if (entry.path().filename() == "steps-rank0.jsonl") return entry.file_size(error) > 0;
+      }
+      return false;
+    };
+    ASSERT_TRUE(WaitUntil(job.psring, trains)) << job.psring[0]->Story();
+    for (const std::string& records : {Folder(job.name), Folder(job.name + "-tmp")}) {
+      for (const auto& [who, pid] : TrainingProcesses(records)) {
+        if (who == absl::StrCat("rank ", job.victim)) kill(pid, SIGSTOP);
+      }
+    }
+  }
+  for (Frozen& job : jobs) {
+    SCOPED_TRACE(job.name);
+    ASSERT_TRUE(WaitForAll(job.psring));
+    for (const auto& psring : job.psring) EXPECT_TRUE(psring->Succeeded()) << psring->Story();
+    const std::string lost = absl::StrCat("rank ", job.victim, " no longer responded");
+    const Started& its_node = *job.psring.back();
+    EXPECT_TRUE(absl::StrContains(its_node.output(), lost)) << its_node.Story();
+    std::string summary;
+    for (const auto& entry : fs::recursive_directory_iterator(Folder(job.name))) {
+      if (entry.path().filename() == "summary.csv") summary = Slurp(entry.path());
+    }
+    EXPECT_TRUE(absl::StrContains(summary, absl::StrCat("worker ", job.victim, " lost at step "))) << summary;
+  }
+}
+
+// With a ring and servers, ranks that wait for each other do not blame each other.
+TEST_F(LaunchTest, AServerThatDoesNotRespondIsNamed) {
+  const std::string tables = " --model dlrm-small --width 8 --data zipf:300:1";
+  const std::vector<std::string> kinds = {"--strategy hybrid --servers 1" + tables,
+                                          "--strategy hybrid --servers 2 --transport tcp" + tables,
+                                          "--strategy ps-sync --model mlp-small --data synthetic",
+                                          "--strategy ps-async --model mlp-small --data synthetic"};
+  StartedOnes jobs;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    jobs.push_back(std::make_unique<Started>(
+        Command(PSRING_BINARY,
+                absl::StrCat("train ", kinds[i], " --workers ", kWorkers,
+                             " --link none --batch 16 --no_eval --jitter_ms 3 --steps 2000 --timeout 10",
+                             " --checkpoint_every 10 --checkpoint_dir ", Folder(absl::StrCat("to", i)),
+                             " --out ", Folder(absl::StrCat("run", i)))),
+        std::vector<std::string>{}));
+  }
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    ASSERT_TRUE(WaitUntil(*jobs[i], [&] { return HasCheckpoint(Folder(absl::StrCat("to", i)), 10); }))
+        << jobs[i]->Story();
+    for (const auto& [who, pid] : TrainingProcesses(Folder(absl::StrCat("run", i)))) {
+      if (who == "server") kill(pid, SIGSTOP);
+    }
+  }
+  ASSERT_TRUE(WaitForAll(jobs));
+  for (const auto& job : jobs) {
+    EXPECT_FALSE(job->Succeeded());
+    EXPECT_TRUE(absl::StrContains(job->errors(), "parameter server at ")) << job->Story();
+  }
+}
+
 std::string NameOfLoss(const testing::TestParamInfo<WorkerLossTest::ParamType>& info) {
   return std::string(std::get<0>(info.param) == "ps-sync" ? "Sync" : "Async") +
          (std::get<1>(info.param) == "stop" ? "Stop" : "Continue");

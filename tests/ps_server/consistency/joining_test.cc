@@ -52,9 +52,22 @@ TEST(JoiningTest, ARestoredMachineContinuesAtItsVersion) {
   after->Restore(before->Save());
   EXPECT_EQ(after->version(), 3);
   EXPECT_TRUE(after->IsRepeat(0, 2));
-  EXPECT_EQ(SkipTo(*after, 0, 7), 4);  // the pushes of steps 3 to 6 were lost with the server
-  EXPECT_TRUE(after->MayPush(0, 7).ok());
+  EXPECT_TRUE(after->IsRepeat(0, 0));
+  EXPECT_FALSE(after->IsRepeat(0, 3));
+  EXPECT_TRUE(after->MayPush(0, 3).ok());
   EXPECT_TRUE(after->MayPush(1, 0).ok());
+}
+
+// Another server has lost its pushes: the worker repeats them, and waits only as it did then.
+TEST(JoiningTest, EarlierPushesAreRepeatedWithoutWaitingForTheSlowest) {
+  const auto machine = MakeBoundedStaleness(2, 1);
+  ASSERT_TRUE(machine->OnPush(0, 0).accept);
+  EXPECT_TRUE(machine->OnPush(0, 1).may_read.empty());  // waits for worker 1 to push step 0
+  EXPECT_EQ(dynamic_cast<BoundedWaits&>(*machine).ReleaseAll().may_read, std::vector<int>{0});
+  EXPECT_EQ(machine->OnRepeat(0, 0).may_read, std::vector<int>{0});
+  EXPECT_TRUE(machine->OnRepeat(0, 1).may_read.empty());
+  EXPECT_EQ(machine->OnPush(1, 0).may_read, (std::vector<int>{0, 1}));
+  EXPECT_EQ(machine->version(), 3);
 }
 
 }  // namespace

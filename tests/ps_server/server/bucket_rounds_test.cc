@@ -66,11 +66,11 @@ TEST_F(BucketRoundsTest, ASynchronousUpdateAnswersAllWorkersOfTheBucket) {
   Begin(Job(2, "sync"));
   ASSERT_EQ(Push(0, 0, 0), absl::OkStatus());
   EXPECT_EQ(TakeAnswers(), Answers{});
-  EXPECT_TRUE(rounds_->IsUnanswered(0, 0));
+  EXPECT_TRUE(rounds_->IsUnanswered(0, 0, 0));
   EXPECT_EQ(rounds_->WaitsFor().what, "worker 1 to push bucket 0 of step 0");
   ASSERT_EQ(Push(1, 0, 0), absl::OkStatus());
   EXPECT_EQ(TakeAnswers(), (Answers{{0, 0, 1}, {1, 0, 1}}));
-  EXPECT_FALSE(rounds_->IsUnanswered(0, 0));
+  EXPECT_FALSE(rounds_->IsUnanswered(0, 0, 0));
   EXPECT_EQ(rounds_->WaitsFor().what, "");
 }
 
@@ -117,7 +117,7 @@ TEST_F(BucketRoundsTest, TheLossOfAWorkerInTheMiddleOfAPushResetsTheBucket) {
   ASSERT_EQ(replies_.size(), 2u);
   EXPECT_EQ(std::get<message::Reset>(replies_.front().second.message).resets, 1u);
   replies_.clear();
-  EXPECT_FALSE(rounds_->IsUnanswered(0, 0));
+  EXPECT_FALSE(rounds_->IsUnanswered(0, 0, 0));
   EXPECT_FALSE(rounds_->MayBegin(0, {.step = 0}).ok()) << "for the sum before the reset";
   workers_[0].pushes[0] = {};
   EXPECT_TRUE(rounds_->MayBegin(0, {.step = 0, .resets = 1}).ok());

@@ -66,14 +66,15 @@ TEST(MembershipTest, AWorkerThatHasLeftIsAnsweredAgainInItsSession) {
   EXPECT_EQ(*members.EntryOf(From(0, 7, true), true), Entry::kAnsweredAgain);
   EXPECT_FALSE(members.EntryOf(From(0, 8, true), true).ok());
   EXPECT_FALSE(members.Disconnect(0, kNow, 0, "closed"));
-  EXPECT_EQ(members.CountExpectedAndLeft(false), std::pair(0, 1));
+  EXPECT_EQ(members.CountExpectedAndLeft(), std::pair(0, 1));
 }
 
-TEST(MembershipTest, AbsentWorkersAreNotExpectedAfterTheLastStep) {
+TEST(MembershipTest, AbsentWorkersAreExpectedAndLostOnesAreNot) {
   Membership members(2);
   members.AwaitReturn(1, /*lost=*/true, kNow, 10);
-  EXPECT_EQ(members.CountExpectedAndLeft(false), std::pair(1, 0));
-  EXPECT_EQ(members.CountExpectedAndLeft(true), std::pair(0, 0));
+  EXPECT_EQ(members.CountExpectedAndLeft(), std::pair(1, 0));
+  EXPECT_EQ(members.Absent(), std::vector<int>{0});
+  EXPECT_EQ(members.Lost(), std::vector<int>{1});
 }
 
 TEST(MembershipTest, ABarrierOpensWhenNobodyIsMissing) {

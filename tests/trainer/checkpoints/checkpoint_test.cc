@@ -331,6 +331,18 @@ TEST_F(LoadedCheckpoint, UsesThePreviousIfTheNewestIsDamaged) {
   }
 }
 
+TEST_F(LoadedCheckpoint, NotesANewerFolderWithoutItsPosition) {
+  Save(10, 1);
+  Save(20, 2);
+  fs::remove(File(20, kPositionFile));
+  fs::create_directories(folder_ / "step5");  // of a removal that was interrupted
+  const auto loaded = Load(folder_.string());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->position.step, 10);
+  ASSERT_EQ(notes_.size(), 1);
+  EXPECT_TRUE(absl::StrContains(notes_[0], "step20 has no training.json and is skipped")) << notes_[0];
+}
+
 // The run that continues from it may remove it.
 TEST_F(LoadedCheckpoint, ItsTablesCanBeReadAfterItIsRemoved) {
   const auto loaded = LoadTables();
