@@ -54,8 +54,10 @@ class Display {
   // Of the output; initially English.
   Language language() const { return language_; }
   void set_language(Language language) { language_ = language; }
-  // Prints a line.
+  // Prints a message, which may contain text of others.
   void Say(const std::string& line);
+  // Prints lines of psring.
+  void SayLines(const std::string& text);
   // Prints a line that begins with "note:" in the language of the output.
   void Note(const std::string& text);
   // Does nothing for a text that it has printed before.

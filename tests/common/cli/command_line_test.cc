@@ -389,16 +389,6 @@ TEST(ParseOrExit, NamesTheProgramAfterItsFile) {
   EXPECT_EQ(app.get_name(), "trainer");
 }
 
-TEST(Printable, EscapesControlCharactersAndNothingElse) {
-  EXPECT_EQ(Printable("two lines\n  | \tof plain text: \xc3\xa9 \xe6\xaf\x94 'a' \\"),
-            "two lines\n  | \tof plain text: \xc3\xa9 \xe6\xaf\x94 'a' \\");
-  EXPECT_EQ(Printable("\x1b[2J\rover\x7f\b"), "\\x1b[2J\\x0dover\\x7f\\x08");
-  EXPECT_EQ(Printable(std::string("a\0b", 3)), "a\\x00b");
-  EXPECT_EQ(Printable("\xc2\x9b[2J"), "\\x9b[2J");  // a control sequence in one character
-  EXPECT_EQ(Printable("\xc2\xa0"), "\xc2\xa0");
-  EXPECT_EQ(Printable("\xc2"), "\xc2");
-}
-
 TEST(Note, EscapesItsText) {
   ::testing::internal::CaptureStderr();
   Note("psring", "rank \x1b[2J is lost");
