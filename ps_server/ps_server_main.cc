@@ -20,6 +20,7 @@
 #include "common/io/files.h"
 #include "common/measure/open_metrics.h"
 #include "common/measure/records.h"
+#include "common/net/address.h"
 #include "common/net/descriptor_limit.h"
 #include "common/net/http_server.h"
 #include "common/net/link_shaper.h"
@@ -164,7 +165,8 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
   }
   PSRING_RETURN_IF_ERROR(process.rendezvous->Set(absl::StrCat("ps/", flags.server), service->address()));
   if (!incarnation.epoch.has_value()) {
-    std::printf("ps_server: serving %d workers on %s\n", flags.workers, service->address().c_str());
+    std::printf("ps_server: serving %d workers on %s\n", flags.workers,
+                WithoutToken(service->address()).c_str());
     std::fflush(stdout);
   }
 
