@@ -130,9 +130,10 @@ class Reader {
     PSRING_ASSIGN_OR_RETURN(const std::vector<ConfigItem> items, ReadConfigFile(config_));
     const std::map<const CLI::Option*, int> typed = times_;
     const absl::Status only_mine = CheckOnlyMine(config_);
+    const std::filesystem::path path = config_;
     std::error_code error;
-    const bool is_runs =
-        std::filesystem::exists(std::filesystem::path(config_).parent_path() / "manifest.json", error);
+    const bool is_runs = path.filename() == "config.toml" ||
+                         std::filesystem::exists(path.parent_path() / "manifest.json", error);
     for (const ConfigItem& item : items) {
       const std::string flag = absl::StrCat(item.key.size() == 1 ? "-" : "--", item.key);
       const auto [option, name] = Find(flag);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 
@@ -350,6 +351,41 @@ TEST_F(ConfigFlagTest, AnInvalidFileIsAnErrorInOneLine) {
   }
   EXPECT_TRUE(absl::StrContains(Parse(door_.app, {"compare", "--config", "/no/file"}).text,
                                 "cannot read /no/file: No such file"));
+}
+
+// It may be another user's.
+TEST_F(ConfigFlagTest, TheFileOfARunNamesNothingOutsideTheRun) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / absl::StrCat("config-of-a-run-", getpid());
+  fs::create_directories(folder / "other");
+  std::ofstream(folder / "other/manifest.json") << "{}";
+  std::string bind, data_dir;
+  door_.app.get_subcommand("compare")->add_option("--bind", bind);
+  door_.app.get_subcommand("compare")->add_option("--data_dir", data_dir);
+  for (const char* name : {"config.toml", "other/flags.toml"}) {
+    const std::string file = (folder / name).string();
+    std::ofstream(file) << "batch_size = 7\nbind = \"0.0.0.0\"\n";
+    const ParseOutcome outcome = Parse(door_.app, {"compare", "--config", file});
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_EQ(outcome.text, absl::StrCat("psring compare: ", file,
+                                         ":2: --bind is not taken from a run's folder; give it on the "
+                                         "command line\n"));
+    EXPECT_TRUE(Parse(door_.app, {"compare", "--config", file, "--bind", "::1"}).proceed);
+    EXPECT_EQ(bind, "::1");
+  }
+  const std::string own = (folder / "flags.toml").string();
+  std::ofstream(own) << "bind = \"127.0.0.1\"\ndata_dir = \"/data\"\n";
+  EXPECT_TRUE(Parse(door_.app, {"compare", "--config", own}).proceed);
+  EXPECT_EQ(data_dir, "/data");
+  for (const fs::path& changeable : {fs::path(own), folder}) {
+    fs::permissions(changeable, fs::perms::others_write, fs::perm_options::add);
+    const std::string text = Parse(door_.app, {"compare", "--config", own}).text;
+    EXPECT_TRUE(absl::StrContains(text, absl::StrCat("(other users can write ", changeable.string(), ")")))
+        << text;
+    EXPECT_TRUE(Parse(door_.app, {"compare", "--config", own, "--bind", "a", "--data_dir", "b"}).proceed);
+    fs::permissions(changeable, fs::perms::others_write, fs::perm_options::remove);
+  }
+  fs::remove_all(folder);
 }
 
 TEST(ParseCounts, DotsContinueByFactorOrByDifference) {
