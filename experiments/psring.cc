@@ -14,6 +14,7 @@
 #include "common/cli/command_line.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/address_space.h"
+#include "common/device/task_limit.h"
 #include "common/rendezvous/launched_as.h"
 #include "experiments/bench/bench.h"
 #include "experiments/compare/compare.h"
@@ -36,6 +37,8 @@
 namespace psring {
 
 namespace {
+
+constexpr int64_t kTasksOfACatalog = 4;  // before a verb knows what it starts
 
 // Of a command line that may be invalid.
 Language LanguageIn(int argc, char** argv) {
@@ -74,8 +77,7 @@ int PsringMain(int argc, char** argv) {
   CLI::App* replay =
       app.add_subcommand("replay", "Repeat the asynchronous runs of a run's folder and compare the weights");
   replay->add_option("run", replayed, "A run folder, such as runs/latest, or one of its record folders")
-      ->required()
-      ->option_text("RUN");
+      ->option_text("RUN [the latest run]");
   RawPredictFlags predict_raw;
   CLI::App* predict = AddPredict(app, predict_raw);
   CLI::App* doctor =
@@ -110,14 +112,19 @@ int PsringMain(int argc, char** argv) {
   }
 
   // The verbs below start processes; a signal ends them.
-  if (const absl::Status allowed = CheckAddressSpace(); !allowed.ok()) {
+  absl::Status allowed = CheckAddressSpace();
+  if (allowed.ok()) allowed = AllowTasks(kTasksOfACatalog, "psring and its programs");
+  if (!allowed.ok()) {
     return Fail(display.language(), "psring", std::string(allowed.message()), 2);
   }
   const Interrupt interrupt;
   const auto run_verb = [&]() -> int {
     if (explain->parsed()) return RunExplain(explain_raw, interrupt);
     if (doctor->parsed()) return RunDoctor(interrupt, LanguageOf(doctor_language));
-    if (replay->parsed()) return RunReplay(replayed, interrupt, display);
+    if (replay->parsed()) {
+      const absl::StatusOr<std::string> run = replayed.empty() ? LatestRun() : replayed;
+      return run.ok() ? RunReplay(*run, interrupt, display) : ReportFailure("replay", run.status(), display);
+    }
     if (bench->parsed()) {
       const absl::StatusOr<BenchFlags> bench_flags = UnderstandBench(bench_raw, command_line);
       if (!bench_flags.ok())

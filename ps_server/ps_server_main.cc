@@ -14,8 +14,10 @@
 #include "common/base/ignored_signal.h"
 #include "common/base/keep_freed_memory.h"
 #include "common/cli/command_line.h"
+#include "common/cli/finish_output.h"
 #include "common/device/address_space.h"
 #include "common/device/device.h"
+#include "common/device/task_limit.h"
 #include "common/devices/make_device.h"
 #include "common/io/files.h"
 #include "common/measure/open_metrics.h"
@@ -89,8 +91,8 @@ void PrintNote(const std::string& text) { Note("ps_server", text); }
 // A server has no rank: the number of workers is a flag.
 absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), "0", absl::StrCat(flags.workers));
-  PSRING_ASSIGN_OR_RETURN(RendezvousOptions meeting, ParseRendezvous(flags.rendezvous, environment));
-  PSRING_ASSIGN_OR_RETURN(meeting.secret, LoadJobSecret(ProcessEnvironment(), flags.tls));
+  PSRING_ASSIGN_OR_RETURN(RendezvousOptions meeting,
+                          ReadRendezvous(flags.rendezvous, environment, flags.tls));
   meeting.timeout = absl::Seconds(flags.timeout_s);
   return meeting;
 }
@@ -300,6 +302,7 @@ int main(int argc, char** argv) {
       ->check(psring::WholeNumber(0, 65535));
   app.add_flag("--limits", flags.limits, "Also serve the rounds that ps_worker --limits measures");
   psring::ParseOrExit(app, argc, argv);
+  flags.bind = psring::WithoutBrackets(flags.bind);
 
   if (flags.server >= flags.servers) {
     return psring::Fail("ps_server",
@@ -313,11 +316,12 @@ int main(int argc, char** argv) {
     allowed = psring::AllowDescriptors(psring::ServerDescriptors(flags.workers, !flags.tls.empty()),
                                        psring::RanksText(flags.workers));
   }
+  if (allowed.ok()) allowed = psring::AllowTasks(psring::ServerTasks(), "the server");
   if (!allowed.ok()) return psring::Fail("ps_server", std::string(allowed.message()), 2);
   const absl::StatusOr<psring::RendezvousOptions> meeting = psring::Meeting(flags);
   if (!meeting.ok()) return psring::Fail("ps_server", std::string(meeting.status().message()), 2);
   const absl::Status status = psring::Run(flags, *meeting);
-  if (status.ok()) return 0;
+  if (status.ok()) return psring::FinishOutput("ps_server", 0);
   return psring::Fail("ps_server", std::string(status.message()),
                       psring::ending_signal != 0 ? 128 + static_cast<int>(psring::ending_signal) : 1);
 }

@@ -2,6 +2,7 @@
 
 * Avoided words (metaphors, translated syntax) in Markdown files, in experiments/texts, in the texts of the report's page and
   in the output of --help-all.
+* Exercises: the numbers that a text names are on the page of a comparison.
 * Lines: at most 120 in the top READMEs. About 60 in folder READMEs.
 * Links in Markdown files: the file or folder exists, and so does the heading after '#'.
 * Tests that common/net/security.md names beside a promise: they exist.
@@ -128,7 +129,18 @@ def check_command(name, command, flags_of):
             errors.append(f"{name}: {command}: {done.stderr.strip()}")
 
 
+def check_exercises(name, text, known):
+    """The exercises that a text names are on the page of a run."""
+    for sentence in re.findall(r"(?:[Ee]xercises?|练习)[^;|\n]{0,60}", text):
+        for number in re.findall(r"\b[1-5]\.[1-9]\b", sentence):
+            if number not in known:
+                errors.append(f"{name}: a run's page has no exercise {number}: {sentence}")
+
+
 def main():
+    # Exercise 2.4 is only on the page of a benchmark.
+    script = (ROOT / "experiments/report/page/questions.js").read_text()
+    exercises = set(re.findall(r"'([1-5]\.[1-9])'", script[script.index("EXERCISES"):].split("}")[0])) - {"2.4"}
     overview = subprocess.run([PSRING, "--help"], capture_output=True, text=True, timeout=30, check=True).stdout
     verbs = re.findall(r"^  ([a-z]+)  ", overview[overview.index("Subcommands:"):], re.MULTILINE)
     help_texts = {verb: help_of(PSRING, verb) for verb in verbs}
@@ -142,6 +154,7 @@ def main():
         check_words(name, text)
         check_lines(path, text)
         check_links(path, text)
+        check_exercises(name, text, exercises)
         for command in commands(text):
             count += 1
             check_command(name, command, flags_of)

@@ -1,6 +1,7 @@
 #include "common/base/bit_rate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -8,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 
 namespace psring {
 namespace {
@@ -15,7 +17,7 @@ namespace {
 constexpr double kLeast = 1e3, kMost = 1e14;
 constexpr char kExample[] = "; write 1gbit or 200mbit";
 
-// The factor of "bit", "gbit", "Gbit/s", "Gbps", "Gb/s" or "GbE"; 0: not a unit of bits.
+// The factor of "bit", "gbit", "Gbit/s", "Gbps", "Gb/s", "Gb", "G" or "GbE"; 0: not a unit of bits.
 double FactorOf(const std::string& unit) {
   absl::string_view rest = unit;
   double factor = 1;
@@ -27,22 +29,36 @@ double FactorOf(const std::string& unit) {
   }
   const std::string lower = absl::AsciiStrToLower(rest);
   if (lower == "bit" || lower == "bits" || lower == "bit/s" || lower == "bits/s") return factor;
-  if (lower == "be" && factor > 1) return factor;  // Ethernet's speeds
-  return absl::StartsWith(rest, "b") && (lower == "bps" || lower == "b/s") ? factor : 0;
+  if ((lower.empty() || lower == "be") && factor > 1) return factor;  // as iperf and Ethernet write them
+  return absl::StartsWith(rest, "b") && (lower == "b" || lower == "bps" || lower == "b/s") ? factor : 0;
 }
 
-// "GB/s", "MBps", "GiB/s": an upper-case B is a byte.
-bool IsInBytes(absl::string_view unit) {
-  return absl::EndsWithIgnoreCase(unit, "bytes/s") ||
-         (absl::StrContains(unit, "B") &&
-          (absl::EndsWithIgnoreCase(unit, "ps") || absl::EndsWith(unit, "/s")));
+// The bits in a "GB/s", "MBps", "GiB" or "bytes/s"; 0: not a unit of bytes. An upper-case B is a byte.
+double BitsOfBytes(const std::string& unit) {
+  absl::string_view rest = unit;
+  if (!absl::ConsumeSuffix(&rest, "/s")) absl::ConsumeSuffix(&rest, "ps");
+  if (!absl::ConsumeSuffix(&rest, "Bytes") && !absl::ConsumeSuffix(&rest, "bytes") &&
+      !absl::ConsumeSuffix(&rest, "B")) {
+    return 0;
+  }
+  const bool binary = absl::ConsumeSuffix(&rest, "i");
+  const double decimal = rest.empty() ? 1 : FactorOf(std::string(rest));
+  return 8 * (binary ? std::exp2(10 * std::round(std::log10(decimal) / 3)) : decimal);
+}
+
+// "200mbit", which ParseBitRate reads back.
+std::string ShortRate(double bits_per_s) {
+  for (const auto& [unit, name] : {std::pair(1e12, "tbit"), {1e9, "gbit"}, {1e6, "mbit"}}) {
+    if (bits_per_s >= unit) return absl::StrFormat("%g%s", bits_per_s / unit, name);
+  }
+  return absl::StrFormat("%gkbit", bits_per_s / 1e3);
 }
 
 }  // namespace
 
 absl::StatusOr<double> ParseBitRate(const std::string& text) {
   const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-  const std::string unit = text.substr(digits);
+  const std::string unit(absl::StripAsciiWhitespace(text.substr(digits)));
   double number = 0;
   if (digits == 0 || !absl::SimpleAtod(text.substr(0, digits), &number)) {
     return absl::InvalidArgumentError(
@@ -54,9 +70,11 @@ absl::StatusOr<double> ParseBitRate(const std::string& text) {
     if (rate >= kLeast && rate <= kMost) return rate;
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not between 1kbit and 100tbit"));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' ",
-                   IsInBytes(unit) ? "is in bytes, but a rate is in bits" : "has an unknown unit", kExample));
+  if (const double factor = BitsOfBytes(unit); factor > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is in bytes, but a rate is in bits; write ", ShortRate(number * factor)));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("'", text, "' has an unknown unit", kExample));
 }
 
 std::string BitRateText(double bits_per_s) {

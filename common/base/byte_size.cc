@@ -4,14 +4,20 @@
 #include <cmath>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace psring {
 namespace {
 
-constexpr char kSuffixes[] = "KMG";
+constexpr char kSuffixes[] = "KMGT";
 constexpr double kMostBytes = 1099511627776;  // 2^40
+
+// 1 for K, 2 for M, ...; 0: not a suffix.
+int SuffixAt(char letter) {
+  return static_cast<int>(std::string(kSuffixes).find(absl::ascii_toupper(letter)) + 1);
+}
 
 }  // namespace
 
@@ -22,14 +28,14 @@ absl::StatusOr<uint64_t> ParseByteSize(const std::string& text) {
   };
   std::string digits = text;
   if (digits.size() > 1 && absl::ascii_toupper(digits.back()) == 'B') digits.pop_back();
+  const size_t before = digits.size() < 2 ? 0 : digits.size() - 2;
+  if (absl::EndsWith(digits, "i") && SuffixAt(digits[before]) != 0) digits.pop_back();  // "KiB"
   double unit = 1;
-  if (!digits.empty()) {
-    const size_t at = std::string(kSuffixes).find(absl::ascii_toupper(digits.back()));
-    if (at != std::string::npos) {
-      unit = std::exp2(10.0 * (static_cast<double>(at) + 1));
-      digits.pop_back();
-    }
+  if (const int suffix = digits.empty() ? 0 : SuffixAt(digits.back()); suffix > 0) {
+    unit = std::exp2(10.0 * suffix);
+    digits.pop_back();
   }
+  absl::StripTrailingAsciiWhitespace(&digits);
   // Plain decimals only: SimpleAtod would also take "inf", "1e3" and a sign.
   if (digits.empty() || digits.find_first_not_of("0123456789.") != std::string::npos) return refused();
   double number = 0;

@@ -9,7 +9,7 @@
 namespace psring {
 
 // A whole number of bytes, at most 2^40; otherwise InvalidArgument. K, M and G may be lower-case and may be
-// followed by B ("4KiB" is invalid).
+// followed by B or iB: "4KB" and "4 KiB" are "4K".
 absl::StatusOr<uint64_t> ParseByteSize(const std::string& text);
 
 // "4K", "1.5M", "1000": the shortest text that ParseByteSize reads back as the same number.

@@ -20,7 +20,9 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/cli/config_file.h"
+#include "common/cli/finish_output.h"
 #include "common/cli/version.h"
+#include "common/suggestions/suggestions.h"
 #include "common/text/peer_text.h"
 
 namespace psring {
@@ -174,7 +176,7 @@ class Reader {
         words_.push_back(word);
         return absl::OkStatus();
       }
-      return absl::InvalidArgumentError(absl::StrCat("unknown flag ", typed, DidYouMean(NearestFlag(typed))));
+      return absl::InvalidArgumentError(absl::StrCat("unknown flag ", typed, DidYouMean(MeantFlag(typed))));
     }
     collecting_ = option->get_items_expected_max() > 1;
     list_.clear();
@@ -243,15 +245,17 @@ class Reader {
   }
 
   // One dash instead of two is a common typing error.
-  std::string NearestFlag(std::string typed) const {
-    if (!absl::StartsWith(typed, "--")) typed = "-" + typed;
+  std::string MeantFlag(const std::string& typed) const {
     std::vector<std::string> names;
     for (CLI::App* app : Reach()) {
       for (const CLI::Option* option : OptionsOf(*app)) {
         names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
       }
     }
-    const std::string nearest = NearestWord(typed.substr(2), names);
+    std::string name = typed.substr(std::min(typed.find_first_not_of('-'), typed.size()));
+    // "-g2" is "-g 2".
+    if (!absl::StartsWith(typed, "--") && name.find_last_not_of("0123456789") == 0) name.resize(1);
+    const std::string nearest = NearestFlag(name, names);
     return nearest.empty() ? "" : "--" + nearest;
   }
 
@@ -295,6 +299,24 @@ std::string ExplainConversion(CLI::App& app, const std::string& what) {
       if (const std::string wrong = check(value); !wrong.empty()) return absl::StrCat(name, ": ", wrong);
     }
     return absl::StrCat(name, ": '", absl::StrJoin(option->results(), ","), "' is out of range");
+  }
+  return what;
+}
+
+// The error of a value that its check rejects: a reason that applies to all flags, or `what`.
+std::string ExplainRejection(CLI::App& app, const std::string& what) {
+  for (CLI::Option* option : OptionsOf(app)) {
+    const std::string name = option->get_name(), prefix = name + ": ";
+    if (!absl::StartsWith(what, prefix) || option->results().size() != 1) continue;
+    const auto check = [&](std::string text) { return (*option->get_validator(0))(text); };
+    const std::string reason =
+        WhyNotOneValue(name, option->results().front(), option->get_option_text(), check);
+    if (reason.empty()) continue;
+    const bool makes_runs = app.get_option_no_throw("--out") != nullptr;
+    return absl::StrCat(prefix, reason,
+                        makes_runs && absl::EndsWith(reason, "for each")
+                            ? "; psring report RUN RUN shows the runs on one page"
+                            : "");
   }
   return what;
 }
@@ -347,6 +369,9 @@ ParseOutcome Parse(CLI::App& app, const std::vector<std::string>& arguments) {
   } catch (const CLI::ConversionError& error) {
     const std::string message = ExplainConversion(reader.app(), error.what());
     return Wrong(reader.program(), reader.Origin(message) + message);
+  } catch (const CLI::ValidationError& error) {
+    const std::string message = ExplainRejection(reader.app(), error.what());
+    return Wrong(reader.program(), reader.Origin(message) + message);
   } catch (const CLI::RequiredError& error) {
     if (!absl::StartsWith(error.what(), "A subcommand")) return Wrong(reader.program(), error.what());
     return Wrong(reader.program(),
@@ -369,7 +394,7 @@ std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const*
   }
   if (!outcome.proceed) {
     std::fputs(outcome.text.c_str(), outcome.exit_code == 0 ? stdout : stderr);
-    std::exit(outcome.exit_code);
+    std::exit(FinishOutput(app.get_name(), outcome.exit_code));
   }
   std::vector<std::string> command_line = std::move(outcome.arguments);
   if (argc > 0) command_line.insert(command_line.begin(), argv[0]);

@@ -16,18 +16,6 @@ class App;
 
 namespace psring {
 
-// `word` in lower case, with `_` for `-`: equal for names that our commands treat as the same.
-std::string CanonicalWord(std::string word);
-
-// The known word that starts with `word`, or else the one with the smallest edit distance (a swap of
-// adjacent characters counts once, `-` and `_` are the same); empty if more than a third differs.
-std::string NearestWord(const std::string& word, const std::vector<std::string>& known);
-
-// The known word that has `word` among its other names; empty if none has. `others`: for each known word, its
-// names in other programs, separated by commas.
-std::string MeantByOtherName(const std::string& word, const std::vector<std::string>& known,
-                             const std::vector<std::string>& others);
-
 // --help lists the flags that most users need, --help-all lists every flag. Returns the CLI11 group for a
 // flag that only --help-all lists, under the heading `group`.
 std::string InHelpAll(const std::string& group);
@@ -85,6 +73,11 @@ ValueCheck OneOf(const std::vector<std::string>& words);
 
 // Every part of a comma-separated list passes `check`.
 ValueCheck ListOf(ValueCheck check);
+
+// Why `value`, which `check` rejects, is not one value of `flag`: it is a list, or has separators or a unit
+// ("--batch 32,64", "--samples 60,000", "--timeout 10m"). `unit`: as in --help. Empty: it is none of these.
+std::string WhyNotOneValue(const std::string& flag, const std::string& value, const std::string& unit,
+                           const ValueCheck& check);
 
 // "1,2,4", "2,4,...,64": after two numbers, `...` continues by their factor if that reaches the last number,
 // else by their difference. Numbers are from 1 to `most`, in the order given.

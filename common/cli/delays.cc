@@ -2,12 +2,14 @@
 
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/duration_text.h"
 #include "common/base/random.h"
 
 namespace psring {
@@ -56,8 +58,12 @@ absl::StatusOr<TimeDistribution> ParseTimeDistribution(const std::string& text) 
   } else if (parts.size() != 1) {
     return NoTime(text, absl::StrCat("'", parts.front(), "' is neither exp nor lognormal"));
   }
-  if (!absl::SimpleAtod(parts[0], &distribution.scale_ms) ||
-      !(distribution.scale_ms >= 0 && distribution.scale_ms <= kMostMs)) {
+  if (const std::optional<absl::Duration> with_unit = ParseDurationText(parts[0])) {
+    distribution.scale_ms = absl::ToDoubleMilliseconds(*with_unit);
+  } else if (!absl::SimpleAtod(parts[0], &distribution.scale_ms)) {
+    distribution.scale_ms = -1;
+  }
+  if (!(distribution.scale_ms >= 0 && distribution.scale_ms <= kMostMs)) {
     return NoTime(text, absl::StrCat("'", parts[0], "' is not a number of ms from 0 to ", kMostMs));
   }
   return distribution;

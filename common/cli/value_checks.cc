@@ -1,6 +1,7 @@
-// The part of command_line.h that handles single words: nearest names, numbers in range.
+// The checks of command_line.h: numbers in range, one of several words, lists.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "absl/numeric/int128.h"
@@ -8,68 +9,56 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "common/base/byte_size.h"
+#include "common/base/duration_text.h"
 #include "common/cli/command_line.h"
+#include "common/suggestions/suggestions.h"
 
 namespace psring {
 namespace {
 
-// Optimal string alignment: insertions, deletions, replacements and swaps of adjacent characters count 1.
-size_t EditDistance(const std::string& a, const std::string& b) {
-  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) {
-    for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        d[i][j] = i + j;
-        continue;
-      }
-      const size_t replaced = d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, replaced});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-      }
-    }
+bool IsThreeDigits(const std::string& part) {
+  return part.size() == 3 && part.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// The unit of a flag whose values are plain numbers.
+struct FlagUnit {
+  const char* name;
+  std::optional<double> (*parse)(const std::string& text);
+};
+
+std::optional<FlagUnit> UnitOf(const std::string& flag, const std::string& unit) {
+  if (unit == "S") {
+    return FlagUnit{"seconds", [](const std::string& text) -> std::optional<double> {
+                      const std::optional<absl::Duration> time = ParseDurationText(text);
+                      return time ? std::optional(absl::ToDoubleSeconds(*time)) : std::nullopt;
+                    }};
   }
-  return d[a.size()][b.size()];
+  if (unit == "MIB" || absl::EndsWith(flag, "_mb")) {
+    return FlagUnit{"MiB", [](const std::string& text) -> std::optional<double> {
+                      const absl::StatusOr<uint64_t> bytes = ParseByteSize(text);
+                      return bytes.ok() ? std::optional(std::ldexp(static_cast<double>(*bytes), -20))
+                                        : std::nullopt;
+                    }};
+  }
+  return std::nullopt;
+}
+
+// "4k", "2M", "1e3" as a count.
+std::optional<double> CountOf(const std::string& text) {
+  double number = 0;
+  if (absl::SimpleAtod(text, &number)) return number;
+  const size_t suffix = std::string("kmg").find(absl::ascii_tolower(text.back()));
+  if (suffix == std::string::npos || !absl::SimpleAtod(text.substr(0, text.size() - 1), &number))
+    return std::nullopt;
+  return number * std::pow(1000.0, static_cast<double>(suffix) + 1);
 }
 
 }  // namespace
-
-std::string CanonicalWord(std::string word) {
-  absl::AsciiStrToLower(&word);
-  std::replace(word.begin(), word.end(), '-', '_');
-  return word;
-}
-
-std::string NearestWord(const std::string& word, const std::vector<std::string>& known) {
-  const std::string typed = CanonicalWord(word);
-  if (typed.size() >= 3) {
-    for (const std::string& candidate : known) {
-      if (absl::StartsWith(CanonicalWord(candidate), typed)) return candidate;
-    }
-  }
-  std::string nearest;
-  size_t least = SIZE_MAX;
-  for (const std::string& candidate : known) {
-    const size_t distance = EditDistance(typed, CanonicalWord(candidate));
-    if (3 * distance <= std::max(typed.size(), candidate.size()) && distance < least) {
-      least = distance;
-      nearest = candidate;
-    }
-  }
-  return nearest;
-}
-
-std::string MeantByOtherName(const std::string& word, const std::vector<std::string>& known,
-                             const std::vector<std::string>& others) {
-  for (size_t i = 0; i < known.size(); ++i) {
-    for (absl::string_view other : absl::StrSplit(others[i], ',', absl::SkipEmpty())) {
-      if (CanonicalWord(std::string(other)) == CanonicalWord(word)) return known[i];
-    }
-  }
-  return "";
-}
 
 ValueCheck WholeNumber(int64_t least, uint64_t most) {
   return [least, most](const std::string& text) -> std::string {
@@ -122,6 +111,37 @@ ValueCheck ListOf(ValueCheck check) {
     }
     return std::string();
   };
+}
+
+std::string WhyNotOneValue(const std::string& flag, const std::string& value, const std::string& unit,
+                           const ValueCheck& check) {
+  const auto write = [&](const std::string& why, const std::string& instead) {
+    return absl::StrCat("'", value, why, "; write ", instead);
+  };
+  const std::vector<std::string> parts = absl::StrSplit(value, ',');
+  if (parts.size() > 1) {
+    const std::string joined = absl::StrJoin(parts, ""), decimal = absl::StrJoin(parts, ".");
+    const bool thousands =
+        parts.front().size() <= 3 && std::all_of(parts.begin() + 1, parts.end(), IsThreeDigits);
+    if (thousands && check(joined).empty()) return write("' has separators", joined);
+    const bool is_decimal = check(decimal).empty();
+    const bool is_list =
+        std::all_of(parts.begin(), parts.end(), [&](const std::string& part) { return check(part).empty(); });
+    if (is_list) {
+      return absl::StrCat("'", value, "' is a list, but ", flag, " takes one value; ",
+                          is_decimal ? absl::StrCat("write ", decimal, ", or run the command once for each")
+                                     : "run the command once for each");
+    }
+    return is_decimal ? write("' has a decimal comma", decimal) : "";
+  }
+  const size_t digits = std::min(value.find_first_not_of("0123456789."), value.size());
+  if (digits == 0 || digits == value.size()) return "";
+  const std::optional<FlagUnit> in = UnitOf(flag, unit);
+  const std::optional<double> number = in ? in->parse(value) : CountOf(value);
+  const std::string instead = number ? absl::StrFormat("%.15g", *number) : "";
+  if (instead.empty() || absl::StrContains(instead, "e") || !check(instead).empty()) return "";
+  return write(in ? absl::StrCat("' has a unit, but ", flag, " is in ", in->name) : "' is not a number",
+               instead);
 }
 
 absl::StatusOr<std::vector<int>> ParseCounts(const std::string& text, int most) {

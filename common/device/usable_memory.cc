@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <fstream>
-#include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "common/device/control_groups.h"
 
 namespace psring {
 namespace {
@@ -33,14 +31,12 @@ size_t ReadStatistic(const std::string& path, const std::string& key) {
 
 // The file names of a version.
 struct Files {
-  const char* mount;
   const char* limit;
   const char* used;
   const char* droppable;  // in memory.stat
 };
-constexpr Files kVersion1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-                             "total_inactive_file"};
-constexpr Files kVersion2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
+constexpr Files kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+constexpr Files kVersion2 = {"memory.max", "memory.current", "inactive_file"};
 
 // Version 1 expresses "no limit" as a number of about 2^63.
 constexpr size_t kNoLimit = size_t{1} << 60;
@@ -58,22 +54,9 @@ std::optional<Device::Memory> MemoryOfGroup(const std::string& folder, const Fil
 
 std::optional<Device::Memory> ControlGroupMemory(const std::string& root) {
   std::optional<Device::Memory> tightest;
-  std::ifstream groups(absl::StrCat(root, "/proc/self/cgroup"));
-  for (std::string line; std::getline(groups, line);) {
-    // "ID:CONTROLLERS:PATH"; version 2 has ID 0 and no controllers.
-    const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
-    if (fields.size() != 3) continue;
-    const std::vector<std::string> controllers = absl::StrSplit(fields[1], ',');
-    const bool version_1 = std::ranges::count(controllers, "memory") > 0;
-    if (!version_1 && !absl::StartsWith(line, "0::")) continue;
-    const Files& files = version_1 ? kVersion1 : kVersion2;
-    // Every ancestor group limits as well. In a container the path may not exist; its own group is then at
-    // the top.
-    for (std::string path = fields[2] == "/" ? "" : fields[2];; path.erase(path.rfind('/'))) {
-      const auto memory = MemoryOfGroup(absl::StrCat(root, files.mount, path), files);
-      if (memory.has_value() && (!tightest.has_value() || memory->free < tightest->free)) tightest = memory;
-      if (path.rfind('/') == std::string::npos) break;
-    }
+  for (const ControlGroup& group : ControlGroups("memory", root)) {
+    const auto memory = MemoryOfGroup(group.folder, group.version_1 ? kVersion1 : kVersion2);
+    if (memory.has_value() && (!tightest.has_value() || memory->free < tightest->free)) tightest = memory;
   }
   return tightest;
 }

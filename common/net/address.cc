@@ -42,6 +42,11 @@ std::string PublishedText(const HostPort& address) {
                       address.token);
 }
 
+std::string WithoutBrackets(const std::string& host) {
+  const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  return brackets ? host.substr(1, host.size() - 2) : host;
+}
+
 absl::StatusOr<HostPort> ParseAddress(const std::string& text) {
   const std::string where = WithoutToken(text);
   HostPort address{.token = where.size() < text.size() ? text.substr(where.size() + 1) : ""};
@@ -50,10 +55,7 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& text) {
       !absl::SimpleAtoi(where.substr(colon + 1), &address.port) || address.port < 0 || address.port > 65535) {
     return absl::InvalidArgumentError(absl::StrCat("\"", PeerText(where), "\" is not host:port"));
   }
-  address.host = where.substr(0, colon);
-  if (address.host.size() > 2 && address.host.front() == '[' && address.host.back() == ']') {
-    address.host = address.host.substr(1, address.host.size() - 2);
-  }
+  address.host = WithoutBrackets(where.substr(0, colon));
   return address;
 }
 

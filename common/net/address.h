@@ -13,6 +13,9 @@ namespace psring {
 // "host:port"; "[::1]:port" for an IPv6 address.
 std::string AddressText(const std::string& host, int port);
 
+// "fd00::1" of "[fd00::1]", as in a URL; other hosts stay as they are.
+std::string WithoutBrackets(const std::string& host);
+
 struct HostPort {
   std::string host;
   int port = 0;

@@ -86,7 +86,8 @@ absl::StatusOr<Optimizer> Optimizer::Create(const OptimizerConfig& config, Devic
 
 OptimizerStep StepOf(const OptimizerConfig& config, int64_t samples, double learning_rate, int64_t update,
                      double factor) {
-  PSRING_CHECK(samples > 0 && update > 0);
+  const int64_t t = update + config.earlier_updates;
+  PSRING_CHECK(samples > 0 && t > 0);
   constexpr float kAdagradEpsilon = 1e-10f;  // PyTorch's
   const float scale = static_cast<float>(factor / static_cast<double>(samples));
   const float rate = static_cast<float>(learning_rate);
@@ -106,8 +107,8 @@ OptimizerStep StepOf(const OptimizerConfig& config, int64_t samples, double lear
                   .beta1 = static_cast<float>(config.beta1),
                   .beta2 = static_cast<float>(config.beta2),
                   .epsilon = static_cast<float>(config.epsilon),
-                  .bias_correction1 = BiasCorrection(config.beta1, update),
-                  .bias_correction2 = BiasCorrection(config.beta2, update)};
+                  .bias_correction1 = BiasCorrection(config.beta1, t),
+                  .bias_correction2 = BiasCorrection(config.beta2, t)};
 }
 
 void Optimizer::Apply(size_t first, Span weights, ConstSpan gradient, int64_t samples, double learning_rate,

@@ -35,6 +35,9 @@ struct OptimizerConfig {
   double epsilon = 1e-8;
   double weight_decay = 0.01;            // of AdamW, multiplied by the learning rate
   std::vector<ParameterRange> no_decay;  // of AdamW, in order, disjoint: biases and norms, for example
+  // Adam's t is the number of an update plus this. A resumed run counts its updates from the position in the
+  // data, and the state that it continues may have had fewer updates (then this is negative) or more.
+  int64_t earlier_updates = 0;
   bool operator==(const OptimizerConfig&) const = default;
 };
 
@@ -59,7 +62,7 @@ struct LrSchedule {
 double LearningRate(const LrSchedule& schedule, int64_t samples_before);
 
 // One update: `gradient` is a sum over `samples` samples, whose mean is multiplied by `factor`
-// (gradient_norm.h); `update` counts from 1 (Adam's t). Without AdamW's decay.
+// (gradient_norm.h); `update` counts from 1. Without AdamW's decay.
 OptimizerStep StepOf(const OptimizerConfig& config, int64_t samples, double learning_rate, int64_t update,
                      double factor = 1);
 
@@ -71,7 +74,7 @@ class Optimizer {
 
   // Enqueues one update of elements [first, first + weights.count) of the state's range. `gradient` is a sum
   // over `samples` samples; its mean is first multiplied by `factor` (gradient_norm.h). `update` counts the
-  // updates of this range from 1 (Adam's t).
+  // updates of this range from 1.
   void Apply(size_t first, Span weights, ConstSpan gradient, int64_t samples, double learning_rate,
              int64_t update, Ops& ops, Stream& stream, double factor = 1) const;
 

@@ -6,6 +6,19 @@
 
 namespace psring {
 
+absl::Status PlaceServers(bool several_machines, bool servers_given, const std::string& otherwise,
+                          TrainingOptions& training) {
+  if (!training.server_placement.empty()) return absl::OkStatus();
+  if (several_machines && (servers_given || training.local_aggregation)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        servers_given ? "--servers" : "--local_aggregation",
+        " on several machines needs --server_placement: dedicated (the last ones run only servers), or "
+        "rank0 (worker 0 then uses no link)"));
+  }
+  training.server_placement = several_machines ? "colocated" : otherwise;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int> PushersOf(const TrainingOptions& training, int workers, int per_machine) {
   if (!training.local_aggregation) return workers;
   if (per_machine == 0) {

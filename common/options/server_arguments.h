@@ -22,6 +22,13 @@ struct ServerStart {
   int metrics_port = -1;   // that of rank 0; 0: the system chooses; below 0: no metrics
 };
 
+// Sets --server_placement if it is not given, so that no worker has an advantage: `colocated` on several
+// machines, which have no spare one; on one, `otherwise`. InvalidArgument: several machines, and
+// `servers_given` or
+// --local_aggregation, with which servers cannot be colocated.
+absl::Status PlaceServers(bool several_machines, bool servers_given, const std::string& otherwise,
+                          TrainingOptions& training);
+
 // The number of clients of the servers: `workers`, or with --local_aggregation their machines. `per_machine`:
 // workers on each machine; 0: unknown. InvalidArgument: --local_aggregation, and machines differ in workers
 // or have one.

@@ -14,6 +14,7 @@
 #include "common/cli/command_line.h"
 #include "common/cli/delays.h"
 #include "common/net/tls.h"
+#include "common/options/count_limits.h"
 #include "common/options/training_options.h"
 #include "common/workloads/workload.h"
 #include "common/workloads/zipf.h"
@@ -57,7 +58,7 @@ template <typename Options, typename Visitor>
 void VisitFlags(Options& o, Visitor& visit) {
   const ValueCheck positive = RealNumber({}), not_negative = RealNumber({.low = 0, .low_allowed = true});
   const ValueCheck count = WholeNumber(1, INT_MAX);
-  const ValueCheck large_count = WholeNumber(1, INT64_MAX), large_count_or_0 = WholeNumber(0, INT64_MAX);
+  const ValueCheck large_count = WholeNumber(1, kMaxCount), large_count_or_0 = WholeNumber(0, kMaxCount);
 
   visit.group = "What is trained";
   visit({"--strategy", "NAME",
@@ -98,10 +99,11 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.data, CheckData);
   visit({"--data_dir", "DIR",
          "Folder of the four idx files (default: where Debian installs them) or, with --data tokens, of "
-         "train.bin and val.bin"},
+         "train.bin and val.bin: 16-bit tokens, of nanoGPT or with llm.c's header"},
         o.data_dir, CheckGiven);
   visit({"--text", "FILE",
-         "The text; its tokens are its bytes, for skipgram its words; default: the King James Bible"},
+         "The text; its tokens are its bytes, for skipgram its words, of letters in UTF-8; default: the King "
+         "James Bible"},
         o.text, CheckGiven);
   visit({"--device", "DEVICE", "auto, cpu, cuda (rank i of a host uses GPU i) or cuda:I", Help::kBrief},
         o.device, CheckDevice);
@@ -131,7 +133,8 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit({"--steps", "N", "Measured steps per worker", Help::kBrief}, o.steps, large_count);
   visit({"--samples", "N", "Samples (of a text: tokens) over all workers", Help::kBrief}, o.samples,
         large_count);
-  visit({"--epochs", "X", "Passes over the data", Help::kBrief}, o.epochs, positive);
+  visit({"--epochs", "X", "Passes over the data", Help::kBrief}, o.epochs,
+        RealNumber({.high = kMaxEpochs, .high_allowed = true}));
   visit({"--warmup_steps", "N", "Steps per worker before the measured ones"}, o.warmup_steps,
         large_count_or_0);
 
@@ -160,7 +163,8 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.schedule, OneOf({"constant", "linear", "cosine"}));
   visit({"--warmup_epochs", "X",
          "Epochs in which the learning rate rises from --lr to its scaled value, with cosine from 0"},
-        o.warmup_epochs, not_negative);
+        o.warmup_epochs,
+        RealNumber({.low = 0, .high = kMaxEpochs, .low_allowed = true, .high_allowed = true}));
   visit.Switch({"--linear_scaling", "",
                 "Multiply the learning rate by the number of workers that contribute to an update"},
                o.linear_scaling, true);
@@ -212,8 +216,9 @@ void VisitFlags(Options& o, Visitor& visit) {
          "worker if colocated"},
         o.servers, WholeNumber(1, kMostServers));
   visit({"--server_placement", "NAME",
-         "rank0 (on rank 0's host and device), dedicated (on their own machines) or colocated (one with each "
-         "worker)"},
+         "dedicated (on their own machines), colocated (one with each worker) or rank0 (on rank 0's host and "
+         "device, which then uses no link); default: dedicated on a virtual cluster, colocated on several "
+         "machines, rank0 on one"},
         o.server_placement, OneOf({"rank0", "dedicated", "colocated"}));
   visit(
       {"--ps_schedule", "NAME",

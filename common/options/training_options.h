@@ -75,8 +75,8 @@ struct TrainingOptions {
   std::string tls;  // empty: connections are not encrypted
 
   std::string ps_schedule = "pipelined";
-  int servers = 0;  // 0: 1, or one per worker if colocated
-  std::string server_placement = "rank0";
+  int servers = 0;               // 0: 1, or one per worker if colocated
+  std::string server_placement;  // empty: see PlaceServers (server_arguments.h)
   bool deterministic = false;
   bool local_aggregation = false;
   std::string staleness_lr = "none";

@@ -3,11 +3,14 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -18,37 +21,83 @@ namespace {
 
 constexpr int kMostInt = std::numeric_limits<int>::max();
 
-// A launcher's variables for rank, world size, local rank and local world size.
+// A launcher's variables for rank, world size, local rank and local world size. In order of precedence.
 struct Names {
   const char *launcher, *rank, *size, *local_rank, *local_size;
 };
 constexpr Names kNames[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     // Of a step only: a batch script has a number, too, and is not a rank.
     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr},
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    // MPICH's Hydra and Intel MPI set all four; other launchers, and Slurm's PMI plugins, the first two.
+    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
 };
 
 std::string Variable(const GetEnv& get_env, const char* name) {
   return name == nullptr ? "" : get_env(name).value_or("");
 }
 
-const Names* Find(const GetEnv& get_env) {
-  for (const Names& names : kNames) {
-    const bool step = std::string_view(names.launcher) == "srun";
-    if (!step && !Variable(get_env, names.rank).empty()) return &names;
-    if (!Variable(get_env, names.size).empty()) return &names;
-  }
-  return nullptr;
+const Names &kTorchrun = kNames[0], &kSrun = kNames[1];
+bool IsTorchrun(const Names& names) { return &names == &kTorchrun; }
+bool IsSrun(const Names& names) { return &names == &kSrun; }
+
+bool HasBoth(const Names& names, const GetEnv& get_env) {
+  return !Variable(get_env, names.rank).empty() && !Variable(get_env, names.size).empty();
 }
 
-absl::StatusOr<int> Needed(const std::string& scheme, const char* name, int least, const GetEnv& get_env) {
+// What a set says: "PMI_RANK 1 of PMI_SIZE 2".
+std::string TextOf(const Names& names, const GetEnv& get_env) {
+  return absl::StrCat(names.rank, " ", Variable(get_env, names.rank), " of ", names.size, " ",
+                      Variable(get_env, names.size));
+}
+
+// Whether `step` runs one process on each node, which started `inner`'s larger number of processes: Open
+// MPI's and MPICH's daemons, or mpirun in an interactive step.
+bool StartsOthers(const Names& inner, const GetEnv& get_env) {
+  const std::string step_size = Variable(get_env, "SLURM_STEP_NUM_TASKS");
+  int processes = 0, tasks = 0;
+  return absl::SimpleAtoi(Variable(get_env, inner.size), &processes) && absl::SimpleAtoi(step_size, &tasks) &&
+         tasks < processes && (tasks == 1 || Variable(get_env, "SLURM_STEP_NUM_NODES") == step_size);
+}
+
+bool Agree(const Names& a, const Names& b, const GetEnv& get_env) {
+  return Variable(get_env, a.rank) == Variable(get_env, b.rank) &&
+         Variable(get_env, a.size) == Variable(get_env, b.size);
+}
+
+// The set that applies, or null. If others are complete, a set that lacks its rank or size does not, except
+// torchrun's, which users write by hand. InvalidArgument: two sets contradict each other.
+absl::StatusOr<const Names*> Find(const GetEnv& get_env) {
+  const Names *found = nullptr, *incomplete = nullptr;
+  for (const Names& names : kNames) {
+    if (!HasBoth(names, get_env)) {
+      const bool begun = !Variable(get_env, names.size).empty() ||
+                         (!IsSrun(names) && !Variable(get_env, names.rank).empty());
+      if (begun && IsTorchrun(names)) return &names;
+      if (begun && incomplete == nullptr) incomplete = &names;
+    } else if (IsTorchrun(names)) {
+      return &names;  // torchrun may be a process of another launcher
+    } else if (found == nullptr || (IsSrun(*found) && StartsOthers(names, get_env))) {
+      found = &names;
+    } else if (!Agree(names, *found, get_env) && !Agree(names, kSrun, get_env)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("two launchers contradict each other: ", TextOf(*found, get_env), " (",
+                       found->launcher, "), ", TextOf(names, get_env), " (", names.launcher,
+                       "); unset the variables of the one that did not start this process"));
+    }
+  }
+  return found != nullptr ? found : incomplete;
+}
+
+absl::StatusOr<int> Needed(const std::string& scheme, const Names& names, const char* name, int least,
+                           const GetEnv& get_env) {
   const std::string text = Variable(get_env, name);
   if (!text.empty()) return NumberOf(name, text, least, kMostInt);
-  return absl::InvalidArgumentError(
-      absl::StrCat(scheme, " needs the variable ", name, ", which is not set; psring and torchrun set it"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      scheme, " needs the variable ", name, ", which is not set; ",
+      IsTorchrun(names) ? "psring and torchrun set it" : absl::StrCat(names.launcher, " sets it")));
 }
 
 // The numbers of concurrent Slurm jobs rarely differ by a multiple of kPorts.
@@ -66,6 +115,28 @@ void ReadSlurm(const GetEnv& get_env, LaunchedAs& as) {
   if (absl::SimpleAtoi(Variable(get_env, "SLURM_NODEID"), &node)) {
     as.local_world_size = TasksOnNode(Variable(get_env, "SLURM_STEP_TASKS_PER_NODE"), node);
   }
+}
+
+// The nearest ancestor that was started without `variable`: the launcher, also if it starts ranks by a script
+// or `timeout`.
+pid_t AncestorWithout(const std::string& variable) {
+  constexpr int kMaxAncestors = 64;
+  pid_t pid = ::getppid();
+  for (int i = 0; i < kMaxAncestors; ++i) {
+    std::ifstream file(absl::StrCat("/proc/", pid, "/environ"), std::ios::binary);
+    const std::string environment((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    if (!absl::StrContains('\0' + environment, '\0' + variable + "=")) {
+      break;
+    }
+    // "PID (NAME) STATE PARENT ...", where the name may contain anything.
+    std::string stat;
+    std::getline(std::ifstream(absl::StrCat("/proc/", pid, "/stat")), stat, '\0');
+    const std::vector<std::string> fields = absl::StrSplit(stat.substr(stat.rfind(')') + 1), ' ');
+    int parent = 0;
+    if (fields.size() < 3 || !absl::SimpleAtoi(fields[2], &parent) || parent <= 0) break;
+    pid = parent;
+  }
+  return pid;
 }
 
 }  // namespace
@@ -97,14 +168,17 @@ absl::StatusOr<int> NumberOf(const std::string& name, const std::string& text, i
   return value;
 }
 
-bool IsStartedAsARank(const GetEnv& get_env) { return Find(get_env) != nullptr; }
+bool IsStartedAsARank(const GetEnv& get_env) {
+  const absl::StatusOr<const Names*> found = Find(get_env);
+  return !found.ok() || *found != nullptr;
+}
 
 absl::StatusOr<LaunchedAs> ReadLauncher(const std::string& scheme, const GetEnv& get_env) {
-  const Names* const found = Find(get_env);
-  const Names& names = found != nullptr ? *found : kNames[0];
+  PSRING_ASSIGN_OR_RETURN(const Names* const found, Find(get_env));
+  const Names& names = found != nullptr ? *found : kTorchrun;
   LaunchedAs as{.launcher = names.launcher};
-  PSRING_ASSIGN_OR_RETURN(as.world_size, Needed(scheme, names.size, 1, get_env));
-  PSRING_ASSIGN_OR_RETURN(as.rank, Needed(scheme, names.rank, 0, get_env));
+  PSRING_ASSIGN_OR_RETURN(as.world_size, Needed(scheme, names, names.size, 1, get_env));
+  PSRING_ASSIGN_OR_RETURN(as.rank, Needed(scheme, names, names.rank, 0, get_env));
   if (as.rank >= as.world_size) {
     return absl::InvalidArgumentError(absl::StrCat(names.rank, " ", as.rank, " is not below ", names.size,
                                                    " ", as.world_size, "; ranks count from 0"));
@@ -122,9 +196,14 @@ absl::StatusOr<LaunchedAs> ReadLauncher(const std::string& scheme, const GetEnv&
     }
     if (!as.job.empty()) as.job = absl::StrCat("mpirun-", as.job);
   }
-  // On one host all ranks are children of one process.
+  // On one host all ranks descend from one process.
   if (as.job.empty() && (as.launcher == "mpirun" || as.launcher == "mpiexec")) {
-    as.job = absl::StrCat(as.launcher, "-child-of-", ::getppid());
+    as.job = absl::StrCat(as.launcher, "-child-of-", AncestorWithout(names.rank));
+  }
+  // A launcher that sets no more than this gives no host, so the ranks can only be on one.
+  if (as.launcher == "mpiexec" && as.local_world_size == 0 && Variable(get_env, "MASTER_ADDR").empty()) {
+    as.local_world_size = as.world_size;
+    as.local_rank = as.rank;
   }
   if (as.launcher == "srun") ReadSlurm(get_env, as);
   return as;

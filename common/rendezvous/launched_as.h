@@ -1,12 +1,15 @@
 // Which launcher started this process, and the rank and sizes that it assigned. Pure, except for reading and
-// clearing this process's own environment.
+// clearing this process's own environment and finding the launcher's process.
 //
-// The first of these whose rank or size (of srun: whose size) is set:
+// The first complete set of these applies:
 //   torchrun, psring          RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
-//   Open MPI's mpirun         OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
-//   MPICH's mpiexec (Hydra)   PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
 //   srun                      SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_STEP_TASKS_PER_NODE,
 //                             SLURM_STEP_NODELIST, SLURM_JOB_ID, SLURM_STEP_ID
+//   Open MPI's mpirun         OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
+//   mpiexec with PMI          PMI_RANK, PMI_SIZE; of Hydra also MPI_LOCALRANKID, MPI_LOCALNRANKS
+// Slurm's PMI plugins set PMI_RANK and PMI_SIZE, too, with the numbers of the step. Sets with other numbers
+// contradict each other, with two exceptions: torchrun's applies, and so does an MPI's within a step that has
+// one process on each node, which are the MPI's daemons or a shell.
 #pragma once
 
 #include <functional>
@@ -35,10 +38,11 @@ struct LaunchedAs {
   std::string job;
 };
 
-// Whether a launcher has assigned a rank to this process.
+// Whether a launcher has assigned a rank to this process; also if ReadLauncher returns an error.
 bool IsStartedAsARank(const GetEnv& get_env);
 
-// InvalidArgument names the variable that is missing or invalid. `scheme` is what needs it: "env://".
+// InvalidArgument names the variable that is missing or invalid, or those that contradict each other.
+// `scheme` is what needs it: "env://".
 absl::StatusOr<LaunchedAs> ReadLauncher(const std::string& scheme, const GetEnv& get_env);
 
 // Unsets the rank and size variables of all launchers, so that child processes do not inherit them.

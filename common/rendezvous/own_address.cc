@@ -12,16 +12,20 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
-#include "common/net/address.h"
+#include "common/rendezvous/roster.h"
 
 namespace psring {
 namespace {
 
 constexpr char kLoopback[] = "127.0.0.1";
+constexpr absl::Duration kBetweenResolutions = absl::Milliseconds(200);
 constexpr char kAsk[] = "; choose one: --interface NAME or --bind ADDRESS";
 
 std::string TextOf(const sockaddr* address) {
@@ -65,11 +69,15 @@ absl::StatusOr<std::string> AddressOfInterface(const std::string& name) {
                    names.size() == 1 ? "is " : "are ", absl::StrJoin(names, ", ")));
 }
 
-// The only address of this machine that others can reach.
+// The only address of this machine that others can reach: the only one of IPv4, or of IPv6 if there is none.
 absl::StatusOr<std::string> OnlyAddress() {
   std::vector<std::string> addresses;
+  bool has_ipv4 = false;
   for (const auto& [interface, address] : InterfacesAndAddresses()) {
-    if (!IsLoopback(address) && address.find(':') == std::string::npos) addresses.push_back(address);
+    const bool ipv4 = !absl::StrContains(address, ':');
+    if (IsLoopback(address) || (has_ipv4 && !ipv4)) continue;  // IPv4's come first
+    has_ipv4 |= ipv4;
+    addresses.push_back(address);
   }
   if (addresses.size() == 1) return addresses.front();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -79,10 +87,8 @@ absl::StatusOr<std::string> OnlyAddress() {
 }
 
 // The source address of packets to `host`; nothing is sent. Empty: no route.
-std::string SourceOfRoute(const std::string& host) {
-  const absl::StatusOr<AddressList> resolved = ResolveHost(host, /*port=*/9);
-  if (!resolved.ok()) return "";
-  for (const addrinfo* to = resolved->get(); to != nullptr; to = to->ai_next) {
+std::string SourceOfRoute(const AddressList& host) {
+  for (const addrinfo* to = host.get(); to != nullptr; to = to->ai_next) {
     const FileDescriptor fd(socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_storage own = {};
     socklen_t length = sizeof own;
@@ -108,14 +114,28 @@ absl::Status CheckOwn(const std::string& address) {
 
 }  // namespace
 
+absl::StatusOr<AddressList> AwaitHost(const std::string& host, absl::Duration timeout) {
+  constexpr int kAnyPort = 9;  // UDP needs one to find a route
+  for (const MonotonicTime deadline = MonotonicNow() + timeout;; absl::SleepFor(kBetweenResolutions)) {
+    absl::StatusOr<AddressList> resolved = ResolveHost(host, kAnyPort);
+    if (resolved.ok()) return resolved;
+    if (MonotonicNow() + kBetweenResolutions >= deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("waited ", SecondsText(timeout), " for an address of ", resolved.status().message(),
+                       "; check its name (MASTER_ADDR, --master_addr or --rendezvous) and the name service"));
+    }
+  }
+}
+
 absl::StatusOr<std::string> OwnAddress(const NetworkChoice& choice, const RendezvousOptions& meeting) {
   if (!choice.bind.empty() && !choice.interface.empty()) {
     return absl::InvalidArgumentError("--bind and --interface both choose a network; give one");
   }
   if (!choice.interface.empty()) return AddressOfInterface(choice.interface);
   if (!choice.bind.empty()) {
-    PSRING_RETURN_IF_ERROR(CheckOwn(choice.bind));
-    return choice.bind;
+    const std::string bind = WithoutBrackets(choice.bind);
+    PSRING_RETURN_IF_ERROR(CheckOwn(bind));
+    return bind;
   }
   if (meeting.on_one_host() || meeting.world_size == 1) return std::string(kLoopback);
   if (!meeting.file.empty()) {
@@ -123,7 +143,8 @@ absl::StatusOr<std::string> OwnAddress(const NetworkChoice& choice, const Rendez
     return OnlyAddress();
   }
   if (IsLoopback(meeting.host)) return std::string(kLoopback);
-  const std::string source = SourceOfRoute(meeting.host);
+  PSRING_ASSIGN_OR_RETURN(const AddressList host, AwaitHost(meeting.host, meeting.timeout));
+  const std::string source = SourceOfRoute(host);
   if (!source.empty() && !IsLoopback(source)) return source;
   return OnlyAddress();
 }

@@ -5,19 +5,26 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/net/address.h"
 #include "common/rendezvous/rendezvous.h"
 
 namespace psring {
 
 // --bind and --interface; at most one is set.
 struct NetworkChoice {
-  std::string bind;       // an address of this machine
+  std::string bind;       // an address of this machine; IPv6's may have brackets
   std::string interface;  // "eth0": its first address, IPv4's before IPv6's
 };
 
+// Resolves `host` again and again, at most for `timeout`: a pod may start before its name is known.
+// DeadlineExceeded names the host and the system's reason.
+absl::StatusOr<AddressList> AwaitHost(const std::string& host, absl::Duration timeout);
+
 // The address that `choice` names. If it names none: the loopback address if all ranks are on this host, else
-// the address from which this machine reaches the store. InvalidArgument: no such interface (lists the
-// existing ones), not an address of this machine, or the address cannot be determined.
+// the address from which this machine reaches the store, whose host is awaited for the timeout of `meeting`.
+// InvalidArgument: no such interface (lists the existing ones), not an address of this machine, or the
+// address cannot be determined. DeadlineExceeded: AwaitHost's.
 absl::StatusOr<std::string> OwnAddress(const NetworkChoice& choice, const RendezvousOptions& meeting);
 
 // The address on which a store listens that others find at `host`: the address of this machine to which

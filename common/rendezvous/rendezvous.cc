@@ -343,6 +343,7 @@ absl::StatusOr<std::unique_ptr<Rendezvous>> Enter(RendezvousOptions options, int
   std::string dial_host = options.host;
   std::unique_ptr<RendezvousServer> server;
   if (rank == 0 && !options.hosted_elsewhere) {
+    PSRING_RETURN_IF_ERROR(AwaitHost(options.host, options.timeout).status());
     PSRING_ASSIGN_OR_RETURN(dial_host, StoreAddress(options.bind, options.host));
     PSRING_ASSIGN_OR_RETURN(server,
                             RendezvousServer::Start(dial_host, options.port, options.secret, options.noun));

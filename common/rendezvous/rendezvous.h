@@ -56,6 +56,10 @@ std::string SpecOf(const RendezvousOptions& options);
 // InvalidArgument, in one line: an unknown scheme, a variable that is missing or not a number, RANK not below
 // WORLD_SIZE, an mpirun over several hosts without rank 0's address.
 absl::StatusOr<RendezvousOptions> ParseRendezvous(const std::string& spec, const GetEnv& get_env);
+// The same with the job's secret, and with the certificates of `tls` if it is not empty. The file of a job on
+// one host has a name that other users, who do not know the secret, cannot create first.
+absl::StatusOr<RendezvousOptions> ReadRendezvous(const std::string& spec, const GetEnv& get_env,
+                                                 const std::string& tls);
 
 // Hosts the store until destroyed. Thread-safe; its calls run on a few threads of gRPC, and calls that wait
 // hold none.

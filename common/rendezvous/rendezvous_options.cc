@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/net/address.h"
+#include "common/net/tls.h"
 #include "common/rendezvous/rendezvous.h"
 #include "common/text/peer_text.h"
 
@@ -18,8 +19,7 @@ namespace {
 // "host:port", "[::1]:port".
 absl::Status ReadAddress(const std::string& address, const std::string& spec, RendezvousOptions& options) {
   const size_t colon = address.rfind(':');
-  std::string host = colon == std::string::npos ? "" : address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  const std::string host = colon == std::string::npos ? "" : WithoutBrackets(address.substr(0, colon));
   const bool bare_ipv6 = absl::StrContains(host, ':') && address.front() != '[';
   if (host.empty() || bare_ipv6 || colon + 1 == address.size()) {
     return absl::InvalidArgumentError(
@@ -33,7 +33,7 @@ absl::Status ReadAddress(const std::string& address, const std::string& spec, Re
 
 // Determines the store of env://.
 absl::Status ReadMaster(const LaunchedAs& as, const GetEnv& get_env, RendezvousOptions& options) {
-  options.host = get_env("MASTER_ADDR").value_or("");
+  options.host = WithoutBrackets(get_env("MASTER_ADDR").value_or(""));
   const std::string port = get_env("MASTER_PORT").value_or("");
   if (!port.empty()) {
     PSRING_ASSIGN_OR_RETURN(options.port, NumberOf("MASTER_PORT", port, 1, 65535));
@@ -96,6 +96,16 @@ absl::StatusOr<RendezvousOptions> ParseRendezvous(const std::string& spec, const
     }
   } else {
     PSRING_RETURN_IF_ERROR(ReadAddress(spec.substr(6), spec, options));
+  }
+  return options;
+}
+
+absl::StatusOr<RendezvousOptions> ReadRendezvous(const std::string& spec, const GetEnv& get_env,
+                                                 const std::string& tls) {
+  PSRING_ASSIGN_OR_RETURN(RendezvousOptions options, ParseRendezvous(spec, get_env));
+  PSRING_ASSIGN_OR_RETURN(options.secret, LoadJobSecret(get_env, tls));
+  if (spec == "env://" && !options.file.empty()) {
+    absl::StrAppend(&options.file, "-", options.secret.Derived("rendezvous file").Hex().substr(0, 16));
   }
   return options;
 }

@@ -12,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/io/csv.h"
 #include "common/io/files.h"
+#include "common/suggestions/suggestions.h"
 #include "common/workloads/workload_tables.h"
 
 namespace psring {
@@ -150,6 +151,8 @@ class Reader {
   bool declared_ = false, forward_ = false, backward_ = false;
 };
 
+bool IsPath(const std::string& name) { return absl::StrContains(name, '/') || absl::EndsWith(name, ".csv"); }
+
 }  // namespace
 
 int64_t Workload::bytes() const {
@@ -168,13 +171,25 @@ std::vector<std::string> WorkloadNames() {
   return names;
 }
 
+std::string WorkloadHint(const std::string& model) {
+  if (IsPath(model)) {
+    return absl::StrCat("'", model, "' is a file, not a model; to replay the times in it, use --workload ",
+                        model);
+  }
+  for (const WorkloadTable& table : WorkloadTables()) {
+    if (CanonicalWord(table.name) != CanonicalWord(model)) continue;
+    return absl::StrCat("psring cannot train '", model, "'; to replay its recorded times, use --workload ",
+                        table.name);
+  }
+  return "";
+}
+
 absl::StatusOr<Workload> LoadWorkload(const std::string& name_or_path) {
   for (const WorkloadTable& table : WorkloadTables()) {
     if (name_or_path == table.name) return ParseWorkload(table.name, table.text);
   }
-  if (!absl::StrContains(name_or_path, '/') && !absl::EndsWith(name_or_path, ".csv")) {
-    return absl::NotFoundError(absl::StrCat("unknown workload '", name_or_path, "'; use one of ",
-                                            absl::StrJoin(WorkloadNames(), ", "),
+  if (!IsPath(name_or_path)) {
+    return absl::NotFoundError(absl::StrCat(UnknownName("workload", name_or_path, WorkloadNames()).message(),
                                             ", or the path of a CSV file (./mine.csv)"));
   }
   const absl::StatusOr<std::string> text = ReadFile(name_or_path);

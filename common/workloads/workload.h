@@ -50,6 +50,9 @@ absl::StatusOr<Workload> ParseWorkload(const std::string& name, const std::strin
 
 // The built-in workloads.
 std::vector<std::string> WorkloadNames();
+// What is wrong with `model`, the unknown name of a model, if it is a file's or that of a built-in workload:
+// --workload replays it. Empty: it is neither.
+std::string WorkloadHint(const std::string& model);
 
 // A built-in name, or the path of a file (contains a '/' or ends in ".csv"). NotFound lists the built-in
 // names; errors of a file name its path.

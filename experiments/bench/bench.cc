@@ -26,12 +26,14 @@
 #include "experiments/bench/text.h"
 #include "experiments/compare/experiment.h"
 #include "experiments/compare/on_nodes.h"
+#include "experiments/host/other_runs.h"
 #include "experiments/host/slowest_link.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/report/report_verb.h"
 #include "experiments/runs/recorded_run.h"
 #include "experiments/runs/run_claim.h"
 #include "experiments/texts/bench.h"
+#include "experiments/texts/plan.h"
 #include "experiments/theory/machine_profile.h"
 
 namespace psring {
@@ -187,8 +189,17 @@ class Benchmark {
           "config.toml",
           ConfigOf({.verb = "bench", .command_line = run_.command_line, .provenance = run_.provenance}, ""));
     }
+    const MeasuringNow measuring;
+    const auto note_others = [&] {
+      const std::vector<int> others = measuring.Others();
+      if (others.empty()) return;
+      const std::string note = Say(flags_.language, kOtherPsring, others.back());
+      SayLines(absl::StrCat("# ", Say(flags_.language, kNoteOnErrors, note)));
+    };
+    note_others();
     if (status.ok()) status = MeasureNetwork(outputs);
     if (status.ok()) status = Measure(site_, outputs, interrupt_, display_, result_);
+    note_others();
     if (!status.ok()) {
       outputs.Discard();
       return status;
@@ -271,7 +282,8 @@ absl::Status Bench(const BenchFlags& flags, const Interrupt& interrupt, Display&
 
 int RunBench(const BenchFlags& flags, const Interrupt& interrupt, Display& display) {
   const absl::Status status = Bench(flags, interrupt, display);
-  return status.ok() ? 0 : ReportFailure("bench", status, display);
+  if (status.ok()) return 0;
+  return ReportFailure("bench", flags.nodes.node == 0 ? WithNothingKept(status) : status, display);
 }
 
 }  // namespace psring

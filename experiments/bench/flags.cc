@@ -160,6 +160,13 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   add(sizes, "--sizes", raw.sizes, "SIZE,...", "A list of sizes, instead of the four flags above",
       ListOf(CheckSize));
 
+  // nccl-tests' numbers of GPUs, which are threads of one process there.
+  for (const char* of_threads : {"-g,--ngpus", "-t,--nthreads"}) {
+    verb->add_option(of_threads, raw.of_threads)->group("")->check([](const std::string&) {
+      return "psring bench has one GPU per process, and no threads; give --workers N for N processes";
+    });
+  }
+
   const char* calls = "Calls (nccl-tests' flags)";
   add(calls, "-d,--datatype", raw.types, "TYPES", "float, bfloat16, half, all [float]", ListOf(CheckType));
   add(calls, "-o,--op", raw.ops, "OPS", "Reduction: sum, avg, min, max, all [sum]", ListOf(CheckOp));

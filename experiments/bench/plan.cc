@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
-#include "common/cli/command_line.h"
+#include "common/suggestions/suggestions.h"
 
 namespace psring {
 namespace {
@@ -18,14 +18,6 @@ const char* const kNativeFirst[] = {"ring", "direct", "one-shot"};
 template <typename List, typename Item>
 bool Contains(const List& list, const Item& name) {
   return std::find(std::begin(list), std::end(list), name) != std::end(list);
-}
-
-absl::Status Unknown(const std::string& what, const std::string& name,
-                     const std::vector<std::string>& known) {
-  const std::string near = NearestWord(name, known);
-  return absl::NotFoundError(absl::StrCat("unknown ", what, " '", name, "'; ",
-                                          near.empty() ? "use one of " + absl::StrJoin(known, ", ")
-                                                       : absl::StrCat("did you mean '", near, "'?")));
 }
 
 // `list` without duplicates, in the same order.
@@ -189,12 +181,12 @@ class Planner {
     std::vector<std::string> known = catalog_.collectives;
     known.push_back(kPushPull);
     for (const std::string& name : request_.collectives) {
-      if (!Contains(known, name)) return Unknown("collective", name, known);
+      if (!Contains(known, name)) return UnknownName("collective", name, known);
     }
     std::vector<std::string> names;
     for (const BackendInfo& backend : catalog_.backends) names.push_back(backend.name);
     for (const std::string& name : request_.backends) {
-      if (!Contains(names, name)) return Unknown("backend", name, names);
+      if (!Contains(names, name)) return UnknownName("backend", name, names);
     }
     for (const BackendInfo& backend : catalog_.backends) {
       const bool named = Contains(request_.backends, backend.name);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/device/task_limit.h"
 #include "common/net/address.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/rendezvous.h"
@@ -237,6 +238,9 @@ absl::Status LaunchBench(const BenchSite& site, size_t index, const std::string&
   LaunchSpec spec{.what = launch.name()};
   PSRING_ASSIGN_OR_RETURN(spec.children,
                           BenchChildren(site.request, site.plan, launch, site.binaries, store.host, folder));
+  const bool by_mpirun = launch.kind == BenchLaunchKind::kMpirun;
+  const int64_t processes = by_mpirun ? launch.workers : static_cast<int64_t>(spec.children.size());
+  PSRING_RETURN_IF_ERROR(AllowTasks(processes * RankTasks(1), absl::StrCat(processes, " processes")));
   spec.deadline = absl::Seconds(2 * site.request.timeout_s + 30 + 10 * site.expected_s);
   display.Redraw(absl::StrCat("# ", label, launch.name(), ": starting"));
   spec.on_line = [&](int, const std::string& line) {

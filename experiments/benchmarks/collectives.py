@@ -79,6 +79,7 @@ def section(title, results, manifest, command):
     machine = manifest["machine"]
     sizes = sorted({row["size"] for row in results})
     foreign = [row["foreign_cpu_pct"] for row in results]
+    runs.require_quiet(command, max(foreign))
     lines = [
         title, "",
         f"{manifest['started_utc'][:10]}, {runs.machine_text(machine)}, {machine['cores']} cores, {machine['memory_mb']} MiB, "

@@ -35,7 +35,8 @@ def exchange(megabytes, workers):
 
 
 def replay(name, link_mbit, workers, steps):
-    return Case(f"{name}-{link_mbit}mbit-{workers}", workers, 0, link_mbit, "ring,ps-sync", ["--workload", name], 1, steps)
+    return Case(f"{name}-{link_mbit}mbit-{workers}", workers, 0, link_mbit, "ring,ps-sync",
+                ["--workload", name, "--server_placement", "rank0"], 1, steps)
 
 
 CASES = [
@@ -61,7 +62,7 @@ def measure(options, folder, case):
     out = folder / "run"
     runs.run([*runs.psring_command(options), "compare", "--predict", "--strategies", case.strategies, "--workers", case.workers,
               "--link", f"{case.link_mbit}mbit", "--shaping", "netns", "--align_steps", "--repeats", "1", "--steps", case.steps,
-              "--warmup_steps", case.warmup, "--out", out, *flags])
+              "--warmup_steps", case.warmup, "--time_budget", "2h", "--out", out, *flags])
     rows = []
     for row in runs.read_json(out, "summary.json"):
         figures, prediction = row["figures"], row.get("prediction", {})

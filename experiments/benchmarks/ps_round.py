@@ -35,6 +35,7 @@ def limits_section(args):
              str(args.iterations * args.rounds), "--rounds", str(args.rounds)]
     results, manifest = bench(args, *flags)
     foreign = [row["foreign_cpu_pct"] for row in results]
+    runs.require_quiet("psring bench", max(foreign))
     rows = [[row["workers"], row["transport"], row["size"], f"{row['out_of_place']['time']:.1f}",
              f"{row['out_of_place']['bus_bw']:.2f}", f"{row['percent_of_limit']:.1f}",
              f"{row['size'] / row['limit_bus_bw'] / 1e3:.1f}", row["buffers"]]  # busbw in GB/s

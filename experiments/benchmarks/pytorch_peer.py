@@ -15,6 +15,7 @@ import pathlib
 import re
 import socket
 import sys
+import tempfile
 import time
 
 # torch.set_num_threads does not limit the threads of OpenBLAS.
@@ -147,10 +148,10 @@ def set_precision(args):
     torch.backends.cudnn.allow_tf32 = args.precision == "tf32"
 
 
-def train(rank, args, port):
+def train(rank, args, store):
     torch.set_num_threads(1)
     if args.workers > 1:
-        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=args.workers)
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=args.workers)
     set_precision(args)
     task = Task(rank, args)
     if args.workers > 1:
@@ -218,9 +219,10 @@ def main():
     if args.workers > 1 and args.device != "cpu":
         parser.error("--workers above 1 uses gloo between CPUs; omit --device")
     if args.workers == 1:
-        train(0, args, 0)
+        train(0, args, "")
     else:
-        mp.spawn(train, (args, free_port()), nprocs=args.workers)
+        with tempfile.TemporaryDirectory() as folder:  # not a port, which another program may take first
+            mp.spawn(train, (args, os.path.join(folder, "store")), nprocs=args.workers)
 
 
 if __name__ == "__main__":

@@ -103,25 +103,41 @@ def cpu_ticks():
     return sum(fields), sum(fields) - fields[3] - fields[4]
 
 
-def interleave(contenders, rounds, label):
-    """Runs every contender once per round, so that disturbances affect all equally. The first round is a warm-up.
+MOST_BY_OTHERS = 5  # percent of the processors
 
-    contenders: {name: function that returns a positive figure}. Returns ({name: values}, a sentence about other
-    processes)."""
+
+class Disturbed(SystemExit):
+    """Other programs were so busy that the figures must not be written."""
+
+
+def require_quiet(label, by_others):
+    """by_others: percent of the processors that other programs used during a measurement."""
+    if by_others > MOST_BY_OTHERS:
+        raise Disturbed(f"{label}: not written: other programs used {by_others:.1f}% of the processors, more than "
+                        f"{MOST_BY_OTHERS}%. Measure again when the machine is quiet.")
+
+
+def interleave(contenders, rounds, label, warm_up=1, must_be_quiet=True):
+    """Runs every contender once per round, so that disturbances affect all equally. The first `warm_up` rounds do not count.
+
+    contenders: {name: function that returns a figure}. Returns ({name: values}, a sentence about other processes). Raises
+    Disturbed if they were too busy."""
     results = {name: [] for name in contenders}
     load = os.getloadavg()[0]
     total0, busy0 = cpu_ticks()
-    own0 = sum(os.times()[2:4])
-    for round_index in range(rounds + 1):
+    own0 = sum(os.times()[:4])
+    for round_index in range(warm_up + rounds):
         for name, measure in contenders.items():
             value = measure()
-            if round_index:
+            if round_index >= warm_up:
                 results[name].append(value)
-            print(f"{label} round {round_index}: {name}: {value:,.0f}", file=sys.stderr)
+            print(f"{label} round {round_index + 1 - warm_up}: {name}: {value:,.0f}", file=sys.stderr)
     total1, busy1 = cpu_ticks()
-    own = (sum(os.times()[2:4]) - own0) * os.sysconf("SC_CLK_TCK")
-    foreign = 100 * max(0.0, busy1 - busy0 - own) / max(1, total1 - total0)
-    return results, f"Processor time of other programs during the run: {foreign:.1f}%; load average before it: {load:.1f}."
+    own = (sum(os.times()[:4]) - own0) * os.sysconf("SC_CLK_TCK")
+    others = 100 * max(0.0, busy1 - busy0 - own) / max(1, total1 - total0)
+    if must_be_quiet:
+        require_quiet(label, others)
+    return results, f"Processor time of other programs during the run: {others:.1f}%; load average before it: {load:.1f}."
 
 
 def paired_ratio(values, base):

@@ -26,12 +26,14 @@ import runs
 
 TOLERANCE = .05
 WORKLOAD, WARMUP_STEPS = "inception_bn", 2
+ON_RANK_0 = ["--server_placement", "rank0"]  # the same on both kinds of cluster, whose defaults differ
 # One comparison each: flags, and the names of its rows by strategy. Asynchronous workers share the steps: the one beside the
 # server takes most, and the others need some, too. Its exchange is limited by the processor, so it computes slowly. Colocated
 # servers: steps are aligned, because a worker that is ahead stays ahead, and slows all of them; and TCP's windows differ between
 # launches, so there are several.
-COMPARISONS = [(["--strategies", "ring,ps-sync", "--steps", 6, "--repeats", 1], {"ring": "ring", "ps-sync": "ps-sync"}),
-               (["--strategies", "ps-async", "--steps", 20, "--repeats", 1, "--compute_speedup", .25], {"ps-async": "ps-async"}),
+COMPARISONS = [(["--strategies", "ring,ps-sync", *ON_RANK_0, "--steps", 6, "--repeats", 1], {"ring": "ring", "ps-sync": "ps-sync"}),
+               (["--strategies", "ps-async", *ON_RANK_0, "--steps", 20, "--repeats", 1, "--compute_speedup", .25],
+                {"ps-async": "ps-async"}),
                (["--strategies", "ps-sync", "--server_placement", "colocated", "--align_steps", "--steps", 6, "--repeats", 3],
                 {"ps-sync": "ps-sync, colocated servers"})]
 COMPARED = [name for _, names in COMPARISONS for name in names.values()]
@@ -261,7 +263,7 @@ def page(options, records):
         "All *measured*.", "",
         "A machine is a network namespace with its own host name, and a separate command starts `compare --nnodes N` in each, with "
         "one worker per machine. The virtual cluster is `compare --link "
-        f"{options.link} --shaping netns` with as many workers. Links have the same rate and queues, and no added delay. "
+        f"{options.link} --shaping netns` with as many workers; servers are on rank 0's host, except the colocated ones. Links have the same rate and queues, and no added delay. "
         "Both get the same flags and take turns (pairs of runs). Workload "
         f"{WORKLOAD} (45 MB of gradients, replayed), {WARMUP_STEPS} steps of warm-up, then one round of 6 steps; ps-async: 20 per worker "
         "with `--compute_speedup .25`; colocated servers: 3 rounds with `--align_steps`. Samples/s: median (lowest to highest).", "",

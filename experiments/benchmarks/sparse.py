@@ -40,7 +40,8 @@ def measure(options, folder, rows, batch):
     out = folder / "run"
     runs.run([*runs.psring_command(options), "compare", "--model", "dlrm-small", "--data", f"zipf:{rows}:{ALPHA}", "--batch",
               batch, "--strategies", "ring,ps-sync", "--servers", "1,4", "--server_placement", "dedicated", "--workers", WORKERS,
-              "--link", options.link, "--shaping", "netns", "--repeats", "1", "--steps", options.steps, "--no_eval", "--out", out])
+              "--link", options.link, "--shaping", "netns", "--repeats", "1", "--steps", options.steps, "--no_eval",
+              "--time_budget", "2h", "--out", out])
     figures = [row["figures"] for row in runs.read_json(out, "summary.json")]
     none_ms = next(one["step_ms"] for one in figures if one["strategy"] == "none")
     touched = touched_rows(out)

@@ -59,7 +59,8 @@ def measure(options, folder, case):
     runs.run([*runs.psring_command(options), "compare", "--predict", "--strategies", "ps-sync", "--workers", case.workers,
               *(["--servers", case.servers] if case.servers else []), "--server_placement", case.placement,
               "--ps_schedule", case.schedule, "--workload", workload, "--link", link, "--shaping", "netns", "--repeats", "1",
-              "--steps", steps, "--warmup_steps", 2, "--align_steps", "--no_eval", "--out", out, *flags])
+              "--steps", steps, "--warmup_steps", 2, "--align_steps", "--no_eval",
+              "--time_budget", "2h", "--out", out, *flags])
     rows = []
     for row in runs.read_json(out, "summary.json"):
         figures, prediction = row["figures"], row.get("prediction", {})

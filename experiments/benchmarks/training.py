@@ -11,19 +11,23 @@ at the end, so that different work would be seen, and the peak memory of a rank.
 with PyTorch and DDP only, over TCP.
 
 PyTorch is measured as most programs use it, and at its best: the fastest of eager, the fused optimizer, torch.compile, channels
-last and, of several tables, one table with the rows of all; then the fastest allocator with it, each tried once before the
-rounds. Tables have sparse gradients. What is not installed is omitted. The rounds are interleaved, the first is a warm-up. Then
-step_limit compares psring's step with only its matrix products and convolutions. Prints the tables and writes a section for each
-model to training_MODEL.md, or training_models.md, in --out; other sections of the page are kept.
+last and, of several tables, one table with the rows of all; then the fastest allocator with it. Both are searched for one process
+and for two, before the rounds, in two interleaved rounds each. Tables have sparse gradients. What is not installed is omitted.
+The rounds are interleaved, the first is a warm-up. Then step_limit compares psring's step with only its matrix products and
+convolutions. Prints the tables and writes a section for each model to training_MODEL.md, or training_models.md, in --out; other
+sections of the page are kept. If other programs used more than 5% of the processors during the search or the rounds of a model,
+its section is not written, and the exit code is 1.
 """
 import json
 import pathlib
+import statistics
 import sys
 import typing
 
 import peers
 import runs
 
+SEARCH_ROUNDS = 2
 MOMENTUM = ["--optimizer", "momentum", "--lr", "0.02"]
 ADAMW = ["--optimizer", "adamw", "--lr", "0.001"]
 CODE = {"eager": [], "fused optimizer": ["--fused"], "torch.compile, fused optimizer": ["--fused", "--compile"]}
@@ -87,27 +91,34 @@ class Contenders:
     def torch(self, workers, code, env, script="pytorch_peer.py"):
         return peers.torch(self.args, script, *self.common(), "--workers", str(workers), *code, env=env)
 
-    def best_torch(self, workers, codes=None, allocators=None):
+    def best_torch(self, workers):
         """Returns (name, flags, environment) of the fastest: of the code, then of the allocators with it. What fails is
         omitted: torch.compile needs a compiler, and old versions have no fused optimizer on CPUs."""
-        def fastest(candidates):
-            speeds = []
-            for name, code, env in candidates:
-                label = f"{name}, {workers} process{'es' * (workers > 1)}"
-                try:
-                    speeds.append(self.torch(workers, code, env)["samples_per_s"])
-                except SystemExit as failure:
-                    speeds.append(0)
-                    print(f"omitted: PyTorch, {label}: {str(failure).strip().splitlines()[-1]}", file=sys.stderr)
-                    continue
-                self.tried.append([label, f"{speeds[-1]:,.0f}"])
-                print(f"{self.model}: PyTorch, {label}: {speeds[-1]:,.0f}", file=sys.stderr)
-            return candidates[speeds.index(max(speeds))]
+        processes = f"{workers} process{'es' * (workers > 1)}"
 
-        name, code, _ = fastest([(f"{name}, malloc tuned", code, peers.GLIBC_TUNED)
-                                 for name, code in (codes or self.work.code).items()])
+        def fastest(candidates):
+            failed = set()
+
+            def measure(name, code, env):
+                if name in failed:
+                    return 0
+                try:
+                    return self.torch(workers, code, env)["samples_per_s"]
+                except SystemExit as failure:
+                    failed.add(name)
+                    print(f"omitted: PyTorch, {name}, {processes}: {str(failure).strip().splitlines()[-1]}", file=sys.stderr)
+                    return 0
+
+            speeds, _ = runs.interleave({one[0]: lambda one=one: measure(*one) for one in candidates}, SEARCH_ROUNDS,
+                                        f"{self.model}: PyTorch, {processes}, search", warm_up=0)
+            means = {name: 0 if name in failed else statistics.mean(values) for name, values in speeds.items()}
+            self.tried += [[f"{name}, {processes}", f"{means[name]:,.0f} ({', '.join(f'{v:,.0f}' for v in values)})"]
+                           for name, values in speeds.items() if name not in failed]
+            return max(candidates, key=lambda one: means[one[0]])
+
+        name, code, _ = fastest([(f"{name}, malloc tuned", code, peers.GLIBC_TUNED) for name, code in self.work.code.items()])
         name = name.removesuffix(", malloc tuned")
-        return fastest([(f"{name}, {allocator}", code, env) for allocator, env in (allocators or peers.allocators()).items()])
+        return fastest([(f"{name}, {allocator}", code, env) for allocator, env in peers.allocators().items()])
 
 
 def contenders(args, model, with_torch, with_tensorflow):
@@ -128,13 +139,10 @@ def contenders(args, model, with_torch, with_tensorflow):
 
 def search(all_of, path):
     """PyTorch's fastest configurations with one process and with two: as an earlier run has written them to `path`, else tried,
-    and added to it. With two: the best code and allocator of one, or the same without torch.compile."""
+    and added to it."""
     known = json.loads(path.read_text()) if path and path.exists() else {}
     if all_of.model not in known:
-        name, code, env = all_of.best_torch(1)
-        codes = {name.rpartition(", ")[0]: code, **{of: flags for of, flags in all_of.work.code.items()
-                                                    if flags == [flag for flag in code if flag != "--compile"]}}
-        best = [(name, code, env), all_of.best_torch(2, codes, {name.rpartition(", ")[2]: env})]
+        best = [all_of.best_torch(1), all_of.best_torch(2)]
         known[all_of.model] = {"best": best, "tried": all_of.tried}
         if path:
             path.write_text(json.dumps(known, indent=1))
@@ -151,11 +159,10 @@ def add_with_servers(all_of, args, with_torch, with_tensorflow):
             all_of.add_psring(f"psring {strategy} over {name}, 2 workers{its}", "--strategy", strategy, "--workers", 2,
                               "--transport", transport, *flags)
     if with_torch:
+        (name, code, env), (ddp, ddp_code, ddp_env) = search(all_of, args.search)
         all_of.add("PyTorch eager, 1 process", lambda: all_of.torch(1, [], {}), "psring single, 1 process")
-        name, code, env = all_of.best_torch(1)
         all_of.add(f"PyTorch at its best ({name}), 1 process", lambda: all_of.torch(1, code, env), "psring single, 1 process")
         all_of.add("PyTorch DDP, 2 workers", lambda: all_of.torch(2, [], {}), ddp_base)
-        ddp, ddp_code, ddp_env = all_of.best_torch(2)
         all_of.add(f"PyTorch DDP at its best ({ddp}), 2 workers", lambda: all_of.torch(2, ddp_code, ddp_env), ddp_base)
         for mode, flags in (("sync", []), ("async", ["--asynchronous"])):  # with the best code of one process
             all_of.add(f"PyTorch RPC, {mode}hronous, 2 workers and a server",
@@ -171,7 +178,7 @@ def limit_text(model):
     """A step of one process, alternating with only its matrix products and convolutions, by the same calls."""
     try:
         found = json.loads(runs.run([runs.PSRING.with_name("step_limit"), model, WORK[model].batch, WORK[model].limit_rounds]))
-    except SystemExit as failure:
+    except (SystemExit, OSError) as failure:
         print(f"omitted: step_limit: {str(failure).strip().splitlines()[-1]}", file=sys.stderr)
         return ""
     return (f"One psring process: a step takes {found['step_ms']:.1f} ms, only its matrix products and convolutions "
@@ -194,7 +201,8 @@ def write(args, model, found, results, others, versions):
              *runs.table(f"contender | {unit}/s | psring's speed over this one's (paired median) | compared with psring's | memory | "
                          "training loss, mean of the last tenth of the steps | each round", rows)]
     if found.tried:
-        lines += ["", "Variants of PyTorch, each tried once to find the fastest:", "", *runs.table(f"PyTorch | {unit}/s", found.tried)]
+        lines += ["", f"Variants of PyTorch, in {SEARCH_ROUNDS} interleaved rounds to find the fastest:", "",
+                  *runs.table(f"PyTorch | {unit}/s, mean (each round)", found.tried)]
     lines += ["", limit_text(model)]
     name = f"training_{model}.md" if found.work.with_servers else "training_models.md"
     path = args.out / name
@@ -210,8 +218,8 @@ def main():
     parser.add_argument("--models", default="mlp,cnn")
     parser.add_argument("--steps", type=int, default=0, help="measured steps; else the model's")
     parser.add_argument("--out", type=pathlib.Path, default=runs.RESULTS, help="folder for the results")
-    parser.add_argument("--search", type=pathlib.Path, help="JSON file for PyTorch's fastest configuration of each model but mlp "
-                        "and cnn: what it contains is not tried again")
+    parser.add_argument("--search", type=pathlib.Path, help="JSON file for PyTorch's fastest configurations of each model: what "
+                        "it contains is not tried again")
     parser.add_argument("--only_search", action="store_true", help="with --search: end before the rounds")
     peers.add_flags(parser)
     args = parser.parse_args()
@@ -220,14 +228,21 @@ def main():
         parser.error(f"--rounds must be at least 1, --steps not negative, --models of {','.join(WORK)}")
     torch = peers.torch_version(args)
     tensorflow = peers.tensorflow_version(args) if any(WORK[model].with_servers for model in models) else ""
+    disturbed = False
     for model in models:
         versions = f"PyTorch {torch or 'absent'}" + f", TensorFlow {tensorflow or 'absent'}" * WORK[model].with_servers
-        found = contenders(args, model, torch, tensorflow)
-        if args.only_search:
+        try:
+            found = contenders(args, model, torch, tensorflow)
+            if args.only_search:
+                continue
+            results, others = runs.interleave(found.measure, args.rounds, model)
+        except runs.Disturbed as why:
+            disturbed = True
+            print(why, file=sys.stderr)
             continue
-        results, others = runs.interleave(found.measure, args.rounds, model)
         write(args, model, found, results, others, versions)
+    return int(disturbed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,7 +5,7 @@
 
 With two workers, ring and direct are the same schedule: the same messages between the same ranks. A comparison of the two must
 name no winner; at most one in a hundred would by chance (the test's level is 1%). Ring and ps-sync with four workers
-differ by a factor of two in theory, so that comparison must name the ring. The two kinds of comparison take turns.
+differ by a factor of 2.67 in theory, so that comparison must name the ring. The two kinds of comparison take turns.
 """
 import pathlib
 import re

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
+#include "common/cli/finish_output.h"
 #include "common/device/device.h"
 #include "common/devices/make_device.h"
 #include "common/devices/make_ops.h"
@@ -79,5 +80,6 @@ int main(int argc, char** argv) {
     return psring::Fail("op_bandwidth", "usage: op_bandwidth [DEVICE [MIB of a buffer, 1 to 65536]]", 2);
   }
   const absl::Status status = psring::Run(argc > 1 ? argv[1] : "auto", static_cast<size_t>(mib) << 20);
-  return status.ok() ? 0 : psring::Fail("op_bandwidth", std::string(status.message()));
+  const int code = status.ok() ? 0 : psring::Fail("op_bandwidth", std::string(status.message()));
+  return psring::FinishOutput("op_bandwidth", code);
 }

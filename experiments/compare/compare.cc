@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/measure/trace.h"
+#include "experiments/compare/confirm.h"
 #include "experiments/compare/experiment.h"
 #include "experiments/compare/on_nodes.h"
 #include "experiments/plan/budget.h"
@@ -186,7 +187,7 @@ absl::Status ReportWhatIsDone(const ExperimentFlags& flags, const absl::Status& 
         " ended before the first round did, so there is nothing to compare; use a longer --time_budget, or "
         "fewer --strategies or --workers"));
   }
-  if (experiment.rounds_done() == 0) return status;
+  if (experiment.rounds_done() == 0) return experiment.WithoutResults(status);
   if (status.ok()) {
     const bool cut = flags.options.time_budget_given && !experiment.all_done();
     return experiment.Report(cut ? absl::StrCat("time budget of ", budget) : "");
@@ -227,6 +228,7 @@ absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrup
   PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, flags.options.language, plan));
   AddMachinesNote(prepared.site, flags.options.language, plan);
   display.SayLines(DescribePlan(plan, flags.options.language));
+  PSRING_RETURN_IF_ERROR(ConfirmLongPlan(flags, prepared, spent_s, plan, interrupt, display));
   if (flags.dry_run) return "";
   PSRING_ASSIGN_OR_RETURN(
       const std::unique_ptr<Experiment> experiment,
@@ -242,7 +244,9 @@ int RunCompare(const ExperimentFlags& flags, const Interrupt& interrupt, Display
   const absl::Status status =
       here ? compare(nullptr)
            : RunOnNodes(flags, interrupt, display, [&](Nodes& nodes) { return compare(&nodes); });
-  return status.ok() ? 0 : ReportFailure("compare", status, display);
+  if (status.ok()) return 0;
+  const bool keeps_nothing = flags.nodes.node == 0 && flags.resume.empty();
+  return ReportFailure("compare", keeps_nothing ? WithNothingKept(status) : status, display);
 }
 
 }  // namespace psring

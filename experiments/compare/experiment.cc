@@ -68,7 +68,8 @@ std::string AbsolutePath(const std::string& path) {
   return path.empty() ? path : std::filesystem::absolute(path).string();
 }
 
-absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prepared& prepared) {
+absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prepared& prepared,
+                                        const Plan& plan) {
   const TrainingOptions& training = flags.options.training;
   const std::string resumed = ResumedFrom(training);
   std::vector<std::string> inputs = {training.workload, resumed};
@@ -93,6 +94,12 @@ absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prep
                                      : absl::StrFormat("--link=%.0fbit", prepared.link.bits_per_s));
   }
   if (training.device != "auto") provenance.settled.push_back(absl::StrCat("--device=", training.device));
+  for (const Configuration& configuration : plan.cost) {
+    const std::string& placement = configuration.training.server_placement;
+    if (placement.empty()) continue;
+    provenance.settled.push_back(absl::StrCat("--server_placement=", placement));
+    break;
+  }
   if (!resumed.empty()) provenance.settled.push_back(absl::StrCat("--resume=", resumed));
   return provenance;
 }
@@ -152,7 +159,7 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
                                                               const Interrupt& interrupt, Display& display) {
   PSRING_ASSIGN_OR_RETURN(RunFolder folder,
                           (resumed == nullptr ? RunFolder::Create : RunFolder::Open)(*prepared.claim));
-  PSRING_ASSIGN_OR_RETURN(const Provenance provenance, ProvenanceOf(flags, prepared));
+  PSRING_ASSIGN_OR_RETURN(const Provenance provenance, ProvenanceOf(flags, prepared, plan));
   auto experiment =
       std::unique_ptr<Experiment>(new Experiment(flags, prepared, interrupt, display, std::move(folder)));
   experiment->repeats_left_ = static_cast<int>(plan.cost.size());
@@ -202,6 +209,7 @@ absl::Status Experiment::StartServing() {
 absl::Status Experiment::MeasureWires() {
   if (std::isfinite(left_s())) site_.until = MonotonicNow() + absl::Seconds(left_s());
   if (manifest_.plan.simulated) return absl::OkStatus();
+  site_.measuring = prepared_.measuring.get();
   site_.nodes = prepared_.site.nodes;
   site_.address = prepared_.site.address;
   if (site_.nodes != nullptr) return MeasureNodes();
@@ -297,6 +305,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   took_so_far_s_ += seconds() - begin_s;
   PSRING_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(seeded, launched.records));
   figures.foreign_cpu_pct = launched.foreign_cpu_pct;
+  figures.other_psring = launched.other_psring;
   if (site_.nodes != nullptr && site_.nodes->clocks_within() > absl::ZeroDuration()) {
     const double within_ms = absl::ToDoubleMilliseconds(site_.nodes->clocks_within());
     // Waits are not meaningful if the clocks differ by a notable share of a step.
@@ -466,6 +475,22 @@ absl::Status Experiment::Report(const std::string& ended) {
                              : Say(language(), kContinueLine, CommandName(), folder_.path()));
   display_.SayLines(text);
   return absl::OkStatus();
+}
+
+absl::Status Experiment::WithoutResults(const absl::Status& status) const {
+  if (!absl::IsCancelled(status)) return status;
+  const std::string message(status.message());
+  const size_t line = std::min(message.find('\n'), message.size());  // then --resume of a checkpoint
+  return absl::CancelledError(absl::StrCat(message.substr(0, line),
+                                           "; there are no results; the logs are in ", folder_.path(),
+                                           message.substr(line)));
+}
+
+absl::Status WithNothingKept(const absl::Status& status) {
+  const bool says_more = absl::StrContains(status.message(), "; ");
+  if (!absl::IsCancelled(status) || says_more || !absl::StartsWith(status.message(), "interrupted"))
+    return status;
+  return absl::CancelledError(absl::StrCat(status.message(), "; nothing was kept"));
 }
 
 int ReportFailure(const std::string& verb, const absl::Status& status, Display& display) {

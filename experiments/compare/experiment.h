@@ -60,6 +60,8 @@ class Experiment {
   absl::StatusOr<std::vector<TriedRate>> ReadRates() const;
   void note(const std::string& text) { manifest_.plan.notes.push_back(text); }
 
+  // `status`, which ended the run before any round did; if that was a signal, it also says what was kept.
+  absl::Status WithoutResults(const absl::Status& status) const;
   // Writes the summary of the finished rounds; prints the table, the findings and the run folder. `ended`:
   // why the run stopped early; empty: it did not.
   absl::Status Report(const std::string& ended);
@@ -128,6 +130,10 @@ class Experiment {
   int repeats_left_ = 0;  // launches that may be repeated because of other programs' load
   std::vector<ConfigurationRuns> runs_;
 };
+
+// `status`, which ended a verb; if a signal did before there was a run folder, it also says that nothing was
+// kept.
+absl::Status WithNothingKept(const absl::Status& status);
 
 // Prints `status` as "psring VERB: ..." and returns the exit code for it.
 int ReportFailure(const std::string& verb, const absl::Status& status, Display& display);

@@ -42,6 +42,7 @@ absl::StatusOr<Experiment::Done> Experiment::Read(const Configuration& configura
   }
   PSRING_ASSIGN_OR_RETURN(done.figures, FiguresOf(seeded, launched->records));
   done.figures.foreign_cpu_pct = launched->foreign_cpu_pct;
+  done.figures.other_psring = launched->other_psring;
   done.records = std::move(launched->records);
   return done;
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/cli/command_line.h"
+#include "common/options/count_limits.h"
 #include "experiments/compare/node_flags.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/texts/language_flag.h"
@@ -180,9 +181,9 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       WholeNumber(1, 1'000'000'000));
   Add(*verb, InHelpAll(kHowOften), "--samples", raw.flags.options.training.samples, "N",
       "Samples of each training in the accuracy part, over all workers; default: chosen to fit --time_budget",
-      WholeNumber(1, INT64_MAX));
+      WholeNumber(1, kMaxCount));
   Add(*verb, InHelpAll(kHowOften), "--epochs", raw.flags.options.training.epochs, "X",
-      "As --samples, in passes over the data", RealNumber({}));
+      "As --samples, in passes over the data", RealNumber({.high = kMaxEpochs, .high_allowed = true}));
   Add(*verb, InHelpAll(kHowOften), "--warmup_steps", raw.flags.options.training.warmup_steps, "N",
       "Steps before the measured ones in the cost part [3]", WholeNumber(1, 1'000'000));
   AddTrainingFlags(

@@ -1,4 +1,5 @@
 // outcome.json: what a launch measured in addition to its processes' records.
+#include <climits>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -37,6 +38,7 @@ std::string OutcomePath(const std::string& folder) { return absl::StrCat(folder,
 
 absl::Status WriteOutcome(const Launched& launched, const std::string& folder) {
   nlohmann::ordered_json json = {{"wall_s", launched.wall_s}, {"foreign_cpu_pct", launched.foreign_cpu_pct}};
+  if (launched.other_psring > 0) json["other_psring"] = launched.other_psring;
   if (launched.records.network) {
     for (const Counter& counter : kCounters) {
       json["network_per_step"][counter.name] = (*launched.records.network).*counter.value;
@@ -52,6 +54,9 @@ absl::StatusOr<Launched> ReadLaunched(const Configuration& configuration, const 
                           JsonObject::Parse(text, kMostTextBytes, OutcomePath(folder)));
   PSRING_ASSIGN_OR_RETURN(launched.wall_s, FigureAt(json, "wall_s"));
   PSRING_ASSIGN_OR_RETURN(launched.foreign_cpu_pct, FigureAt(json, "foreign_cpu_pct"));
+  if (json.Has("other_psring")) {
+    PSRING_ASSIGN_OR_RETURN(launched.other_psring, json.WholeNumber<int>("other_psring", 0, INT_MAX));
+  }
   PSRING_ASSIGN_OR_RETURN(launched.records,
                           ReadRecords(folder, configuration.ranks(), configuration.servers()));
   if (json.Has("network_per_step")) {

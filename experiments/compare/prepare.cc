@@ -20,6 +20,7 @@
 #include "experiments/plan/launches.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/processes/mpirun.h"
+#include "experiments/processes/temporary_folder.h"
 #include "experiments/texts/plan.h"
 
 namespace psring {
@@ -85,6 +86,7 @@ void DescribeMachines(const ExperimentFlags& flags, Shaping shaping, Probe& prob
   if (shaping == Shaping::kUserspace) probe.transport = "tcp";
   if (shaping == Shaping::kNetns && !flags.transport_given) probe.transport = "auto";
   if (shaping == Shaping::kNone) probe.transport.clear();
+  probe.placement = shaping == Shaping::kNone ? "rank0" : "dedicated";
   if (!flags.nodes.several()) return;
   const NodeLayout layout = flags.nodes.layout();
   probe.on_machines = true;
@@ -118,11 +120,28 @@ absl::Status CheckCollectives(const std::vector<Configuration>& configurations, 
   return absl::OkStatus();
 }
 
+void SetLink(double bits_per_s, double latency_s, Prepared& prepared) {
+  prepared.link.bits_per_s = bits_per_s;
+  prepared.link.latency_s = latency_s;
+  prepared.probe.link = Wires{.latency_s = latency_s, .bytes_per_s = bits_per_s / 8};
+}
+
 absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
                                  const std::vector<Configuration>& configurations,
                                  const std::string& why_userspace, const Interrupt& interrupt,
                                  Display& display, Prepared& prepared) {
   if (prepared.shaping == Shaping::kNone) return absl::OkStatus();
+  const Language language = flags.options.language;
+  if (flags.dry_run) {  // measuring the links of many machines takes minutes
+    const LinkOptions& asked = flags.link;
+    SetLink(asked.bits_per_s / asked.scale, asked.latency_s * asked.scale, prepared);
+    const LinkReport links = {.shaping = prepared.shaping,
+                              .bits_per_s = prepared.link.bits_per_s,
+                              .latency_s = prepared.link.latency_s};
+    display.Say(Say(language, kNetworkLine, DescribeLink(Nominal(links, asked.scale), language)));
+    display.Note(In(language, kLinksNotMeasured));
+    return absl::OkStatus();
+  }
   int nodes = 1;
   for (const Configuration& configuration : configurations) {
     nodes = std::max(nodes, NodesOf(configuration));
@@ -133,11 +152,7 @@ absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
                                               prepared.shaping, nodes, interrupt));
   const LinkReport& report = prepared.virtual_cluster.cluster->report();
   // As built, not as scaled by --scale: plans contain real durations.
-  prepared.link.bits_per_s = report.bits_per_s;
-  prepared.link.latency_s = report.latency_s;
-  prepared.probe.link =
-      Wires{.latency_s = prepared.link.latency_s, .bytes_per_s = prepared.link.bits_per_s / 8};
-  const Language language = flags.options.language;
+  SetLink(report.bits_per_s, report.latency_s, prepared);
   const auto note = [&](const std::string& text) {
     if (!text.empty()) display.Say(absl::StrCat(In(language, kNoteLine), text));
   };
@@ -182,20 +197,30 @@ absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::str
 }
 
 absl::Status NameStrategies(const Interrupt& interrupt, ExperimentFlags& flags) {
-  std::vector<std::string>& names = flags.options.strategies;
-  if (names.empty()) return absl::OkStatus();
+  CompareOptions& options = flags.options;
+  std::vector<std::string>& names = options.strategies;
+  if (names.empty() && !flags.nodes.several()) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
   PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt));
-  std::string& trained = flags.options.training.strategy;
-  const bool is_first = trained == names.front();
+  std::string& trained = options.training.strategy;
+  const bool is_first = !names.empty() && trained == names.front();
   PSRING_RETURN_IF_ERROR(UseCatalogNames(catalog, names));
   if (is_first) trained = names.front();
+  if (!flags.nodes.several()) return absl::OkStatus();
+  for (const std::string& name : ComparedStrategies(options, HasTables(catalog, options.training))) {
+    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
+    if (!strategy.uses_servers) continue;
+    return PlaceServers(/*several_machines=*/true, options.servers != std::vector<int>{0}, "",
+                        options.training);
+  }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
                                  const Interrupt& interrupt, Display& display) {
   Prepared prepared{.begin_ns = MonotonicNanos()};
+  // Fails now rather than after measuring the links.
+  if (!flags.dry_run) PSRING_RETURN_IF_ERROR(TemporaryFolder::Create().status());
   PSRING_ASSIGN_OR_RETURN(prepared.binaries, FindBinaries());
   PSRING_ASSIGN_OR_RETURN(prepared.catalog, AskTrainer(prepared.binaries, interrupt));
   PSRING_RETURN_IF_ERROR(CheckCompareOptions(flags.options, prepared.catalog));
@@ -206,6 +231,8 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   if (!flags.dry_run) {
     PSRING_ASSIGN_OR_RETURN(prepared.claim, flags.resume.empty() ? RunClaim::Make(flags.out, verb, WallNow())
                                                                  : RunClaim::Reopen(flags.resume));
+    if (flags.options.training.clock != "virtual") prepared.measuring = std::make_unique<MeasuringNow>();
+    NoteOtherPsring(prepared.measuring.get(), display);
   }
   prepared.machine = DescribeMachine();
   prepared.cores = prepared.machine.cores * flags.nodes.nodes;
@@ -251,8 +278,8 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
       CheckBatches(flags.options, prepared.catalog, prepared.probe.samples / prepared.probe.predictions));
   PSRING_RETURN_IF_ERROR(
       BuildVirtualCluster(flags, configurations, why_userspace, interrupt, display, prepared));
-  PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training, interrupt,
-                                     display, prepared.probe));
+  PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training,
+                                     flags.dry_run, interrupt, display, prepared.probe));
   return prepared;
 }
 

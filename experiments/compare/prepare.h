@@ -26,13 +26,15 @@ struct Prepared {
   Probe probe;
   LinkOptions link;  // of the virtual cluster; none if a default one is not possible
   Shaping shaping = Shaping::kNone;
-  CarriedCluster virtual_cluster;     // empty: none
-  Site site;                          // `cluster` is set by Experiment
-  std::unique_ptr<RunClaim> claim;    // null: --dry_run
-  std::vector<MeasuredRun> measured;  // those that --compute_ms and --network_ms name
+  CarriedCluster virtual_cluster;                 // empty: none
+  Site site;                                      // `cluster` is set by Experiment
+  std::unique_ptr<RunClaim> claim;                // null: --dry_run
+  std::unique_ptr<const MeasuringNow> measuring;  // null: nothing is measured
+  std::vector<MeasuredRun> measured;              // those that --compute_ms and --network_ms name
 };
 
-// Replaces aliases of strategies in the flags by the strategies' names, which records and tables show.
+// Replaces aliases of strategies in the flags by the strategies' names, which records and tables show. With
+// --nnodes, also places the servers (PlaceServers), for which all nodes need the same flags.
 absl::Status NameStrategies(const Interrupt& interrupt, ExperimentFlags& flags);
 
 // Checks all input, builds and measures the virtual cluster, and measures the trainer's speed.

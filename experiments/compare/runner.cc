@@ -1,9 +1,6 @@
 #include "experiments/compare/runner.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -13,8 +10,8 @@
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/cuda/cuda_device.h"
+#include "common/device/task_limit.h"
 #include "common/io/files.h"
-#include "common/io/json_object.h"
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
 #include "common/net/descriptor_limit.h"
@@ -25,17 +22,15 @@
 #include "experiments/plan/launches.h"
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
-#include "experiments/processes/temporary_folder.h"
 #include "experiments/processes/training_job.h"
 #include "experiments/runs/run_folder.h"
 #include "experiments/summary/time_scale.h"
 #include "experiments/texts/errors.h"
 #include "experiments/texts/plan.h"
+#include "experiments/texts/unit.h"
 
 namespace psring {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Longer than a trainer needs to write a checkpoint and exit.
 constexpr absl::Duration kGraceWithCheckpoint = absl::Seconds(25);
@@ -84,18 +79,20 @@ struct Ground {
 
 // Checked before the store is started: gRPC does not end if it runs out of descriptors.
 absl::Status AllowProcesses(const Configuration& configuration, const Ground& ground) {
-  int64_t processes = 0;
-  if (configuration.simulated() || configuration.backend() == "mpi") {
-    processes = 1;
-  } else {
-    for (int process = 0; process < configuration.processes(); ++process) {
-      processes += ground.IsHere(ground.NodeOfProcess(process));
-    }
-    for (int server = 0; server < configuration.servers(); ++server) {
-      processes += ground.IsHere(ground.NodeOf(configuration, server));
-    }
+  int64_t trainers = 0, servers = 0;
+  for (int process = 0; process < configuration.processes() && !configuration.simulated(); ++process) {
+    trainers += ground.IsHere(ground.NodeOfProcess(process));
   }
-  return AllowDescriptors(LauncherDescriptors(processes), absl::StrCat(processes, " processes"));
+  for (int server = 0; server < configuration.servers() && !configuration.simulated(); ++server) {
+    servers += ground.IsHere(ground.NodeOf(configuration, server));
+  }
+  const int64_t of_trainer = RankTasks(configuration.training.ranks_per_process, configuration.servers());
+  const int64_t processes = std::max<int64_t>(1, trainers + servers);
+  const std::string whose = absl::StrCat(processes, processes == 1 ? " process" : " processes");
+  PSRING_RETURN_IF_ERROR(
+      AllowTasks(LauncherTasks() + trainers * of_trainer + servers * ServerTasks(), whose));
+  const bool one_child = configuration.simulated() || configuration.backend() == "mpi";
+  return AllowDescriptors(LauncherDescriptors(one_child ? 1 : trainers + servers), whose);
 }
 
 absl::StatusOr<Ground> PrepareGround(const Site& site, const Configuration& configuration, int attempt) {
@@ -235,75 +232,6 @@ std::optional<NetworkFigures> NetworkOf(const std::vector<NodeCounters>& before,
   return figures;
 }
 
-constexpr int64_t kMostElements = int64_t{1} << 50;
-constexpr size_t kMostBuckets = 1 << 20, kMostStrategies = 1000, kMostAnswerBytes = 4096;
-
-absl::StatusOr<StrategyUpdate> UpdateFrom(const JsonObject& json) {
-  constexpr double kMostFactor = 1e30;
-  StrategyUpdate update;
-  PSRING_ASSIGN_OR_RETURN(update.strategy, json.Text("strategy", kMostAnswerBytes));
-  PSRING_ASSIGN_OR_RETURN(update.optimizer, json.Text("optimizer", kMostAnswerBytes));
-  PSRING_ASSIGN_OR_RETURN(update.lr, json.Number("lr", 0, kMostFactor));
-  PSRING_ASSIGN_OR_RETURN(update.momentum, json.Number("momentum", 0, kMostFactor));
-  PSRING_ASSIGN_OR_RETURN(update.warnings, json.Texts("warnings", kMostStrategies, kMostAnswerBytes));
-  PSRING_ASSIGN_OR_RETURN(update.refused, json.Text("refused", kMostAnswerBytes));
-  return update;
-}
-
-}  // namespace
-
-absl::StatusOr<std::string> FindProgram(const std::string& name) {
-  std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  if (error) return absl::InternalError(absl::StrCat("cannot read /proc/self/exe: ", error.message()));
-  const std::string path = (self.parent_path() / name).string();
-  if (access(path.c_str(), X_OK) == 0) return path;
-  return absl::NotFoundError(absl::StrCat(path, " is missing; build it: ./run build"));
-}
-
-absl::StatusOr<Binaries> FindBinaries() {
-  Binaries binaries;
-  PSRING_ASSIGN_OR_RETURN(binaries.trainer, FindProgram("trainer"));
-  PSRING_ASSIGN_OR_RETURN(binaries.ps_server, FindProgram("ps_server"));
-  return binaries;
-}
-
-absl::StatusOr<Catalog> AskTrainer(const Binaries& binaries, const Interrupt& interrupt) {
-  PSRING_ASSIGN_OR_RETURN(const std::string text,
-                          RunForOutput({binaries.trainer, "--describe"}, absl::Seconds(30), interrupt));
-  return CatalogFromJson(text);
-}
-
-absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingOptions& training,
-                                       const Interrupt& interrupt) {
-  std::vector<std::string> command = {binaries.trainer, "--check_only"};
-  for (const std::string& argument : TrainingArguments(training)) command.push_back(argument);
-  absl::StatusOr<std::string> text = RunForOutput(command, absl::Minutes(2), interrupt);
-  if (!text.ok()) {
-    // A message of the trainer is about the input; anything else is a crash.
-    absl::string_view message = text.status().message();
-    if (!absl::ConsumePrefix(&message, "trainer: ")) return text.status();
-    return absl::FailedPreconditionError(message);
-  }
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json,
-                          JsonObject::Parse(*text, kMostTextBytes, "the answer of `trainer --check_only`"));
-  Probe probe;
-  PSRING_ASSIGN_OR_RETURN(probe.samples, json.WholeNumber<int64_t>("samples", 1, kMostElements));
-  PSRING_ASSIGN_OR_RETURN(probe.test_samples, json.WholeNumber<int64_t>("test_samples", 0, kMostElements, 0));
-  PSRING_ASSIGN_OR_RETURN(probe.predictions, json.WholeNumber("predictions", 1, INT32_MAX, 1));
-  PSRING_ASSIGN_OR_RETURN(probe.parameters, json.WholeNumber<int64_t>("parameters", 0, kMostElements));
-  PSRING_ASSIGN_OR_RETURN(probe.bucket_elements,
-                          json.WholeNumbers("bucket_elements", kMostBuckets, 0, kMostElements));
-  PSRING_ASSIGN_OR_RETURN(probe.data_hash, json.Text("data_hash", kMostAnswerBytes, ""));
-  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> updates, json.Objects("updates", kMostStrategies));
-  for (const JsonObject& update : updates) {
-    PSRING_ASSIGN_OR_RETURN(probe.updates.emplace_back(), UpdateFrom(update));
-  }
-  return probe;
-}
-
-namespace {
-
 // Runs the job's processes until all have ended. `restarts`: the number allowed; reduced by those used.
 absl::Status RunOnce(const Configuration& configuration, const std::string& folder, const std::string& label,
                      double expected_s, int attempt, const Binaries& binaries, const Site& site,
@@ -334,8 +262,10 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
                            site.until - MonotonicNow());
 
   LaunchProgress progress(simulated ? 1 : configuration.ranks());
+  const std::string shown_label = absl::StrCat(label, configuration.name());
+  const char* const unit = UnitOf(configuration.training.reads_text(), display.language());
   if (site.live != nullptr) {
-    site.live->Begin(absl::StrCat(label, configuration.name()), simulated ? 1 : configuration.ranks());
+    site.live->Begin(shown_label, simulated ? 1 : configuration.ranks());
   }
   spec.on_line = [&](int, const std::string& line) {
     if (absl::string_view said = line; absl::ConsumePrefix(&said, "ps_server: metrics ")) {
@@ -351,7 +281,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
       return true;
     }
     progress.Note(*event);
-    display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
+    progress.Show(shown_label, unit, display);
     return true;
   };
   if (Checkpoints(configuration.training)) spec.interrupt_grace = kGraceWithCheckpoint;
@@ -371,7 +301,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     return by_mpirun ? progress.LastKnownOfLast(0, configuration.ranks())
                      : progress.LastKnownOfLast(child * each, each);
   };
-  display.Redraw(absl::StrCat(label, configuration.name(), "  ", progress.Bar()));
+  progress.Show(shown_label, unit, display);
 
   if (site.nodes == nullptr) return RunChildren(spec, interrupt);
   PSRING_RETURN_IF_ERROR(site.nodes->PublishLaunch(job, spec, on_process_death));
@@ -414,6 +344,13 @@ absl::Status RunWithRestarts(const Configuration& configuration, const std::stri
 
 }  // namespace
 
+int NoteOtherPsring(const MeasuringNow* measuring, Display& display) {
+  const std::vector<int> others = measuring != nullptr ? measuring->Others() : std::vector<int>();
+  if (others.empty()) return 0;
+  display.NoteOnce(Say(display.language(), kOtherPsring, others.back()));
+  return others.back();
+}
+
 absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& folder,
                                 const std::string& label, double expected_s, const Binaries& binaries,
                                 const Site& site, const Interrupt& interrupt, Display& display) {
@@ -426,6 +363,7 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   std::vector<NodeCounters> counted_before;
   if (site.cluster != nullptr) counted_before = site.cluster->Counters(interrupt);
   const ForeignCpu foreign;
+  launched.other_psring = NoteOtherPsring(site.measuring, display);
   const int64_t begin = MonotonicNanos();
   const absl::Status ran =
       RunWithRestarts(configuration, folder, label, expected_s, binaries, site, interrupt, display);
@@ -433,6 +371,7 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   PSRING_RETURN_IF_ERROR(ran);
   launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
   launched.foreign_cpu_pct = foreign.Percent();
+  launched.other_psring = std::max(launched.other_psring, NoteOtherPsring(site.measuring, display));
   absl::StatusOr<RunRecords> records = ReadRecords(folder, configuration.ranks(), configuration.servers());
   if (!records.ok()) {
     return absl::DataLossError(absl::StrCat(configuration.name(), ": ", records.status().message()));
@@ -446,41 +385,6 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   PSRING_RETURN_IF_ERROR(WriteOutcome(launched, folder));
   DivideTimes(training.time_scale, launched.records);
   return launched;
-}
-
-absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const TrainingOptions& training,
-                         const Interrupt& interrupt, Display& display, Probe& probe) {
-  TrainingOptions moment = training;
-  moment.strategy = "single";
-  moment.micro_batches = 1;
-  moment.samples = 0;
-  moment.epochs = 0;
-  moment.warmup_steps = 2;
-  moment.steps = 3;
-  moment.evaluate = false;
-  moment.eval_every = 0;
-  moment.clock = "wall";
-  moment.compute_ms.clear();
-  moment.network_ms = moment.serve_ms = "none";
-  moment.straggler = "none";
-  moment.jitter_ms = "none";
-  moment.checkpoint_dir.clear();
-  moment.checkpoint_every = 0;
-  moment.resume.clear();
-  moment.max_restarts = 0;
-  PSRING_ASSIGN_OR_RETURN(const Configuration single,
-                          MakeConfiguration("single", 1, moment, catalog, probe, 1));
-  PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
-  PSRING_ASSIGN_OR_RETURN(const Launched launched, Launch(single, folder.path(), "measuring one step: ", 60,
-                                                          binaries, Site(), interrupt, display));
-  display.Clear();
-  PSRING_ASSIGN_OR_RETURN(const RunFigures figures, FiguresOf(single, launched.records));
-  // The median, because the first steps of a process are often disturbed. Plans need durations that
-  // are not divided by --scale.
-  probe.step_samples = WorkerBatch(single.training);
-  probe.step_s = 1e-3 * single.training.time_scale * Quantile(figures.every_step_ms, 0.5);
-  probe.launch_s = std::max(0.05, launched.wall_s - 5 * probe.step_s);
-  return absl::OkStatus();
 }
 
 }  // namespace psring

@@ -4,7 +4,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/base/deadline.h"
+#include "experiments/host/other_runs.h"
 #include "experiments/plan/plan.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/live_run.h"
@@ -31,6 +33,7 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
 struct Launched {
   RunRecords records;
   double foreign_cpu_pct = 0;
+  int other_psring = 0;  // process ID of another psring that measured at the same time; 0: there was none
   double wall_s = 0;
 };
 // Reads what Launch left in `folder`. NotFound, DataLoss: the launch did not succeed.
@@ -46,8 +49,12 @@ struct Site {
   std::string address = "127.0.0.1";
   int metrics_port = -1;    // of rank 0; the servers' follow the ranks'; 0: the system chooses; below 0: none
   LiveRun* live = nullptr;  // receives progress; may be null
+  const MeasuringNow* measuring = nullptr;                // finds other psrings; may be null
   MonotonicTime until = MonotonicTime::InfiniteFuture();  // launches still running then are ended
 };
+
+// Prints a note, once, if another psring measures now. Returns its process ID, or 0. `measuring` may be null.
+int NoteOtherPsring(const MeasuringNow* measuring, Display& display);
 
 // Starts `configuration` with its processes' records in `folder` and waits for it. If a process dies, the job
 // restarts from its last checkpoint, at most --max_restarts times. Checkpoints are kept in --checkpoint_dir,
@@ -57,8 +64,9 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
                                 const std::string& label, double expected_s, const Binaries& binaries,
                                 const Site& site, const Interrupt& interrupt, Display& display);
 
-// Trains briefly with one process to measure its speed for `probe`.
+// Trains for a moment with one process to measure its speed for `probe`. `briefly`: for seconds even if the
+// model is slow, with a few samples of its batch.
 absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const TrainingOptions& training,
-                         const Interrupt& interrupt, Display& display, Probe& probe);
+                         bool briefly, const Interrupt& interrupt, Display& display, Probe& probe);
 
 }  // namespace psring

@@ -127,7 +127,7 @@ absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& 
       display.Say(std::string(ran.message()));
       return absl::OkStatus();
     }
-    PSRING_RETURN_IF_ERROR(ran);
+    if (!ran.ok()) return repeat == 0 ? experiment->WithoutResults(ran) : ran;
     PSRING_RETURN_IF_ERROR(experiment->EndRound());
   }
   return experiment->Report("");
@@ -143,7 +143,8 @@ absl::Status TrainAnywhere(const ExperimentFlags& flags, const Interrupt& interr
 
 int RunTrain(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
   const absl::Status status = TrainAnywhere(flags, interrupt, display);
-  return status.ok() ? 0 : ReportFailure("train", status, display);
+  if (status.ok()) return 0;
+  return ReportFailure("train", flags.nodes.node == 0 ? WithNothingKept(status) : status, display);
 }
 
 }  // namespace psring

@@ -8,7 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "common/base/check.h"
+#include "common/suggestions/suggestions.h"
 #include "experiments/report/playback.h"
 #include "experiments/texts/explain.h"
 #include "experiments/texts/wrap.h"
@@ -169,6 +172,15 @@ class Explanation {
   const Collective collective_;
 };
 
+// An entry of the glossary.
+std::string EntryOf(const Word& word, Language language) {
+  constexpr size_t kColumn = 12;
+  const std::string name = word.word;
+  const bool fits = name.size() < kColumn;
+  return absl::StrCat(fits ? "" : name + "\n",
+                      Wrap(Say(language, word.meaning), PadRight(fits ? name : "", kColumn)));
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> Explain(const ExplainFlags& flags, const ScheduleTable& rows) {
@@ -240,15 +252,26 @@ absl::StatusOr<std::string> ExplainStep(const StrategyInfo& strategy, int worker
 }
 
 std::string ExplainWords(Language language) {
-  constexpr size_t kColumn = 12;
   std::string text;
-  for (const Word& word : kWords) {
-    const std::string name = word.word;
-    const bool fits = name.size() < kColumn;
-    if (!fits) absl::StrAppend(&text, name, "\n");
-    text += Wrap(Say(language, word.meaning), PadRight(fits ? name : "", kColumn));
-  }
+  for (const Word& word : kWords) text += EntryOf(word, language);
   return text;
+}
+
+std::vector<std::string> Terms() {
+  std::vector<std::string> terms;
+  for (const Word& word : kWords) {
+    for (const absl::string_view term : absl::StrSplit(word.word, ", ")) terms.emplace_back(term);
+  }
+  return terms;
+}
+
+std::string ExplainTerm(const std::string& term, Language language) {
+  for (const Word& word : kWords) {
+    for (const absl::string_view name : absl::StrSplit(word.word, ", ")) {
+      if (CanonicalWord(std::string(name)) == CanonicalWord(term)) return EntryOf(word, language);
+    }
+  }
+  return "";
 }
 
 }  // namespace psring

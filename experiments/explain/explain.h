@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "experiments/texts/phrase.h"
@@ -27,7 +28,9 @@ absl::StatusOr<std::string> Explain(const ExplainFlags& flags, const ScheduleTab
 // InvalidArgument: the strategy needs more workers.
 absl::StatusOr<std::string> ExplainStep(const StrategyInfo& strategy, int workers, Language language);
 
-// The glossary of psring's texts.
+// The glossary of psring's texts: all of it, its terms, and the entry of a term (empty if it has none).
 std::string ExplainWords(Language language);
+std::vector<std::string> Terms();
+std::string ExplainTerm(const std::string& term, Language language);
 
 }  // namespace psring

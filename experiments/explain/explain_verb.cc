@@ -1,5 +1,6 @@
 #include "experiments/explain/explain_verb.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "CLI/CLI.hpp"
@@ -8,6 +9,7 @@
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
+#include "common/suggestions/suggestions.h"
 #include "experiments/compare/runner.h"
 #include "experiments/explain/explain.h"
 #include "experiments/texts/errors.h"
@@ -19,9 +21,10 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
   CLI::App* verb = app.add_subcommand("explain",
                                       "Print a schedule's rounds: which rank sends what to which rank, the "
                                       "sums after each round, and the cost; or a strategy's step");
-  verb->add_option("schedule", raw.algorithm,
-                   "A schedule (ring, star, direct, ...; an unknown name lists all), a strategy (ps-sync, "
-                   "ps-async, ...), or words for the glossary")
+  verb->add_option(
+          "schedule", raw.algorithm,
+          "A schedule (ring, star, direct, ...), a strategy (ps-sync, ps-async, ...), a term (staleness, "
+          "...), or words for all terms; an unknown name lists all")
       ->option_text("NAME");
   verb->add_option("--workers", raw.workers, "Ranks")->option_text("N [4]")->check(WholeNumber(1, 1'000'000));
   verb->add_option("--collective", raw.collective,
@@ -42,6 +45,8 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
 
 namespace {
 
+constexpr char kAllTerms[] = "words";
+
 absl::StatusOr<std::string> ExplainSchedule(const RawExplainFlags& raw, const std::string& name) {
   return Explain({.algorithm = name,
                   .collective = raw.collective,
@@ -50,33 +55,55 @@ absl::StatusOr<std::string> ExplainSchedule(const RawExplainFlags& raw, const st
                   .language = LanguageOf(raw.language)});
 }
 
-// A schedule, or else a strategy: its schedule if it has the name of one (allreduce: ring), or its step.
-absl::StatusOr<std::string> ExplainName(const RawExplainFlags& raw, const Interrupt& interrupt) {
-  if (raw.algorithm.empty()) {
-    std::vector<std::string> names;
-    for (const ScheduleRow& row : ScheduleRows()) names.emplace_back(row.name);
-    return absl::InvalidArgumentError(
-        absl::StrCat("name one of the schedules ", absl::StrJoin(names, ", "), ", a strategy, or words"));
+// Everything that has an explanation.
+std::vector<KnownName> Topics(const Catalog& catalog) {
+  std::vector<KnownName> topics;
+  for (const StrategyInfo& row : catalog.strategies) {
+    topics.push_back({.name = absl::StrCat(row.name, row.number_letter.empty() ? "" : ":", row.number_letter),
+                      .also_called = row.also_called,
+                      .resembles = row.resembles});
   }
+  const auto add = [&](const std::string& name) {
+    if (std::ranges::none_of(topics, [&](const KnownName& topic) { return topic.name == name; })) {
+      topics.push_back({.name = name});
+    }
+  };
+  for (const ScheduleRow& row : ScheduleRows()) add(row.name);
+  for (const std::string& term : Terms()) add(term);
+  add(kAllTerms);
+  return topics;
+}
+
+// A schedule, a strategy (its schedule if it has the name of one, such as allreduce: ring, or its step), or a
+// term.
+absl::StatusOr<std::string> ExplainName(const RawExplainFlags& raw, const Interrupt& interrupt) {
   const auto is_schedule = [](const std::string& name) {
     return FindSchedule(name, ScheduleRows()) != nullptr;
   };
   if (is_schedule(raw.algorithm)) return ExplainSchedule(raw, raw.algorithm);
   PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
   PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt));
+  const std::vector<KnownName> topics = Topics(catalog);
+  if (raw.algorithm.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "name one of ", absl::StrJoin(topics, ", ", [](std::string* out, const KnownName& topic) {
+          out->append(topic.name);
+        })));
+  }
   const absl::StatusOr<StrategyInfo> strategy = FindStrategy(catalog, raw.algorithm);
   if (strategy.ok() && is_schedule(strategy->name)) return ExplainSchedule(raw, strategy->name);
   if (strategy.ok()) return ExplainStep(*strategy, raw.workers, LanguageOf(raw.language));
   if (!absl::IsNotFound(strategy.status())) return strategy.status();
-  return absl::NotFoundError(absl::StrCat(ExplainSchedule(raw, raw.algorithm).status().message(),
-                                          "; or a strategy, such as ps-sync"));
+  const std::string meaning = ExplainTerm(raw.algorithm, LanguageOf(raw.language));
+  if (!meaning.empty()) return meaning;
+  return UnknownName("topic", raw.algorithm, topics);
 }
 
 }  // namespace
 
 int RunExplain(const RawExplainFlags& raw, const Interrupt& interrupt) {
   const Language language = LanguageOf(raw.language);
-  if (raw.algorithm == "words") {
+  if (raw.algorithm == kAllTerms) {
     std::fputs(ExplainWords(language).c_str(), stdout);
     return 0;
   }

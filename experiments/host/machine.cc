@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -15,23 +14,12 @@
 #include "absl/strings/strip.h"
 #include "common/base/cores.h"
 #include "common/cuda/cuda_device.h"
+#include "common/device/control_groups.h"
 #include "common/io/files.h"
 #include "common/measure/trace.h"
 
 namespace psring {
 namespace {
-
-// Cores in the container's quota (cgroup v2: "max 100000" or "200000 100000"); 0: no quota.
-double QuotaCores() {
-  const std::vector<std::string> fields =
-      absl::StrSplit(absl::StripAsciiWhitespace(ReadFile("/sys/fs/cgroup/cpu.max").value_or("")), ' ');
-  double quota = 0, period = 0;
-  if (fields.size() != 2 || !absl::SimpleAtod(fields[0], &quota) || !absl::SimpleAtod(fields[1], &period) ||
-      period <= 0) {
-    return 0;
-  }
-  return quota / period;
-}
 
 // The value of `key` in lines such as `PRETTY_NAME="Debian"`.
 std::string Field(const std::string& text, const std::string& key) {
@@ -58,10 +46,7 @@ double CpuSeconds(int who) {
 
 Machine DescribeMachine() {
   Machine machine;
-  machine.cores = static_cast<int>(AllowedCores().size());
-  if (const double quota = QuotaCores(); quota > 0) {
-    machine.cores = std::clamp(static_cast<int>(std::floor(quota + 0.01)), 1, machine.cores);
-  }
+  machine.cores = UsableCores();
   machine.processor = ParseProcessor(ReadFile("/proc/cpuinfo").value_or(""));
   struct sysinfo info {};
   if (sysinfo(&info) == 0) {

@@ -10,7 +10,7 @@
 namespace psring {
 
 struct Machine {
-  int cores = 1;  // available to this process, by its affinity and the container's quota
+  int cores = 1;  // available to this process, by its affinity and its control groups' quota
   Processor processor;
   int64_t memory_mb = 0;
   std::string system;  // "Debian GNU/Linux 12 (bookworm)"

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/suggestions/suggestions.h"
+#include "common/workloads/workload.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/plan/rates.h"
 #include "experiments/texts/plan.h"
@@ -50,7 +52,34 @@ absl::Status TooShort(const CompareOptions& asked, double spent_s, const Plan& p
       ShorteningFlags(asked, plan)));
 }
 
+// The recorded workload of the model that is trained; empty: there is none.
+std::string WorkloadOf(const TrainingOptions& training) {
+  if (!training.workload.empty()) return "";
+  for (const std::string& name : WorkloadNames()) {
+    if (CanonicalWord(name) == CanonicalWord(training.model)) return name;
+  }
+  return "";
+}
+
 }  // namespace
+
+std::string LongPlanAdvice(const CompareOptions& asked, const Probe& probe, int cores, double spent_s,
+                           const Plan& plan) {
+  const double needed_s = spent_s + plan.expected_s + kReportSeconds;
+  CompareOptions limited = asked;
+  limited.time_budget_s = kMostUnaskedSeconds;
+  Plan shorter = plan;
+  const bool fits = FitIntoBudget(limited, probe, cores, spent_s, shorter).ok();
+  const std::string workload = WorkloadOf(asked.training);
+  return absl::StrCat(
+      "this takes about ", HumanSeconds(plan.expected_s), "; to start it, add --time_budget ",
+      HumanSeconds(std::ceil(kMargin * needed_s)),
+      fits ? absl::StrCat("; for a shorter comparison, --time_budget ", HumanSeconds(kMostUnaskedSeconds))
+           : ShorteningFlags(asked, plan),
+      workload.empty()
+          ? ""
+          : absl::StrCat("; to replay recorded times instead of computing, --workload ", workload));
+}
 
 absl::Status FitIntoBudget(const CompareOptions& asked, const Probe& probe, int cores, double spent_s,
                            Plan& plan) {

@@ -268,10 +268,13 @@ void AddClippingNote(Language language, Plan& plan) {
 
 void AddLayoutNote(Language language, Plan& plan) {
   int each = 1;
+  bool beside_worker = false;
   for (const Configuration& configuration : plan.cost) {
     each = std::max(each, configuration.training.ranks_per_process);
+    beside_worker = beside_worker || configuration.has_worker_without_link();
   }
   if (each > 1) plan.notes.push_back(Say(language, kLayoutNote, each));
+  if (beside_worker) plan.notes.push_back(In(language, kBesideWorkerNote));
 }
 
 std::vector<std::string> ComparedStrategies(const CompareOptions& options, bool has_tables) {
@@ -369,6 +372,9 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
     if (rule.strategy == BaseName(strategy)) configuration.update = rule;
   }
   ResetOtherStrategiesFlags(configuration);
+  if (configuration.strategy.uses_servers && configuration.training.server_placement.empty()) {
+    configuration.training.server_placement = probe.placement;
+  }
   // Simulated workers and replayed computing need no core.
   configuration.oversubscribed = training.clock != "virtual" && training.workload.empty() &&
                                  configuration.workers * training.threads > cores;

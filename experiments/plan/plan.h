@@ -73,6 +73,10 @@ struct Configuration {
   // Workers that add their gradients before one of them pushes: --local_aggregation.
   int workers_per_push() const { return training.local_aggregation ? per_machine : 1; }
   int servers() const { return strategy.uses_servers ? ServersOf(training, workers) : 0; }
+  // Whether all servers are on the machine of rank 0, and other workers on other machines.
+  bool has_worker_without_link() const {
+    return servers() > 0 && training.server_placement == "rank0" && per_machine < ranks();
+  }
   std::string name() const;    // "ring x 4", "ps-sync x 4 on 2 servers"
   std::string folder() const;  // "ring-4", "ps-sync-4-on-2"
 };
@@ -86,14 +90,15 @@ struct Probe {
   std::vector<int64_t> bucket_elements;  // of --bucket_mb; empty: not known
   std::string data_hash;                 // of training and test data
   std::vector<StrategyUpdate> updates;
-  double step_s = 0;          // one step of one process
-  int64_t step_samples = 0;   // of that step; 0: as many as in any step
-  double launch_s = 0;        // one launch without its steps
-  std::optional<Wires> link;  // the requested links of a virtual cluster
-  int per_machine = 0;        // most workers on a machine; 0: all of them
-  bool on_machines = false;   // the machines are real ones (--nnodes)
-  int spread_over = 0;        // machines on which workers are spread equally; 0: each is filled in turn
-  std::string transport;      // in place of --transport; empty: as given
+  double step_s = 0;                // one step of one process
+  int64_t step_samples = 0;         // of that step; 0: as many as in any step
+  double launch_s = 0;              // one launch without its steps
+  std::optional<Wires> link;        // the requested links of a virtual cluster
+  int per_machine = 0;              // most workers on a machine; 0: all of them
+  bool on_machines = false;         // the machines are real ones (--nnodes)
+  int spread_over = 0;              // machines on which workers are spread equally; 0: each is filled in turn
+  std::string transport;            // in place of --transport; empty: as given
+  std::string placement = "rank0";  // of servers without --server_placement
 };
 
 struct Plan {
@@ -149,7 +154,7 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
 void AddIfNew(const Configuration& configuration, std::vector<Configuration>& configurations);
 // Adds a note if a parameter server clips.
 void AddClippingNote(Language language, Plan& plan);
-// Adds a note if processes have several ranks.
+// Adds notes if processes have several ranks, and if servers are beside one worker.
 void AddLayoutNote(Language language, Plan& plan);
 // Adds the trainer's warnings about the configurations in `plan.cost`.
 void AddUpdateWarnings(Plan& plan);

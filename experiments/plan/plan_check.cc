@@ -127,7 +127,7 @@ absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOp
 absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& catalog) {
   bool any_workers = options.strategies.empty();
   for (const std::string& name : options.strategies) {
-    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
+    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name, options.strategies));
     for (int count : options.workers) {
       if (!strategy.number_below_workers || strategy.number < count) continue;
       return absl::InvalidArgumentError(absl::StrFormat(

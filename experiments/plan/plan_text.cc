@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "common/base/duration_text.h"
 #include "experiments/texts/errors.h"
 #include "experiments/texts/findings.h"
 #include "experiments/texts/plan.h"
@@ -68,6 +70,8 @@ absl::StatusOr<double> ParseSeconds(const std::string& text) {
   double seconds = 0;
   if (absl::SimpleAtod(text, &seconds)) {
     duration = absl::Seconds(seconds);
+  } else if (const std::optional<absl::Duration> with_units = ParseDurationText(text)) {
+    duration = *with_units;
   } else if (!absl::ParseDuration(text, &duration)) {
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a time; write 90s, 3m or 1h"));
   }

@@ -254,7 +254,13 @@ Pool PoolRuns(const std::vector<PoolInput>& inputs) {
                    .workers = key.workers,
                    .servers = key.servers,
                    .base = base == nullptr ? "" : base->strategy};
-    for (const ParsedRun& run : runs) pooled.machines.push_back(FiguresFor(run, key, base));
+    for (const ParsedRun& run : runs) {
+      pooled.machines.push_back(FiguresFor(run, key, base));
+      if (const Json* const figures = FindFigures(run, key)) {
+        pooled.most_samples_share =
+            std::max(pooled.most_samples_share, NumberAt(*figures, "most_samples_share", 0));
+      }
+    }
     pooled.samples_per_s = SpreadOf(pooled.machines, &MachineFigures::samples_per_s);
     pooled.efficiency = SpreadOf(pooled.machines, &MachineFigures::efficiency);
     pooled.ratio = SpreadOf(pooled.machines, &MachineFigures::ratio);

@@ -34,6 +34,7 @@ struct PoolRow {
   std::string strategy;
   int64_t workers = 0, servers = 0;
   std::string base;  // ps-sync with as many workers, else single; empty: neither was run, or it is this row
+  double most_samples_share = 0;         // of the summary, the highest of all machines; 0: not asynchronous
   std::vector<MachineFigures> machines;  // as Pool::machines
   std::optional<MachineSpread> samples_per_s, efficiency, ratio;
 };
@@ -63,6 +64,7 @@ struct Pool {
 Pool PoolRuns(const std::vector<PoolInput>& runs);
 
 // {machines: [{name, run_id, processor, cores, recommended}], rows: [{strategy, workers, servers, base,
+// most_samples_share,
 //  machines: [{samples_per_s, samples_per_s_lo95, samples_per_s_hi95, efficiency, ratio, valid}],
 //  samples_per_s: {least, median, most, machines}, efficiency, ratio: likewise}],
 //  left_out: [{name, why: [English, Chinese]}], winners: [[English, Chinese]]}; null if empty.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "experiments/pool/pool.h"
 #include "experiments/runs/untrusted_json.h"
+#include "experiments/summary/row_queries.h"
 #include "experiments/summary/table.h"
 #include "experiments/texts/findings.h"
 #include "experiments/texts/pool.h"
@@ -86,6 +87,7 @@ std::string PoolJson(const Pool& pool) {
                     {"workers", row.workers},
                     {"servers", row.servers},
                     {"base", row.base},
+                    {"most_samples_share", row.most_samples_share},
                     {"machines", each},
                     {"samples_per_s", SpreadJson(row.samples_per_s)},
                     {"efficiency", SpreadJson(row.efficiency)},
@@ -108,7 +110,11 @@ std::string PoolTable(const Pool& pool, Language language) {
   std::vector<std::string> fewer;
   for (const PoolRow& row : pool.rows) {
     const std::string ratio = SpreadText(row.ratio, false, language);
-    lines.push_back({Clipped(row.strategy, 24), absl::StrCat(row.workers),
+    const bool uneven = row.most_samples_share * static_cast<double>(row.workers) > kUnevenShare;
+    const std::string name = uneven ? Say(language, kPoolUneven, row.strategy,
+                                          absl::StrFormat("%.0f", 100 * row.most_samples_share))
+                                    : row.strategy;
+    lines.push_back({Clipped(name, 24), absl::StrCat(row.workers),
                      SpreadText(row.samples_per_s, true, language),
                      SpreadText(row.efficiency, false, language),
                      ratio.empty() ? "" : Say(language, kPoolTimes, ratio, row.base)});

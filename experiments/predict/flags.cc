@@ -46,6 +46,12 @@ absl::Status Latency(const std::string& flag, const std::string& text, double& s
   return absl::OkStatus();
 }
 
+std::string CheckRate(const std::string& text) { return std::string(ParseBitRate(text).status().message()); }
+
+std::string CheckLatency(const std::string& text) {
+  return std::string(ParseLatency(text).status().message());
+}
+
 // Ascending and distinct.
 absl::StatusOr<std::vector<int>> Counts(const std::string& flag, const std::string& text) {
   absl::StatusOr<std::vector<int>> counts = ParseCounts(text, kMostPredicted);
@@ -163,8 +169,9 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(what, "--servers", raw.servers, "S,...",
       "Comma-separated; for parameter servers; or nodes: one for each machine with workers [1]");
   add(InHelpAll(what), "--server_placement", raw.server_placement, "PLACE",
-      "rank0: all on rank 0's host; dedicated: a machine each; colocated: one with each of S workers "
-      "[rank0]")
+      "dedicated: a machine each; colocated: one with each of S workers; rank0: all on rank 0's host, which "
+      "then "
+      "uses no link [dedicated]")
       ->check(OneOf({"rank0", "dedicated", "colocated"}));
   add(InHelpAll(what), "--ps_schedule", raw.ps_schedule, "WHEN",
       "pipelined (weights leave bucket by bucket) or serial (after all gradients of the step) [pipelined]")
@@ -209,33 +216,39 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   const char* network = "The network";
   add(network, "--cluster", raw.cluster, "NAME",
       absl::StrCat(absl::StrJoin(clusters, "; "), "; or a JSON file. The flags below override it"));
-  add(network, "--link", raw.link, "RATE", "Rate of a node's network card in one direction, such as 25gbit");
+  add(network, "--link", raw.link, "RATE", "Rate of a node's network card in one direction, such as 25gbit")
+      ->check(CheckRate);
   add(network, "--gpus_per_node", raw.gpus_per_node, "N", "Workers on a node [1]")
       ->check(WholeNumber(1, 1024));
   add(network, "--intra", raw.intra, "RATE",
-      "Rate between a GPU and the other GPUs of its node, in one direction, such as 300gbit");
+      "Rate between a GPU and the other GPUs of its node, in one direction, such as 300gbit")
+      ->check(CheckRate);
   add(InHelpAll(network), "--cards_per_node", raw.cards_per_node, "N", "Network cards of a node [1]")
       ->check(WholeNumber(1, 64));
   add(InHelpAll(network), "--rings", raw.rings, "N", "Parallel rings, which use as many cards [1]")
       ->check(WholeNumber(1, 64));
   add(network, "--latency", raw.latency, "TIME",
-      "Latency of a message between nodes, including software [25us]");
+      "Latency of a message between nodes, including software [25us]")
+      ->check(CheckLatency);
   add(InHelpAll(network), "--intra_latency", raw.intra_latency, "TIME",
-      "Latency of a message within a node [5us]");
+      "Latency of a message within a node [5us]")
+      ->check(CheckLatency);
   add(InHelpAll(network), "--fraction", raw.fraction, "X", "Share of the cards' rate that is usable [0.9]")
       ->check(RealNumber({}));
   add(InHelpAll(network), "--oversubscription", raw.oversubscription, "X",
       "Sum of the cards' rates over the rate of the fabric [1]")
       ->check(RealNumber({}));
   add(InHelpAll(network), "--connection", raw.connection, "RATE",
-      "Highest rate of one TCP connection [no limit]");
+      "Highest rate of one TCP connection [no limit]")
+      ->check(CheckRate);
   add(InHelpAll(network), "--sender_loss", raw.sender_loss, "X",
       "If k nodes send to one port, 1/(1 + X (k - 1)) of its rate is usable [0]");
   add(InHelpAll(network), "--node_loss", raw.node_loss, "X",
       "With n nodes on the switches, 1/(1 + X (log2 n - 1)) of a card's rate is usable [0]");
   add(InHelpAll(network), "--barrier", raw.barrier, "TIME",
       "Duration of one round of the barrier after a synchronous step; it has log2(machines) rounds [no "
-      "barrier]");
+      "barrier]")
+      ->check(CheckLatency);
   add(InHelpAll(network), "--server_add_ns", raw.server_add_ns, "NS",
       "A server's time per byte to add a gradient [0.1]");
   add(InHelpAll(network), "--server_update_ns", raw.server_update_ns, "NS",

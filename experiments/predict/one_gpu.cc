@@ -52,7 +52,8 @@ RawPredictFlags Beyond(const ExperimentFlags& flags, bool workers_given, const s
   if (flags.link.latency_s > 0) raw.latency = absl::StrFormat("%gus", 1e6 * flags.link.latency_s);
   raw.bucket_mb = flags.options.training.bucket_mb;
   raw.seed = flags.options.training.seed;
-  raw.server_placement = flags.options.training.server_placement;
+  const std::string& placement = flags.options.training.server_placement;
+  if (!placement.empty()) raw.server_placement = placement;
   raw.ps_schedule = flags.options.training.ps_schedule;
   raw.language = flags.options.language == Language::kChinese ? "zh" : "en";
   raw.workload = folder + "/workload.csv";

@@ -31,8 +31,10 @@ namespace psring {
 namespace {
 
 // Finds a strategy of the trainer, or an all-reduce algorithm without a strategy, by name.
-absl::StatusOr<StrategyInfo> Find(const Catalog& catalog, const std::string& name) {
-  absl::StatusOr<StrategyInfo> strategy = FindStrategy(catalog, name);
+// `given`: all names of --strategies.
+absl::StatusOr<StrategyInfo> Find(const Catalog& catalog, const std::string& name,
+                                  const std::vector<std::string>& given = {}) {
+  absl::StatusOr<StrategyInfo> strategy = FindStrategy(catalog, name, given);
   if (strategy.ok()) {
     PSRING_RETURN_IF_ERROR(CheckStrategy(*strategy));
     return strategy;
@@ -98,7 +100,7 @@ class PredictionRun {
     PSRING_RETURN_IF_ERROR(UseCatalogNames(catalog, names));
     std::vector<StrategyInfo> strategies;
     for (const std::string& name : names) {
-      PSRING_ASSIGN_OR_RETURN(strategies.emplace_back(), Find(catalog, name));
+      PSRING_ASSIGN_OR_RETURN(strategies.emplace_back(), Find(catalog, name, names));
     }
     PSRING_RETURN_IF_ERROR(ReadProfile());
     PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RunClaim> claim,

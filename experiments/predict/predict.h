@@ -25,8 +25,9 @@ struct RawPredictFlags {
   std::optional<int> gpus_per_node, cards_per_node, rings;
   std::optional<double> fraction, oversubscription, server_add_ns, server_update_ns, server_worker_ns,
       sender_loss, node_loss;
-  std::string server_placement = "rank0", ps_schedule = "pipelined", straggler = "none", jitter_ms = "none",
-              overlap = "backward", wire = "float32", compute_varies = "none", profile, out, language = "en";
+  std::string server_placement = "dedicated", ps_schedule = "pipelined", straggler = "none",
+              jitter_ms = "none", overlap = "backward", wire = "float32", compute_varies = "none", profile,
+              out, language = "en";
   double bucket_mb = 25, compute_speedup = 1, partition_mb = 0;
   bool local_aggregation = false, exchange_only = false, published = false;
   int batch = 0;

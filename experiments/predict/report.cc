@@ -11,6 +11,7 @@
 #include "common/base/bit_rate.h"
 #include "common/base/byte_size.h"
 #include "common/workloads/devices.h"
+#include "experiments/summary/row_queries.h"
 #include "experiments/summary/table.h"
 #include "experiments/texts/findings.h"
 #include "experiments/texts/predict.h"
@@ -95,22 +96,31 @@ void AddRemarks(const PredictReport& report, Sentences& text) {
   if (RecordedOnCpu(workload)) text.Add(kCpuWorkload, workload.device);
   if (servers && report.cluster.gpus_per_node > 1 && !report.predictor->options().local_aggregation)
     text.Add(kLocalMissing, report.cluster.gpus_per_node);
+  if (servers && report.predictor->options().place == ServerPlace::kRank0) text.Add(kBesideOneWorker);
+}
+
+// Without the number of servers if it depends on the number of workers.
+std::string NameIn(const PredictReport& report, const PredictedRow& row, Language language) {
+  return report.servers_per_node && !row.uneven_share() ? row.point.strategy.name : row.name(language);
 }
 
 void AddCrossoverByWorkers(const PredictReport& report, Sentences& text) {
   std::vector<std::string> parts;
-  std::string last;
+  const PredictedRow* last = nullptr;
   for (const int workers : WorkerCounts(report)) {
     if (workers == 1) continue;
     const PredictedRow* best = Fastest(report, workers);
     if (best == nullptr) continue;
-    const std::string name =
-        report.servers_per_node ? best->point.strategy.name : best->name(text.language());
-    if (name == last) continue;
-    parts.push_back(text.Say(last.empty() ? kFastestWith : kFastestFrom, name, workers));
-    last = name;
+    const auto same = [&](const PredictedRow* other) {
+      return other != nullptr && other->point.strategy.name == best->point.strategy.name &&
+             (report.servers_per_node || other->point.servers == best->point.servers);
+    };
+    if (same(last)) continue;
+    parts.push_back(text.Say(last == nullptr ? kFastestWith : kFastestFrom,
+                             NameIn(report, *best, text.language()), workers));
+    last = best;
   }
-  if (parts.size() == 1) text.Add(kNoCrossover, last);
+  if (parts.size() == 1) text.Add(kNoCrossover, NameIn(report, *last, text.language()));
   if (parts.size() > 1) text.Add(kCrossover, text.Joined(parts));
 }
 
@@ -231,6 +241,16 @@ std::string TableText(const PredictReport& report, Language language) {
                   absl::StrFormat("%.3f", row.efficiency()), Milliseconds(p.step), Milliseconds(p.compute),
                   communicates ? Milliseconds(p.exposed) : "", communicates ? Milliseconds(p.busy) : "",
                   p.staleness_mean >= 0 ? absl::StrFormat("%.1f", p.staleness_mean) : "", limit});
+    const std::optional<double> most = row.uneven_share();
+    if (!most) continue;
+    const auto part = [&](const Phrase& name, double share, int workers) {
+      const double samples_per_s = share * p.samples_per_s;
+      const double step_s = workers * report.predictor->workload().batch / samples_per_s;
+      text += line({Say(language, name, absl::StrFormat("%.0f", 100 * share)), "", absl::StrCat(workers),
+                    Count(samples_per_s), "", "", Milliseconds(step_s), "", "", "", "", ""});
+    };
+    part(kOneWorkerLine, *most, 1);
+    part(kOtherWorkersLine, 1 - *most, row.point.workers - 1);
   }
   return text;
 }
@@ -262,7 +282,7 @@ std::string VerdictText(const PredictReport& report, Language language) {
                       verdict->shown ? Say(language, kVerdictWins, winner, workers, interval, next)
                                      : Say(language, phrase, winner, next, workers, interval),
                       verdict->shown && IsAsynchronousServer(verdict->winner->point.strategy)
-                          ? Say(language, kVerdictAsynchronous, winner)
+                          ? Say(language, kVerdictAsynchronous, verdict->winner->point.strategy.name)
                           : "",
                       one_link ? In(language, kSharedLink) : "");
 }
@@ -291,9 +311,18 @@ Interval PredictedRow::samples_per_s() const {
   return range;
 }
 
+std::optional<double> PredictedRow::uneven_share() const {
+  const bool uneven = !guesses.empty() && IsAsynchronousServer(point.strategy) &&
+                      expected().most_share * point.workers > kUnevenShare;
+  return uneven ? std::optional<double>(expected().most_share) : std::nullopt;
+}
+
 std::string PredictedRow::name(Language language) const {
   if (point.servers == 0) return point.strategy.name;
-  return Say(language, point.servers == 1 ? kServerOne : kServerMany, point.strategy.name, point.servers);
+  const std::string name =
+      Say(language, point.servers == 1 ? kServerOne : kServerMany, point.strategy.name, point.servers);
+  const std::optional<double> share = uneven_share();
+  return share ? Say(language, kOneWorkerMakes, name, absl::StrFormat("%.0f", 100 * *share)) : name;
 }
 
 std::optional<PredictionVerdict> VerdictOf(const PredictReport& report) {
@@ -367,6 +396,7 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
       {"server_payload_bytes", when(server, p.server_bytes)},
       {"staleness_mean", when(p.staleness_mean >= 0, p.staleness_mean)},
       {"staleness_max", when(p.staleness_max >= 0, p.staleness_max)},
+      {"most_samples_share", when(alone, p.most_share)},
       {"basis", std::string("simulated")},
       {"valid", true},
       {"note",

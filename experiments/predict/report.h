@@ -37,7 +37,11 @@ struct PredictedRow {
   Interval samples_per_s() const;
   double efficiency() const { return expected().samples_per_s / single_samples_per_s / point.workers; }
   bool extrapolated() const;
-  std::string name(Language language = Language::kEnglish) const;  // "ring", "ps-sync on 8 servers"
+  // Of an asynchronous strategy, if one worker has more than kUnevenShare (row_queries.h) times its equal
+  // share: of all samples, its share.
+  std::optional<double> uneven_share() const;
+  // "ring", "ps-sync on 8 servers"; with the share of that worker.
+  std::string name(Language language = Language::kEnglish) const;
 };
 
 // Conclusions from further simulations.

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/device/task_limit.h"
 
 extern char** environ;
 
@@ -93,7 +94,8 @@ absl::StatusOr<ChildProcess> StartProcess(const std::vector<std::string>& comman
   const std::vector<char*> envp = Pointers(merged);
   int out[2] = {-1, -1}, err[2] = {-1, -1}, exec_error[2] = {-1, -1};
   const auto fail = [&](const char* call) {
-    const std::string why = absl::StrCat(call, ": ", strerror(errno));
+    const int error = errno;
+    const std::string why = absl::StrCat(call, ": ", strerror(error), TaskLimitText(error));
     CloseAll({out[0], out[1], err[0], err[1], exec_error[0], exec_error[1]});
     return absl::InternalError(why);
   };

@@ -134,11 +134,14 @@ absl::StatusOr<MpirunCommand> OpenMpiCommand(const std::string& mpirun, const Mp
     set("btl", options.transport == "shm" ? "self,vader" : "self,tcp");
     if (options.transport == "tcp") set("btl_tcp_if_include", "lo");
   }
-  if (options.transport != "tcp") PSRING_RETURN_IF_ERROR(CheckSharedMemory(options.ranks));
-  PSRING_ASSIGN_OR_RETURN(TemporaryFolder made, TemporaryFolder::Create("/dev/shm"));
-  const auto folder = std::make_shared<TemporaryFolder>(std::move(made));
-  set("btl_vader_backing_directory", folder->path().c_str());
-  command.folder = folder;
+  if (options.transport != "tcp") {
+    PSRING_RETURN_IF_ERROR(CheckSharedMemory(options.ranks));
+    PSRING_ASSIGN_OR_RETURN(TemporaryFolder made,
+                            TemporaryFolder::Create("/dev/shm", "Open MPI needs it; use --transport tcp"));
+    const auto folder = std::make_shared<TemporaryFolder>(std::move(made));
+    set("btl_vader_backing_directory", folder->path().c_str());
+    command.folder = folder;
+  }
   // Must be set before MPI_Init so that a process can choose a communicator's algorithm.
   command.environment.push_back("OMPI_MCA_coll_tuned_use_dynamic_rules=1");
   if (geteuid() == 0) {

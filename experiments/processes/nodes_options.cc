@@ -4,6 +4,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/net/address.h"
 #include "experiments/processes/nodes.h"
 
 namespace psring {
@@ -34,9 +35,11 @@ absl::StatusOr<NodeLauncher> ReadNodeLauncher(const GetEnv& get_env) {
     launcher.name = "Kubernetes";
     PSRING_ASSIGN_OR_RETURN(launcher.node, NumberOf("JOB_COMPLETION_INDEX", *index, 0, kMostNodes));
   }
-  if (const auto address = get_env("MASTER_ADDR"); address.has_value()) launcher.master_addr = *address;
-  if (const auto port = get_env("MASTER_PORT"); port.has_value()) {
-    PSRING_ASSIGN_OR_RETURN(launcher.master_port, NumberOf("MASTER_PORT", *port, 1, 65535));
+  if (const std::string address = get_env("MASTER_ADDR").value_or(""); !address.empty()) {
+    launcher.master_addr = address;
+  }
+  if (const std::string port = get_env("MASTER_PORT").value_or(""); !port.empty()) {
+    PSRING_ASSIGN_OR_RETURN(launcher.master_port, NumberOf("MASTER_PORT", port, 1, 65535));
   }
   return launcher;
 }
@@ -54,6 +57,7 @@ absl::Status UseLauncher(const absl::StatusOr<NodeLauncher>& launcher, NodesOpti
     if (options.master_addr.empty()) options.master_addr = launcher->master_addr;
     if (options.master_port == 0) options.master_port = launcher->master_port;
   }
+  for (std::string* host : {&options.master_addr, &options.network.bind}) *host = WithoutBrackets(*host);
   options.node = std::max(0, options.node);
   if (options.master_port == 0) options.master_port = kDefaultPort;
   return absl::OkStatus();

@@ -1,6 +1,7 @@
 #include "experiments/processes/progress.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -35,17 +36,31 @@ std::optional<ProgressEvent> ParseProgress(const std::string& line) {
                        .loss = json->Number("loss", -1e300, 1e300).value_or(0),
                        .text = json->Text("text", kMostBytes).value_or(""),
                        .samples = count("samples"),
-                       .tx_bytes = count("tx_bytes")};
+                       .tx_bytes = count("tx_bytes"),
+                       .evaluated = count("evaluated"),
+                       .to_evaluate = count("to_evaluate")};
 }
 
-void LaunchProgress::Note(const ProgressEvent& event) {
+void LaunchProgress::Note(const ProgressEvent& event, int64_t now_ns) {
   if (event.rank < 0 || event.rank >= static_cast<int>(ranks_.size())) return;
+  if (event.event == "evaluating") {
+    if (event.evaluated <= evaluation_.evaluated) evaluation_begin_ns_ = now_ns;
+    evaluation_ = event;
+    evaluation_now_ns_ = now_ns;
+  }
   ProgressEvent& last = ranks_[static_cast<size_t>(event.rank)];
   if (event.steps == 0) {  // the event has no counts
     last.event = event.event;
   } else {
     last = event;
   }
+}
+
+std::optional<double> LaunchProgress::EvaluationLeftSeconds() const {
+  if (evaluation_.evaluated == 0 || evaluation_.evaluated >= evaluation_.to_evaluate) return std::nullopt;
+  const double took_s = 1e-9 * static_cast<double>(evaluation_now_ns_ - evaluation_begin_ns_);
+  return took_s * static_cast<double>(evaluation_.to_evaluate - evaluation_.evaluated) /
+         static_cast<double>(evaluation_.evaluated);
 }
 
 bool LaunchProgress::HasStepped(int rank) const {
@@ -57,7 +72,7 @@ std::string LaunchProgress::LastKnown(int rank) const {
   const ProgressEvent& last = ranks_[static_cast<size_t>(rank)];
   if (last.event.empty()) return "it never reported progress";
   if (last.event == "start") return "it started but did not become ready";
-  if (last.event == "evaluate") return "last seen in its evaluation";
+  if (last.event == "evaluating" || last.event == "evaluate") return "last seen in its evaluation";
   if (last.event == "done") return "it had reported completion";
   return absl::StrCat("last seen at step ", last.step, " of ", last.steps);
 }
@@ -83,11 +98,28 @@ std::string LaunchProgress::Bar() const {
   const int filled = static_cast<int>(done * kBarWidth);
   std::string bar = absl::StrCat("[", std::string(static_cast<size_t>(filled), '#'),
                                  std::string(static_cast<size_t>(kBarWidth - filled), '.'), "] ");
-  const bool evaluating = std::any_of(ranks_.begin(), ranks_.end(),
-                                      [](const ProgressEvent& event) { return event.event == "evaluate"; });
+  const bool evaluating = std::any_of(ranks_.begin(), ranks_.end(), [](const ProgressEvent& event) {
+    return event.event == "evaluating" || event.event == "evaluate";
+  });
+  if (evaluating && evaluation_.to_evaluate > 0) {
+    const double done =
+        static_cast<double>(evaluation_.evaluated) / static_cast<double>(evaluation_.to_evaluate);
+    return absl::StrFormat("%sevaluating %.0f%%", bar, 100 * std::min(done, 1.0));
+  }
   if (evaluating) return bar + "evaluating";
   if (last.steps == 0) return bar + "starting";
   return bar + absl::StrFormat("%d/%d steps, loss %.3f", last.step, last.steps, last.loss);
+}
+
+void LaunchProgress::Show(const std::string& label, const char* unit, Display& display) {
+  constexpr double kLongS = 5;
+  const std::optional<double> left_s = EvaluationLeftSeconds();
+  if (left_s.has_value()) display.ExpectEndNotBefore(*left_s);
+  if (left_s.value_or(0) > kLongS && !std::exchange(has_announced_, true)) {
+    display.SayPlain(psring::Say(display.language(), kEvaluating, evaluation_.to_evaluate, unit) +
+                     display.TimeLeft());
+  }
+  display.Redraw(absl::StrCat(label, "  ", Bar()));
 }
 
 void Display::Say(const std::string& line) {
@@ -99,6 +131,12 @@ void Display::Say(const std::string& line) {
 void Display::SayLines(const std::string& text) {
   Clear();
   std::fprintf(out_, "%s\n", Printable(text).c_str());
+  std::fflush(out_);
+}
+
+void Display::Ask(const std::string& question) {
+  Clear();
+  std::fputs(Printable(question).c_str(), out_);
   std::fflush(out_);
 }
 

@@ -16,6 +16,7 @@
 #include "experiments/report/launch_files.h"
 #include "experiments/report/page.h"
 #include "experiments/report/run_data.h"
+#include "experiments/runs/recorded_run.h"
 #include "experiments/sharing/cite.h"
 #include "experiments/sharing/pack.h"
 #include "experiments/texts/errors.h"
@@ -133,10 +134,10 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
       "report",
       "Create report.html from run folders or from the pages of runs. Several runs share one page, and those "
       "of one plan are pooled: what each machine measured, and the spread over machines");
-  verb->add_option("run", raw.runs,
-                   "Run folders, folders that trainer --record wrote, or pages (report.html) of runs")
-      ->required()
-      ->expected(1, 1000);
+  verb->add_option(
+          "run", raw.runs,
+          "Run folders, folders that trainer --record wrote, or pages (report.html) of runs [the latest run]")
+      ->expected(0, 1000);
   verb->add_option("--out", raw.out,
                    "Output file; default RUN/report.html, or ./report.html for several runs")
       ->option_text("FILE");
@@ -160,8 +161,15 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
   return verb;
 }
 
-int RunReport(const RawReportFlags& raw, const std::function<absl::StatusOr<Catalog>()>& catalog,
+int RunReport(const RawReportFlags& asked, const std::function<absl::StatusOr<Catalog>()>& catalog,
               Display& display) {
+  RawReportFlags raw = asked;
+  if (raw.runs.empty()) {
+    const absl::StatusOr<std::string> latest = LatestRun();
+    if (!latest.ok())
+      return Fail(display.language(), "psring report", std::string(latest.status().message()), 2);
+    raw.runs = {*latest};
+  }
   const absl::Status folders = RequireFolders(raw);
   if (!folders.ok()) return Fail(display.language(), "psring report", std::string(folders.message()), 2);
   if (!raw.kineto.empty()) {

@@ -14,10 +14,10 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
-#include "common/cli/command_line.h"
 #include "common/cli/config_file.h"
 #include "common/cli/delays.h"
 #include "common/io/json_object.h"
+#include "common/suggestions/suggestions.h"
 #include "common/text/peer_text.h"
 #include "experiments/runs/untrusted_json.h"
 
@@ -223,6 +223,14 @@ std::vector<std::string> Differences(const RecordedRun& recorded, const std::str
         absl::StrCat("programs: ", absl::StrJoin(programs, ", "), " were built from other sources"));
   }
   return lines;
+}
+
+absl::StatusOr<std::string> LatestRun() {
+  constexpr char kLatest[] = "runs/latest";
+  std::error_code error;
+  if (std::filesystem::is_directory(kLatest, error)) return std::string(kLatest);
+  return absl::InvalidArgumentError(
+      absl::StrCat("name a run's folder; there is no ", kLatest, " in this folder"));
 }
 
 std::string CommandName() {

@@ -36,6 +36,10 @@ std::vector<std::string> Differences(const RecordedRun& recorded, const std::str
 // Joins and quotes words for a shell.
 std::string ShellText(const std::vector<std::string>& words);
 
+// runs/latest, the last run here whose folder psring named. InvalidArgument: there is none; says how to name
+// a run.
+absl::StatusOr<std::string> LatestRun();
+
 // What the user typed to start psring, for commands that psring suggests: "./run" or "psring".
 std::string CommandName();
 

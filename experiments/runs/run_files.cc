@@ -59,7 +59,9 @@ Json WorkersJson(const SummaryRow& row) {
                     {"exposed_comm_ms", worker.exposed_comm_ms},
                     {"wait_ms", worker.wait_ms},
                     {"waited_s", worker.waited_s},
-                    {"dropped_gradients", worker.dropped_gradients}};
+                    {"dropped_gradients", worker.dropped_gradients},
+                    {"samples_per_s", worker.samples_per_s},
+                    {"comm_busy_ms", worker.comm_busy_ms}};
     if (worker.staleness_mean) figures["staleness_mean"] = *worker.staleness_mean;
     if (worker.staleness_theory) figures["staleness_theory"] = *worker.staleness_theory;
     if (worker.staleness_max) figures["staleness_max"] = *worker.staleness_max;
@@ -151,18 +153,20 @@ std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<W
   for (const auto& [key, language] :
        {std::pair("en", Language::kEnglish), std::pair("zh", Language::kChinese)}) {
     const TableParts parts = PartsOfTable(rows, language);
-    Json columns = Json::array(), cells(rows.size(), Json::array());
+    Json columns = Json::array(), cells(parts.rows.size(), Json::array());
     for (const TableColumn& column : parts.columns) {
       const bool one_word = column.first.ends_with('-');
       const bool spaced = !one_word && !column.first.empty() && !column.second.starts_with('/');
       const std::string begin = one_word ? column.first.substr(0, column.first.size() - 1) : column.first;
       columns.push_back(
           {{"heading", absl::StrCat(begin, spaced ? " " : "", column.second)}, {"mark", column.mark}});
-      for (size_t row = 0; row < rows.size(); ++row) cells[row].push_back(column.cells[row]);
+      for (size_t line = 0; line < cells.size(); ++line) cells[line].push_back(column.cells[line]);
     }
     columns.push_back({{"heading", In(language, kHeadNote)}, {"mark", ""}});
-    for (size_t row = 0; row < rows.size(); ++row) {
-      cells[row].push_back(language == Language::kEnglish ? rows[row].note : NoteOf(rows[row], language));
+    for (size_t line = 0; line < cells.size(); ++line) {
+      const SummaryRow& row = rows[parts.rows[line]];
+      const bool first = line == 0 || parts.rows[line] != parts.rows[line - 1];
+      cells[line].push_back(!first ? "" : language == Language::kEnglish ? row.note : NoteOf(row, language));
     }
     std::vector<std::string> legend = parts.above;
     legend.insert(legend.end(), parts.legend.begin(), parts.legend.end());

@@ -14,6 +14,7 @@
 #include "common/base/check.h"
 #include "common/io/files.h"
 #include "experiments/runs/untrusted_json.h"
+#include "experiments/summary/row_queries.h"
 
 namespace psring {
 namespace {
@@ -38,8 +39,12 @@ std::vector<std::string> CellsOf(const Json& figures) {
   const double high = NumberAt(figures, "samples_per_s_hi95", kUnknown);
   const double exposed = NumberAt(figures, "exposed_comm_ms", kUnknown);
   const double busy = NumberAt(figures, "comm_busy_ms", kUnknown);
+  const double share = NumberAt(figures, "most_samples_share", 0);
+  const bool uneven = share * NumberAt(figures, "workers", 0) > kUnevenShare;
   return {
-      TextAt(figures, "strategy"),
+      uneven ? absl::StrFormat("%s (one worker makes %.0f%% of the samples)", TextAt(figures, "strategy"),
+                               100 * share)
+             : TextAt(figures, "strategy"),
       Fixed(NumberAt(figures, "workers", kUnknown), 0),
       Fixed(NumberAt(figures, "samples_per_s", kUnknown), 1),
       std::isfinite(low) && std::isfinite(high) ? absl::StrCat(Fixed(low, 1), " to ", Fixed(high, 1)) : "",

@@ -255,6 +255,7 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& all, const Clus
       .wait = time.wait_s + (1 - 1 / slowest) * time.compute_s,
       .samples_per_s = time.worker_steps_per_s * each * workload_.batch,
       .dropped_share = time.dropped_share,
+      .most_share = time.most_share,
       .tx_bytes = options_.wire_part * (1 - time.dropped_share) * bytes / each,
       .rx_bytes = bytes / each,
       .server_bytes = point.workers * (1 + options_.wire_part * (1 - time.dropped_share)) * bytes,

@@ -50,6 +50,8 @@ struct Prediction {
   double samples_per_s = 0;                        // sum over workers
   double staleness_mean = -1, staleness_max = -1;  // in updates; below 0: unknown or none
   double dropped_share = 0;                        // spare workers: dropped steps / all steps
+  double most_share =
+      0;  // servers: of all samples, of the worker with the most (of a machine with local aggregation)
   double tx_bytes = 0, rx_bytes = 0,
          server_bytes = 0;  // payload per step: of a worker on average, of all servers together
   double slowest =

@@ -9,6 +9,8 @@ void ServerFigures::AddStep(const Step& step, double now) {
   waiting_ += step.workers * step.waiting;
   counted_ += step.workers;
   if (step.dropped) dropped_ += step.workers;
+  steps_of_.resize(std::max(steps_of_.size(), static_cast<size_t>(step.group) + 1));
+  if (!step.dropped) steps_of_[static_cast<size_t>(step.group)] += step.workers;
   last_ = now;
 }
 
@@ -19,6 +21,11 @@ ServerTime ServerFigures::Result(const ServerRun& run, const ServerLayout& layou
   const double seconds = last_ - began_;
   time.worker_steps_per_s = (counted_ - dropped_) / seconds;
   time.dropped_share = dropped_ / counted_;
+  for (size_t g = 0; g < steps_of_.size(); ++g) {
+    const GroupLayout& group = layout.groups[g];
+    time.most_share =
+        std::max(time.most_share, steps_of_[g] / (group.weight * group.workers) / (counted_ - dropped_));
+  }
   time.step_s = run.align_steps ? stepping_ / counted_ : run.workers * seconds / counted_;
   time.compute_s = computing_ / counted_;
   time.exposed_s = std::max(0.0, time.step_s - time.compute_s);

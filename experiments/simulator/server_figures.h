@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "experiments/simulator/server_layout.h"
 
@@ -15,6 +16,7 @@ class ServerFigures {
   struct Step {
     double workers, computing, stepping, busy, waiting;  // seconds of one worker
     bool dropped;
+    int group;
   };
   void AddStep(const Step& step, double now);
 
@@ -40,6 +42,7 @@ class ServerFigures {
  private:
   double began_ = 0, last_ = 0, computing_ = 0, stepping_ = 0, busy_ = 0, waiting_ = 0;
   double counted_ = 0, dropped_ = 0;  // workers' steps
+  std::vector<double> steps_of_;      // by group, of all its workers, without dropped ones
   double staleness_sum_ = 0, staleness_max_ = 0, pushes_ = 0;
 };
 

@@ -326,7 +326,8 @@ class ServerSimulation {
                         .stepping = now() - group.began,
                         .busy = group.busy,
                         .waiting = Waited(group),
-                        .dropped = group.dropped},
+                        .dropped = group.dropped,
+                        .group = g},
                        now());
     }
     group.busy = 0;

@@ -75,6 +75,7 @@ struct ServerRun {
 struct ServerTime {
   double worker_steps_per_s = 0;  // sum over workers, without dropped steps
   double dropped_share = 0;       // spare workers: dropped steps / all steps
+  double most_share = 0;          // of all steps, without dropped ones: of the worker with the most
   // Mean time from the start to the end of a worker's step. Equals workers / worker_steps_per_s, except with
   // align_steps, where early workers wait between steps.
   double step_s = 0;

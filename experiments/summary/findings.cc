@@ -17,6 +17,7 @@
 #include "experiments/summary/time_scale.h"
 #include "experiments/summary/wires.h"
 #include "experiments/texts/findings.h"
+#include "experiments/texts/waiting.h"
 #include "experiments/texts/wires.h"
 
 namespace psring {
@@ -41,6 +42,12 @@ std::string MediumOf(const std::vector<SummaryRow>& rows, const SummaryRow& row,
 std::string Fixed(double value, int digits = 2) { return absl::StrFormat("%.*f", digits, value); }
 
 std::string SignedMs(double value) { return absl::StrFormat("%+.1f", value); }
+
+// "ps-async x 4", for sentences about several worker counts that compare trainings.
+std::string WithWorkers(const SummaryRow& row, Language language) {
+  return ClassesOf(row).empty() ? row.configuration.name()
+                                : absl::StrCat(RankedName(row, language), " x ", row.configuration.workers);
+}
 
 // "95%: 1.1 to 1.3, 5 rounds".
 std::string IntervalText(const std::optional<Interval>& interval, int rounds, Language language) {
@@ -72,7 +79,7 @@ void AddCosts(const std::vector<SummaryRow>& rows, Sentences& findings) {
     for (const SummaryRow& row : rows) {
       if (row.configuration.workers != workers || !row.cost_against_none_ms) continue;
       costs.push_back(WithRange(
-          findings.Say(kCost, NameWithServers(row, findings.language()), SignedMs(*row.cost_against_none_ms)),
+          findings.Say(kCost, RankedName(row, findings.language()), SignedMs(*row.cost_against_none_ms)),
           row.cost_against_none_95, 1, findings.language()));
     }
     if (costs.empty()) continue;
@@ -133,16 +140,20 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
       per_push = std::max(per_push, row.configuration.workers_per_push());
     }
     findings.Add(kPairsOnLink, DescribeLink(link, findings.language()), findings.Joined(texts, kSemicolon));
-    const bool on_rank0 = std::ranges::all_of(pairs, [](const Pair& pair) {
-      const Configuration& server = pair.server->configuration;
-      return server.servers() == 1 && server.training.server_placement == "rank0";
+    const Configuration& first = pairs.front().server->configuration;
+    const std::string& placement = first.training.server_placement;
+    const bool one_server = std::ranges::all_of(pairs, [&](const Pair& pair) {
+      return pair.server->configuration.servers() == 1 && !pair.server->configuration.model.has_tables;
     });
     if (each == 1) {
       for (const std::string& law : ServerLaw(rows, findings.language())) findings.AddText(law);
-    } else if (on_rank0 && per_push > 1) {
-      findings.Add(kServerOfSumsInTheory, per_push, 2 * per_push);
-    } else if (on_rank0 && !rows.front().configuration.model.has_tables) {
-      findings.Add(kServerOfMachinesInTheory, each);
+    } else if (one_server && placement != "colocated") {
+      const bool beside = placement == "rank0";
+      const int on_machine = std::max(each, per_push);
+      findings.Add(per_push > 1 ? kServerOfSumsInTheory : kServerOfMachinesInTheory, on_machine,
+                   findings.Say(beside ? kServerOnRank0 : kServerDedicated, 1),
+                   beside ? absl::StrCat("N(N-", on_machine, ")") : "N^2",
+                   beside ? findings.Say(kOfOtherMachines) : "", 2 * on_machine);
     }
     return;
   }
@@ -184,7 +195,7 @@ void AddDerivedBytes(const std::vector<SummaryRow>& rows, Sentences& findings) {
 }
 
 void AddStalenessFindings(const std::vector<SummaryRow>& rows, Sentences& findings) {
-  std::vector<std::string> parts, bounded;
+  std::vector<std::string> parts, bounded, uneven;
   for (const SummaryRow& row : rows) {
     const StrategyInfo& strategy = row.configuration.strategy;
     if (!row.mean.staleness_mean || strategy.synchronous || row.configuration.workers < 2) continue;
@@ -198,9 +209,12 @@ void AddStalenessFindings(const std::vector<SummaryRow>& rows, Sentences& findin
     parts.push_back(findings.Say(servers > 1 ? kStaleOneOnServers : kStaleOne,
                                  Fixed(*row.mean.staleness_mean), row.configuration.workers,
                                  row.mean.staleness_max.value_or(0), servers));
+    if (!ClassesOf(row).empty()) uneven.push_back(StalenessByWorker(row, findings.language()));
   }
   if (!bounded.empty()) findings.Add(kBounded, findings.Joined(bounded));
   if (!parts.empty()) findings.Add(kStale, findings.Joined(parts));
+  std::erase(uneven, "");
+  if (!uneven.empty()) findings.Add(kLateBy, findings.Joined(uneven, kSemicolon));
 }
 
 void AddAccuracy(const std::vector<SummaryRow>& rows, Sentences& findings) {
@@ -214,7 +228,7 @@ void AddAccuracy(const std::vector<SummaryRow>& rows, Sentences& findings) {
   const bool rules_differ = is_any([&](const SummaryRow* row) { return !SameUpdateRule(*row, any); });
   std::vector<std::string> parts;
   for (const SummaryRow* row : trained) {
-    const std::string name = row->configuration.name();
+    const std::string name = WithWorkers(*row, findings.language());
     const StrategyUpdate& update = row->configuration.update;
     const std::string named =
         rules_differ ? findings.Say(kUpdateRule, name, update.optimizer, update.lr) : name;
@@ -249,13 +263,13 @@ void AddTarget(const std::vector<SummaryRow>& rows, Sentences& findings) {
     if (row.configuration.target_accuracy == 0 || !row.test_accuracy) continue;
     target = row.configuration.target_accuracy;
     if (!row.time_to_target_s) {
-      missed.push_back(
-          findings.Say(kTargetMissed, row.configuration.name(), row.reached_target, row.trainings));
+      missed.push_back(findings.Say(kTargetMissed, WithWorkers(row, findings.language()), row.reached_target,
+                                    row.trainings));
       continue;
     }
-    reached.push_back(
-        WithRange(findings.Say(kTargetOne, row.configuration.name(), Fixed(*row.time_to_target_s)),
-                  row.time_to_target_95, 2, findings.language()));
+    reached.push_back(WithRange(
+        findings.Say(kTargetOne, WithWorkers(row, findings.language()), Fixed(*row.time_to_target_s)),
+        row.time_to_target_95, 2, findings.language()));
   }
   if (target == 0) return;
   findings.Add(kTarget, target, reached.empty() ? findings.Say(kNoStrategy) : findings.Joined(reached),

@@ -20,6 +20,17 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
 std::vector<std::string> WaitingFindings(const std::vector<SummaryRow>& rows,
                                          Language language = Language::kEnglish);
 
+// The mean staleness of `row`'s gradients, of all and of every worker, and each worker's in theory. Empty:
+// unknown. Part of findings.
+std::string StalenessByWorker(const SummaryRow& row, Language language);
+
+// The gradients that the busiest link carries one after another in one exchange of many buckets, by placement
+// and schedule. Empty: theory has no formula, or the model has tables.
+std::optional<double> GradientsThroughLink(const SummaryRow& row);
+// "one dedicated server (push and pull at the same time)", or the name of an all-reduce. `form`: of both
+// parts.
+std::string WayText(const SummaryRow& row, const Phrase& form, Language language);
+
 // How long an exchange with each synchronous server takes by the law for large gradients, compared with the
 // first all-reduce of the same number of workers that theory covers. Part of Findings; empty: nothing to
 // compare.

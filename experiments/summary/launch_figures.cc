@@ -367,6 +367,9 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   AddStaleness(configuration, records, figures);
   AddServers(configuration, records, figures);
   figures.workers = WorkerFiguresOf(configuration.strategy, records);
+  for (size_t rank = 0; rank < figures.workers.size(); ++rank) {
+    figures.workers[rank].samples_per_s = SpeedOf(records.steps[rank]).samples_per_s;
+  }
   figures.gpus_shared = GpusShared(configuration, records);
   for (const RankResult& rank : records.ranks) AddWires(rank.wires, figures.wires);
   figures.machines = MachinesOf(records.ranks);

@@ -40,8 +40,10 @@ double WaitMs(const std::vector<const StepRecord*>& steps, int rank);
 struct WorkerFigures {
   int rank = 0;
   double steps = 0;
-  double step_ms = 0, compute_ms = 0, delay_ms = 0, exposed_comm_ms = 0, wait_ms = 0;  // means over steps
-  double waited_s = 0;                                                                 // in total
+  double samples_per_s = 0;  // from the start of its first measured step to the end of its last
+  double step_ms = 0, compute_ms = 0, delay_ms = 0, comm_busy_ms = 0, exposed_comm_ms = 0,
+         wait_ms = 0;   // means over steps
+  double waited_s = 0;  // in total
   std::optional<double> staleness_mean;
   std::optional<double> staleness_theory;  // asynchronous: sum of the others' rates / its own rate
   std::optional<int64_t> staleness_max;
@@ -54,7 +56,9 @@ struct RunFigures {
   int64_t trained_samples = 0;  // in the weights at the end: with warm-up, and with those before --resume
   double wall_s = 0;  // from the start of the first measured step to the end of the last, over all workers
   double samples_per_s = 0;
-  double step_ms = 0, compute_ms = 0, comm_busy_ms = 0, exposed_comm_ms = 0;  // means over ranks and steps
+  // Means over ranks and steps; of workers that take their steps from one total, means over steps, then over
+  // ranks, weighted by their speeds.
+  double step_ms = 0, compute_ms = 0, comm_busy_ms = 0, exposed_comm_ms = 0;
   std::optional<double> wait_ms;  // of strategies whose workers wait
   // Means over ranks and steps; empty: unknown, as in records of earlier versions.
   std::optional<double> computed_ms;  // from a step's start until its gradient was complete
@@ -81,6 +85,7 @@ struct RunFigures {
   double worker_peak_memory_mb = 0;
   std::optional<double> server_peak_memory_mb;  // of the largest server
   double foreign_cpu_pct = 0;
+  int other_psring = 0;   // process ID of another psring that measured at the same time; 0: there was none
   int gpus_shared = 0;    // the number of GPUs if ranks share some; else 0
   std::string incidents;  // lost workers and restarted servers; usually empty
   // Of all ranks, in the order of texts/wires.h. Empty: nothing was sent, or records of an earlier version.

@@ -27,7 +27,8 @@ std::string NoteOf(const SummaryRow& row, Language language) {
   if (configuration.oversubscribed) notes.Add(kNoteOversubscribed);
   if (const int each = training.ranks_per_process; each > 1) {
     const bool all = configuration.processes() == 1;
-    const std::string link = row.link.bits_per_s == 0 ? "" : notes.Say(all ? kNoteNoLink : kNoteOneLink);
+    const bool no_link = all && training.server_placement != "dedicated";
+    const std::string link = row.link.bits_per_s == 0 ? "" : notes.Say(no_link ? kNoteNoLink : kNoteOneLink);
     notes.Add(all ? kNoteOneProcess : kNotePerProcess, each, link);
   }
   if (const int each = configuration.workers_per_push(); each > 1) notes.Add(kNoteAggregation, each);
@@ -42,6 +43,7 @@ std::string NoteOf(const SummaryRow& row, Language language) {
   // Simulated times do not depend on other programs.
   if (!configuration.simulated() && row.foreign_cpu_pct > kMostForeignCpuPct)
     notes.Add(kNoteForeign, WithDigits(row.foreign_cpu_pct, 0));
+  if (row.other_psring > 0) notes.Add(kNoteOtherPsring, row.other_psring);
   const std::vector<double>& shards = row.mean.each_server_payload_bytes;
   if (shards.size() > 1) {
     const auto [least, most] = std::minmax_element(shards.begin(), shards.end());

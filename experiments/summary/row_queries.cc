@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/str_format.h"
 #include "experiments/summary/wires.h"
 #include "experiments/texts/findings.h"
 #include "experiments/texts/unit.h"
@@ -12,6 +13,26 @@ namespace {
 
 // The largest share of computing in a step that counts as limited by the network.
 constexpr double kMostComputing = 0.5;
+
+double SumOfSpeeds(const SummaryRow& row) {
+  double sum = 0;
+  for (const WorkerFigures& worker : row.mean.workers) sum += worker.samples_per_s;
+  return sum;
+}
+
+void AddTo(const WorkerFigures& worker, double sum, WorkerClass& workers) {
+  workers.ranks.push_back(worker.rank);
+  workers.share += worker.samples_per_s / sum;
+  workers.mean.samples_per_s += worker.samples_per_s;
+  const double count = static_cast<double>(workers.ranks.size());
+  for (double WorkerFigures::*figure : {&WorkerFigures::step_ms, &WorkerFigures::compute_ms,
+                                        &WorkerFigures::comm_busy_ms, &WorkerFigures::exposed_comm_ms}) {
+    workers.mean.*figure += (worker.*figure - workers.mean.*figure) / count;
+  }
+  if (!worker.staleness_mean) return;
+  const double so_far = workers.mean.staleness_mean.value_or(0);
+  workers.mean.staleness_mean = so_far + (*worker.staleness_mean - so_far) / count;
+}
 
 }  // namespace
 
@@ -50,6 +71,37 @@ std::vector<std::string> ComparedWires(const std::vector<SummaryRow>& rows, cons
   const auto several = [](const SummaryRow& one) { return one.configuration.ranks() > 1; };
   if (!several(row) && std::ranges::any_of(rows, several)) return {};
   return row.configuration.per_machine == 1 ? BetweenMachines(row.mean.wires) : row.mean.wires;
+}
+
+std::optional<double> MostSamplesShare(const SummaryRow& row) {
+  const StrategyInfo& strategy = row.configuration.strategy;
+  const double sum = SumOfSpeeds(row);
+  if (!strategy.communicates() || strategy.synchronous || sum <= 0) return std::nullopt;
+  double most = 0;
+  for (const WorkerFigures& worker : row.mean.workers) most = std::max(most, worker.samples_per_s / sum);
+  return most;
+}
+
+std::vector<WorkerClass> ClassesOf(const SummaryRow& row) {
+  const double least = kUnevenShare / row.configuration.workers;
+  if (MostSamplesShare(row).value_or(0) <= least) return {};
+  const double sum = SumOfSpeeds(row);
+  std::vector<WorkerClass> classes(2);
+  for (const WorkerFigures& worker : row.mean.workers) {
+    AddTo(worker, sum, classes[worker.samples_per_s > least * sum ? 0 : 1]);
+  }
+  if (classes.back().ranks.empty()) classes.pop_back();
+  return classes;
+}
+
+std::string RankedName(const SummaryRow& row, Language language) {
+  const std::string name = NameWithServers(row, language);
+  const std::vector<WorkerClass> classes = ClassesOf(row);
+  if (classes.empty()) return name;
+  const WorkerClass& most = classes.front();
+  return Say(language, most.ranks.size() == 1 ? kOneMakesMost : kSomeMakeMost, name,
+             Joined(language, most.ranks, kAnd), absl::StrFormat("%.0f", 100 * most.share),
+             UnitOf(row, language));
 }
 
 std::string NameWithServers(const SummaryRow& row, Language language) {

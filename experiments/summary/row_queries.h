@@ -1,6 +1,7 @@
 // Which rows of a summary can be compared with one another. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,28 @@ std::vector<int> TimedCounts(const std::vector<SummaryRow>& rows);
 // those between machines, because a server shares memory with the worker beside it. Empty for one worker
 // among rows of several: it needs no network.
 std::vector<std::string> ComparedWires(const std::vector<SummaryRow>& rows, const SummaryRow& row);
+
+// Workers of a row with similar shares of its samples.
+struct WorkerClass {
+  std::vector<int> ranks;
+  double share = 0;    // of the row's samples, all of its workers together
+  WorkerFigures mean;  // over its workers; samples_per_s: of all together
+};
+
+// An asynchronous worker with more than this many times its equal share of the samples is named.
+inline constexpr double kUnevenShare = 1.5;
+
+// The share of all samples of the worker with the most. Empty: a strategy whose workers take equal numbers of
+// steps.
+std::optional<double> MostSamplesShare(const SummaryRow& row);
+
+// If a worker of an asynchronous strategy has more than kUnevenShare / N of the samples: the workers with so
+// many, and the others. The row's means then describe no worker, and its speed is not that of its strategy.
+// Otherwise empty.
+std::vector<WorkerClass> ClassesOf(const SummaryRow& row);
+
+// NameWithServers, with the workers that have most of the samples: for every sentence that compares speeds.
+std::string RankedName(const SummaryRow& row, Language language);
 
 // "ps-sync on 2 servers", for sentences that name the workers elsewhere.
 std::string NameWithServers(const SummaryRow& row, Language language);

@@ -39,11 +39,37 @@ const SummaryRow* AllReduceWith(const std::vector<SummaryRow>& rows, int workers
   return nullptr;
 }
 
-double LinkBytes(const SummaryRow& row) {
-  return TermsOf(PatternOf(row.configuration, *SchemeOf(row.configuration.strategy)), 1).link_bytes;
+std::string Ratio(double server, double group) { return absl::StrFormat("%.2f", server / group); }
+
+// From theory to the step: with the row's buckets, as measured, and with computing.
+std::string AsMeasured(const SummaryRow& server, const SummaryRow& group, const Sentences& findings) {
+  const auto moving = [](const SummaryRow& row) {
+    return row.mean.comm_busy_ms - row.mean.wait_ms.value_or(0);
+  };
+  if (!server.measured_cost || !group.measured_cost || !server.predicted_comm_ms ||
+      group.predicted_comm_ms.value_or(0) <= 0 || moving(group) <= 0 || server.mean.samples_per_s <= 0) {
+    return "";
+  }
+  return findings.Say(kServerAsMeasured, Ratio(*server.predicted_comm_ms, *group.predicted_comm_ms),
+                      Ratio(moving(server), moving(group)),
+                      Ratio(group.mean.samples_per_s, server.mean.samples_per_s));
 }
 
 }  // namespace
+
+std::optional<double> GradientsThroughLink(const SummaryRow& row) {
+  const std::optional<Scheme> scheme = SchemeOf(row.configuration.strategy);
+  if (row.configuration.model.has_tables || !scheme) return std::nullopt;
+  return TermsOf(PatternOf(row.configuration, *scheme), 1).link_bytes;
+}
+
+std::string WayText(const SummaryRow& row, const Phrase& form, Language language) {
+  const Configuration& configuration = row.configuration;
+  if (configuration.servers() == 0) return configuration.strategy.name;
+  const CommPattern pattern = PatternOf(configuration, Scheme::kServerSync);
+  return Say(language, form, Placed(pattern.place, pattern.servers, language),
+             In(language, pattern.pipelined ? kPipelinedServer : kSerialServer));
+}
 
 bool SameUpdateRule(const SummaryRow& row, const SummaryRow& other) {
   const StrategyUpdate &ours = row.configuration.update, &theirs = other.configuration.update;
@@ -58,12 +84,10 @@ std::vector<std::string> ServerLaw(const std::vector<SummaryRow>& rows, Language
     const Configuration& configuration = row.configuration;
     const SummaryRow* group = AllReduceWith(rows, configuration.workers);
     if (group == nullptr) continue;
-    const CommPattern pattern = PatternOf(configuration, Scheme::kServerSync);
-    laws.push_back(findings.Say(kServerLaw, configuration.strategy.name,
-                                Placed(pattern.place, pattern.servers, language),
-                                findings.Say(pattern.pipelined ? kPipelinedServer : kSerialServer),
-                                absl::StrFormat("%.2f", LinkBytes(row) / LinkBytes(*group)),
-                                group->configuration.strategy.name, configuration.workers));
+    laws.push_back(findings.Say(
+        kServerLaw, configuration.strategy.name, WayText(row, kWayInParentheses, language),
+        Ratio(*GradientsThroughLink(row), *GradientsThroughLink(*group)), group->configuration.strategy.name,
+        configuration.workers, AsMeasured(row, *group, findings)));
   }
   if (!laws.empty()) findings.Add(kServersInTheory, findings.Joined(laws, kSemicolon));
   return findings.list();

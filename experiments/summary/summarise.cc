@@ -160,8 +160,10 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     }
   }
   for (const auto* list : {&runs.cost, &runs.accuracy}) {
-    for (const RunFigures& run : *list)
+    for (const RunFigures& run : *list) {
       row.foreign_cpu_pct = std::max(row.foreign_cpu_pct, run.foreign_cpu_pct);
+      row.other_psring = std::max(row.other_psring, run.other_psring);
+    }
   }
   const std::optional<Scheme> scheme = SchemeOf(runs.configuration.strategy);
   if (scheme && *scheme != Scheme::kNone) {
@@ -239,8 +241,8 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
   }
   for (SummaryRow& row : rows) {
     row.link = link;
-    row.valid = row.configuration.simulated() ||
-                (row.foreign_cpu_pct <= kMostForeignCpuPct && row.mean.gpus_shared == 0);
+    row.valid = row.configuration.simulated() || (row.foreign_cpu_pct <= kMostForeignCpuPct &&
+                                                  row.other_psring == 0 && row.mean.gpus_shared == 0);
     row.note = NoteOf(row, Language::kEnglish);
     if (!row.measured_cost) continue;
     const SummaryRow* single = Reference(rows, row, "single", 1);

@@ -84,6 +84,7 @@ struct SummaryRow {
   int trainings = 0;
   int64_t trained_samples = 0;
   double foreign_cpu_pct = 0;  // the maximum over its runs
+  int other_psring = 0;        // process ID of another psring that measured during one of them; 0: none
   LinkReport link;
   bool valid = true;
   std::string note;

@@ -1,13 +1,15 @@
 // The columns of the summary. Other tools rely on their names and order.
 #include "absl/strings/str_join.h"
+#include "experiments/summary/row_queries.h"
 #include "experiments/summary/summarise.h"
 #include "experiments/summary/wires.h"
 
 namespace psring {
 namespace {
 
-// 2: lr_tried, time_scale, scaling; 3: workers_per_push; 4: ps_schedule, tokens_per_s; 5: machines, wire
-constexpr int64_t kSchemaVersion = 5;
+// 2: lr_tried, time_scale, scaling; 3: workers_per_push; 4: ps_schedule, tokens_per_s; 5: machines, wire;
+// 6: most_samples_share
+constexpr int64_t kSchemaVersion = 6;
 
 using Value = decltype(Cell::value);
 
@@ -106,6 +108,7 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"tokens_per_s", training.reads_text() ? Value(mean.samples_per_s) : Value(), timed},
       {"machines", mean.machines > 0 ? Value(int64_t{mean.machines}) : Value(), given},
       {"wire", TextOrEmpty(WireText(mean.wires, Language::kEnglish)), given},
+      {"most_samples_share", OrEmpty(MostSamplesShare(row)), derived},
   };
 }
 

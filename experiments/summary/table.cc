@@ -152,14 +152,58 @@ bool TimesAreSimulated(const std::vector<SummaryRow>& rows) {
   return !rows.empty() && rows.front().TimeBasis() == Basis::kSimulated;
 }
 
+// A class of a row's workers as a row: what is known of it.
+SummaryRow RowOfClass(Row row, const WorkerClass& workers, bool rest, Language language) {
+  SummaryRow line{.configuration = row.configuration, .valid = row.valid};
+  line.configuration.strategy.name =
+      Say(language,
+          rest                        ? kOtherWorkers
+          : workers.ranks.size() == 1 ? kThisWorker
+                                      : kTheseWorkers,
+          Joined(language, workers.ranks), absl::StrFormat("%.0f", 100 * workers.share));
+  line.configuration.workers = static_cast<int>(workers.ranks.size());
+  line.configuration.tried_lrs.clear();
+  line.configuration.strategy.uses_servers = false;  // they serve all workers
+  line.configuration.strategy.uses_group = true;     // it communicates
+  const WorkerFigures& mean = workers.mean;
+  line.mean = {.samples_per_s = mean.samples_per_s,
+               .step_ms = mean.step_ms,
+               .compute_ms = mean.compute_ms,
+               .comm_busy_ms = mean.comm_busy_ms,
+               .exposed_comm_ms = mean.exposed_comm_ms,
+               .payload_tx_bytes = row.mean.payload_tx_bytes,
+               .staleness_mean = mean.staleness_mean};
+  return line;
+}
+
+// The table's lines: rows, and classes of their workers.
+struct Lines {
+  std::vector<SummaryRow> shown;
+  std::vector<size_t> rows;  // by line
+};
+
+Lines LinesOf(const std::vector<SummaryRow>& rows, Language language) {
+  Lines lines;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    lines.shown.push_back(rows[r]);
+    bool rest = false;
+    for (const WorkerClass& workers : ClassesOf(rows[r])) {
+      lines.shown.push_back(RowOfClass(rows[r], workers, rest, language));
+      rest = true;
+    }
+    lines.rows.resize(lines.shown.size(), r);
+  }
+  return lines;
+}
+
 // The columns that have any content.
-std::vector<TableColumn> Filled(const std::vector<Column>& columns, const std::vector<SummaryRow>& rows,
+std::vector<TableColumn> Filled(const std::vector<Column>& columns, const std::vector<SummaryRow>& lines,
                                 Language language) {
   std::vector<TableColumn> filled;
-  const bool simulated = TimesAreSimulated(rows);
+  const bool simulated = TimesAreSimulated(lines);
   for (const Column& column : columns) {
     std::vector<std::string> cells;
-    for (const SummaryRow& row : rows) cells.push_back(column.text(row));
+    for (const SummaryRow& line : lines) cells.push_back(column.text(line));
     if (std::ranges::all_of(cells, &std::string::empty)) continue;
     const bool timed = simulated && *column.mark == 'm' && !column.learned;
     filled.push_back({In(language, column.heading.first), In(language, column.heading.second),
@@ -195,10 +239,10 @@ std::string WithoutTrailingSpace(std::string line) {
   return line + "\n";
 }
 
-// The headings, one line per row, and the legend.
+// The headings, the lines, and the legend.
 std::string Layout(const TableParts& parts, const std::vector<SummaryRow>& rows) {
   std::string first, second, marks;
-  std::vector<std::string> lines(rows.size());
+  std::vector<std::string> lines(parts.rows.size());
   for (size_t c = 0; c < parts.columns.size(); ++c) {
     const TableColumn& column = parts.columns[c];
     const auto pad = c == 0 ? PadRight : PadLeft;
@@ -209,15 +253,16 @@ std::string Layout(const TableParts& parts, const std::vector<SummaryRow>& rows)
     first += gap + pad(column.first, width);
     second += gap + pad(column.second, width);
     marks += gap + pad(column.mark, width);
-    for (size_t r = 0; r < rows.size(); ++r) lines[r] += gap + pad(column.cells[r], width);
+    for (size_t i = 0; i < lines.size(); ++i) lines[i] += gap + pad(column.cells[i], width);
   }
   std::string table;
   for (const std::string& sentence : parts.above) table += Wrap(sentence, "");
   if (!table.empty()) table += "\n";
   table += WithoutTrailingSpace(first) + WithoutTrailingSpace(second) + WithoutTrailingSpace(marks);
-  for (size_t r = 0; r < rows.size(); ++r) {
-    if (r > 0 && rows[r].configuration.workers != rows[r - 1].configuration.workers) table += "\n";
-    table += WithoutTrailingSpace(lines[r]);
+  const auto workers = [&](size_t line) { return rows[parts.rows[line]].configuration.workers; };
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0 && workers(i) != workers(i - 1)) table += "\n";
+    table += WithoutTrailingSpace(lines[i]);
   }
   table += "\n";
   for (const std::string& sentence : parts.legend) table += Wrap(sentence, "");
@@ -262,7 +307,9 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language) 
   TableParts parts{.above = AboveTable(rows, language)};
   const bool simulated = !rows.empty() && rows.front().configuration.simulated();
   const bool scaled = !rows.empty() && rows.front().configuration.scaled();
-  parts.columns = Filled(Columns(rows, language), rows, language);
+  const Lines lines = LinesOf(rows, language);
+  parts.columns = Filled(Columns(rows, language), lines.shown, language);
+  parts.rows = lines.rows;
   const auto any_row = [&](auto is) { return std::ranges::any_of(rows, is); };
   const bool predicted = any_row([](Row row) { return row.prediction.has_value(); });
   const auto say = [&](const Phrase& phrase, auto... values) {
@@ -282,6 +329,7 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language) 
     break;
   }
   if (any_row([](Row row) { return row.configuration.workers_per_push() > 1; })) say(kPerPushColumn);
+  if (lines.shown.size() > rows.size()) say(kClassLines);
   if (any_row([](Row row) { return row.configuration.oversubscribed; })) say(kOversubscribed);
   if (any_row([](Row row) { return !row.valid; })) say(kNotValid);
   return parts;
@@ -292,8 +340,10 @@ std::string Table(const std::vector<SummaryRow>& rows, Language language) {
 }
 
 std::string ShortTable(const std::vector<SummaryRow>& rows, Language language) {
+  const Lines lines = LinesOf(rows, language);
   TableParts parts{.above = AboveTable(rows, language),
-                   .columns = Filled(ShortColumns(rows, language), rows, language)};
+                   .columns = Filled(ShortColumns(rows, language), lines.shown, language),
+                   .rows = lines.rows};
   for (TableColumn& column : parts.columns) column.mark = MarkInWords(column.mark, language);
   const auto any_row = [&](auto is) { return std::ranges::any_of(rows, is); };
   parts.legend.push_back(BasisText(rows, /*predictions=*/false, language));
@@ -301,6 +351,7 @@ std::string ShortTable(const std::vector<SummaryRow>& rows, Language language) {
     parts.legend.push_back(In(language, kNoneRow));
   }
   if (any_row(MovesGradients)) parts.legend.push_back(In(language, kShortColumns));
+  if (lines.shown.size() > rows.size()) parts.legend.push_back(In(language, kClassLines));
   if (any_row([](Row row) { return row.configuration.oversubscribed; })) {
     parts.legend.push_back(In(language, kOversubscribed));
   }

@@ -9,9 +9,10 @@
 
 namespace psring {
 
-// AboveTable, then one line per row, grouped by number of workers. Below the headings, a line marks each
-// column as m (measured), d (derived) or s (simulated). A legend follows. Empty columns are omitted. At most
-// 120 columns, and the wires.
+// AboveTable, then one line per row, grouped by number of workers; below a row with ClassesOf
+// (row_queries.h), a line for each class of its workers. Below the headings, a line marks each column as m
+// (measured), d (derived) or s (simulated). A legend follows. Empty columns are omitted. At most 120 columns,
+// and the wires.
 std::string Table(const std::vector<SummaryRow>& rows, Language language = Language::kEnglish);
 
 // AboveTable and the main columns, with the marks in words: samples/s and its interval, scaling efficiency,
@@ -22,7 +23,7 @@ std::string ShortTable(const std::vector<SummaryRow>& rows, Language language = 
 // What was trained: the model with its size, and the samples of a step. Empty without rows.
 std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows, Language language);
 
-// The parts of Table, for the page. One cell per row.
+// The parts of Table, for the page. One cell per line.
 struct TableColumn {
   std::string first, second;  // the heading's lines; "wor-" and "kers" are one word
   std::string mark;           // of PartsOfTable: "m", "d", "s" or empty
@@ -31,6 +32,7 @@ struct TableColumn {
 struct TableParts {
   std::vector<std::string> above;  // AboveTable
   std::vector<TableColumn> columns;
+  std::vector<size_t> rows;  // by line: its row
   std::vector<std::string> legend;
 };
 TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language);

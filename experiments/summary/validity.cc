@@ -27,6 +27,10 @@ Rows Those(const Rows& rows, Keeps keeps) {
 
 bool Shares(const SummaryRow* row) { return row->mean.gpus_shared > 0; }
 
+bool IsBesidePsring(const SummaryRow* row) { return !Shares(row) && row->other_psring > 0; }
+
+bool IsDisturbed(const SummaryRow* row) { return !Shares(row) && row->other_psring == 0; }
+
 std::string NamesIn(const Rows& rows, Language language) {
   std::vector<std::string> names;
   for (const SummaryRow* row : rows) names.push_back(row->configuration.name());
@@ -41,11 +45,13 @@ std::string MostForeign(const Rows& rows) {
 
 // Why the times of `rows` are not valid. `all`: the number of rows of the run.
 void AddDisturbance(const Rows& rows, size_t all, Sentences& why) {
-  const Rows gpus = Those(rows, Shares), others = Those(rows, [](auto*row) { return !Shares(row); });
+  const Rows gpus = Those(rows, Shares), others = Those(rows, IsDisturbed),
+             beside = Those(rows, IsBesidePsring);
   const auto named = [&](const Rows& those) {
     return those.size() == all ? why.Say(kEveryRow) : NamesIn(those, why.language());
   };
   if (!gpus.empty()) why.Add(kRowsShareGpus, named(gpus));
+  if (!beside.empty()) why.Add(kRowsBesidePsring, named(beside), beside.front()->other_psring);
   if (!others.empty()) why.Add(kRowsDisturbed, named(others), MostForeign(others));
 }
 

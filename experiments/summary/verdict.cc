@@ -1,13 +1,13 @@
 #include "experiments/summary/verdict.h"
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "experiments/plan/plan_text.h"
+#include "experiments/summary/findings.h"
 #include "experiments/summary/row_queries.h"
 #include "experiments/summary/table.h"
 #include "experiments/texts/findings.h"
@@ -42,9 +42,12 @@ std::string Reason(const SummaryRow& best, const SummaryRow& rival, Language lan
   if (*rival.predicted_comm_ms <= kClearlyLonger * *best.predicted_comm_ms) {
     return Say(language, kTheoryDisagrees, of_best, name, of_rival);
   }
-  const bool has_rows = rival.configuration.model.has_tables;
-  if (rival.configuration.servers() == 1 && best.configuration.strategy.uses_group && !has_rows) {
-    return In(language, kBecauseOneServer);
+  const std::optional<double> best_carries = GradientsThroughLink(best),
+                              rival_carries = GradientsThroughLink(rival);
+  if (best_carries && rival_carries && *rival_carries > kClearlyLonger * *best_carries) {
+    return Say(language, kBecauseLink, absl::StrFormat("%.3g", *rival_carries),
+               WayText(rival, kWayOfServers, language), absl::StrFormat("%.3g", *best_carries),
+               WayText(best, kWayOfServers, language));
   }
   return Say(language, kBecauseTheory, of_best, name, of_rival);
 }
@@ -141,19 +144,12 @@ std::string AccuracyText(const std::vector<SummaryRow>& rows, const SummaryRow& 
              late->configuration.workers, seeds);
 }
 
-// Whether one of several machines has the only server and a worker, and links limit the others.
-bool HasWorkerWithoutLink(const SummaryRow& row) {
-  const Configuration& configuration = row.configuration;
-  return row.link.bits_per_s > 0 && configuration.servers() == 1 && configuration.per_machine == 1 &&
-         configuration.training.server_placement == "rank0";
-}
-
 // If a strategy with other updates is shown to be faster than what is recommended: one process, or the
 // strategy to use if the model is distributed.
-std::vector<std::string> AsynchronousIsFaster(const std::vector<SummaryRow>& rows, const SummaryRow& best,
-                                              const AgainstOne& against, Language language) {
+std::string AsynchronousIsFaster(const std::vector<SummaryRow>& rows, const SummaryRow& best,
+                                 const AgainstOne& against, Language language) {
   const SummaryRow* fastest = FastestOfOtherUpdates(rows, best);
-  if (fastest == nullptr) return {};
+  if (fastest == nullptr) return "";
   std::vector<const SummaryRow*> others = {&best};
   if (!against.distribute) others.insert(others.begin(), against.single);
   std::erase_if(others, [&](const SummaryRow* other) {
@@ -166,14 +162,12 @@ std::vector<std::string> AsynchronousIsFaster(const std::vector<SummaryRow>& row
   const std::vector<bool> shown = ShowDifference(pairs);
   for (size_t i = 0; i < others.size(); ++i) {
     if (pairs[i].ratio <= 1 || !shown[i]) continue;
-    const std::string text = Say(
-        language, kAsynchronousIsFaster, NameWithServers(*fastest, language), FactorText(pairs[i], language),
+    return Say(
+        language, kAsynchronousIsFaster, RankedName(*fastest, language), FactorText(pairs[i], language),
         others[i] == against.single ? In(language, kOneProcess) : NameWithServers(*others[i], language),
         AccuracyText(rows, *fastest, best, language));
-    if (!HasWorkerWithoutLink(*fastest)) return {text};
-    return {text, In(language, kOneWorkerUsesNoLink)};
   }
-  return {};
+  return "";
 }
 
 // The strategies with the same updates, fastest first.
@@ -341,7 +335,7 @@ std::string Verdict(const std::vector<SummaryRow>& rows, const std::optional<Wir
                             WithThousands(most_workers->mean.samples_per_s),
                             WithThousands(best.mean.samples_per_s), UnitOf(best, language)));
   }
-  std::ranges::move(AsynchronousIsFaster(rows, best, against, language), std::back_inserter(sentences));
+  sentences.push_back(AsynchronousIsFaster(rows, best, against, language));
   if (best.TimeBasis() == Basis::kSimulated) sentences.push_back(In(language, kVerdictSimulated));
   std::erase(sentences, "");
   return absl::StrJoin(sentences, language == Language::kChinese ? "" : " ");

@@ -97,13 +97,14 @@ std::vector<WorkerFigures> WorkerFiguresOf(const StrategyInfo& strategy, const R
       worker.step_ms += step.step_ms;
       worker.compute_ms += step.compute_ms;
       worker.delay_ms += step.delay_ms;
+      worker.comm_busy_ms += step.comm_busy_ms;
       worker.exposed_comm_ms += step.exposed_comm_ms;
       worker.wait_ms += waits[rank][i].waited_ms;
     }
     worker.waited_s = 1e-3 * worker.wait_ms;
     const double steps = std::max(1.0, worker.steps);
-    for (double* figure :
-         {&worker.step_ms, &worker.compute_ms, &worker.delay_ms, &worker.exposed_comm_ms, &worker.wait_ms}) {
+    for (double* figure : {&worker.step_ms, &worker.compute_ms, &worker.delay_ms, &worker.comm_busy_ms,
+                           &worker.exposed_comm_ms, &worker.wait_ms}) {
       *figure /= steps;
     }
     rates.push_back(worker.step_ms > 0 ? 1 / worker.step_ms : 0);
@@ -134,9 +135,10 @@ std::vector<WorkerFigures> MeanWorkers(const std::vector<RunFigures>& runs) {
       if (!has_rank(run)) continue;
       const WorkerFigures& other = run.workers[rank];
       for (double WorkerFigures::*figure :
-           {&WorkerFigures::steps, &WorkerFigures::step_ms, &WorkerFigures::compute_ms,
-            &WorkerFigures::delay_ms, &WorkerFigures::exposed_comm_ms, &WorkerFigures::wait_ms,
-            &WorkerFigures::waited_s, &WorkerFigures::dropped_gradients}) {
+           {&WorkerFigures::steps, &WorkerFigures::samples_per_s, &WorkerFigures::step_ms,
+            &WorkerFigures::compute_ms, &WorkerFigures::delay_ms, &WorkerFigures::comm_busy_ms,
+            &WorkerFigures::exposed_comm_ms, &WorkerFigures::wait_ms, &WorkerFigures::waited_s,
+            &WorkerFigures::dropped_gradients}) {
         worker.*figure += other.*figure / count;
       }
       for (std::optional<double> WorkerFigures::*figure :

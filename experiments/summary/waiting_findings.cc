@@ -38,7 +38,28 @@ std::string Waited(const SummaryRow& row, Language language) {
   return shares.empty() ? text : absl::StrCat(text, Say(language, kWaitsShare, Range(shares, language)));
 }
 
-std::string Late(const SummaryRow& row, Language language) {
+// Speed and accuracy of `row` compared with the fastest synchronous row.
+std::string Against(const SummaryRow& row, const SummaryRow& reference, Language language) {
+  std::string text = Say(language, kAgainst, RankedName(row, language),
+                         absl::StrFormat("%.2f", row.mean.samples_per_s / reference.mean.samples_per_s),
+                         reference.configuration.strategy.name, UnitOf(row, language));
+  if (row.test_accuracy && reference.test_accuracy) {
+    text += Say(language, kAgainstAccuracy, absl::StrFormat("%.4f", *row.test_accuracy),
+                absl::StrFormat("%.4f", *reference.test_accuracy));
+    if (!SameUpdateRule(row, reference)) {
+      const StrategyUpdate &ours = row.configuration.update, &theirs = reference.configuration.update;
+      text += Say(language, kAgainstRule, ours.optimizer, ours.lr, theirs.optimizer, theirs.lr);
+    }
+  }
+  if (row.mean.dropped_share) {
+    text += Say(language, kAgainstDropped, absl::StrFormat("%.0f", 100 * *row.mean.dropped_share));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string StalenessByWorker(const SummaryRow& row, Language language) {
   constexpr size_t kFew = 8;
   std::vector<std::string> workers;
   std::vector<int> ranks;
@@ -59,27 +80,6 @@ std::string Late(const SummaryRow& row, Language language) {
           all ? Say(language, kRange, 0, ranks.back()) : Joined(language, ranks), Joined(language, workers)),
       rates ? In(language, kLateByRates) : "");
 }
-
-// Speed and accuracy of `row` compared with the fastest synchronous row.
-std::string Against(const SummaryRow& row, const SummaryRow& reference, Language language) {
-  std::string text = Say(language, kAgainst, row.configuration.strategy.name,
-                         absl::StrFormat("%.2f", row.mean.samples_per_s / reference.mean.samples_per_s),
-                         reference.configuration.strategy.name, UnitOf(row, language));
-  if (row.test_accuracy && reference.test_accuracy) {
-    text += Say(language, kAgainstAccuracy, absl::StrFormat("%.4f", *row.test_accuracy),
-                absl::StrFormat("%.4f", *reference.test_accuracy));
-    if (!SameUpdateRule(row, reference)) {
-      const StrategyUpdate &ours = row.configuration.update, &theirs = reference.configuration.update;
-      text += Say(language, kAgainstRule, ours.optimizer, ours.lr, theirs.optimizer, theirs.lr);
-    }
-  }
-  if (row.mean.dropped_share) {
-    text += Say(language, kAgainstDropped, absl::StrFormat("%.0f", 100 * *row.mean.dropped_share));
-  }
-  return text;
-}
-
-}  // namespace
 
 std::vector<std::string> WaitingFindings(const std::vector<SummaryRow>& rows, Language language) {
   Sentences findings(language);
@@ -104,7 +104,7 @@ std::vector<std::string> WaitingFindings(const std::vector<SummaryRow>& rows, La
     }
     for (const SummaryRow& row : rows) {
       if (row.configuration.workers != count || !WaitsForOthers(row) || WaitsForAll(row)) continue;
-      if (!row.configuration.strategy.synchronous) late.push_back(Late(row, language));
+      if (!row.configuration.strategy.synchronous) late.push_back(StalenessByWorker(row, language));
       if (best != nullptr) gains.push_back(Against(row, *best, language));
     }
     if (!waited.empty()) {

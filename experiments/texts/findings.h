@@ -6,6 +6,10 @@
 namespace psring {
 
 inline constexpr Phrase kOnServers = {"$0 on $1 servers", "$0（$1 台服务器）"};
+// $0 the strategy, $1 workers, $2 %, $3 the unit (unit.h).
+inline constexpr Phrase kOneMakesMost = {"$0 (worker $1 makes $2% of the $3)", "$0（worker $1 占 $2% 的$3）"};
+inline constexpr Phrase kSomeMakeMost = {"$0 (workers $1 make $2% of the $3)",
+                                         "$0（worker $1 共占 $2% 的$3）"};
 inline constexpr Phrase kRounds = {"$0 rounds", "$0 轮"};
 inline constexpr Phrase kOneRound = {"1 round", "1 轮"};
 inline constexpr Phrase kNoInterval = {"one round, so no interval", "只有一轮，没有区间"};
@@ -37,26 +41,41 @@ inline constexpr Phrase kServersColocated = {"$0 servers on the workers' hosts",
                                              "$0 台服务器在 worker 的主机上"};
 inline constexpr Phrase kPipelinedServer = {"push and pull at the same time", "push 与 pull 同时进行"};
 inline constexpr Phrase kSerialServer = {"push, then pull", "先 push 后 pull"};
-inline constexpr Phrase kServerLaw = {"$0 ($1; $2) $3 times $4 with $5 workers",
-                                      "$5 个 worker 时 $0（$1；$2）为 $4 的 $3 倍"};
+inline constexpr Phrase kWayOfServers = {"$0 ($1)", "$0（$1）"};
+inline constexpr Phrase kWayInParentheses = {"$0; $1", "$0；$1"};
+inline constexpr Phrase kServerLaw = {"$0 ($1) $2 times $3 with $4 workers$5",
+                                      "$4 个 worker 时 $0（$1）为 $3 的 $2 倍$5"};
+// After kServerLaw.
+inline constexpr Phrase kServerAsMeasured = {
+    " ($0 with this run's buckets; measured, less waiting for other workers, $1; the step, with computing "
+    "and "
+    "waiting, $2)",
+    "（按本次运行的分桶为 $0；测得的交换，减去等待其他 worker 的时间，为 $1；一步，含计算与等待，为 $2）"};
 inline constexpr Phrase kServersInTheory = {
     "The time of one exchange in theory, for large gradients and one link per machine: $0. "
     "The busiest link decides.",
     "梯度大、每台机器各有一条链路时，理论上一次交换的时间：$0。由最忙的链路决定。"};
+// $0 workers of a machine, $1 the server, $2 "N(N-$0)" or "N^2", $3 kOfOtherMachines or nothing.
 inline constexpr Phrase kServerOfMachinesInTheory = {
-    "Each machine has $0 workers on one link. For large gradients, one server on rank 0 takes "
-    "N(N-$0)/(2(N-1)) times as long as a ring in theory (twice that with --ps_schedule serial), because its "
-    "link carries the gradients of all workers on other machines, while a ring uses each link once.",
-    "每台机器有 $0 个 worker 共用一条链路。理论上，梯度大时，位于 rank 0 的一台服务器用时是环的 "
-    "N(N-$0)/(2(N-1)) 倍（--ps_schedule serial 时再乘 2）：它的链路要承载其他机器上所有 worker "
-    "的梯度，而环只经过每条链路一次。"};
+    "Each machine has $0 workers on one link. For large gradients, $1 takes $2/(2(N-1)) times as long as a "
+    "ring in "
+    "theory (twice that with --ps_schedule serial), because its link carries the gradients of all workers$3, "
+    "while a "
+    "ring uses each link once.",
+    "每台机器有 $0 个 worker 共用一条链路。理论上，梯度大时，$1用时是环的 $2/(2(N-1)) 倍（--ps_schedule "
+    "serial "
+    "时再乘 2）：它的链路要承载$3所有 worker 的梯度，而环只经过每条链路一次。"};
+// The same; $4 twice the workers of a machine.
 inline constexpr Phrase kServerOfSumsInTheory = {
     "Each machine has $0 workers on one link, which push one sum (--local_aggregation). For large gradients, "
-    "one server on rank 0 takes N(N-$0)/($1(N-1)) times as long as a ring in theory (twice that with "
-    "--ps_schedule serial), because its link carries one gradient of every other machine.",
-    "每台机器有 $0 个 worker 共用一条链路，它们只推送一个和（--local_aggregation）。理论上，梯度大时，位于 "
-    "rank 0 的一台服务器用时是环的 N(N-$0)/($1(N-1)) 倍（--ps_schedule serial 时再乘 "
-    "2）：它的链路只承载其他每台机器的一个梯度。"};
+    "$1 takes "
+    "$2/($4(N-1)) times as long as a ring in theory (twice that with --ps_schedule serial), because its link "
+    "carries "
+    "one gradient of every machine$3.",
+    "每台机器有 $0 个 worker "
+    "共用一条链路，它们只推送一个和（--local_aggregation）。理论上，梯度大时，$1用时是环的 "
+    "$2/($4(N-1)) 倍（--ps_schedule serial 时再乘 2）：它的链路承载$3每台机器的一个梯度。"};
+inline constexpr Phrase kOfOtherMachines = {" but its own", "除自己之外"};
 inline constexpr Phrase kNotTheLaw = {
     "$0 with $1 workers: $2 ms until the last worker has its weights, not $3 ms",
     "$1 个 worker 的 $0 到最后一个 worker 得到权重为 $2 毫秒，而非 $3 毫秒"};

@@ -25,6 +25,8 @@ inline constexpr Phrase kNoteDevice0 = {
 inline constexpr Phrase kNoteOneMachine = {"; one machine, no link used", "；同一台机器，不用链路"};
 inline constexpr Phrase kNoteForeign = {"other programs used $0% of the processors",
                                         "其他程序占用了 $0% 的处理器"};
+inline constexpr Phrase kNoteOtherPsring = {"another psring (process $0) was running",
+                                            "另一个 psring（进程 $0）也在运行"};
 inline constexpr Phrase kNoteUnbalanced = {"unbalanced shards: $0 to $1 bytes per step and server",
                                            "分片不均：每台服务器每步 $0 至 $1 字节"};
 inline constexpr Phrase kNoteStraggler = {"straggler $0", "straggler $0"};

@@ -29,6 +29,10 @@ inline constexpr Phrase kNetworkLine = {"network:   $0", "网络：     $0"};
 inline constexpr Phrase kDisturbed = {
     "other programs used $1% of the processors during $0; psring repeats it",
     "$0 运行期间其他程序占用了 $1% 的处理器；将重跑该项"};
+inline constexpr Phrase kStartQuestion = {"start it, about $0? [y/N] ", "要开始吗（约 $0）？[y/N] "};
+inline constexpr Phrase kYesWords = {"y,yes", "y,yes,是"};  // the answers that are accepted in both languages
+inline constexpr Phrase kOtherPsring = {"another psring (process $0) is running; times will not be valid",
+                                        "另一个 psring（进程 $0）正在运行；时间将无效"};
 inline constexpr Phrase kLiveLine = {"live:      $0 until the run ends",
                                      "实况：     $0#zh （运行结束即关闭）"};
 inline constexpr Phrase kLinkText = {"$0 links", "$0 链路"};
@@ -55,6 +59,9 @@ inline constexpr Phrase kNodeRestarts = {"$0; node 0 restarts the launch", "$0�
 inline constexpr Phrase kNoNamespaces = {
     "no network namespaces, so psring's own transports limit the rate: $0",
     "没有网络命名空间，由 psring 自己的传输层限速：$0"};
+inline constexpr Phrase kLinksNotMeasured = {
+    "--dry_run does not measure whether this machine carries these links; the run does",
+    "--dry_run 不测量本机能否承载这些链路；运行时才测量"};
 inline constexpr Phrase kNoVirtualCluster = {"no virtual cluster: $0", "没有虚拟集群：$0"};
 inline constexpr Phrase kNetworkNotMeasured = {
     "no predictions: the network between the machines was not measured", "没有预测：没有测量机器之间的网络"};
@@ -110,6 +117,12 @@ inline constexpr Phrase kClocksApart = {
     "各机器的时钟相差可达 $0 毫秒，不足以判断哪个 rank 在等待"};
 inline constexpr Phrase kLayoutNote = {"each process runs $0 workers as threads",
                                        "一个进程带 $0 个 worker，每个 worker 一个线程"};
+inline constexpr Phrase kBesideWorkerNote = {
+    "servers are on worker 0's machine (--server_placement rank0), so worker 0 uses no link and is faster "
+    "than the "
+    "others where workers do not wait for each other",
+    "服务器在 worker 0 的机器上（--server_placement rank0），因此 worker 0 不用链路；worker "
+    "互不等待时它比其他 worker 快"};
 inline constexpr Phrase kUndisturbedReference = {"$0; single, the reference, is undisturbed",
                                                  "$0；作为参照的 single 不受干扰"};
 inline constexpr Phrase kStragglerText = {"worker $0 takes $1 times as long to compute",
@@ -123,6 +136,7 @@ inline constexpr Phrase kComputeMeasured = {
 // While it runs, and at the end.
 inline constexpr Phrase kSecondsLeft = {", about $0 s left", "，约剩 $0 秒"};
 inline constexpr Phrase kMinutesLeft = {", about $0 min left", "，约剩 $0 分钟"};
+inline constexpr Phrase kEvaluating = {"evaluating $0 $1", "正在评估 $0 个$1"};
 inline constexpr Phrase kRoundLabel = {"round $0/$1  ", "第 $0/$1 轮  "};
 inline constexpr Phrase kAccuracyLabel = {"accuracy  ", "准确率  "};
 inline constexpr Phrase kSeedLabel = {"seed $0  ", "种子 $0  "};

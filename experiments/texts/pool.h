@@ -15,6 +15,8 @@ inline constexpr Phrase kPoolEfficiency = {"efficiency", "扩展效率"};
 inline constexpr Phrase kPoolRatio = {"relative to its own", "相对于自己的"};
 // $0 the factor and its range, $1 the row that it refers to.
 inline constexpr Phrase kPoolTimes = {"$0 × $1", "$0 × $1"};
+// An asynchronous strategy with unequal workers. $0 the strategy, $1 %.
+inline constexpr Phrase kPoolUneven = {"$0, one worker $1%", "$0，一个 worker $1%"};
 inline constexpr Phrase kPoolFewer = {"$0 of $1 machines; other programs disturbed the others",
                                       "$1 台机器中的 $0 台；其余受到其他程序干扰"};
 inline constexpr Phrase kPoolRecommends = {"$0: recommended on $1 of $2 machines.",

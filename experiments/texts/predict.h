@@ -26,6 +26,12 @@ inline constexpr Phrase kClusterOversubscribed = {"; oversubscribed $0 : 1", "�
 inline constexpr Phrase kServerOne = {"$0 on 1 server", "$0（1 台服务器）"};
 inline constexpr Phrase kServerMany = {"$0 on $1 servers", "$0（$1 台服务器）"};
 
+// If workers of an asynchronous strategy are unequal. $0 the strategy, $1 %.
+inline constexpr Phrase kOneWorkerMakes = {"$0 (one worker makes $1% of the samples)",
+                                           "$0（一个 worker 占 $1% 的样本）"};
+inline constexpr Phrase kOneWorkerLine = {"- one worker: $0%", "- 一个 worker：$0%"};
+inline constexpr Phrase kOtherWorkersLine = {"- others: $0%", "- 其余：$0%"};
+
 inline constexpr Heading kPredictStrategy = {{"strategy", "策略"}, {"", ""}};
 inline constexpr Heading kPredictServers = {{"ser-", "服务"}, {"vers", "器"}};
 inline constexpr Heading kPredictWorkers = {{"workers", "worker"}, {"", "数"}};
@@ -72,6 +78,9 @@ inline constexpr Phrase kServersToMatch = {
 inline constexpr Phrase kSharedLink = {
     " All servers share rank 0's link; with --server_placement dedicated or colocated each has its own.",
     "所有服务器共用 rank 0 的链路；--server_placement dedicated 或 colocated 时每台有自己的链路。"};
+inline constexpr Phrase kBesideOneWorker = {
+    "The servers are on worker 0's machine (--server_placement rank0), so its exchange uses no link.",
+    "服务器在 worker 0 的机器上（--server_placement rank0），因此它的交换不用链路。"};
 inline constexpr Phrase kDroppedOne = {"$0% with $1", "$1 为 $0%"};
 inline constexpr Phrase kDropped = {
     "Gradients that are dropped because they arrive too late, with $0 workers: $1. "

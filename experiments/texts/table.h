@@ -95,6 +95,13 @@ inline constexpr Phrase kMarksSimulated = {
     "m measured, d derived, s simulated. $0/s and step are geometric means over rounds, "
     "with a 95% interval by Student's t. Times are ms per step.",
     "m 测量，d 推导，s 模拟。$0/秒与一步为各轮的几何平均，95% 区间用学生 t 分布。时间为每步毫秒数。"};
+// Lines below a row: classes of its workers. $0 workers, $1 their part of the samples in %.
+inline constexpr Phrase kThisWorker = {"- worker $0: $1%", "- worker $0：$1%"};
+inline constexpr Phrase kTheseWorkers = {"- workers $0: $1%", "- worker $0：$1%"};
+inline constexpr Phrase kOtherWorkers = {"- others: $1%", "- 其余：$1%"};
+inline constexpr Phrase kClassLines = {
+    "Lines that begin with -: workers with unequal shares of the samples; times are means of these workers.",
+    "以 - 开头的行：样本份额不等的 worker；时间为这些 worker 的平均。"};
 // What a batch has. $1 of the next two.
 inline constexpr Phrase kBatchSamples = {"samples", "个样本"};
 inline constexpr Phrase kBatchTexts = {"texts", "段文本"};

@@ -27,6 +27,9 @@ inline constexpr Phrase kRowsShareGpus = {
 // $1 percent.
 inline constexpr Phrase kRowsDisturbed = {"Other programs used up to $1% of the processors during $0.",
                                           "$0 期间，其他程序占用了多达 $1% 的处理器。"};
+// $1 process ID.
+inline constexpr Phrase kRowsBesidePsring = {"Another psring (process $1) was running during $0.",
+                                             "$0 期间，另一个 psring（进程 $1）也在运行。"};
 inline constexpr Phrase kOtherInvalidRows = {"Other rows that are not valid: $0.",
                                              "此外，无效的行还有：$0。"};
 // $1 $2 "2 cores".

@@ -35,8 +35,10 @@ inline constexpr Phrase kMoreWorkersAreSlower = {
 inline constexpr Phrase kVerdictOr = {" or ", " 或 "};
 inline constexpr Phrase kVerdictLevel = {" No difference between $0 is shown.", "$0 之间未显示出差别。"};
 
-inline constexpr Phrase kBecauseOneServer = {", because one server's link carries all workers' gradients",
-                                             "，因为一台服务器的链路要承载所有 worker 的梯度"};
+// $0 gradients, $1 the slower way, $2 gradients, $3 the faster way.
+inline constexpr Phrase kBecauseLink = {
+    ", because the busiest link carries $0 gradients one after another with $1, and $2 with $3",
+    "，因为最忙的链路依次承载 $0 份梯度（$1），而 $3 只有 $2 份"};
 inline constexpr Phrase kBecauseTheory = {", because an exchange takes $0 ms in theory, and with $1 $2 ms",
                                           "，因为理论上一次交换需 $0 毫秒，而 $1 需 $2 毫秒"};
 inline constexpr Phrase kTheoryDisagrees = {
@@ -88,9 +90,6 @@ inline constexpr Phrase kOneProcess = {"one process", "一个进程"};
 inline constexpr Phrase kAsynchronousIsFaster = {
     "$0 is $1 times as fast as $2, but its gradients are late: $3.",
     "$0 的速度是 $2 的 $1倍，但它的梯度是迟到的：$3。"};
-inline constexpr Phrase kOneWorkerUsesNoLink = {
-    "The worker on the server's machine uses no link, so it is faster than the others.",
-    "服务器所在机器上的 worker 不使用链路，因此比其他 worker 快。"};
 // $0 its accuracy, $1 the best synchronous strategy, $2 its accuracy, $3 workers, $4 kOneSeed or kSeeds.
 inline constexpr Phrase kSeeAccuracy = {"see its accuracy ($0, $1 $2; $3 workers, $4)",
                                         "请看其准确率（$0，$1 为 $2；$3 个 worker，$4）"};

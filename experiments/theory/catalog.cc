@@ -5,11 +5,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
 #include "common/cli/command_line.h"
 #include "common/io/json_object.h"
+#include "common/suggestions/suggestions.h"
+#include "common/workloads/workload.h"
 #include "ring_worker/schedules/schedule.h"
 
 namespace psring {
@@ -26,6 +27,7 @@ absl::StatusOr<StrategyInfo> StrategyFrom(const JsonObject& row) {
   PSRING_ASSIGN_OR_RETURN(const std::string needs, row.Text("needs", kMostCellBytes, ""));
   PSRING_ASSIGN_OR_RETURN(info.aliases, row.Text("aliases", kMostCellBytes, ""));
   PSRING_ASSIGN_OR_RETURN(info.also_called, row.Text("also_called", kMostCellBytes, ""));
+  PSRING_ASSIGN_OR_RETURN(info.resembles, row.Text("resembles", kMostCellBytes, ""));
   info.uses_group = absl::StrContains(needs, "process_group");
   info.uses_servers = absl::StrContains(needs, "parameter_server");
   PSRING_ASSIGN_OR_RETURN(info.backend, row.Text("backend", kMostCellBytes, ""));
@@ -41,15 +43,6 @@ absl::StatusOr<StrategyInfo> StrategyFrom(const JsonObject& row) {
   PSRING_ASSIGN_OR_RETURN(info.number_least, row.WholeNumber("number_least", 0, kMostNumber, 0));
   PSRING_ASSIGN_OR_RETURN(info.number_below_workers, row.Bool("number_below_workers", false));
   return info;
-}
-
-absl::Status Unknown(const std::string& what, const std::string& name, const std::vector<std::string>& known,
-                     const std::string& meant = "") {
-  const std::string near = meant.empty() ? NearestWord(name, known) : meant;
-  return absl::NotFoundError(
-      absl::StrCat("unknown ", what, " '", name, "'; ",
-                   near.empty() ? "use one of " : absl::StrCat("did you mean '", near, "'? Use one of "),
-                   absl::StrJoin(known, ", ")));
 }
 
 }  // namespace
@@ -80,34 +73,39 @@ absl::StatusOr<Catalog> CatalogFromJson(const std::string& text) {
   return catalog;
 }
 
-absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::string& name) {
+absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::string& name,
+                                          const std::vector<std::string>& given) {
   const std::string word = BaseName(name);
-  std::vector<std::string> names, others;
+  std::vector<KnownName> known;
   const StrategyInfo* row = nullptr;
   for (const StrategyInfo& one : catalog.strategies) {
     if (one.name == word || !MeantByOtherName(word, {one.name}, {one.aliases}).empty()) row = &one;
-    names.push_back(one.name);
-    others.push_back(one.also_called);
+    known.push_back({.name = one.name,
+                     .also_called = one.also_called,
+                     .resembles = one.resembles,
+                     .given = std::ranges::any_of(
+                         given, [&](const std::string& other) { return BaseName(other) == one.name; })});
   }
   if (row == nullptr && FindSchedule(name) != nullptr) {
     return absl::NotFoundError(absl::StrCat("'", name,
                                             "' is a schedule that psring predict and psring explain "
                                             "know, but no strategy trains with it; use ring"));
   }
-  if (row == nullptr) return Unknown("strategy", name, names, MeantByOtherName(word, names, others));
+  if (row == nullptr) return UnknownName("strategy", name, known);
   StrategyInfo strategy = *row;
   const std::string& base = row->name;
-  const bool given = word != name;
+  const bool has_number = word != name;
   if (strategy.number_letter.empty()) {
-    if (!given) return strategy;
+    if (!has_number) return strategy;
     return absl::InvalidArgumentError(absl::StrCat("strategy '", name, "': ", base, " takes no number"));
   }
-  if (!given || !absl::SimpleAtoi(name.substr(word.size() + 1), &strategy.number) ||
+  if (!has_number || !absl::SimpleAtoi(name.substr(word.size() + 1), &strategy.number) ||
       strategy.number < strategy.number_least || strategy.number > kMostNumber) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "strategy '", name, "': ", base, ":", strategy.number_letter, " needs a whole number from ",
-        strategy.number_least, given ? absl::StrCat(" to ", kMostNumber) : "", " (", strategy.number_letter,
-        ": ", strategy.number_meaning, "), as in ", base, ":", std::max(1, strategy.number_least)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("strategy '", name, "': ", base, ":", strategy.number_letter,
+                     " needs a whole number from ", strategy.number_least,
+                     has_number ? absl::StrCat(" to ", kMostNumber) : "", " (", strategy.number_letter, ": ",
+                     strategy.number_meaning, "), as in ", base, ":", std::max(1, strategy.number_least)));
   }
   strategy.name = absl::StrCat(base, ":", strategy.number);
   strategy.algorithm = absl::StrCat(strategy.algorithm, ":", strategy.number);
@@ -132,7 +130,8 @@ absl::StatusOr<ModelInfo> FindModel(const Catalog& catalog, const std::string& n
     if (model.name == name) return model;
     known.push_back(model.name);
   }
-  return Unknown("model", name, known);
+  const std::string hint = WorkloadHint(name);
+  return hint.empty() ? UnknownName("model", name, known) : absl::NotFoundError(hint);
 }
 
 absl::Status RequireData(const Catalog& catalog, const std::string& name) {
@@ -141,7 +140,7 @@ absl::Status RequireData(const Catalog& catalog, const std::string& name) {
     const bool has_numbers = known.find(':') != std::string::npos && name.find(':') != std::string::npos;
     if (known == name || (has_numbers && BaseName(known) == BaseName(name))) return absl::OkStatus();
   }
-  return catalog.data.empty() ? absl::OkStatus() : Unknown("data", name, catalog.data);
+  return catalog.data.empty() ? absl::OkStatus() : UnknownName("data", name, catalog.data);
 }
 
 bool IsAsynchronousServer(const StrategyInfo& strategy) {

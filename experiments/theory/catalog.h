@@ -14,7 +14,7 @@ struct StrategyInfo {
   std::string name, summary;                      // includes the number ("ps-ssp:2"), except in the catalog
   bool uses_group = false, uses_servers = false;  // means of communication
   std::string aliases;                            // accepted names, separated by commas
-  std::string also_called;                        // names in other programs, likewise
+  std::string also_called, resembles;             // names in other programs, likewise (KnownName)
   std::string backend;                            // implements the collectives or the server; empty: none
   std::string algorithm;                          // of the process group, or the server's consistency
   bool synchronous = false;
@@ -54,9 +54,11 @@ absl::StatusOr<Catalog> CatalogFromJson(const std::string& text);
 
 // Finds a strategy by its name or an alias. NotFound suggests the strategy with that other name or the
 // closest name, and lists all: "unknown strategy 'rign'; did you mean 'ring'? Use one of none, single, ..."
+// `given`: the names beside which `name` is given; they are not suggested.
 // For a schedule without a strategy it names the verbs that know it. InvalidArgument: the number is missing,
 // too small, too large, or not allowed. The returned name and algorithm include the number.
-absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::string& name);
+absl::StatusOr<StrategyInfo> FindStrategy(const Catalog& catalog, const std::string& name,
+                                          const std::vector<std::string>& given = {});
 // Replaces aliases in --strategies by the strategies' names; unknown names stay. InvalidArgument: two names
 // are of the same strategy.
 absl::Status UseCatalogNames(const Catalog& catalog, std::vector<std::string>& names);

@@ -1,11 +1,13 @@
 #include "experiments/virtual_cluster/link.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "common/base/bit_rate.h"
+#include "common/base/duration_text.h"
 #include "experiments/texts/plan.h"
 
 namespace psring {
@@ -43,7 +45,9 @@ absl::StatusOr<double> ParseLink(const std::string& text) {
 
 absl::StatusOr<double> ParseLatency(const std::string& text) {
   absl::Duration duration;
-  if (!absl::ParseDuration(text, &duration)) {
+  if (const std::optional<absl::Duration> with_units = ParseDurationText(text)) {
+    duration = *with_units;
+  } else if (!absl::ParseDuration(text, &duration)) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", text, "' is not a time; write a number with a unit, such as 0.5ms or 100us"));
   }

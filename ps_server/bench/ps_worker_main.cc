@@ -31,6 +31,8 @@
 #include "common/base/keep_freed_memory.h"
 #include "common/base/mutex.h"
 #include "common/cli/command_line.h"
+#include "common/cli/finish_output.h"
+#include "common/device/task_limit.h"
 #include "common/io/json_text.h"
 #include "common/measure/collective_table.h"
 #include "common/measure/trace.h"
@@ -402,8 +404,7 @@ absl::Status Run(const Flags& flags) {
     sizes.push_back(*bytes);
   }
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), flags.rank, flags.world_size);
-  PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ParseRendezvous(flags.rendezvous, environment));
-  PSRING_ASSIGN_OR_RETURN(join.secret, LoadJobSecret(ProcessEnvironment(), flags.tls));
+  PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ReadRendezvous(flags.rendezvous, environment, flags.tls));
   join.timeout = absl::Seconds(flags.timeout_s);
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Rendezvous::Join(join));
   PSRING_RETURN_IF_ERROR(RequireEqual(*rendezvous, "--bytes", absl::StrJoin(sizes, ",")));
@@ -453,7 +454,9 @@ int Main(int argc, char** argv) {
   ParseOrExit(app, argc, argv);
   if (flags.json) prctl(PR_SET_PDEATHSIG, SIGKILL);
   KeepFreedMemory();
-  const absl::Status status = Run(flags);
+  absl::Status status = AllowTasks(RankTasks(1, flags.servers), "a worker");
+  if (!status.ok()) return Fail("ps_worker", std::string(status.message()), 2);
+  status = Run(flags);
   if (status.ok()) return 0;
   return Fail("ps_worker", std::string(status.message()),
               status.code() == absl::StatusCode::kInvalidArgument ? 2 : 1);
@@ -462,4 +465,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace psring
 
-int main(int argc, char** argv) { return psring::Main(argc, argv); }
+int main(int argc, char** argv) { return psring::FinishOutput("ps_worker", psring::Main(argc, argv)); }

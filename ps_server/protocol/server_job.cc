@@ -72,7 +72,7 @@ absl::Status ValidateNoDecay(const ServerJob& job) {
   return absl::OkStatus();
 }
 
-absl::Status ValidateTables(const ServerJob& job, const WaitingRule& rule) {
+absl::Status ValidateTables(const ServerJob& job) {
   const int arrays = 1 + static_cast<int>(OptimizerSlots(job.optimizer.kind).size());
   if (job.row_arrays != 0 && (job.tables.empty() || (job.row_arrays != 1 && job.row_arrays != arrays))) {
     return absl::InvalidArgumentError(absl::StrCat("row_arrays is ", job.row_arrays, " with ",
@@ -92,9 +92,8 @@ absl::Status ValidateTables(const ServerJob& job, const WaitingRule& rule) {
                                                      table.width, " in +-", table.bound));
     }
   }
-  if (rule.kind == WaitingRule::Kind::kBackup || job.clip_norm > 0 || job.wire != DType::kFloat32) {
-    return absl::InvalidArgumentError(
-        "tables cannot be combined with backup workers, clipping, or 16-bit gradients");
+  if (job.clip_norm > 0 || job.wire != DType::kFloat32) {
+    return absl::InvalidArgumentError("tables cannot be combined with clipping or 16-bit gradients");
   }
   return CheckRowOptimizer(job.optimizer);
 }
@@ -175,6 +174,7 @@ absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, 
   PSRING_RETURN_IF_ERROR(same("epsilon", a.epsilon, b.epsilon));
   PSRING_RETURN_IF_ERROR(same("weight decay", a.weight_decay, b.weight_decay));
   PSRING_RETURN_IF_ERROR(same("weights without decay", Describe(a.no_decay), Describe(b.no_decay)));
+  PSRING_RETURN_IF_ERROR(same("earlier_updates", a.earlier_updates, b.earlier_updates));
   const LrSchedule& s = reference.schedule;
   const LrSchedule& t = other.schedule;
   PSRING_RETURN_IF_ERROR(same("learning rate's decay", static_cast<int>(s.decay), static_cast<int>(t.decay)));
@@ -210,8 +210,14 @@ absl::Status ValidateServerJob(const ServerJob& job) {
     return absl::InvalidArgumentError(absl::StrCat("start_beyond is ", job.start_beyond, " with \"",
                                                    job.consistency, "\" and ", job.workers, " workers"));
   }
+  // Adam's t is positive.
+  const int64_t start = rule.each_alone() ? job.start_step * job.workers + job.start_beyond : job.start_step;
+  if (job.optimizer.earlier_updates < -start || job.optimizer.earlier_updates > kMostCount) {
+    return absl::InvalidArgumentError(absl::StrCat("earlier_updates is ", job.optimizer.earlier_updates,
+                                                   " in a job that starts with update ", start));
+  }
   PSRING_RETURN_IF_ERROR(ValidateNumbers(job));
-  PSRING_RETURN_IF_ERROR(ValidateTables(job, rule));
+  PSRING_RETURN_IF_ERROR(ValidateTables(job));
   return ValidateBuckets(job);
 }
 

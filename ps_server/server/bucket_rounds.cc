@@ -10,12 +10,14 @@
 
 namespace psring {
 BucketRounds::BucketRounds(const ServerJob& job, const WaitingRule& rule, ParameterShard& shard,
-                           WorkerStream* workers, Checkpointing& checkpointing, Arrivals* arrivals)
+                           WorkerStream* workers, Checkpointing& checkpointing, RowRounds* rows,
+                           Arrivals* arrivals)
     : job_(job),
       rule_(rule),
       shard_(shard),
       workers_(workers),
       checkpointing_(checkpointing),
+      rows_(rows),
       arrivals_(arrivals),
       notes_arrivals_(arrivals != nullptr && rule.each_alone()),
       buckets_(std::make_unique<BucketState[]>(job.buckets.size())),
@@ -34,9 +36,10 @@ absl::StatusOr<std::unique_ptr<BucketRounds>> BucketRounds::Create(const ServerJ
                                                                    ParameterShard& shard,
                                                                    WorkerStream* workers,
                                                                    Checkpointing& checkpointing,
-                                                                   Arrivals* arrivals) {
+                                                                   RowRounds* rows, Arrivals* arrivals) {
   PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
-  std::unique_ptr<BucketRounds> rounds(new BucketRounds(job, rule, shard, workers, checkpointing, arrivals));
+  std::unique_ptr<BucketRounds> rounds(
+      new BucketRounds(job, rule, shard, workers, checkpointing, rows, arrivals));
   for (int i = 0; i < rounds->bucket_count(); ++i) {
     BucketState& state = rounds->buckets_[i];
     MutexLock lock(state.mutex);
@@ -282,7 +285,9 @@ absl::Status BucketRounds::Act(int bucket, const Consistency::Decision& decision
   // Clipping: noted when the update is made.
   if (decision.empty_update || (decision.apply_count > 0 && !clips))
     checkpointing_.NoteVersion(bucket, version);
+  const bool updates_rows = rows_ != nullptr && bucket == 0;
   if (decision.apply_count == 0) {
+    if (decision.empty_update && updates_rows) PSRING_RETURN_IF_ERROR(rows_->OnUpdate({}, replies));
     // Workers that read the version which a held update makes.
     if (clips && clipping_.AddReaders(bucket, decision.may_read)) return absl::OkStatus();
     return Answer(bucket, decision.may_read, {}, lane, replies);
@@ -298,6 +303,7 @@ absl::Status BucketRounds::Act(int bucket, const Consistency::Decision& decision
     samples += pending.samples;
   }
   PSRING_CHECK(static_cast<int>(pushed.size()) == decision.apply_count);
+  if (updates_rows) PSRING_RETURN_IF_ERROR(rows_->OnUpdate(pushed, replies));
   if (clips) {
     PSRING_ASSIGN_OR_RETURN(const double sum_of_squares, shard_.Reduce(bucket, pushed, lane));
     clipping_.Hold(bucket, {.workers = pushed,

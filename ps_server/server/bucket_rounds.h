@@ -2,8 +2,9 @@
 // it, and the answers to them. A round is one update of one bucket.
 //
 // Thread-safe for different workers; calls for one worker hold its WorkerStream::receive. Locks are taken in
-// this order: a worker's `receive`, admission_mutex_, a bucket's, a worker's `mutex`, Clipping's or
-// Checkpointing's. Replies are returned, not delivered: the caller delivers them when it holds no lock.
+// this order: a worker's `receive`, admission_mutex_, a bucket's, a worker's `mutex`, Clipping's,
+// Checkpointing's or RowRounds'. Replies are returned, not delivered: the caller delivers them when it holds
+// no lock.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,7 @@
 #include "ps_server/protocol/server_job.h"
 #include "ps_server/server/checkpointing.h"
 #include "ps_server/server/clipping.h"
+#include "ps_server/server/row_rounds.h"
 #include "ps_server/server/worker_stream.h"
 #include "ps_server/shard/parameter_shard.h"
 
@@ -30,11 +32,11 @@ namespace psring {
 
 class BucketRounds {
  public:
-  // `workers`: one per worker of the job. `arrivals`: see ServerOptions; may be null. All references outlive
-  // this.
+  // `workers`: one per worker of the job. `rows`: null: the job has no tables. `arrivals`: see ServerOptions;
+  // may be null. All references outlive this.
   static absl::StatusOr<std::unique_ptr<BucketRounds>> Create(const ServerJob& job, ParameterShard& shard,
                                                               WorkerStream* workers,
-                                                              Checkpointing& checkpointing,
+                                                              Checkpointing& checkpointing, RowRounds* rows,
                                                               Arrivals* arrivals);
 
   // Whether a push may begin, or is a repeat that only needs its answer. `lost_updates`: the worker's pushes
@@ -115,7 +117,7 @@ class BucketRounds {
   };
 
   BucketRounds(const ServerJob& job, const WaitingRule& rule, ParameterShard& shard, WorkerStream* workers,
-               Checkpointing& checkpointing, Arrivals* arrivals);
+               Checkpointing& checkpointing, RowRounds* rows, Arrivals* arrivals);
   int bucket_count() const { return static_cast<int>(job_.buckets.size()); }
   void ForgetArrivals();
   absl::StatusOr<Verdict> VerdictOf(int worker, const message::Announcement& announcement)
@@ -145,6 +147,7 @@ class BucketRounds {
   ParameterShard& shard_;
   WorkerStream* const workers_;
   Checkpointing& checkpointing_;
+  RowRounds* const rows_;
   Arrivals* const arrivals_;
   bool notes_arrivals_;
   std::unique_ptr<BucketState[]> buckets_;

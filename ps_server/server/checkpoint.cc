@@ -85,6 +85,9 @@ absl::Status ValidateCheckpoint(const Checkpoint& checkpoint) {
     } else if (bucket.version != checkpoint.step) {
       return Wrong(absl::StrCat(version, " is ", bucket.version, ", not the step ", checkpoint.step));
     }
+    if (bucket.version < -job.optimizer.earlier_updates) {
+      return Wrong(absl::StrCat(version, " is ", bucket.version, ", before the first update"));
+    }
   }
   return ValidateStats(checkpoint.stats, job);
 }

@@ -240,9 +240,9 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
   job_ = job;
   const size_t bucket_count = job.buckets.size();
   checkpointing_.Begin(rule_.each_alone(), job.workers, bucket_count);
-  PSRING_ASSIGN_OR_RETURN(
-      rounds_, BucketRounds::Create(job, *shard_, workers_.get(), checkpointing_, options_.arrivals));
   PSRING_ASSIGN_OR_RETURN(rows_, RowRounds::Create(job, options_.reject_nonfinite));
+  PSRING_ASSIGN_OR_RETURN(rounds_, BucketRounds::Create(job, *shard_, workers_.get(), checkpointing_,
+                                                        rows_.get(), options_.arrivals));
   if (rule_.each_alone()) queue_thread_ = std::thread([this] { CallQueuedWorkers(); });
   for (int i = 0; i < job.workers; ++i) workers_[i].pushes.resize(bucket_count);
   workers_[0].weights_bytes.resize(bucket_count);

@@ -29,13 +29,14 @@ absl::StatusOr<std::unique_ptr<RowRounds>> RowRounds::Create(const ServerJob& jo
                           RowStorage::Create(job.tables, job.optimizer, *host, {job.server, job.servers}));
   if (job.row_arrays == 0) storage.Initialize(job.table_seed);
   return std::unique_ptr<RowRounds>(
-      new RowRounds(job, rule.each_alone(), reject_nonfinite, std::move(host), std::move(storage)));
+      new RowRounds(job, rule, reject_nonfinite, std::move(host), std::move(storage)));
 }
 
-RowRounds::RowRounds(const ServerJob& job, bool each_alone, bool reject_nonfinite,
+RowRounds::RowRounds(const ServerJob& job, const WaitingRule& rule, bool reject_nonfinite,
                      std::unique_ptr<Device> host, RowStorage storage)
     : job_(job),
-      each_alone_(each_alone),
+      each_alone_(rule.each_alone()),
+      has_backups_(rule.kind == WaitingRule::Kind::kBackup),
       reject_nonfinite_(reject_nonfinite),
       slots_(storage.arrays() - 1),
       host_(std::move(host)),
@@ -45,7 +46,7 @@ RowRounds::RowRounds(const ServerJob& job, bool each_alone, bool reject_nonfinit
     worker.of_tables.resize(job.tables.size());
     worker.last_rows.assign(job.tables.size(), -1);
   }
-  version_ = each_alone ? job.start_step * job.workers + job.start_beyond : job.start_step;
+  version_ = each_alone_ ? job.start_step * job.workers + job.start_beyond : job.start_step;
   samples_ = job.start_samples;
   next_initial_.resize(At(job.row_arrays) * job.tables.size());
   for (int array = 0; array < job.row_arrays; ++array) {
@@ -98,7 +99,7 @@ absl::Status RowRounds::OnPull(int worker, const message::PullRows& pull, Pieces
   MutexLock lock(mutex_);
   Pushed& own = workers_[At(worker)];
   own.pulled_version = version_;
-  const bool is_current = each_alone_ || pull.step == version_;
+  const bool is_current = each_alone_ || pull.step == version_ || (has_backups_ && pull.step < version_);
   if (is_current && incomplete_ == 0) {
     replies.emplace_back(worker, AnswerLocked(pull, rows.rows));
     return absl::OkStatus();
@@ -165,6 +166,10 @@ absl::Status RowRounds::OnPush(int worker, const message::PushRows& push, Pieces
                                                       own.is_complete ? " again" : "",
                                                       ", and the server is at step ", version_));
   }
+  if (has_backups_ && !TakesPartLocked(worker)) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " pushes rows of step ", push.step,
+                                                      ", in which it does not take part"));
+  }
   int32_t& last = own.last_rows[At(push.bucket)];
   PSRING_ASSIGN_OR_RETURN(ReceivedRows received,
                           DecodeRows(payload, rows, width, /*has_gradient=*/true, last));
@@ -201,14 +206,16 @@ absl::Status RowRounds::OnPush(int worker, const message::PushRows& push, Pieces
 
 void RowRounds::UpdateIfCompleteLocked(Replies& replies) {
   int64_t samples = 0;
-  bool any = false;
-  for (const Pushed& worker : workers_) {
-    if (worker.is_gone && !worker.is_complete) continue;
+  bool any = has_backups_ && updaters_.has_value();
+  for (int i = 0; i < job_.workers; ++i) {
+    const Pushed& worker = workers_[At(i)];
+    if (!TakesPartLocked(i)) continue;
     if (!worker.is_complete) return;
     samples += worker.samples;
     any = true;
   }
   if (!any) return;
+  updaters_.reset();
   for (size_t t = 0; t < job_.tables.size() && samples > 0; ++t) {
     std::vector<RowGradient> sources;
     for (const Pushed& worker : workers_) {
@@ -225,6 +232,25 @@ void RowRounds::UpdateIfCompleteLocked(Replies& replies) {
     worker.Forget();
   }
   AnswerWaitingLocked(replies);
+}
+
+bool RowRounds::TakesPartLocked(int worker) const {
+  if (has_backups_ && (!updaters_.has_value() || std::ranges::find(*updaters_, worker) == updaters_->end())) {
+    return false;
+  }
+  return !workers_[At(worker)].is_gone || workers_[At(worker)].is_complete;
+}
+
+absl::Status RowRounds::OnUpdate(const std::vector<int>& workers, Replies& replies) {
+  if (!has_backups_) return absl::OkStatus();
+  MutexLock lock(mutex_);
+  if (updaters_.has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the rows of step ", version_, " are missing, and the next step is complete"));
+  }
+  updaters_ = workers;
+  UpdateIfCompleteLocked(replies);
+  return absl::OkStatus();
 }
 
 void RowRounds::Pushed::Forget() {
@@ -265,9 +291,8 @@ std::vector<int> RowRounds::WaitsFor() const {
   if (waiting_.empty()) return missing;
   if (incomplete_ > 0) return {0};
   if (each_alone_) return missing;
-  for (size_t worker = 0; worker < workers_.size(); ++worker) {
-    if (!workers_[worker].is_gone && !workers_[worker].is_complete)
-      missing.push_back(static_cast<int>(worker));
+  for (int worker = 0; worker < job_.workers; ++worker) {
+    if (TakesPartLocked(worker) && !workers_[At(worker)].is_complete) missing.push_back(worker);
   }
   return missing;
 }

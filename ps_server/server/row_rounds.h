@@ -1,8 +1,9 @@
 // The tables of a job on one server: pulls, pushes and updates of rows.
 //
 // Synchronous: a step's update is made when every worker that is in the job has pushed, from their gradients
-// added in the order of workers; pulls of later steps wait for it. Otherwise each message of a push is an
-// update as it arrives.
+// added in the order of workers; pulls of later steps wait for it. With backup workers the update is made
+// from the workers whose gradients are in the step's update of the buckets, and a pull of an earlier step
+// gets the newest rows. Otherwise each message of a push is an update as it arrives.
 //
 // If the job continues from a checkpoint, worker 0 sends all rows first; all pulls wait for the last of them.
 //
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,6 +36,9 @@ class RowRounds {
   absl::Status OnPull(int worker, const message::PullRows& pull, Pieces payload, Replies& replies);
   absl::Status OnPush(int worker, const message::PushRows& push, Pieces payload, Replies& replies);
   absl::Status OnInitial(int worker, const message::InitialRows& initial, Pieces payload, Replies& replies);
+  // Backup workers: the next update of the buckets is made, from these workers' gradients. They push their
+  // rows when they have its answer. FailedPrecondition: rows of the update before are missing.
+  absl::Status OnUpdate(const std::vector<int>& workers, Replies& replies);
   // The worker has left or is lost: nobody waits for its pushes any more.
   void OnGone(int worker, Replies& replies);
 
@@ -62,11 +67,13 @@ class RowRounds {
     std::vector<int32_t> rows;
   };
 
-  RowRounds(const ServerJob& job, bool each_alone, bool reject_nonfinite, std::unique_ptr<Device> host,
-            RowStorage storage);
+  RowRounds(const ServerJob& job, const WaitingRule& rule, bool reject_nonfinite,
+            std::unique_ptr<Device> host, RowStorage storage);
 
   absl::Status CheckTable(int worker, int table) const;
   int RowsOf(int table) const;
+  // Its push is part of the current step's update.
+  bool TakesPartLocked(int worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Reply AnswerLocked(const message::PullRows& pull, const std::vector<int32_t>& rows)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateIfCompleteLocked(Replies& replies) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -74,7 +81,7 @@ class RowRounds {
   OptimizerStep StepLocked(int64_t samples, int64_t staleness) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ServerJob job_;
-  const bool each_alone_, reject_nonfinite_;
+  const bool each_alone_, has_backups_, reject_nonfinite_;
   const int64_t slots_;  // of the optimizer
   const std::unique_ptr<Device> host_;
   mutable Mutex mutex_;
@@ -86,6 +93,8 @@ class RowRounds {
   int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;  // updates so far
   int64_t samples_ ABSL_GUARDED_BY(mutex_) = 0;  // in them
   std::vector<Pushed> workers_ ABSL_GUARDED_BY(mutex_);
+  // Backup workers: those of the current step's update, once they are known.
+  std::optional<std::vector<int>> updaters_ ABSL_GUARDED_BY(mutex_);
   std::deque<WaitingPull> waiting_ ABSL_GUARDED_BY(mutex_);
   std::vector<int32_t> rows_ ABSL_GUARDED_BY(mutex_);
   std::vector<float> sums_ ABSL_GUARDED_BY(mutex_);

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/cores.h"
 #include "common/base/mutex.h"
+#include "common/device/control_groups.h"
 #include "common/devices/make_ops.h"
 #include "common/ops/gradient_norm.h"
 #include "ps_server/shard/helpers.h"
@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kPart = kChunkBytes / sizeof(float);
 
 // A few cores can use all of the memory bandwidth; one cannot.
-int HelpersWanted() { return std::clamp(static_cast<int>(AllowedCores().size()), 1, 4) - 1; }
+int HelpersWanted() { return std::clamp(UsableCores(), 1, 4) - 1; }
 
 class HostShardDevice : public ShardDevice {
  public:

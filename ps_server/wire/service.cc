@@ -11,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/cores.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
+#include "common/device/control_groups.h"
 #include "common/net/address.h"
 #include "common/net/grpc_waiting.h"
 #include "ps_server/wire/own_sockets.h"
@@ -162,7 +162,7 @@ class GrpcService : public Service {
     int64_t sockets = 0;  // so far
   };
 
-  static int UsualThreads() { return std::clamp(static_cast<int>(AllowedCores().size()) / 2, 1, 8); }
+  static int UsualThreads() { return std::clamp(UsableCores() / 2, 1, 8); }
 
   // The loop with the fewest connections now; of several, the one with the fewest in total. On the port's
   // thread.

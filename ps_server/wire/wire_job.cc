@@ -36,6 +36,7 @@ void EncodeJob(const ServerJob& from, proto::Job& to) {
   to.mutable_optimizer()->set_beta2(optimizer.beta2);
   to.mutable_optimizer()->set_epsilon(optimizer.epsilon);
   to.mutable_optimizer()->set_weight_decay(optimizer.weight_decay);
+  to.mutable_optimizer()->set_earlier_updates(optimizer.earlier_updates);
   for (const ParameterRange& range : optimizer.no_decay) {
     proto::Job::Bucket& added = *to.mutable_optimizer()->add_no_decay();
     added.set_first(range.first);
@@ -92,6 +93,7 @@ absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
   to.optimizer.beta2 = job.optimizer().beta2();
   to.optimizer.epsilon = job.optimizer().epsilon();
   to.optimizer.weight_decay = job.optimizer().weight_decay();
+  to.optimizer.earlier_updates = job.optimizer().earlier_updates();
   for (const proto::Job::Bucket& range : job.optimizer().no_decay()) {
     to.optimizer.no_decay.push_back({.first = range.first(), .count = range.count()});
   }

@@ -18,8 +18,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
-#include "common/base/cores.h"
 #include "common/base/deadline.h"
+#include "common/device/control_groups.h"
 #include "common/net/host_identity.h"
 #include "common/rendezvous/rendezvous_store.h"
 
@@ -95,7 +95,7 @@ absl::StatusOr<std::unique_ptr<HostBarrier>> HostBarrier::Make(Rendezvous& rende
     barrier->pid_fds_.push_back(
         absl::SimpleAtoi(text, &pid) ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1);
   }
-  barrier->spins_ = static_cast<int>(AllowedCores().size()) >= ranks ? kSpins : 0;
+  barrier->spins_ = UsableCores() >= ranks ? kSpins : 0;
   return barrier;
 }
 

@@ -15,6 +15,8 @@
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
+#include "common/cli/finish_output.h"
+#include "common/device/task_limit.h"
 #include "common/net/descriptor_limit.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/own_address.h"
@@ -93,8 +95,7 @@ absl::StatusOr<BenchOptions> Understand(const Flags& flags) {
 
 absl::StatusOr<std::unique_ptr<Rendezvous>> Join(const Flags& flags, BenchOptions& options) {
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), flags.rank, flags.world_size);
-  PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ParseRendezvous(flags.rendezvous, environment));
-  PSRING_ASSIGN_OR_RETURN(join.secret, LoadJobSecret(ProcessEnvironment(), flags.tls));
+  PSRING_ASSIGN_OR_RETURN(RendezvousOptions join, ReadRendezvous(flags.rendezvous, environment, flags.tls));
   join.timeout = absl::Seconds(flags.timeout_s);
   PSRING_ASSIGN_OR_RETURN(options.group.bind_host, OwnAddress(flags.network, join));
   join.bind = options.group.bind_host;
@@ -261,7 +262,9 @@ int Main(int argc, char** argv) {
   }
   if (flags.json) prctl(PR_SET_PDEATHSIG, SIGKILL);
   (void)AllowDescriptors(0, "");  // there may be many groups, each with sockets to several ranks
-  const absl::Status status = RunWorker(flags);
+  absl::Status status = AllowTasks(RankTasks(1), RanksText(1));
+  if (!status.ok()) return Fail("ring_worker", std::string(status.message()), 2);
+  status = RunWorker(flags);
   if (status.ok()) return 0;
   const bool bad_input =
       status.code() == absl::StatusCode::kInvalidArgument || status.code() == absl::StatusCode::kNotFound;
@@ -271,4 +274,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace psring
 
-int main(int argc, char** argv) { return psring::Main(argc, argv); }
+int main(int argc, char** argv) { return psring::FinishOutput("ring_worker", psring::Main(argc, argv)); }

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/cores.h"
 #include "common/base/deadline.h"
+#include "common/device/control_groups.h"
 #include "common/measure/wires.h"
 #include "ring_worker/transports/mesh_layout.h"
 #include "ring_worker/transports/mesh_transport.h"
@@ -41,7 +41,7 @@ MeshTransport::MeshTransport(const TransportInfo& info, std::vector<int> names, 
       sockets_per_peer_(sockets_per_peer),
       peers_(static_cast<size_t>(info.size)),
       // Counts all ranks: those connected over TCP may be on this host too.
-      crowded_(info.size > static_cast<int>(AllowedCores().size())),
+      crowded_(info.size > UsableCores()),
       window_(kWindowBytes + sizeof(float)),
       connections_(std::move(connections)) {
   connections_->Serve(

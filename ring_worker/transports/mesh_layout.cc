@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/base/cores.h"
+#include "common/device/control_groups.h"
 #include "common/text/peer_text.h"
 #include "ring_worker/transports/shared_link.h"
 
@@ -63,8 +63,7 @@ MeshLayout LayoutOf(std::span<const MeshView> by_rank) {
 }
 
 absl::StatusOr<MeshLayout> AgreeOnLayout(Rendezvous& rendezvous, const std::vector<bool>& shares, bool near) {
-  const MeshView mine =
-      ViewOf(rendezvous.options().rank, shares, static_cast<int>(AllowedCores().size()), near);
+  const MeshView mine = ViewOf(rendezvous.options().rank, shares, UsableCores(), near);
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all, rendezvous.Exchange("layout", ViewText(mine)));
   std::vector<MeshView> by_rank;
   for (const std::string& text : all) {

@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/cli/command_line.h"
+#include "common/cli/finish_output.h"
 #include "common/device/device.h"
 #include "common/measure/collective_table.h"
 #include "common/measure/trace.h"
@@ -170,5 +171,6 @@ int main(int argc, char** argv) {
         2);
   }
   const absl::Status status = psring::TimeOps(sizes);
-  return status.ok() ? 0 : psring::Fail("op_times", std::string(status.message()));
+  const int code = status.ok() ? 0 : psring::Fail("op_times", std::string(status.message()));
+  return psring::FinishOutput("op_times", code);
 }

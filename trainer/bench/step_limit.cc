@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/cli/command_line.h"
+#include "common/cli/finish_output.h"
 #include "common/device/device.h"
 #include "common/devices/make_device.h"
 #include "common/measure/collective_table.h"
@@ -159,5 +160,6 @@ int main(int argc, char** argv) {
                         2);
   }
   const absl::Status status = psring::Run(options);
-  return status.ok() ? 0 : psring::Fail("step_limit", std::string(status.message()));
+  const int code = status.ok() ? 0 : psring::Fail("step_limit", std::string(status.message()));
+  return psring::FinishOutput("step_limit", code);
 }

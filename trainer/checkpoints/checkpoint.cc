@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/io/files.h"
@@ -64,6 +65,29 @@ absl::StatusOr<TensorFile> OpenTensors(const FileContent& content) {
   PSRING_ASSIGN_OR_RETURN(const std::vector<StoredTensor> tensors, FindTensors(content));
   for (const StoredTensor& tensor : tensors) file.unused[tensor.name] = tensor;
   return file;
+}
+
+// Removes what PyTorch's wrappers put before the names of a model: DistributedDataParallel "module.",
+// torch.compile "_orig_mod.", in any order. InvalidArgument if it is before some of the names only.
+absl::Status RemoveWrappers(TensorFile& file) {
+  for (bool found = true; found;) {
+    found = false;
+    for (const absl::string_view prefix : {"module.", "_orig_mod."}) {
+      const auto has_prefix = [&](const auto& entry) { return absl::StartsWith(entry.first, prefix); };
+      const auto count = static_cast<size_t>(std::ranges::count_if(file.unused, has_prefix));
+      if (count == 0) continue;
+      if (count < file.unused.size()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "the names of ", count, " of ", file.unused.size(), " tensors begin with \"", prefix,
+            "\", but not ", AsciiJsonText(Json(std::ranges::find_if_not(file.unused, has_prefix)->first))));
+      }
+      std::map<std::string, StoredTensor> without;
+      for (auto& [name, tensor] : file.unused) without[name.substr(prefix.size())] = std::move(tensor);
+      file.unused = std::move(without);
+      found = true;
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Where the values of a tensor of this shape begin; removes it from `unused`.
@@ -324,6 +348,7 @@ absl::StatusOr<TrainingCheckpoint> DecodeCheckpoint(const CheckpointBytes& bytes
   PSRING_ASSIGN_OR_RETURN(checkpoint.position, DecodePosition(bytes));
   const auto decoded = [&]() -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(TensorFile model, OpenTensors(bytes.model));
+    PSRING_RETURN_IF_ERROR(RemoveWrappers(model));
     PSRING_RETURN_IF_ERROR(FromPyTorch("", layout.tensors(), layout.count(), model, checkpoint.weights));
     PSRING_RETURN_IF_ERROR(
         FromPyTorch("", layout.buffers(), layout.initial_buffers().size(), model, checkpoint.buffers));

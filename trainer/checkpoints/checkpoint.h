@@ -71,6 +71,7 @@ struct ResumePlan {
   int64_t step = 0;
   int64_t samples = 0;
   bool with_slots = false;       // the optimizer's state is used
+  int64_t earlier_updates = 0;   // see OptimizerConfig
   bool with_residuals = false;   // each worker's residual is used
   std::vector<int> ready_order;  // the layout's tensors by index; empty: unknown
   // Each worker's next step, if not all are at `step`; and the number of updates beyond those of `step` steps

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -84,7 +85,8 @@ ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now,
   if (begun && same_draws && from.asynchronous && now.asynchronous &&
       from.worker_steps.size() == static_cast<size_t>(now.workers)) {
     plan.worker_steps = from.worker_steps;
-    plan.beyond = static_cast<int>(from.updates % from.workers);
+    const int64_t made = std::accumulate(from.worker_steps.begin(), from.worker_steps.end(), int64_t{0});
+    plan.beyond = static_cast<int>(made % now.workers);
   } else if (begun && (from.asynchronous || now.asynchronous)) {
     say("all workers continue with step ", plan.step,
         ": asynchronous workers that were ahead or behind draw some samples "
@@ -92,17 +94,13 @@ ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now,
   }
 
   const std::string was = OptimizerName(from.optimizer.kind), is = OptimizerName(now.optimizer.kind);
-  plan.with_slots =
-      has_slots && from.optimizer.kind == now.optimizer.kind && !OptimizerSlots(now.optimizer.kind).empty();
+  const bool same_optimizer = has_slots && was == is;
+  plan.with_slots = same_optimizer && !OptimizerSlots(now.optimizer.kind).empty();
   if (has_slots && was != is) {
     say("the optimizer is ", is, " and was ", was, ": its state is not restored");
   }
   const int64_t updates = now.asynchronous ? plan.step * now.workers + plan.beyond : plan.step;
-  if (plan.with_slots &&
-      (now.optimizer.kind == OptimizerKind::kAdam || now.optimizer.kind == OptimizerKind::kAdamW) &&
-      updates != from.updates) {
-    say("Adam's t continues with ", updates, " instead of ", from.updates);
-  }
+  plan.earlier_updates = (same_optimizer ? from.updates : 0) - updates;
   // A single worker sends only to a server.
   if (begun && from.wire != "float32" && from.workers + residuals > 1) {
     const std::string why =

@@ -27,8 +27,8 @@ struct TrainingPosition {
 
   int64_t sequence = 0;  // see CheckpointPath
   int64_t step = 0;      // the next step of each worker
-  int64_t updates = 0;
-  int64_t samples = 0;        // in these updates; determines the learning rate
+  int64_t updates = 0;    // in the optimizer's state: Adam's t
+  int64_t samples = 0;        // in all updates; determines the learning rate
   int64_t epoch = 0;          // the sampler's
   int64_t epoch_samples = 0;  // drawn from the epoch's order
   // Tensors in the order in which gradients become ready, from which buckets were planned; with other buckets

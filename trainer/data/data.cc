@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/random.h"
+#include "common/suggestions/suggestions.h"
 #include "common/workloads/zipf.h"
 #include "trainer/data/clicks.h"
-#include "trainer/data/names.h"
 #include "trainer/data/pictures.h"
 #include "trainer/data/text.h"
 #include "trainer/data/words.h"
@@ -30,7 +30,7 @@ const std::vector<DataRow>& DataRows() {
       {"text", "the bytes of --text FILE, else of the King James Bible (Debian's bible-kjv)"},
       {"words", "pairs of near words of --text FILE, else of the King James Bible, for skipgram"},
       {"zipf:ROWS:ALPHA", "generated clicks; rows of each table follow Zipf's distribution; needs no files"},
-      {"tokens", "nanoGPT's train.bin and val.bin, 16-bit tokens, from --data_dir"},
+      {"tokens", "train.bin and val.bin of nanoGPT or llm.c, 16-bit tokens, from --data_dir"},
   };
   return rows;
 }

@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
 #include "common/io/hash.h"
@@ -71,16 +73,87 @@ absl::StatusOr<std::string> KingJamesBible() {
       "bible-kjv-text; or name a text: --text FILE)");
 }
 
+static_assert(std::endian::native == std::endian::little);
+
+// The header of llm.c's token files (dev/data/data_common.py): 256 numbers of 32 bits, of which the first
+// three are these.
+struct LlmcHeader {
+  static constexpr size_t kBytes = 256 * sizeof(int32_t);
+  static constexpr int32_t kGpt2 = 20240520, kLlama3 = 20240801;
+  int32_t magic = 0, version = 0, tokens = 0;
+};
+constexpr int kGpt2Vocabulary = 50257;
+
+// Of 32 bits, in little-endian order, of a vocabulary below 2^20: every second 16-bit number is below 16, but
+// not the others.
+bool LookLike32Bits(absl::string_view bytes) {
+  constexpr size_t kFewest = 512;  // bytes, below which 16-bit tokens may look like that
+  constexpr uint16_t kMostHighHalves = 16;
+  if (bytes.size() < kFewest || bytes.size() % sizeof(uint32_t) != 0) return false;
+  uint16_t highest[2] = {0, 0};
+  for (size_t at = 0; at < bytes.size(); at += sizeof(uint16_t)) {
+    uint16_t half;
+    std::memcpy(&half, bytes.data() + at, sizeof(half));
+    uint16_t& of_parity = highest[at / sizeof(half) % 2];
+    of_parity = std::max(of_parity, half);
+  }
+  return highest[1] < kMostHighHalves && highest[0] >= kMostHighHalves;
+}
+
+// The tokens of a file, without its header. `vocabulary`: of the header; 0: unknown.
+absl::StatusOr<absl::string_view> TokensIn(absl::string_view bytes, int& vocabulary) {
+  vocabulary = 0;
+  for (const auto& [magic, format] :
+       {std::pair{absl::string_view("\x93NUMPY"), "a NumPy array (.npy); write its values with .tofile()"},
+        {"PK\x03\x04", "a zip archive, such as .npz or PyTorch's .pt"},
+        {"\x1f\x8b\x08", "compressed by gzip; decompress it"},
+        {"\x28\xb5\x2f\xfd", "compressed by zstd; decompress it"},
+        {"PAR1", "a Parquet file"}}) {
+    if (absl::StartsWith(bytes, magic)) return absl::InvalidArgumentError(absl::StrCat("it is ", format));
+  }
+  LlmcHeader header;
+  if (bytes.size() >= LlmcHeader::kBytes) std::memcpy(&header, bytes.data(), sizeof(header));
+  if (header.magic == LlmcHeader::kLlama3) {
+    return absl::InvalidArgumentError("it has llm.c's header of 32-bit tokens (Llama 3)");
+  }
+  if (header.magic == LlmcHeader::kGpt2) {
+    bytes.remove_prefix(LlmcHeader::kBytes);
+    const size_t count = bytes.size() / sizeof(uint16_t);
+    if (header.version != 1 || header.tokens < 0 || static_cast<size_t>(header.tokens) != count ||
+        bytes.size() % sizeof(uint16_t) != 0) {
+      return absl::InvalidArgumentError(absl::StrCat("it has llm.c's header of version ", header.version,
+                                                     " and ", header.tokens, " tokens, but ", bytes.size(),
+                                                     " bytes follow; psring reads version 1"));
+    }
+    vocabulary = kGpt2Vocabulary;
+    return bytes;
+  }
+  if (bytes.size() % sizeof(uint16_t) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("its size, ", bytes.size(), " bytes, is odd"));
+  }
+  if (LookLike32Bits(bytes)) {
+    return absl::InvalidArgumentError(
+        "its tokens seem to have 32 or 64 bits, because every second 16-bit number is below 16");
+  }
+  return bytes;
+}
+
 absl::StatusOr<Tokens> ReadTokenFile(const std::string& path) {
   PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kMostTokenFile));
-  if (bytes.size() % sizeof(uint16_t) != 0) {
+  int vocabulary = 0;
+  const absl::StatusOr<absl::string_view> stored = TokensIn(bytes, vocabulary);
+  if (!stored.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": not a file of 16-bit tokens: its size, ", bytes.size(), " bytes, is odd"));
+        absl::StrCat(path, ": not a file of 16-bit tokens: ", stored.status().message()));
   }
-  Tokens tokens(bytes.size() / sizeof(uint16_t));
-  static_assert(std::endian::native == std::endian::little);
-  std::memcpy(tokens.data(), bytes.data(), bytes.size());
-  return tokens;
+  Tokens tokens(stored->size() / sizeof(uint16_t));
+  std::memcpy(tokens.data(), stored->data(), stored->size());
+  const auto outside = std::ranges::find_if(
+      tokens, [vocabulary](uint16_t token) { return vocabulary > 0 && token >= vocabulary; });
+  if (outside == tokens.end()) return tokens;
+  return absl::InvalidArgumentError(absl::StrCat(path, ": token ", *outside, " at position ",
+                                                 outside - tokens.begin(), " is outside the vocabulary of ",
+                                                 vocabulary, " that its header implies (GPT-2)"));
 }
 
 }  // namespace

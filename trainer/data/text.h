@@ -20,8 +20,9 @@ absl::StatusOr<DataSplits> ReadText(const std::string& path, int context);
 // The text itself; `path` and errors as above.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);
 
-// nanoGPT's token files: train.bin and val.bin in `dir`, 16-bit numbers in little-endian order. Classes: up
-// to the highest token. Errors as above; files of at most 4 GiB.
+// nanoGPT's token files: train.bin and val.bin in `dir`, 16-bit numbers in little-endian order, or with
+// llm.c's header of GPT-2 tokens before them. Classes: up to the highest token. Errors as above; files of at
+// most 4 GiB. Other formats, and numbers of 32 bits, are InvalidArgument.
 absl::StatusOr<DataSplits> ReadTokens(const std::string& dir, int context);
 
 }  // namespace psring

@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/io/hash.h"
 #include "trainer/data/text.h"
 #include "trainer/data/weighted_draw.h"
+#include "trainer/data/word_reader.h"
 
 namespace psring {
 namespace {
@@ -84,17 +84,13 @@ absl::StatusOr<DataSplits> ReadWords(const std::string& path, uint64_t seed) {
   };
   std::map<std::string, Word> counted;
   std::vector<int32_t> words;
-  std::string word;
-  for (size_t i = 0; i <= text.size(); ++i) {
-    if (i < text.size() && absl::ascii_isalpha(static_cast<unsigned char>(text[i]))) {
-      word.push_back(absl::ascii_tolower(static_cast<unsigned char>(text[i])));
-    } else if (!word.empty()) {
-      Word& entry = counted.try_emplace(std::move(word), Word{.number = counted.size()}).first->second;
-      ++entry.count;
-      words.push_back(static_cast<int32_t>(entry.number));
-      word.clear();
-    }
-  }
+  const absl::Status read = ForEachWord(text, [&](std::string word) {
+    Word& entry = counted.try_emplace(std::move(word), Word{.number = counted.size()}).first->second;
+    ++entry.count;
+    words.push_back(static_cast<int32_t>(entry.number));
+  });
+  const std::string where = path.empty() ? "the default text" : path;
+  if (!read.ok()) return absl::Status(read.code(), absl::StrCat(where, ": ", read.message()));
   constexpr int32_t kOnce = -1;
   std::vector<int32_t> numbers(counted.size(), kOnce);  // in alphabetical order
   std::vector<double> cumulative;                       // of the negatives' weights
@@ -109,8 +105,9 @@ absl::StatusOr<DataSplits> ReadWords(const std::string& path, uint64_t seed) {
   const size_t all = words.size(), middle = all - all / 50;
   if (all - middle < 2) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path.empty() ? "the default text" : path, ": ", all,
-                     " words that occur more than once are too few; --data words needs 100"));
+        absl::StrCat(where, ": ", all,
+                     " words that occur more than once are too few; --data words needs 100, and a word "
+                     "consists of letters"));
   }
   const SampleSpec spec = WordSpec(static_cast<int>(cumulative.size()));
   const auto corpus =

@@ -1,6 +1,7 @@
 
 #include "absl/strings/str_cat.h"
-#include "trainer/data/names.h"
+#include "common/suggestions/suggestions.h"
+#include "common/workloads/workload.h"
 #include "trainer/layers/conv.h"
 #include "trainer/layers/linear.h"
 #include "trainer/layers/max_pool.h"
@@ -185,7 +186,8 @@ absl::StatusOr<const ModelRow*> FindModel(const std::string& name) {
     if (row.name == name) return &row;
     names.push_back(row.name);
   }
-  return UnknownName("model", name, names);
+  const std::string hint = WorkloadHint(name);
+  return hint.empty() ? UnknownName("model", name, names) : absl::NotFoundError(hint);
 }
 
 }  // namespace psring

@@ -53,6 +53,7 @@ std::string DescribeAsJson() {
                           {"summary", row.summary},
                           {"aliases", row.aliases},
                           {"also_called", row.also_called},
+                          {"resembles", row.resembles},
                           {"needs", NeedsText(row.needs)},
                           {"backend", row.backend},
                           {"algorithm", row.algorithm},

@@ -249,6 +249,7 @@ void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
   worker.on_progress = [this](int64_t done, int64_t planned, double loss) {
     progress_->Step({.done = done, .planned = planned, .samples = samples_, .moved = moved_, .loss = loss});
   };
+  worker.on_evaluating = [this](int64_t done, int64_t planned) { progress_->Evaluating(done, planned); };
   worker.on_evaluation = [this](const CurvePoint& point) { progress_->Evaluated(point); };
 }
 

@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/device/task_limit.h"
 
 namespace psring {
 namespace {
@@ -85,7 +86,7 @@ absl::Status OwnServers::StartOne(const std::string& program, const std::vector<
   close(out[1]);
   if (pid < 0) {
     close(out[0]);
-    return absl::InternalError(absl::StrCat("fork: ", strerror(error)));
+    return absl::InternalError(absl::StrCat("fork: ", strerror(error), TaskLimitText(error)));
   }
   servers_.push_back({pid, out[0]});
   return absl::OkStatus();

@@ -32,6 +32,7 @@ class Silent : public Progress {
   void Started() override {}
   void Ready() override {}
   void Step(const StepProgress&) override {}
+  void Evaluating(int64_t, int64_t) override {}
   void Evaluated(const CurvePoint&) override {}
   void Done(const RankResult&) override {}
   bool Note(const std::string&) override { return false; }
@@ -54,6 +55,10 @@ class JsonLines : public Progress {
            {"tx_bytes", step.moved.payload_tx_bytes},
            {"rx_bytes", step.moved.payload_rx_bytes},
            {"loss", step.loss}});
+  }
+  void Evaluating(int64_t done, int64_t planned) override {
+    if (done > 0 && !throttle_.Pass()) return;
+    Print({{"event", "evaluating"}, {"rank", rank_}, {"evaluated", done}, {"to_evaluate", planned}});
   }
   void Evaluated(const CurvePoint& point) override {
     Print({{"event", "evaluate"},
@@ -104,6 +109,17 @@ class PlainLines : public Progress {
     Print(absl::StrFormat("step %d of %d: %.0f %s/s, loss %.4f", step.done, step.planned,
                           step.samples * world_size_ / ((clock_() - begin_ns_) * 1e-9), unit_, step.loss));
   }
+  void Evaluating(int64_t done, int64_t planned) override {
+    if (done == 0) {
+      begin_ns_ = clock_();
+      (void)throttle_.Pass();
+      return;
+    }
+    if (!throttle_.Pass()) return;
+    const double rate = static_cast<double>(done) / (static_cast<double>(clock_() - begin_ns_) * 1e-9);
+    Print(absl::StrFormat("evaluating: %d of %d %s, about %.0f s left", done, planned, unit_,
+                          static_cast<double>(planned - done) / rate));
+  }
   void Evaluated(const CurvePoint& point) override {
     Print(absl::StrFormat("after %d %s: test accuracy %.4f, test loss %.4f", point.samples, unit_,
                           point.test_accuracy, point.test_loss));
@@ -125,7 +141,7 @@ class PlainLines : public Progress {
   const char* const unit_;
   const Clock clock_;
   Throttle throttle_;
-  int64_t begin_ns_ = 0;
+  int64_t begin_ns_ = 0;  // of training, or of the evaluations
 };
 
 }  // namespace

@@ -27,6 +27,9 @@ class Progress {
   virtual void Ready() = 0;
   // Called after every step; prints at most a few times per second, and always for the last step.
   virtual void Step(const StepProgress& step) = 0;
+  // Called at the beginning of evaluations, with 0, and after every batch, with the number of samples (of a
+  // text: tokens) so far and in all evaluations; prints at most a few times per second.
+  virtual void Evaluating(int64_t done, int64_t planned) = 0;
   virtual void Evaluated(const CurvePoint& point) = 0;
   virtual void Done(const RankResult& result) = 0;
   // A message for the user. False: this kind does not print it; print it on stderr.
@@ -36,7 +39,7 @@ class Progress {
 // `kind`:
 //   plain  readable lines, from rank 0 only
 //   json   for a launcher, from every rank, one object per line: {"event": "start" | "ready" | "step" |
-//          "evaluate" | "done" | "note", "rank": 0, ...}
+//          "evaluating" | "evaluate" | "done" | "note", "rank": 0, ...}
 //   none   nothing
 // `counts_tokens`: the samples are the tokens of a text.
 std::unique_ptr<Progress> MakeProgress(const std::string& kind, int rank, int world_size, bool counts_tokens,

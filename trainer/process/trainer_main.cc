@@ -14,8 +14,10 @@
 #include "common/base/check.h"
 #include "common/base/keep_freed_memory.h"
 #include "common/cli/command_line.h"
+#include "common/cli/finish_output.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/address_space.h"
+#include "common/device/task_limit.h"
 #include "common/net/descriptor_limit.h"
 #include "common/net/link_shaper.h"
 #include "common/net/tls.h"
@@ -57,11 +59,15 @@ absl::StatusOr<int> FindPushers(const TrainingOptions& training, const Rendezvou
 }
 
 // If no launcher starts servers, some processes start them or become servers.
-absl::Status TakeRole(const TrainerFlags& flags, Part& part) {
+absl::Status TakeRole(TrainerFlags& flags, Part& part) {
   PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
   if (!strategy->needs.servers) return absl::OkStatus();
   RendezvousOptions& join = part.join;
-  if (join.hosted_elsewhere || flags.servers_elsewhere) return FindPushers(flags.training, join).status();
+  const bool starts_servers = !join.hosted_elsewhere && !flags.servers_elsewhere;
+  const bool several_machines = join.local_world_size > 0 && join.local_world_size < join.world_size;
+  PSRING_RETURN_IF_ERROR(
+      PlaceServers(starts_servers && several_machines, flags.training.servers > 0, "rank0", flags.training));
+  if (!starts_servers) return FindPushers(flags.training, join).status();
   const int each = flags.training.ranks_per_process;
   PSRING_ASSIGN_OR_RETURN(const ServerRole role,
                           ServerRoleOf(flags.training, join.rank / each, join.world_size / each));
@@ -106,10 +112,11 @@ absl::Status AllowConnections(const TrainerFlags& flags, int world_size, bool ho
                           .peers = MostPeers(*strategy, world_size),
                           .hosts_store = hosts_store,
                           .tls = !flags.training.tls.empty()};
-  return AllowDescriptors(TrainerDescriptors(use), RanksText(world_size));
+  PSRING_RETURN_IF_ERROR(AllowDescriptors(TrainerDescriptors(use), RanksText(world_size)));
+  return AllowTasks(RankTasks(use.ranks, use.servers), RanksText(use.ranks));
 }
 
-absl::StatusOr<Job> FindJob(const TrainerFlags& flags) {
+absl::StatusOr<Job> FindJob(TrainerFlags& flags) {
   Job job;
   RendezvousOptions& join = job.part.join;
   std::string spec = flags.rendezvous;
@@ -119,10 +126,8 @@ absl::StatusOr<Job> FindJob(const TrainerFlags& flags) {
   if (!job.has_others) return job;
   const std::string& tls = flags.training.tls;
   if (!spec.empty()) {
-    PSRING_ASSIGN_OR_RETURN(join, ParseRendezvous(spec, ProcessEnvironment()));
-    if (!flags.check_only) {
-      PSRING_ASSIGN_OR_RETURN(join.secret, LoadJobSecret(ProcessEnvironment(), tls));
-    }
+    PSRING_ASSIGN_OR_RETURN(join, flags.check_only ? ParseRendezvous(spec, ProcessEnvironment())
+                                                   : ReadRendezvous(spec, ProcessEnvironment(), tls));
   } else {
     const JobSecret secret = JobSecret::Random();  // servers that this process starts inherit it
     PSRING_ASSIGN_OR_RETURN(join.secret, WithTls(secret, tls));
@@ -249,4 +254,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace psring
 
-int main(int argc, char** argv) { return psring::Main(argc, argv); }
+int main(int argc, char** argv) { return psring::FinishOutput("trainer", psring::Main(argc, argv)); }

@@ -69,6 +69,7 @@ absl::Status TrainVirtually(const VirtualFlags& flags) {
     progress->Step({.done = done, .planned = planned, .samples = samples, .loss = loss});
   };
   run.on_warning = [](const std::string& warning) { Note("trainer", warning); };
+  run.on_evaluating = [&](int64_t done, int64_t planned) { progress->Evaluating(done, planned); };
   run.on_evaluation = [&](const CurvePoint& point) { progress->Evaluated(point); };
   progress->Ready();
   PSRING_ASSIGN_OR_RETURN(const VirtualOutcome outcome, RunVirtual(flags.training, run));

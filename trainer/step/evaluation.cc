@@ -38,14 +38,18 @@ absl::StatusOr<int> EvaluationBatch(const ModelRow& row, const SampleSpec& sampl
 
 absl::StatusOr<BatchScore> Evaluate(Model& model, ConstSpan weights, Span buffers, const Dataset& data,
                                     int batch, Activations& activations, BatchMemory& memory, Stream& stream,
-                                    TouchedRows* rows) {
+                                    TouchedRows* rows, const std::function<void(int64_t)>& on_batch) {
   ModelState state{.weights = weights, .buffers = buffers, .mode = PassMode::kEvaluation, .rows = rows};
   size_t number = 0;
+  int64_t predictions = 0;
   memory.ClearScore(stream);
   for (const std::vector<int64_t>& indices : EvaluationBatches(data.count(), batch, /*rank=*/0, 1)) {
     PSRING_ASSIGN_OR_RETURN(const Batch part, memory.Load(data, indices, stream));
     if (rows != nullptr) state.lookups = &rows->batch(number++);
     PSRING_RETURN_IF_ERROR(model.Forward(state, part, activations, memory.score(), stream));
+    if (on_batch == nullptr) continue;
+    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+    on_batch(predictions += part.size * data.spec().labels);
   }
   memory.DownloadScore(stream);
   PSRING_RETURN_IF_ERROR(stream.Synchronize());

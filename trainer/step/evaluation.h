@@ -1,6 +1,8 @@
 // Test accuracy, from copies of the weights that are taken during training and scored after it.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,9 +32,11 @@ absl::StatusOr<int> EvaluationBatch(const ModelRow& row, const SampleSpec& sampl
 
 // `rows`: of a model with tables, planned for the batches of EvaluationBatches with `batch`, with values;
 // else null. Loss and number of correct answers over `data`, each sample once, in evaluation mode.
-// `activations` and `memory`: for at least `batch` samples, on the device of `stream`.
+// `activations` and `memory`: for at least `batch` samples, on the device of `stream`. `on_batch`: called
+// after each batch, which is then complete, with the number of predictions so far.
 absl::StatusOr<BatchScore> Evaluate(Model& model, ConstSpan weights, Span buffers, const Dataset& data,
                                     int batch, Activations& activations, BatchMemory& memory, Stream& stream,
-                                    TouchedRows* rows = nullptr);
+                                    TouchedRows* rows = nullptr,
+                                    const std::function<void(int64_t predictions)>& on_batch = nullptr);
 
 }  // namespace psring

@@ -61,7 +61,10 @@ struct Worker {
   std::function<void(const std::string& warning)> on_warning = [](const std::string&) {};
   // State that could not be saved to or restored from a checkpoint exactly; also other notes for the user.
   std::function<void(const std::string& note)> on_note = [](const std::string&) {};
-  // After training, for each point of the curve; on the rank that evaluates.
+  // After training, on the rank that evaluates: at the beginning and after each batch, and for each point of
+  // the curve.
+  std::function<void(int64_t predictions_done, int64_t predictions_planned)> on_evaluating = [](int64_t,
+                                                                                                int64_t) {};
   std::function<void(const CurvePoint&)> on_evaluation = [](const CurvePoint&) {};
 };
 

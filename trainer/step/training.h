@@ -47,6 +47,7 @@ class Training {
   absl::Status PlanBucketsByTrial();
   absl::Status MakeStrategy();
   std::string OnGpu(const Buffer& memory) const;
+  const std::vector<Bucket>& pushed_buckets() const { return counting_.empty() ? buckets_ : counting_; }
   BucketSizes BucketSizesAsked() const {
     return {.first_mb = std::min(1.0, options_.bucket_mb), .others_mb = options_.bucket_mb};
   }
@@ -140,6 +141,7 @@ class Training {
   int gradient_fd_ = -1;
   std::optional<BatchMemory> batches_;
   std::vector<Bucket> buckets_;
+  std::vector<Bucket> counting_;  // instead, for a model that has only tables: see CountingBucket
   Strategy strategy_;
   // Of a model with tables; else null.
   std::unique_ptr<RowStrategy> row_strategy_;

@@ -40,7 +40,15 @@ int64_t StepPlan::SamplesIn(int64_t updates, int per_step) const {
 
 absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t samples, int world_size,
                                    int predictions) {
+  // Of all workers; products with updates and samples fit into 64 bits.
+  constexpr double kMaxSamples = 1e18;
   const int64_t data_count = samples * predictions;
+  const double drawn = static_cast<double>(options.batch) * options.accumulate * predictions * world_size *
+                       options.micro_batches * options.replicas;
+  if (drawn > kMaxSamples) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--batch ", options.batch, ": a step would have ", drawn, " samples; use fewer"));
+  }
   const int64_t worker_batch = WorkerBatch(options) * predictions;
   StepPlan plan{.warmup_steps = options.warmup_steps,
                 .drawn_batch = worker_batch * world_size * options.micro_batches * options.replicas,
@@ -68,6 +76,12 @@ absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t sampl
             static_cast<double>(rest) / static_cast<double>(plan.global_batch);
   }
   if (options.steps > 0) steps = static_cast<double>(options.steps);
+  if ((steps + static_cast<double>(plan.warmup_steps)) * static_cast<double>(plan.global_batch) >
+      kMaxSamples) {
+    const char* budget = options.steps > 0 ? "--steps" : options.samples > 0 ? "--samples" : "--epochs";
+    return absl::InvalidArgumentError(
+        absl::StrCat(budget, " or --warmup_steps: training on more than ", kMaxSamples, " samples"));
+  }
   plan.steps = std::max<int64_t>(1, std::llround(steps));
   plan.total_samples = plan.SamplesBefore(plan.total_steps());
   return plan;
@@ -187,10 +201,6 @@ absl::Status CheckTables(const TrainingOptions& options, const StrategyRow& stra
   if (options.wire != "float32") return without("--wire", ", whose rows are sent as float32; omit it");
   if (options.local_aggregation) return without("--local_aggregation", "; omit it");
   if (options.clock == "virtual") return without("--clock virtual", "; omit it");
-  if (strategy.asynchronous() && layout.parameters() == 0) {
-    return without(absl::StrCat("--strategy ", options.strategy),
-                   ", which has no other parameters to count updates of; use ps-sync or ring");
-  }
   if (options.eval_every > 0) {
     return without("--eval_every", ", of which it would keep copies; they are evaluated at the end: omit it");
   }

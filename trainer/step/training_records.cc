@@ -133,6 +133,9 @@ absl::Status Training::KeepSnapshot() {
 
 absl::Status Training::ScoreCurve() {
   const Dataset& test = worker_.data.test;
+  const int64_t planned = static_cast<int64_t>(snapshots_.size()) * test.predictions();
+  int64_t done = 0;
+  worker_.on_evaluating(done, planned);
   for (WeightsCopy& snapshot : snapshots_) {
     const Span weights = gradient_.device;  // not needed for gradients any more
     compute_->Copy(weights.data, snapshot.weights.data(), weights.bytes());
@@ -140,7 +143,9 @@ absl::Status Training::ScoreCurve() {
     PSRING_ASSIGN_OR_RETURN(
         const BatchScore score,
         Evaluate(*model_, weights, buffers_.span(), test, evaluation_batch_, activations_, *batches_,
-                 *compute_, evaluated_rows_.has_value() ? &*evaluated_rows_ : nullptr));
+                 *compute_, evaluated_rows_.has_value() ? &*evaluated_rows_ : nullptr,
+                 [&](int64_t predictions) { worker_.on_evaluating(done + predictions, planned); }));
+    done += test.predictions();
     snapshot.point.test_loss = score.loss_sum / test.predictions();
     snapshot.point.test_accuracy = static_cast<double>(score.correct) / test.predictions();
     result_.curve.push_back(snapshot.point);
@@ -183,7 +188,7 @@ absl::Status Training::Describe() {
   result_.lr = updates_.schedule.base;
   result_.steps = plan_.steps;
   ddp_.Describe(result_.ddp);
-  for (const Bucket& bucket : buckets_) result_.bucket_elements.push_back(bucket.count);
+  for (const Bucket& bucket : pushed_buckets()) result_.bucket_elements.push_back(bucket.count);
   result_.final_loss = losses_.MeanOfLastTenth();
   PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
   result_.weights_hash = HashBytes(weights.data, weights.bytes());

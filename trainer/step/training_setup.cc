@@ -42,6 +42,18 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_RETURN_IF_ERROR(
       CheckTables(options, *t.strategy_row_, t.updates_.optimizer, t.model_->parameters()));
   PSRING_RETURN_IF_ERROR(t.Allocate(max_batch));
+  t.sampler_.emplace(
+      SamplerOptions{.count = data.count(),
+                     .rank = worker.rank,
+                     .world_size = worker.world_size,
+                     .ranks_per_machine = options.local_aggregation ? worker.group->size() : 1,
+                     .batch = options.batch,
+                     .micro_batches = options.micro_batches * options.replicas * options.accumulate,
+                     .predictions = data.spec().labels,
+                     .seed = options.seed,
+                     .drop_last = options.drop_last == "true"});
+  t.clock_.emplace(t.plan_, worker.world_size, CountingOf(*t.strategy_row_));
+  if (worker.resume != nullptr) PSRING_RETURN_IF_ERROR(t.PlanResumption());
   PSRING_RETURN_IF_ERROR(t.MakeStrategy());
   PSRING_ASSIGN_OR_RETURN(t.delay_, ComputeDelay::Create(options, worker.rank, MonotonicNanos));
   if (t.delay_->active() && worker.device.name() != "cpu") {
@@ -64,18 +76,6 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                                                                            .buffers = t.buffers_.span(),
                                                                            .statistics = t.statistics(),
                                                                            .rows = t.rows()}));
-  t.sampler_.emplace(
-      SamplerOptions{.count = data.count(),
-                     .rank = worker.rank,
-                     .world_size = worker.world_size,
-                     .ranks_per_machine = options.local_aggregation ? worker.group->size() : 1,
-                     .batch = options.batch,
-                     .micro_batches = options.micro_batches * options.replicas * options.accumulate,
-                     .predictions = data.spec().labels,
-                     .seed = options.seed,
-                     .drop_last = options.drop_last == "true"});
-  t.clock_.emplace(t.plan_, worker.world_size, CountingOf(*t.strategy_row_));
-  if (worker.resume != nullptr) PSRING_RETURN_IF_ERROR(t.PlanResumption());
   return training;
 }
 
@@ -187,7 +187,8 @@ absl::Status Training::PlanBucketsByTrial() {
 absl::Status Training::MakeStrategy() {
   buckets_ = PlanBuckets(model_->parameters(), BucketSizesAsked());
   if (strategy_row_->has_parameters_on_servers()) PSRING_RETURN_IF_ERROR(PlanBucketsByTrial());
-  result_.ddp.bucket_bytes = BytesOf(buckets_);
+  if (buckets_.empty() && strategy_row_->counts_pushes()) counting_ = {CountingBucket()};
+  result_.ddp.bucket_bytes = BytesOf(pushed_buckets());
   PSRING_ASSIGN_OR_RETURN(const DType wire, ParseDType(options_.wire));
   // NCCL advises against recordings by several ranks of one process.
   const bool group_records =
@@ -199,7 +200,7 @@ absl::Status Training::MakeStrategy() {
                           .compute = *compute_,
                           .trace = worker_.trace,
                           .threads = options_.threads,
-                          .buckets = buckets_,
+                          .buckets = pushed_buckets(),
                           .tables = model_->parameters().tables(),
                           .seed = options_.seed,
                           .update = {.optimizer = updates_.optimizer,
@@ -215,6 +216,7 @@ absl::Status Training::MakeStrategy() {
                                           ? "sync"
                                           : AlgorithmOf(*strategy_row_, options_.strategy),
                        .asynchronous = strategy_row_->asynchronous(),
+                       .drops_gradients = strategy_row_->drops_gradients,
                        .deterministic = options_.deterministic,
                        .serial = options_.ps_schedule == "serial",
                        .staleness_lr = options_.staleness_lr == "inverse",

@@ -37,7 +37,7 @@ absl::Status Training::FinishRows(int64_t step, StepReport& report) {
   if (rows.bytes.pulled_bytes > 0) {  // an exchange with the servers, after those of the buckets
     worker_.trace.Add({.kind = SpanKind::kCommunication,
                        .step = step,
-                       .bucket = static_cast<int>(buckets_.size()),
+                       .bucket = static_cast<int>(pushed_buckets().size()),
                        .begin_ns = rows.begin_ns,
                        .end_ns = rows.end_ns});
   }

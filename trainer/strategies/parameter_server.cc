@@ -33,8 +33,10 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
     }
   }
 
-  absl::StatusOr<int64_t> Start(const TrainingState& state) override {
-    state_ = state;
+  absl::StatusOr<int64_t> Start(const TrainingState& initial) override {
+    state_ = initial;
+    if (initial.weights.host.count == 0 && !context_.buckets.empty()) PSRING_RETURN_IF_ERROR(BeginCounting());
+    const TrainingState& state = state_;
     state_.weights.Download(context_.compute);
     PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
     ServerJob job = JobOf(context_);
@@ -89,6 +91,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
 
   absl::StatusOr<StepReport> FinishStep() override {
     context_.compute.Stamp(backward_ns_);
+    if (only_counts()) GradientReady(context_.buckets, context_.compute.Record());
     if (lane_ != nullptr) PSRING_RETURN_IF_ERROR(lane_->Synchronize());
     // Longer than the client's own deadline, which names the push and pauses while it looks for a server.
     PSRING_RETURN_IF_ERROR(WaitForReplies(3 * servers_.timeout + absl::Seconds(5)));
@@ -118,7 +121,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
       // This rank's weights lack the others' pushes after its last exchange.
       PSRING_RETURN_IF_ERROR(FetchWeights());
     }
-    if (weights.data != state_.weights.device.data) {
+    if (!only_counts() && weights.data != state_.weights.device.data) {
       context_.compute.Copy(weights.data, state_.weights.device.data, weights.bytes());
       PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
     }
@@ -127,6 +130,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
 
   absl::StatusOr<bool> Save(Span weights, const std::vector<Span>& slots) override {
     const MonotonicTime deadline = MonotonicNow() + servers_.timeout;
+    if (only_counts()) return client_.Read({.values = counting_weights_.span()}, deadline);
     PSRING_ASSIGN_OR_RETURN(bool of_this_step, client_.Read({.values = weights}, deadline));
     for (size_t i = 0; i < slots.size() && of_this_step; ++i) {
       PSRING_ASSIGN_OR_RETURN(of_this_step,
@@ -143,6 +147,25 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
   void Abort(absl::Status why) override { client_.Abort(std::move(why)); }
 
  private:
+  // For a model that has only tables: the weights and the gradient of its CountingBucket, which stay 0. It
+  // has no state of the optimizer.
+  absl::Status BeginCounting() {
+    PSRING_ASSIGN_OR_RETURN(counting_weights_, ZeroBucket());
+    PSRING_ASSIGN_OR_RETURN(counting_gradient_, ZeroBucket());
+    state_.weights = HostView::Of(counting_weights_.span());
+    state_.gradient = HostView::Of(counting_gradient_.span());
+    state_.weights_fd = counting_weights_.shared_fd();
+    state_.gradient_fd = counting_gradient_.shared_fd();
+    state_.has_slots = false;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Buffer> ZeroBucket() {
+    PSRING_ASSIGN_OR_RETURN(Buffer zeros, host_->AllocateShared(CountingBucket().count * sizeof(float)));
+    std::fill_n(zeros.span().floats(), zeros.span().count, 0);
+    return zeros;
+  }
+  bool only_counts() const { return counting_weights_.data() != nullptr; }
+
   ConstSpan GradientOf(const Bucket& bucket) const {
     return state_.gradient.host.Slice(bucket.first, bucket.count);
   }
@@ -266,6 +289,7 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
   const ServerUse& servers_;
   PsClient& client_;
   const std::unique_ptr<Device> host_ = MakeCpuDevice();  // the client sends from its memory
+  Buffer counting_weights_, counting_gradient_;           // see BeginCounting
   TrainingState state_;
   bool on_gpu_ = false;                    // the server reads gradients from the GPU
   std::optional<ErrorFeedback> feedback_;  // for gradients that are sent in 16 bits

@@ -4,8 +4,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/cli/command_line.h"
-#include "trainer/data/names.h"
+#include "common/suggestions/suggestions.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {
@@ -33,7 +32,8 @@ const std::vector<StrategyRow>& Strategies() {
        .summary = "PyTorch's DataParallel: one process; device 0 distributes to replicas, adds and updates",
        .single_process = true,
        .make = MakeNone,
-       .replicates = true},
+       .replicates = true,
+       .also_called = "dataparallel,data-parallel"},
       {.name = "star",
        .summary = "all-reduce through rank 0, which gathers, adds and sends back",
        .needs = {.process_group = true},
@@ -49,7 +49,9 @@ const std::vector<StrategyRow>& Strategies() {
        .make = MakeAllReduce,
        .make_rows = MakeGatheredRows,
        .aliases = "allreduce,all-reduce",
-       .also_called = "ddp,ring-allreduce,horovod"},
+       .also_called = "ddp,distributed-data-parallel,distributeddataparallel,ring-allreduce,horovod,hvd,"
+                      "mirrored,mirroredstrategy,multiworkermirroredstrategy",
+       .resembles = "fsdp,fsdp2,fully-sharded,zero,zero1,zero2,zero3,deepspeed,megatron,fairscale,sharded"},
       {.name = "direct",
        .summary = "all-reduce in which every rank sums one shard, like servers on all workers",
        .needs = {.process_group = true},
@@ -108,15 +110,17 @@ const std::vector<StrategyRow>& Strategies() {
        .make = MakeParameterServer,
        .make_rows = MakeServerRows,
        .aliases = "ps",
-       .also_called = "parameter-server"},
+       .also_called = "parameter-server,byteps,ps-lite,pslite,dist-sync,bsp,sync-sgd,sync,synchronous"},
       {.name = "ps-backup",
        .summary = "parameter server with B spare workers: the last B gradients of a step are dropped",
        .needs = {.servers = true},
        .backend = "native",
        .algorithm = "backup",
        .make = MakeParameterServer,
+       .make_rows = MakeServerRows,
        .number = {.letter = "B", .meaning = "spare workers", .least = 0, .below_workers = true},
-       .drops_gradients = true},
+       .drops_gradients = true,
+       .also_called = "backup,backup-workers,sync-replicas,syncreplicas"},
       {.name = "ps-ssp",
        .summary = "parameter server, one update per gradient, no worker more than K steps ahead",
        .needs = {.servers = true},
@@ -126,7 +130,8 @@ const std::vector<StrategyRow>& Strategies() {
        .default_momentum = 0,
        .make = MakeParameterServer,
        .make_rows = MakeServerRows,
-       .number = {.letter = "K", .meaning = "the most steps that a worker may be ahead", .least = 1}},
+       .number = {.letter = "K", .meaning = "the most steps that a worker may be ahead", .least = 1},
+       .also_called = "ssp,stale-synchronous,stale-synchronous-parallel,bounded-staleness,petuum"},
       // Momentum accumulates gradients that are N-1 updates late: 0.9 diverges where plain SGD converges.
       {.name = "ps-async",
        .summary = "parameter server, one update per gradient as it arrives",
@@ -137,7 +142,9 @@ const std::vector<StrategyRow>& Strategies() {
        .default_momentum = 0,
        .make = MakeParameterServer,
        .make_rows = MakeServerRows,
-       .shares_steps = true},
+       .shares_steps = true,
+       .also_called =
+           "async,asynchronous,asgd,async-sgd,hogwild,downpour,dist-async,parameterserverstrategy"},
       {.name = "hybrid",
        .summary = "models with tables: a ring for dense parameters, parameter servers for rows (Parallax)",
        .needs = {.process_group = true, .servers = true},
@@ -182,16 +189,15 @@ absl::Status CheckNumber(const StrategyRow& row, const std::string& name, size_t
 absl::StatusOr<const StrategyRow*> FindStrategy(const std::string& name) {
   const size_t colon = name.find(':');
   const std::string word = name.substr(0, colon);
-  std::vector<std::string> names, others;
+  std::vector<KnownName> known;
   for (const StrategyRow& row : Strategies()) {
     if (row.name == word || !MeantByOtherName(word, {row.name}, {row.aliases}).empty()) {
       PSRING_RETURN_IF_ERROR(CheckNumber(row, name, colon));
       return &row;
     }
-    names.push_back(DisplayName(row));
-    others.push_back(row.also_called);
+    known.push_back({.name = DisplayName(row), .also_called = row.also_called, .resembles = row.resembles});
   }
-  return UnknownName("strategy", name, names, MeantByOtherName(word, names, others));
+  return UnknownName("strategy", name, known);
 }
 
 std::string CanonicalStrategy(const std::string& name) {

@@ -35,7 +35,8 @@ struct RowReport {
 };
 
 // Called by the training thread. Per step: Pull, SyncStrategy::BeginStep, forward and backward, Push,
-// SyncStrategy::FinishStep, Finish.
+// SyncStrategy::FinishStep, Finish. If the strategy drops gradients, FinishStep says whether this one is
+// dropped; then there is no Push, else it follows.
 class RowStrategy {
  public:
   virtual ~RowStrategy() = default;

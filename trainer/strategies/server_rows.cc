@@ -17,7 +17,9 @@ namespace {
 
 class ServerRows : public RowStrategy {
  public:
-  explicit ServerRows(const StrategyContext& context) : context_(context), client_(*context.servers.client) {}
+  // `measures_push`: what is pushed is not in the traffic of the other strategy's step.
+  ServerRows(const StrategyContext& context, bool measures_push)
+      : context_(context), client_(*context.servers.client), measures_push_(measures_push) {}
 
   // The strategy of the other parameters has joined the servers.
   absl::Status Start(const RowStart& start) override {
@@ -44,12 +46,16 @@ class ServerRows : public RowStrategy {
   absl::Status Pull(int64_t step, TouchedRows& rows) override {
     const Traffic before = client_.status().traffic;
     const int64_t begin_ns = context_.trace.Now();
+    bytes_ = {};
+    pushed_ = {};
     std::vector<RowPull> pulls;
     for (size_t t = 0; t < rows.of_tables().size(); ++t) {
       TouchedRows::OfTable& table = rows.of_tables()[t];
       table.pulled.resize(table.rows.size() * static_cast<size_t>(context_.tables[t].width));
       table.values = table.pulled.data();
       table.is_entire_table = false;
+      bytes_.asked_bytes += static_cast<double>(table.rows.size() * sizeof(int32_t));
+      bytes_.pulled_bytes += static_cast<double>(table.pulled.size() * sizeof(float));
       pulls.push_back({.table = static_cast<int>(t), .rows = table.rows, .values = table.pulled.data()});
     }
     PSRING_RETURN_IF_ERROR(client_.rows().Pull(step, pulls, Deadline()));
@@ -59,26 +65,23 @@ class ServerRows : public RowStrategy {
   }
 
   absl::Status Push(const StepInfo& info, TouchedRows& rows) override {
-    bytes_ = {};
+    const Traffic before = client_.status().traffic;
     std::vector<RowPush> pushes;
     for (size_t t = 0; t < rows.of_tables().size(); ++t) {
       const TouchedRows::OfTable& table = rows.of_tables()[t];
-      const double numbers = static_cast<double>(table.rows.size() * sizeof(int32_t));
-      const double values = static_cast<double>(table.gradient.size() * sizeof(float));
-      bytes_.asked_bytes += numbers;
-      bytes_.pulled_bytes += values;
-      bytes_.pushed_bytes += numbers + values;
+      bytes_.pushed_bytes +=
+          static_cast<double>(table.rows.size() * sizeof(int32_t) + table.gradient.size() * sizeof(float));
       pushes.push_back({.table = static_cast<int>(t), .rows = table.rows, .gradient = table.gradient.data()});
     }
     // A rank's share of a short last batch may be empty: then it has no rows.
     client_.rows().Push(info.step, info.samples, pushes);
+    if (measures_push_) pushed_ = client_.status().traffic - before;
     return absl::OkStatus();
   }
 
-  // The update is visible to the next Pull, which waits for it. What is pushed is in the traffic of the other
-  // strategy, which uses the same client.
+  // The update is visible to the next Pull, which waits for it.
   absl::StatusOr<RowReport> Finish() override {
-    return RowReport{.traffic = pulled_,
+    return RowReport{.traffic = pulled_ + pushed_,
                      .bytes = bytes_,
                      .begin_ns = pulled_ns_.first,
                      .end_ns = pulled_ns_.second,
@@ -110,7 +113,8 @@ class ServerRows : public RowStrategy {
   // A server names the workers for which others wait before this.
   MonotonicTime Deadline() const { return MonotonicNow() + 3 * context_.servers.timeout + absl::Seconds(5); }
 
-  Traffic pulled_;
+  const bool measures_push_;
+  Traffic pulled_, pushed_;
   RowFigures bytes_;
   std::pair<int64_t, int64_t> pulled_ns_ = {};
 };
@@ -118,7 +122,7 @@ class ServerRows : public RowStrategy {
 // No other strategy uses the servers. The push overlaps with the group's all-reduce.
 class OnlyRowsOnServers : public ServerRows {
  public:
-  using ServerRows::ServerRows;
+  explicit OnlyRowsOnServers(const StrategyContext& context) : ServerRows(context, /*measures_push=*/true) {}
 
   absl::Status Start(const RowStart& start) override {
     ServerJob job = JobOf(context_);
@@ -131,32 +135,17 @@ class OnlyRowsOnServers : public ServerRows {
     return ServerRows::Start(start);
   }
 
-  absl::Status Push(const StepInfo& info, TouchedRows& rows) override {
-    const Traffic before = client_.status().traffic;
-    PSRING_RETURN_IF_ERROR(ServerRows::Push(info, rows));
-    pushed_ = client_.status().traffic - before;
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<RowReport> Finish() override {
-    PSRING_ASSIGN_OR_RETURN(RowReport report, ServerRows::Finish());
-    report.traffic = report.traffic + pushed_;
-    return report;
-  }
-
   absl::Status Leave() override { return client_.Leave(LeaveOrJoinBy()); }
 
  private:
   MonotonicTime LeaveOrJoinBy() const { return MonotonicNow() + context_.servers.timeout; }
-
-  Traffic pushed_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RowStrategy>> MakeServerRows(const StrategyContext& context) {
   PSRING_CHECK(context.servers.client != nullptr);
-  return std::make_unique<ServerRows>(context);
+  return std::make_unique<ServerRows>(context, /*measures_push=*/context.servers.drops_gradients);
 }
 
 absl::StatusOr<std::unique_ptr<RowStrategy>> MakeOnlyRowsOnServers(const StrategyContext& context) {

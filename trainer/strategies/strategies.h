@@ -32,9 +32,10 @@ struct UpdateRule {
 
 // For strategies with parameter servers.
 struct ServerUse {
-  PsClient* client = nullptr;  // null: another rank of this machine has it (local_aggregation.h)
-  std::string consistency;     // WaitingRule: "sync", "ssp:2"
-  bool asynchronous = false;   // StrategyRow::asynchronous
+  PsClient* client = nullptr;    // null: another rank of this machine has it (local_aggregation.h)
+  std::string consistency;       // WaitingRule: "sync", "ssp:2"
+  bool asynchronous = false;     // StrategyRow::asynchronous
+  bool drops_gradients = false;  // StrategyRow::drops_gradients
   bool deterministic = false;
   bool serial = false;
   bool staleness_lr = false;  // asynchronous: the learning rate is divided by the staleness
@@ -54,6 +55,7 @@ struct StrategyContext {
   Stream& compute;  // the stream of forward and backward
   Trace& trace;
   int threads = 1;  // for Ops of the strategy's own
+  // Of a model that has only tables: none, or CountingBucket.
   std::vector<Bucket> buckets;
   std::vector<Table> tables;  // whose rows are synchronized by a RowStrategy
   uint64_t seed = 1;          // of their initial values
@@ -63,6 +65,10 @@ struct StrategyContext {
   ProcessGroup* group = nullptr;  // null: no group needed, or a single rank
   ServerUse servers = {};
 };
+
+// For a model that has only tables, if the servers count pushes: one bucket of padding. Each step pushes it,
+// so versions, staleness, waiting and dropped gradients are those of any other bucket.
+inline Bucket CountingBucket() { return {.count = ParameterLayout::kAlignment}; }
 
 // What a strategy communicates through; it may use both.
 struct Needs {
@@ -96,16 +102,19 @@ struct StrategyRow {
   bool replicates = false;       // one process with a replica of the model on each of several devices
   bool shares_steps = false;     // workers take their steps from a common budget
   bool drops_gradients = false;  // those of the slowest workers of a step
-  // In lower case, separated by commas: names that are accepted for this strategy, and names in other
-  // programs, for which an error suggests it.
+  // Separated by commas: names that are accepted for this strategy; its names in other programs; and names of
+  // what psring does not have, to which this strategy is nearest. Errors suggest it for the latter two.
   const char* aliases = "";
   const char* also_called = "";
+  const char* resembles = "";
 
   bool has_number() const { return *number.letter != 0; }
   // The servers have all parameters.
   bool has_parameters_on_servers() const { return needs.servers && !needs.process_group; }
   // The servers have only the rows of tables; the group synchronizes the other parameters.
   bool has_only_rows_on_servers() const { return needs.servers && needs.process_group; }
+  // The servers count the pushes of each worker, to know what is late.
+  bool counts_pushes() const { return has_parameters_on_servers() && (!synchronous || drops_gradients); }
   // Each push to a server is an update of its own.
   bool asynchronous() const { return needs.servers && !synchronous; }
 };

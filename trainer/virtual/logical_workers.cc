@@ -55,6 +55,11 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
                           EvaluationBatch(model_row, data.train.spec(), options.batch, device, *w.ops_));
   const int max_batch = std::max(options.batch, w.evaluation_batch_);
   PSRING_ASSIGN_OR_RETURN(w.model_, model_row.make(data.train.spec(), *w.ops_));
+  if (!w.model_->parameters().tables().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.clock == "virtual" ? "--clock virtual" : "a replay",
+                     " does not support the tables of ", options.model, ", whose rows it does not exchange"));
+  }
   PSRING_ASSIGN_OR_RETURN(w.activations_, w.model_->NewActivations(max_batch, KeepOf(options), device));
   if (w.updates_.optimizer.kind == OptimizerKind::kAdamW) {
     w.updates_.optimizer.no_decay = WithoutDecay(w.model_->parameters());
@@ -119,10 +124,13 @@ absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSp
                                             "--momentum may help"));
 }
 
-absl::StatusOr<CurvePoint> LogicalWorkers::Score(ConstSpan weights, CurvePoint point) {
-  PSRING_ASSIGN_OR_RETURN(const BatchScore score,
-                          Evaluate(*model_, weights, buffers(), data_.test, evaluation_batch_, activations_,
-                                   *batches_, *compute_));
+absl::StatusOr<CurvePoint> LogicalWorkers::Score(
+    ConstSpan weights, CurvePoint point, const std::function<void(int64_t done, int64_t planned)>& on_batch) {
+  const int64_t planned = data_.test.predictions();
+  PSRING_ASSIGN_OR_RETURN(
+      const BatchScore score,
+      Evaluate(*model_, weights, buffers(), data_.test, evaluation_batch_, activations_, *batches_, *compute_,
+               /*rows=*/nullptr, [&](int64_t done) { on_batch(done, planned); }));
   point.test_loss = score.loss_sum / static_cast<double>(data_.test.predictions());
   point.test_accuracy = static_cast<double>(score.correct) / static_cast<double>(data_.test.predictions());
   return point;

@@ -42,7 +42,8 @@ class LogicalWorkers {
 
   std::vector<float> InitialWeights() const { return model_->InitialWeights(options_.seed); }
   // Of the test data (or of the validation data: --debug.score).
-  absl::StatusOr<CurvePoint> Score(ConstSpan weights, CurvePoint point);
+  absl::StatusOr<CurvePoint> Score(ConstSpan weights, CurvePoint point,
+                                   const std::function<void(int64_t done, int64_t planned)>& on_batch);
 
   const StepPlan& plan() const { return plan_; }
   const StrategyRow& strategy() const { return *strategy_; }

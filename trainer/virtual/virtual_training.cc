@@ -173,7 +173,8 @@ absl::Status VirtualTraining::Evaluate(const Answer& answer, int64_t version) {
       point_, logical_->Score(weights_.span(),
                               {.samples = logical_->plan().SamplesIn(updates, alone ? run_.workers : 1),
                                .updates = updates,
-                               .train_loss = workers_.front().losses.TakeMean()}));
+                               .train_loss = workers_.front().losses.TakeMean()},
+                              run_.on_evaluating));
   return absl::OkStatus();
 }
 
@@ -243,7 +244,7 @@ RankResult VirtualTraining::Describe(int worker) const {
   result.ops = logical_->ops_name();
   result.backend = row.backend;
   result.algorithm = AlgorithmOf(row, options_.strategy);
-  if (row.needs.servers) result.placement = options_.server_placement;
+  if (row.needs.servers) result.placement = "rank0";
   result.parameters = static_cast<int64_t>(logical_->parameters());
   result.global_batch = logical_->plan().global_batch;
   if (worker == 0) result.flags = TrainingArguments(options_);
@@ -273,10 +274,12 @@ absl::StatusOr<VirtualOutcome> VirtualTraining::Collect() {
         const bool alone = logical_->strategy().asynchronous();
         const int64_t updates = plan.total_steps() * (alone ? run_.workers : 1);
         PSRING_ASSIGN_OR_RETURN(const CurvePoint point,
-                                logical_->Score(weights_.span(), {.samples = plan.total_samples,
-                                                                  .updates = updates,
-                                                                  .wall_s = trained_s_,
-                                                                  .train_loss = state.losses.TakeMean()}));
+                                logical_->Score(weights_.span(),
+                                                {.samples = plan.total_samples,
+                                                 .updates = updates,
+                                                 .wall_s = trained_s_,
+                                                 .train_loss = state.losses.TakeMean()},
+                                                run_.on_evaluating));
         state.result.curve.push_back(point);
         run_.on_evaluation(point);
       }

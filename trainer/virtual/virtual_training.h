@@ -27,6 +27,8 @@ struct VirtualRun {
   std::function<void(int64_t steps_done, int64_t steps_planned, double loss)> on_progress =
       [](int64_t, int64_t, double) {};
   std::function<void(const std::string& warning)> on_warning = [](const std::string&) {};
+  std::function<void(int64_t predictions_done, int64_t predictions_planned)> on_evaluating = [](int64_t,
+                                                                                                int64_t) {};
   std::function<void(const CurvePoint&)> on_evaluation = [](const CurvePoint&) {};
 };
 

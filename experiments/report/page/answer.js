@@ -17,6 +17,7 @@ function drawAnswer(parent, run) {
   if (first) parent.append(make('p', {class: 'lead', id: 'lead', lang: verdict ? null : findings.lang}, first));
   const {state, title, why} = trustOf(run);
   if (state) parent.append(make('p', {id: 'trust', class: `badge ${state}`}, make('strong', {}, title), `${language === 'zh' ? '' : ' '}${why}`));
+  if (mostDuels(run).length) parent.append(button('see-ratios', t('ratios_see'), () => openPart('theory', 'ratios')));
   drawSplit(parent, run);
   drawBench(parent, run);
   const more = (id, title, ...children) => parent.append(make('details', {class: 'printed', id}, make('summary', {}, title), ...children));

@@ -1,7 +1,12 @@
 // The main charts. Every value comes from the run folder unchanged.
 
-// "ps-sync, 2 servers".
-const withServers = ({strategy, servers}) => `${strategy}${servers > 1 ? `, ${servers} ${t('servers_word')}` : ''}`;
+// "ps-sync, 2 servers", "ps-async (uneven)".
+const withServers = (row) => `${row.strategy}${row.servers > 1 ? `, ${row.servers} ${t('servers_word')}` : ''}${isUneven(row) ? ` (${t('uneven')})` : ''}`;
+
+// Whether one worker of an asynchronous strategy has more than 1.5/N of the samples: its speed is then not that of the strategy.
+const isUneven = ({most_samples_share, workers}) => most_samples_share * workers > 1.5;
+// "One worker makes 84% of the samples of ps-async × 4.", or nothing.
+const unevenText = (row) => (isUneven(row) ? t('uneven_share', `${row.plain || row.strategy} × ${row.workers}`, Math.round(100 * row.most_samples_share)) : '');
 
 // A run's rows as plain objects, without malformed ones. Names include the number of servers, the learning rate and
 // "simulated" if rows differ in them. `plain`: the strategy's name in other files. `pushes`: number of pushes by staleness.
@@ -30,13 +35,14 @@ const moving = (row) => (numberOf(row.comm_busy_ms) === null ? null : numberOf(r
 // Communication times of the row's repeats.
 const repeatedMoving = (run, row) => parseCsv(run.runs_csv).filter((r) => r.strategy === row.plain && +r.workers === row.workers &&
     (!r.servers || +r.servers === row.servers) && r.part !== 'accuracy').map(moving).filter(isNumber);
-const rowName = (row) => `${row.strategy} × ${row.workers}`;
+const rowName = (row) => row.name || `${row.strategy} × ${row.workers}`;
 
 // "Run X. 5 repeats of 30 steps. Intervals: ..."
 function captionOf(run, intervals) {
   const rows = rowsOf(run), row = rows.find((r) => r.repeats > 0) || {};
   const parts = row.repeats ? [t('repeats', row.repeats, row.steps)] : [];
   if (intervals && row.repeats > 1) parts.push(t('interval_rule'));
+  if (intervals) parts.push(...rows.map(unevenText).filter(Boolean));
   return t('caption', run.run_id, parts.join(' '));
 }
 
@@ -124,7 +130,7 @@ function barChart(svg, width, height, rows, {partsOf, tickOf = () => null, sprea
     let left = 0;
     for (const part of partsOf(row)) {
       svg.append('rect').attr({x: x(left), y: y(i), width: Math.max(0, x(left + part.value) - x(left)), height: y.rangeBand()})
-          .style(part.colour === 'none' ? {fill: 'none', stroke: part.value > 0 ? 'var(--faint)' : 'none', 'stroke-dasharray': '4 3'} : {fill: part.colour})
+          .style(part.colour === 'none' ? {fill: 'none', stroke: part.value > 0 ? 'var(--faint)' : 'none', 'stroke-dasharray': '4 3'} : {fill: part.colour, stroke: 'var(--panel)'})
         .append('title').text(`${rowName(row)}: ${part.label} ${brief(part.value)}`);
       left += part.value;
     }
@@ -140,27 +146,51 @@ function barChart(svg, width, height, rows, {partsOf, tickOf = () => null, sprea
   });
 }
 
+// The workers of a row, with one that has most of the samples. A prediction has only its share: the others are alike.
+function workersOf(row) {
+  if ((row.each || []).some((worker) => worker.samples_per_s > 0)) return row.each;
+  return d3.range(row.workers).map((i) => {
+    const samples_per_s = row.samples_per_s * (i ? (1 - row.most_samples_share) / (row.workers - 1) : row.most_samples_share);
+    const step_ms = 1e3 * row.batch_per_worker / samples_per_s, exposed_comm_ms = Math.max(0, step_ms - row.compute_ms);
+    return {samples_per_s, step_ms, compute_ms: row.compute_ms, comm_busy_ms: exposed_comm_ms, exposed_comm_ms};
+  });
+}
+
+// A row whose workers have unequal shares of the samples, as two: the workers with more than 1.5/N of them, and the others.
+function classesOf(row) {
+  if (!isUneven(row)) return [row];
+  const workers = workersOf(row), sum = d3.sum(workers, (worker) => worker.samples_per_s);
+  return [true, false].map((most) => {
+    const group = workers.filter((worker) => (worker.samples_per_s * row.workers > 1.5 * sum) === most), numbers = group.map((worker) => worker.worker);
+    const part = !most ? t('others_word') : numbers.every(isNumber) ? t('worker_number', numbers.join(t('comma'))) : t('one_worker');
+    return {...row, intervals: {}, wait_ms: 0, part: group.length && part,
+        ...Object.fromEntries(['step_ms', 'compute_ms', 'comm_busy_ms', 'exposed_comm_ms'].map((figure) => [figure, d3.mean(group, (worker) => worker[figure])])),
+        name: t('class_most', `${row.plain} × ${row.workers}`, part, Math.round(100 * d3.sum(group, (worker) => worker.samples_per_s) / sum))};
+  }).filter((each) => each.part);
+}
+
 // Where the time of a step goes. With many rows, those with the most workers. The dashed end is communication that was hidden:
 // without overlap, a step would take this longer.
 const MOST_BARS = 8;
 function drawSplit(parent, run) {
   const all = rowsOf(run).filter((row) => isNumber(row.step_ms) && isNumber(row.compute_ms)), most = d3.max(all, (row) => row.workers);
-  const rows = all.length > MOST_BARS ? all.filter((row) => row.workers === most || row.plain === 'single') : all;
-  if (!rows.length) return;
+  const kept = all.length > MOST_BARS ? all.filter((row) => row.workers === most || row.plain === 'single') : all;
+  if (!kept.length) return;
+  const rows = kept.flatMap(classesOf), means = t(rows.some((row) => row.part) ? 'means_classes' : rows.some((row) => row.plain === 'ps-async') ? 'means_async' : 'means_all');
   // Communication that waits for peers is not measured separately, but derived from the ranks' starts.
   const waits = rows.some((row) => communicationOf(row).waiting > 0), named = (key, basis) => t(key, t(allSimulated ? 'simulated_word' : basis));
   const parts = (row) => {
     const {hidden, exposed, waiting} = communicationOf(row);
     return [{value: row.compute_ms, colour: 'var(--compute)', label: named('compute', 'measured')},
         {value: exposed, colour: 'var(--exposed)', label: waits ? named('exposed_moving', 'derived_word') : named('exposed', 'measured')},
-        {value: waiting, colour: 'var(--c4)', label: named('waiting_for', 'derived_word')},
+        {value: waiting, colour: 'var(--waiting)', label: named('waiting_for', 'derived_word')},
       {value: Math.max(0, row.step_ms - row.compute_ms - exposed - waiting), colour: 'var(--rest)', label: named('rest', 'derived_word')},
       {value: hidden, colour: 'none', label: named('hidden', 'derived_word')}];
   };
   const shown = parts(rows[0]).filter((p, i) => rows.some((row) => parts(row)[i].value > 0.005 * row.step_ms));
-  figure(parent, {id: 'split', wide: true, title: t('split_title'), note: t(rows.some((row) => intervalOf(row, 'step_ms')) ? 'split_note' : 'split_note_plain', captionOf(run, true)), height: 50 + 24 * rows.length,
+  figure(parent, {id: 'split', wide: true, title: t('split_title'), note: t(rows.some((row) => intervalOf(row, 'step_ms')) ? 'split_note' : 'split_note_plain', captionOf(run, true), means), height: 50 + 24 * rows.length,
     rows: rows.map((row) => ({...identity(run, row), ...columns(row, 'step_ms', 'compute_ms', 'comm_busy_ms', 'wait_ms', 'exposed_comm_ms', 'repeats'),
-      ...spread(row, 'step_ms', 'compute_ms', 'exposed_comm_ms')})),
+      ...spread(row, 'step_ms', 'compute_ms', 'exposed_comm_ms'), of_workers: row.part || ''})),
     legend: shown.map((p) => ({label: p.label, colour: p.colour, block: true})),
     draw: (svg, width, height) => barChart(svg, width, height, rows,
         {partsOf: parts, spreadOf: (row) => intervalOf(row, 'step_ms'), endOf: (row) => row.step_ms, xLabel: t('ms_step')})});
@@ -208,7 +238,7 @@ function drawLearning(parent, run, redraw) {
     lines = keys.map((key) => ({key, points: evaluated.filter((p) => `${p.strategy} × ${p.workers}, seed ${p.seed}` === key)}));
     choices = {x: ['samples', 'updates', 'wall_s'], y: ['test_accuracy', 'test_loss', 'train_loss']};
     const trainings = d3.max(rowsOf(run), (row) => (row.accuracy && row.accuracy.trainings) || 0) || 0;
-    note = t('curve_note', `${t('caption', run.run_id, trainings > 1 ? t('trainings', trainings) : t('one_training'))}`);
+    note = t('curve_note', `${t('caption', run.run_id, trainings > 1 ? t('trainings', trainings) : t('one_training'))} ${rowsOf(run).map(unevenText).join(' ').trim()}`);
   } else {
     // A replayed workload has no loss.
     const series = ((run.steps && run.steps.loss) || []).filter((s) => Array.isArray(s.points) && s.points.length > 1 &&

@@ -19,7 +19,7 @@ function drawMachines(parent, pool) {
       'machines_counted'].map((key) => t(key)), pool.rows.map((row) => [rowHead(withServers(row)), String(row.workers),
       spreadText(row.samples_per_s, withThousands), spreadText(row.efficiency, hundredths),
       row.ratio ? `${spreadText(row.ratio, hundredths)} × ${row.base}` : '', String(row.samples_per_s ? row.samples_per_s.machines : 0)])),
-  make('p', {class: 'note'}, t('machines_note')),
+  make('p', {class: 'note'}, [t('machines_note'), ...pool.rows.map(unevenText)].join(' ').trim()),
   make('details', {class: 'printed', id: 'each-machine'}, make('summary', {}, t('machines_each')), eachMachine(pool)));
 }
 

@@ -13,7 +13,7 @@ function fieldOf(ratio) {
 const FIELD_OPACITY = {far: 0.75, clear: 0.5, near: 0.28};
 
 // The run's rows of a ring and a synchronous server with equal numbers of workers: [{workers, bytes, ring, server}],
-// measured or simulated; `theory`: the ratio of the table's theory.
+// measured or simulated.
 function duelsOf(run, basis = 'measured') {
   const rows = rowsOf(run).filter((row) => (row.basis === 'simulated') === (basis === 'simulated') && row.workers > 1 &&
       row.workers <= 64 && row.parameters > 0 && moving(row) > 0 && !row.has_tables);
@@ -21,8 +21,15 @@ function duelsOf(run, basis = 'measured') {
       .flatMap((ring) => rows.filter((row) => row.plain === 'ps-sync' && row.workers === ring.workers && row.parameters === ring.parameters)
           .map((server) => ({ring, server})))
     .map(({ring, server}) => ({workers: ring.workers, bytes: ring.parameters * 4, ring: moving(ring), server: moving(server), basis,
-        ring_row: ring, server_row: server, ...columns(server, 'servers', 'placement', 'ps_schedule'),
-        theory: server.predicted_comm_ms > 0 && ring.predicted_comm_ms > 0 && basis === 'measured' ? server.predicted_comm_ms / ring.predicted_comm_ms : null}));
+        ring_row: ring, server_row: server, ...columns(server, 'servers', 'placement', 'ps_schedule')}));
+}
+
+// The duel's times from theory to the step, as {id, server, ring, ratio}: what the server takes over what the ring takes.
+function ratiosOf({workers, basis, ring, server, ring_row, server_row}) {
+  const rows = [{id: 'law', server: serverGradients(server_row), ring: (DATA.theory.schemes.ring[workers - 1] || [])[1]},
+      {id: 'buckets', server: basis === 'measured' && server_row.predicted_comm_ms, ring: ring_row.predicted_comm_ms},
+      {id: 'exchange', server, ring}, {id: 'step', server: 1 / server_row.samples_per_s, ring: 1 / ring_row.samples_per_s}];
+  return rows.filter((row) => row.server > 0 && row.ring > 0).map((row) => ({...row, ratio: row.server / row.ring}));
 }
 
 function drawMap(parent, run, theoryData) {
@@ -80,8 +87,7 @@ function drawMap(parent, run, theoryData) {
         plot.append('circle').attr({cx: x(duel.bytes), cy: y(duel.workers), r: 8, class: 'own-point'})
             .style({fill: simulated ? 'var(--panel)' : colour[winner], stroke: simulated ? colour[winner] : 'var(--ink)',
             'stroke-width': 2.5, 'stroke-dasharray': simulated ? '4 3' : 'none'})
-          .append('title').text(t(`map_duel_${duel.basis}`, duel.workers, brief(duel.ring), brief(duel.server),
-              brief(duel.server / duel.ring)));
+          .append('title').text(t(`map_duel_${duel.basis}`, duel.workers, brief(duel.ring), brief(duel.server)));
       }
     }});
 }

@@ -14,13 +14,13 @@ const isRing = (row) => row.algorithm === 'ring' && !(row.servers > 0);
 const sameAnswer = (a, b) => Math.abs(a / b - 1) < 0.03;
 
 // {id: {id, unit, value, text, why, slips, choices, exact}}, only exercises for which the run has data. slips: [{value, text}],
-// wrong answers with an explanation. choices: [{value, text}], of which `value` is one. exact: no tolerance.
+// wrong answers with an explanation. choices: [{value, text}], of which `value` is one. exact: no tolerance. `key`: of the texts.
 function questionsOf(run) {
   const rows = rowsOf(run).filter((row) => row.workers > 1), list = {}, theory = DATA.theory;
   const most = (keep) => rows.filter(keep).sort((a, b) => b.workers - a.workers)[0];
-  const ask = (id, unit, value, texts, reasons, {slips = {}, choices, exact} = {}) => {
+  const ask = (id, unit, value, texts, reasons, {slips = {}, choices, exact, key = id} = {}) => {
     if (!isNumber(value) && !choices) return;
-    list[id] = {id, unit, value, choices, exact, text: t(`ask_${id}`, ...texts), why: t(`why_${id}`, ...reasons),
+    list[id] = {id, unit, value, choices, exact, text: t(`ask_${key}`, ...texts).trim(), why: t(`why_${key}`, ...reasons),
         slips: Object.entries(slips).filter(([, wrong]) => isNumber(wrong) && Math.abs(wrong / value - 1) > (exact ? 0 : 0.1))
             .filter(([, wrong], i, all) => all.findIndex(([, other]) => sameAnswer(wrong, other)) === i)
             .map(([key, wrong]) => ({value: wrong, text: t(`slip_${key}`)}))};
@@ -56,9 +56,13 @@ function questionsOf(run) {
 
   const waits = most((row) => communicates(row) && row.step_ms > 0 && row.exposed_comm_ms > 0 && ['ring', 'ps-sync'].includes(row.plain));
   if (waits) ask('exposed', '%', 100 * waits.exposed_comm_ms / waits.step_ms, [waits.strategy, waits.workers],
-      [brief(waits.exposed_comm_ms), brief(waits.step_ms), reasonOf(waits)]);
-  const hides = most((row) => isRing(row) && communicates(row) && communicationOf(row).hidden > 0.02 * communicationOf(row).all);
-  if (hides) {
+      [brief(waits.exposed_comm_ms), brief(waits.step_ms), reasonOf(run, waits)]);
+  const hides = most((row) => isRing(row) && communicates(row) && communicationOf(row).all > 0 && row.compute_ms > 0);
+  if (hides && communicationOf(hides).hidden < HARDLY * communicationOf(hides).all) {
+    const {all} = communicationOf(hides), [shorter, longer] = [all, hides.compute_ms].sort(d3.ascending);
+    ask('hidden', 'ms', shorter, [hides.workers, brief(hides.compute_ms), brief(all)], [brief(longer), reasonOf(run, hides)],
+        {key: 'hidden_most', slips: {longer, both: shorter + longer}});
+  } else if (hides) {
     const {all, hidden, exposed, waiting} = communicationOf(hides);
     ask('hidden', 'ms', hidden, [hides.workers, brief(all), brief(exposed + waiting)], [brief(hides.step_ms + hidden), brief(hides.step_ms)], {slips: {the_exposed: exposed + waiting}});
   }
@@ -70,13 +74,12 @@ function questionsOf(run) {
   const stale = most((row) => row.plain === 'ps-async' && isNumber(row.staleness_mean));
   if (stale) ask('staleness', t('updates_word'), stale.staleness_mean, [stale.workers], [stale.workers - 1], {slips: {own_update: stale.workers}});
   const pair = asynchronousPair(run);
-  if (pair) ask('speedup', '×', pair.row.samples_per_s / pair.waiting.samples_per_s, [pair.row.workers],
+  if (pair) ask('speedup', '×', pair.row.samples_per_s / pair.waiting.samples_per_s, [pair.row.workers, unevenText(pair.row)],
       [withThousands(pair.row.samples_per_s), withThousands(pair.waiting.samples_per_s), leadReason(pair)]);
 
   const duel = duelsOf(run).concat(duelsOf(run, 'simulated')).sort((a, b) => b.workers - a.workers)[0];
   if (duel) ask('ratio', '×', duel.server / duel.ring, [duel.workers, placedText(duel)],
-      [brief(duel.server), brief(duel.ring), isNumber(duel.theory) ? t('why_ratio_theory', brief(duel.theory)) : '', duel.basis ===
-      'simulated' ? t('simulated_word') : t('measured')]);
+      [brief(duel.server), brief(duel.ring), t(duel.basis === 'simulated' ? 'simulated_word' : 'measured')]);
   const cost = ([messages, link]) => messages * SMALL.latency + link * SMALL.bytes / SMALL.bandwidth;
   const times = {ring: cost(theory.schemes.ring[SMALL.workers - 1]), 'ps-sync': cost(theory.server.dedicated.serial[theory.servers.indexOf(1)][SMALL.workers - 1])};
   ask('small', '', times.ring < times['ps-sync'] ? 'ring' : 'ps-sync', [SMALL.workers, bytesText(SMALL.bytes), secondsText(SMALL.latency), bytesText(SMALL.bandwidth)],

@@ -195,7 +195,7 @@ function drawPanel(parent, {schedule}) {
         flying.append('line').attr({x1: middle + side, x2: middle + side, y1: fromY, y2: toY})
             .style({stroke: 'var(--ink)', 'stroke-width': 1, opacity: 0.55});
         flying.append('rect').attr({x: middle + side - count * cellWidth * 0.3, y: y - 6, width: count * cellWidth * 0.6,
-            height: 12, rx: 3}).style({fill: counts ? 'var(--c4)' : 'var(--ground)', stroke: 'var(--ink)', 'stroke-width': 1.5});
+            height: 12, rx: 3}).style({fill: counts ? 'var(--mark)' : 'var(--ground)', stroke: 'var(--ink)', 'stroke-width': 1.5});
         flying.append('path').attr('transform', `translate(${middle + side},${y}) rotate(${to > from ? 180 : 0})`)
             .attr('d', d3.svg.symbol().type('triangle-up').size(30)()).style('fill', counts ? '#000' : 'var(--ink)');
       });

@@ -47,7 +47,7 @@ function drawLinks(parent, run) {
   const own = d3.max(rowsOf(run).filter((row) => row.workers > 1 && row.workers <= most), (row) => row.workers);
   const workers = Math.max(4, own || 0);  // with 2 the schemes hardly differ
   const links = linksOf(DATA.theory, workers), left = 10;
-  const linesOf = (link, width) => wrapped(t('links_row', t(`link_${link.scheme}`), brief(link.gradients), brief(link.times)), width - left);
+  const linesOf = (link, width) => wrapped(t('links_row', t(`link_${link.scheme}`), brief(link.gradients)), width - left);
   const heightOf = (link, width) => 26 + LINE * linesOf(link, width).length;
   figure(parent, {id: 'links', wide: true, title: t('links_title', workers), height: (width) => 8 + d3.sum(links, (link) => heightOf(link, width)),
     note: t('links_note', captionOf(run)),
@@ -90,15 +90,42 @@ function communicationOf(row) {
   return {all, hidden: all - stopped, exposed: stopped - waiting, waiting};
 }
 
+// Less than this share of the communication is "almost nothing": a reader cannot see it in the timeline.
+const HARDLY = 0.05;
+
+// When a row's first bucket was sent, as a share of the backward pass, mean over ranks; null without a trace.
+function firstSent(run, row) {
+  const launch = ((run.trace && run.trace.launches) || []).find((l) => l && l.workers === row.workers && Array.isArray(l.spans) &&
+      String(l.name).split(' ')[0] === row.plain);
+  if (!launch) return null;
+  const ofRank = (rank, name) => launch.spans.filter((span) => span[0] === rank && span[1] === name);
+  const shares = unique(launch.spans.map((span) => span[0])).map((rank) => {
+    const backward = ofRank(rank, 'backward'), sent = ofRank(rank, 'communication');
+    if (!backward.length || !sent.length) return null;
+    const begin = d3.min(backward, (span) => span[3]), end = d3.max(backward, (span) => span[3] + span[4]);
+    return end > begin ? (d3.min(sent, (span) => span[3]) - begin) / (end - begin) : null;
+  }).filter(isNumber);
+  return shares.length ? Math.max(0, Math.min(1, d3.mean(shares))) : null;
+}
+
 // Why so much of a row's communication is exposed.
-function reasonOf(row) {
-  const {all, hidden, waiting} = communicationOf(row);
+function reasonOf(run, row) {
+  const {all, hidden, waiting} = communicationOf(row), percent = (share) => brief(100 * share);
   if (all <= 0) return '';
   const waits = waiting > 0.2 * all ? ` ${t('reason_waits', brief(waiting))}` : '';
-  if (hidden < 0.005 * all) return t('reason_none') + waits;
   if (hidden > 0.95 * all) return t('reason_all');
-  return t(all > row.compute_ms ? 'reason_longer' : 'reason_late', brief(hidden), brief(all), brief(row.compute_ms)) + waits;
+  if (hidden >= HARDLY * all) {
+    return t(all > row.compute_ms ? 'reason_longer' : 'reason_late', brief(hidden), brief(all), brief(row.compute_ms)) + waits;
+  }
+  const little = hidden > 0 ? t('reason_hardly', percent(hidden / all)) : t('reason_none'), most = Math.min(1, row.compute_ms / all);
+  const sent = firstSent(run, row);
+  const why = most < 2 * HARDLY ? t('reason_short', brief(row.compute_ms), percent(most))
+      : sent !== null ? t('reason_first', brief(row.compute_ms), percent(sent)) : t('reason_apart', brief(row.compute_ms), brief(hidden));
+  return `${little} ${why}${waits}`;
 }
+
+// Takes a second, and hides two thirds of its communication.
+const OVERLAPPING = './run predict --workload resnet50 --strategies ring --workers 4 --link 25gbit';
 
 function drawOverlap(parent, run) {
   askQuestions(parent, run, 'exposed', 'hidden', 'efficiency');
@@ -109,11 +136,13 @@ function drawOverlap(parent, run) {
         'step_ms_here', 'without_overlap', 'reason'].map((key) => asTaken(t(key))), rows.map((row) => {
       const {all, hidden, exposed, waiting} = communicationOf(row);
       return [rowHead(rowName(row)), ...[all, hidden, exposed, waiting, row.step_ms, row.step_ms + hidden].map(brief),
-          make('td', {class: 'col_note'}, reasonOf(row))];
+          make('td', {class: 'col_note'}, reasonOf(run, row))];
     })));
     const row = rows[rows.length - 1], {all, hidden, exposed, waiting} = communicationOf(row);
     parent.append(here('here_overlap', ['comm_busy_ms', 'exposed_comm_ms', 'wait_ms', 'step_ms'].map((column) => [row, column]), rowName(row),
-        brief(all), brief(hidden), brief(exposed), brief(waiting), reasonOf(row)));
+        brief(all), brief(hidden), brief(exposed), brief(waiting), reasonOf(run, row)));
+    const most = d3.max(rows, (one) => communicationOf(one).hidden / communicationOf(one).all);
+    if (most < HARDLY) parent.append(make('p', {id: 'overlap-elsewhere'}, t('overlap_elsewhere', brief(100 * most)), ' ', make('code', {}, OVERLAPPING)));
   }
   const timeline = make('div');
   parent.append(timeline);
@@ -137,6 +166,7 @@ function asynchronousPair(run) {
 const STRAGGLES = 1.2;  // slowest over mean
 function leadReason({row, waiting}) {
   const times = (waiting.each || []).map((worker) => worker.compute_ms).filter(isNumber);
+  if (isUneven(row)) return t('lead_uneven', unevenText(row));
   if (row.samples_per_s <= waiting.samples_per_s) return t('lead_none');
   if (!times.length) return '';
   const slowest = d3.max(times), mean = d3.mean(times);

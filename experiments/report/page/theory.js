@@ -2,13 +2,20 @@
 
 // Cases of the decision table. `wish`: the sliders' values that show the case on the map; `go`: the part that shows it.
 const CASES = [
-  {id: 'large', wish: {gradient: 1e8, servers: 0, placement: 'rank0'}},
+  {id: 'large', wish: {gradient: 1e8, servers: 0, placement: 'dedicated'}},
   {id: 'small', wish: {gradient: 1e4, servers: 0, placement: 'dedicated'}},
   {id: 'servers', wish: {gradient: 1e8, placement: 'dedicated', all: true}},
   {id: 'colocated', wish: {gradient: 1e8, placement: 'colocated', all: true}},
   {id: 'sparse', wish: {gradient: 1e6, servers: 0, placement: 'dedicated'}},
   {id: 'stragglers', go: 'asynchronous'},
 ];
+
+// Opens a part of the page and shows the element `inside`.
+function openPart(id, inside) {
+  document.getElementById(id).open = true;
+  drawOpen();
+  (document.getElementById(inside) || document.getElementById(id)).scrollIntoView();
+}
 
 function drawTheory(parent, run) {
   const theoryData = DATA.theory, charts = make('div', {class: 'grid'}), verdict = make('p', {id: 'verdict', 'aria-live': 'polite'});
@@ -21,8 +28,7 @@ function drawTheory(parent, run) {
   parent.append(scrollTable({id: 'cases', class: 'words'}, t('part_choose'), [t('case'), t('use'), t('because'), t('case_here')], CASES.map(({id, wish: values, go}) =>
       [rowHead(t(`case_${id}`)), t(`use_${id}`), t(`because_${id}`), make('td', {}, button(`show-${id}`, t(go ? 'case_go' : 'case_show'), () => {
         if (go) {
-          document.getElementById(go).open = true;
-          document.getElementById(go).scrollIntoView();
+          openPart(go);
           return;
         }
         const {all, ...others} = values;
@@ -30,9 +36,7 @@ function drawTheory(parent, run) {
         redraw('theory', `show-${id}`);
         document.getElementById('map').scrollIntoView();
       }))])));
-  for (const duel of [...duelsOf(run), ...duelsOf(run, 'simulated')].slice(-2)) parent.append(here('here_duel',
-      [[duel.server_row, 'comm_busy_ms'], [duel.ring_row, 'comm_busy_ms']], duel.workers, placedText(duel), brief(duel.server), brief(duel.ring),
-      brief(duel.server / duel.ring), t(duel.basis === 'simulated' ? 'simulated_word' : 'measured')));
+  drawFactors(parent, run);
   const mostValues = [4, 8, 16, 32, 64], places = Object.keys(theoryData.server);
   if (!mostValues.includes(wish.most)) wish.most = mostValues.find((v) => v >= wish.most) || 64;
   parent.append(make('p', {}, t('theory_intro')));
@@ -47,8 +51,17 @@ function drawTheory(parent, run) {
     button('sweep', t('sweep'), () => sweep(update)),
     button('reset', t('reset'), () => { resetWish(run); redraw('theory', 'reset'); })), verdict, charts);
   update();
-  const told = whatIfDiffers(run, theoryData);
-  if (told) verdict.after(told);
+}
+
+// The only place that compares theory, exchange and step of a server and a ring; others refer to it.
+const mostDuels = (run) => [...duelsOf(run), ...duelsOf(run, 'simulated')].slice(-2);
+function drawFactors(parent, run) {
+  const duels = mostDuels(run), ratios = duels.map(ratiosOf), simulated = duels.some((duel) => duel.basis === 'simulated'), basis = duels.length && t(simulated ? 'simulated_word' : 'measured');
+  const cell = (row) => (row ? t('ratio_cell', row.ratio.toFixed(2), ...[row.server, row.ring].map((value) => brief(row.id === 'step' ? 1 / value : value))) : '');
+  const ids = ['law', 'buckets', 'exchange', 'step'].filter((id) => ratios.some((rows) => rows.some((row) => row.id === id)));
+  if (ids.length) parent.append(make('h4', {}, t('ratios')), scrollTable({id: 'ratios', class: 'words'}, t('ratios'),
+      ['', ...duels.map((duel) => t('ratios_workers', duel.workers, placedText(duel)))],
+      ids.map((id) => [rowHead(t(`ratio_${id}${simulated && id === 'exchange' ? '_simulated' : ''}`, basis)), ...ratios.map((rows) => cell(rows.find((row) => row.id === id)))])));
 }
 
 // Moves the gradient's size through the map.
@@ -65,19 +78,6 @@ function sweep(update) {
   };
   step();
   update();
-}
-
-// The sliders' time of the run's own exchange beside the table's, if they differ by more than 5%.
-function whatIfDiffers(run, theoryData) {
-  const row = rowsOf(run).filter((r) => r.plain === 'ps-sync' && communicates(r) && !r.has_tables && r.workers <= theoryData.workers.length && moving(r) > 0).pop();
-  if (!row) return null;
-  const kept = {...wish};
-  resetWish(run);
-  const ms = 1e3 * serverSeconds(theoryData, row.workers, wish.gradient);
-  Object.assign(wish, kept);
-  if (Math.abs(ms / moving(row) - 1) < 0.05) return null;
-  return here('here_what_if', [[row, 'comm_busy_ms'], [row, 'wait_ms']], rowName(row), brief(ms), brief(moving(row)),
-      t(row.basis === 'simulated' ? 'simulated_word' : 'measured'));
 }
 
 function drawCurves(parent, verdict, run, theoryData) {
@@ -106,6 +106,5 @@ function drawCurves(parent, verdict, run, theoryData) {
       directLabels(plot, width - right + 2, [22, height - 42], names.map((name) => ({name, text: label(name), y: y(curves[name][wish.most - 1] * 1e3)})));
     }});
   const at = wish.most - 1, order = names.slice().sort((a, b) => curves[a][at] - curves[b][at]);
-  verdict.textContent = t('verdict', wish.most, order.map((name) => `${label(name)} ${secondsText(curves[name][at])}`).join(t('comma')),
-      brief(curves['ps-sync'][at] / curves.ring[at]), serversText(theoryData)) + (wish.shared && wish.medium_rate > 0 ? t('medium_hint') : '');
+  verdict.textContent = t('verdict', wish.most, order.map((name) => `${label(name)} ${secondsText(curves[name][at])}`).join(t('comma'))) + (wish.shared && wish.medium_rate > 0 ? t('medium_hint') : '');
 }

@@ -27,7 +27,7 @@ function layLanes(spans) {
 
 const SPAN_COLOURS = {forward: 'var(--c5)', backward: 'var(--compute)', optimizer: 'var(--c7)', exposed: 'var(--exposed)'};
 const BUCKET_COLOURS = ['var(--c2)', 'var(--c4)', 'var(--c3)', 'var(--c6)'];
-const BUCKET_TEXT = ['#000', '#000', 'var(--on-strong)', 'var(--on-strong)'];  // the colour of a number on them
+const BUCKET_TEXT = ['var(--on-c2)', 'var(--on-c4)', 'var(--on-c3)', 'var(--on-c6)'];  // the colour of a number on them
 const ofBucket = (list, bucket) => list[Math.max(0, bucket) % list.length];
 const inFlight = (name) => name === 'communication' || name === 'exchange';
 const spanColour = (name, bucket) => (inFlight(name) ? ofBucket(BUCKET_COLOURS, bucket)
@@ -117,10 +117,10 @@ function drawTimeline(parent, run, redraw) {
         const wide = Math.max(1, x(span.end) - x(span.begin)), derived = span.name === 'exchange';
         svg.append('rect').attr({x: x(span.begin), y: topOf(span), width: wide, height: 16, rx: 2})
           .style({fill: spanColour(span.name, span.bucket), stroke: derived ? 'var(--ink)' : 'var(--panel)',
-              'stroke-dasharray': derived ? '3 3' : 'none', opacity: derived ? 0.7 : 1})
+              'stroke-dasharray': derived ? '3 3' : 'none', opacity: derived ? 0.85 : 1})
           .append('title').text(`${rankText(span.rank)}: ${span.name}${span.bucket >= 0 ? ` ${span.bucket}` : ''}, ${brief(span.ms)} ms`);
         if (inFlight(span.name) && wide > 14) svg.append('text')
-            .attr({x: x(span.begin) + wide / 2, y: topOf(span) + 12, 'text-anchor': 'middle'}).style('fill', derived ? '#000' : ofBucket(BUCKET_TEXT, span.bucket))
+            .attr({x: x(span.begin) + wide / 2, y: topOf(span) + 12, 'text-anchor': 'middle'}).style('fill', ofBucket(BUCKET_TEXT, span.bucket))
             .text(span.bucket);
       }
       // A veil covers what happens later than the moment that is played.

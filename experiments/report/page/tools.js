@@ -69,7 +69,7 @@ function secondsText(seconds) {
 }
 
 // A strategy has the same colour and mark in every chart; other strategies follow these.
-const PLACES = ['ring', 'ps-sync', 'ps-async', 'star', 'direct', 'halving-doubling', 'double-binary-tree', 'none'];
+const PLACES = ['ring', 'ps-sync', 'ps-async', 'single', 'direct', 'hybrid', 'star', 'none', 'halving-doubling', 'double-binary-tree'];
 const MARKS = ['circle', 'square', 'triangle-up', 'diamond', 'cross', 'triangle-down'];
 const places = new Map(PLACES.map((name, place) => [name, place]));
 function placeOf(name) {

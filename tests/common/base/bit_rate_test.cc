@@ -18,7 +18,8 @@ TEST(BitRate, UnitsAreDecimalBitsPerSecond) {
 
 TEST(BitRate, UsualSpellingsAreAccepted) {
   for (const char* text :
-       {"25Gbps", "25gbps", "25Gb/s", "25Gbit/s", "25Gbits/s", "25GbE", "25gbit", "25000Mbps"}) {
+       {"25Gbps", "25gbps", "25Gb/s", "25Gbit/s", "25Gbits/s", "25GbE", "25gbit", "25000Mbps", "25g", "25G",
+        "25gb", "25Gb", "25000M", "25 gbit", "25 Gbit/s", "0.025T"}) {
     const auto rate = ParseBitRate(text);
     ASSERT_TRUE(rate.ok()) << rate.status();
     EXPECT_EQ(*rate, 25e9) << text;
@@ -27,15 +28,20 @@ TEST(BitRate, UsualSpellingsAreAccepted) {
 }
 
 TEST(BitRate, BytesAreNotTakenForBits) {
-  for (const char* text : {"25GB/s", "25GBps", "25MiB/s", "25Mbytes/s"}) {
+  const struct {
+    const char *text, *bits;
+  } cases[] = {{"25GB/s", "200gbit"},   {"25GBps", "200gbit"},    {"1GB", "8gbit"},
+               {"1 GB", "8gbit"},       {"0.5MB/s", "4mbit"},     {"25Mbytes/s", "200mbit"},
+               {"512B/s", "4.096kbit"}, {"1MiB/s", "8.38861mbit"}};
+  for (const auto& [text, bits] : cases) {
     EXPECT_EQ(ParseBitRate(text).status().message(),
-              absl::StrCat("'", text, "' is in bytes, but a rate is in bits; write 1gbit or 200mbit"));
+              absl::StrCat("'", text, "' is in bytes, but a rate is in bits; write ", bits));
   }
 }
 
 TEST(BitRate, AnInvalidRateIsAnErrorWithAnExample) {
-  for (const char* text : {"", "1", "1000", "gbit", "1gb", "1 gbit", "1e9bit", "-1gbit", "1..2gbit", "fast",
-                           "1bit", "10be", "0gbit", "101tbit", "nan", "inf"}) {
+  for (const char* text : {"", "1", "1000", "gbit", "1x", "1gibit", "1gbitps", "1 g bit", "1e9bit", "-1gbit",
+                           "1..2gbit", "fast", "1bit", "10be", "0gbit", "101tbit", "nan", "inf"}) {
     const auto rate = ParseBitRate(text);
     EXPECT_EQ(rate.status().code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_TRUE(absl::StrContains(rate.status().message(), text)) << rate.status();

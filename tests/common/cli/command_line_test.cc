@@ -27,6 +27,8 @@ struct Door {
     compare->add_option("--workers", workers, "How many")->delimiter(',')->check(WholeNumber(1, 64));
     compare->add_option("--batch_size", batch_size, "Samples")->check(WholeNumber(1, 1000));
     compare->add_option("--rate", rate, "A rate")->check(RealNumber({.high = 1, .high_allowed = true}));
+    compare->add_option("--patience", patience, "How long")->option_text("S")->check(RealNumber({}));
+    compare->add_option("--bucket_mb", bucket_mb, "Size")->check(RealNumber({}));
     compare->add_option("--out_dir", out_dir, "Where to");
     compare->add_option("--schedule", schedule, "Which")->check(OneOf({"constant", "linear"}));
     compare->add_option("--unchecked", unchecked, "A whole number");
@@ -42,7 +44,7 @@ struct Door {
   CLI::App app{"A front door.", "psring"};
   std::vector<int> workers;
   int batch_size = 0, unchecked = 0, steps = 0;
-  double rate = 0;
+  double rate = 0, patience = 0, bucket_mb = 0;
   std::string out_dir = "unset", schedule, file, counts;
   std::vector<std::string> labels;
   bool dry_run = false, evaluate = true;
@@ -113,6 +115,43 @@ TEST(Parse, AnUnknownFlagSuggestsTheNearest) {
   EXPECT_EQ(Error({"compare", "---"}), "psring compare: unknown flag ---");
   EXPECT_EQ(Error({"compare", "-x"}), "psring compare: unknown flag -x");
   EXPECT_EQ(Error({"--workers", "compare"}), "psring: unknown flag --workers");
+}
+
+TEST(Parse, AFlagOfAnotherProgramSuggestsOurs) {
+  EXPECT_EQ(Error({"compare", "--gpus", "2"}),
+            "psring compare: unknown flag --gpus; did you mean --workers?");
+  EXPECT_EQ(Error({"compare", "-g", "2"}), "psring compare: unknown flag -g; did you mean --workers?");
+  EXPECT_EQ(Error({"compare", "-n4"}), "psring compare: unknown flag -n4; did you mean --workers?");
+  EXPECT_EQ(Error({"train", "--iterations=2"}),
+            "psring train: unknown flag --iterations; did you mean --steps?");
+  EXPECT_EQ(Error({"compare", "--iterations=2"}), "psring compare: unknown flag --iterations");
+}
+
+TEST(Parse, AListOrAUnitInsteadOfAPlainNumberSaysWhatToWrite) {
+  const struct {
+    std::vector<std::string> flag;
+    const char* says;
+  } cases[] = {
+      {{"--batch_size", "32,64"},
+       "--batch_size: '32,64' is a list, but --batch_size takes one value; run the command once for each"},
+      {{"--batch_size=1,000"}, "--batch_size: '1,000' has separators; write 1000"},
+      {{"--batch_size", "1e2"}, "--batch_size: '1e2' is not a number; write 100"},
+      {{"--batch_size", "1k"}, "--batch_size: '1k' is not a number; write 1000"},
+      {{"--batch_size", "2k"}, "--batch_size: '2k' is not a number"},  // 2000 is too large, too
+      {{"--batch_size", "2x"}, "--batch_size: '2x' is not a number"},
+      {{"--rate", "0,5"}, "--rate: '0,5' has a decimal comma; write 0.5"},
+      {{"--rate", "1,0.5"},
+       "--rate: '1,0.5' is a list, but --rate takes one value; run the command once for each"},
+      {{"--patience", "10m"}, "--patience: '10m' has a unit, but --patience is in seconds; write 600"},
+      {{"--patience", "500ms"}, "--patience: '500ms' has a unit, but --patience is in seconds; write 0.5"},
+      {{"--bucket_mb", "25M"}, "--bucket_mb: '25M' has a unit, but --bucket_mb is in MiB; write 25"},
+      {{"--bucket_mb", "512KiB"}, "--bucket_mb: '512KiB' has a unit, but --bucket_mb is in MiB; write 0.5"},
+  };
+  for (const auto& [flag, says] : cases) {
+    std::vector<std::string> arguments = {"compare"};
+    arguments.insert(arguments.end(), flag.begin(), flag.end());
+    EXPECT_EQ(Error(arguments), absl::StrCat("psring compare: ", says));
+  }
 }
 
 TEST(Parse, AnUnknownCommandSuggestsTheNearestOrListsAll) {

@@ -42,23 +42,107 @@ Variables With(Variables variables, const Variables& more) {
   return variables;
 }
 
-TEST(LaunchedAs, ReadsEveryLaunchersNumbers) {
-  for (const auto& [variables, launcher, rank, size, local_rank, local_size] :
-       {std::tuple{kOpenMpi, "mpirun", 3, 4, 1, 4},
-        {kHydra, "mpiexec", 2, 5, 2, 5},
-        {kSrun, "srun", 5, 6, 1, 2},
-        {With(kSrun, {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "1"}}), "torchrun", 0, 2, 0,
-         1}}) {
-    SCOPED_TRACE(launcher);
-    EXPECT_TRUE(IsStartedAsARank(Environment(variables)));
-    const auto as = ReadLauncher("env://", Environment(variables));
+struct LaunchCase {
+  std::string what;
+  Variables variables;
+  std::string launcher;
+  int rank, size, local_rank, local_size;
+};
+
+const std::vector<LaunchCase> kLaunchCases = {
+    {"Open MPI's mpirun in a Slurm batch script", kOpenMpi, "mpirun", 3, 4, 1, 4},
+    {"Hydra", kHydra, "mpiexec", 2, 5, 2, 5},
+    {"srun", kSrun, "srun", 5, 6, 1, 2},
+    {"srun with a PMI plugin", With(kSrun, {{"PMI_RANK", "5"}, {"PMI_SIZE", "6"}}), "srun", 5, 6, 1, 2},
+    {"srun with PMI's rank only", With(kSrun, {{"PMI_RANK", "5"}}), "srun", 5, 6, 1, 2},
+    {"a batch script's number, and PMI",
+     {{"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}},
+     "mpiexec",
+     1,
+     2,
+     1,
+     2},
+    {"rank and size of PMI only: one host", {{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}}, "mpiexec", 1, 3, 1, 3},
+    {"the same with a master address: perhaps several hosts",
+     {{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}, {"MASTER_ADDR", "h"}},
+     "mpiexec",
+     1,
+     3,
+     0,
+     0},
+    {"mpirun in an interactive step",
+     With(kOpenMpi, {{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_STEP_NUM_NODES", "1"}}), "mpirun", 3, 4, 1, 4},
+    {"the same with a PMI plugin",
+     With(kOpenMpi, {{"SLURM_STEP_NUM_TASKS", "1"},
+                     {"SLURM_STEP_NUM_NODES", "1"},
+                     {"PMI_RANK", "0"},
+                     {"PMI_SIZE", "1"}}),
+     "mpirun", 3, 4, 1, 4},
+    {"mpirun, whose daemons are a step",
+     With(kOpenMpi, {{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_PROCID", "1"}}),
+     "mpirun", 3, 4, 1, 4},
+    {"Hydra with a daemon on each node of a step, and one rank each",
+     {{"PMI_RANK", "1"},
+      {"PMI_SIZE", "2"},
+      {"SLURM_PROCID", "1"},
+      {"SLURM_STEP_NUM_TASKS", "2"},
+      {"SLURM_STEP_NUM_NODES", "2"}},
+     "srun",
+     1,
+     2,
+     0,
+     0},
+    {"torchrun in a step", With(kSrun, {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "1"}}),
+     "torchrun", 0, 2, 0, 1},
+    {"torchrun in a step with a PMI plugin",
+     With(kSrun, {{"RANK", "9"}, {"WORLD_SIZE", "12"}, {"PMI_RANK", "5"}, {"PMI_SIZE", "6"}}), "torchrun", 9,
+     12, 0, 0},
+    {"torchrun under mpirun", With(kOpenMpi, {{"RANK", "7"}, {"WORLD_SIZE", "8"}}), "torchrun", 7, 8, 0, 0},
+};
+
+TEST(LaunchedAs, TheFirstCompleteSetOfVariablesApplies) {
+  for (const LaunchCase& of : kLaunchCases) {
+    SCOPED_TRACE(of.what);
+    EXPECT_TRUE(IsStartedAsARank(Environment(of.variables)));
+    const auto as = ReadLauncher("env://", Environment(of.variables));
     ASSERT_TRUE(as.ok()) << as.status();
-    EXPECT_EQ(as->launcher, launcher);
-    EXPECT_EQ(as->rank, rank);
-    EXPECT_EQ(as->world_size, size);
-    EXPECT_EQ(as->local_rank, local_rank);
-    EXPECT_EQ(as->local_world_size, local_size);
+    EXPECT_EQ(as->launcher, of.launcher);
+    EXPECT_EQ(as->rank, of.rank);
+    EXPECT_EQ(as->world_size, of.size);
+    EXPECT_EQ(as->local_rank, of.local_rank);
+    EXPECT_EQ(as->local_world_size, of.local_size);
   }
+}
+
+TEST(LaunchedAs, FlagsTakePrecedence) {
+  const auto as = ReadLauncher(
+      "env://", InPlaceOf(Environment(With(kSrun, {{"PMI_RANK", "0"}, {"PMI_SIZE", "9"}})), "1", "3"));
+  ASSERT_TRUE(as.ok()) << as.status();
+  EXPECT_EQ(as->rank, 1);
+  EXPECT_EQ(as->world_size, 3);
+}
+
+TEST(LaunchedAs, ContradictorySetsAreNamed) {
+  const std::string unset = "; unset the variables of the one that did not start this process";
+  const auto message = [](const Variables& variables) {
+    EXPECT_TRUE(IsStartedAsARank(Environment(variables)));
+    return std::string(ReadLauncher("env://", Environment(variables)).status().message());
+  };
+  EXPECT_EQ(
+      message(With(kSrun, {{"PMI_RANK", "0"}, {"PMI_SIZE", "6"}})),
+      "two launchers contradict each other: SLURM_PROCID 5 of SLURM_STEP_NUM_TASKS 6 (srun), PMI_RANK 0 "
+      "of PMI_SIZE 6 (mpiexec)" +
+          unset);
+  EXPECT_EQ(message(With(kOpenMpi, kSrun)),
+            "two launchers contradict each other: SLURM_PROCID 5 of SLURM_STEP_NUM_TASKS 6 (srun), "
+            "OMPI_COMM_WORLD_RANK 3 of OMPI_COMM_WORLD_SIZE 4 (mpirun)" +
+                unset);
+  EXPECT_EQ(message(With(kOpenMpi, kHydra)),
+            "two launchers contradict each other: OMPI_COMM_WORLD_RANK 3 of OMPI_COMM_WORLD_SIZE 4 (mpirun), "
+            "PMI_RANK 2 of PMI_SIZE 5 (mpiexec)" +
+                unset);
+  EXPECT_EQ(message({{"PMI_RANK", "1"}}),
+            "env:// needs the variable PMI_SIZE, which is not set; mpiexec sets it");
 }
 
 TEST(LaunchedAs, ASlurmBatchScriptIsNotARank) {
@@ -104,8 +188,20 @@ TEST(ParseRendezvous, RanksOfOneHostUseAFileOfTheirJob) {
   EXPECT_EQ(ParseRendezvous("env://", Environment(kOpenMpi))->file, own("mpirun-4711"));
   EXPECT_EQ(ParseRendezvous("env://", Environment(kHydra))->file,
             own(absl::StrCat("mpiexec-child-of-", getppid())));
+  EXPECT_EQ(ParseRendezvous("env://", Environment({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}))->file,
+            own(absl::StrCat("mpiexec-child-of-", getppid())));
   const Variables one_host = With(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", "6"}, {"SLURM_NODEID", "0"}});
   EXPECT_EQ(ParseRendezvous("env://", Environment(one_host))->file, own("slurm-12345.2"));
+}
+
+TEST(ParseRendezvous, OtherUsersCannotPredictTheFileOfAJob) {
+  const auto file = [](const std::string& secret) {
+    return ReadRendezvous("env://", Environment(With(kOpenMpi, {{"PSRING_SECRET", secret}})), "")->file;
+  };
+  const std::string one = file(std::string(32, '1'));
+  EXPECT_TRUE(absl::StartsWith(one, absl::StrCat("/tmp/psring-", geteuid(), "-mpirun-4711-"))) << one;
+  EXPECT_EQ(one, file(std::string(32, '1')));
+  EXPECT_NE(one, file(std::string(32, '2')));
 }
 
 TEST(ParseRendezvous, OverSeveralHostsSrunProvidesTheAddressAndMpirunNeedsIt) {
@@ -150,6 +246,16 @@ TEST(ParseRendezvous, ReadsAFile) {
   EXPECT_FALSE(ParseRendezvous("file://", Environment(ranks)).ok());
 }
 
+TEST(ParseRendezvous, AnIpv6AddressMayHaveBrackets) {
+  const Variables ranks = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "5"}};
+  for (const char* address : {"fd00::1", "[fd00::1]"}) {
+    EXPECT_EQ(ParseRendezvous("env://", Environment(With(ranks, {{"MASTER_ADDR", address}})))->host,
+              "fd00::1");
+  }
+  EXPECT_EQ(ParseRendezvous("tcp://[fd00::1]:7", Environment(ranks))->host, "fd00::1");
+  EXPECT_FALSE(ParseRendezvous("tcp://fd00::1:7", Environment(ranks)).ok());
+}
+
 // The addresses on which a process listens.
 
 RendezvousOptions Meeting(int world_size, int local_world_size, const std::string& host) {
@@ -175,6 +281,20 @@ TEST(OwnAddress, IsTheRequestedOne) {
   const absl::Status foreign = OwnAddress({.bind = "203.0.113.1"}, Meeting(4, 4, "")).status();
   EXPECT_TRUE(absl::StrContains(foreign.message(), "must be an address of this machine")) << foreign;
   EXPECT_FALSE(OwnAddress({.bind = "127.0.0.1", .interface = "lo"}, Meeting(4, 4, "")).ok());
+}
+
+TEST(OwnAddress, OfAHostThatIsNeverResolvedNamesIt) {
+  RendezvousOptions meeting = Meeting(4, 2, "no-such-host.invalid");
+  meeting.timeout = absl::Milliseconds(300);
+  const absl::Status late = OwnAddress({}, meeting).status();
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(absl::StrContains(late.message(), "an address of host 'no-such-host.invalid': ")) << late;
+}
+
+TEST(OwnAddress, OfBindMayHaveBrackets) {
+  const auto own = OwnAddress({.bind = "[::1]"}, Meeting(4, 4, ""));
+  if (!own.ok()) GTEST_SKIP() << "no IPv6 here: " << own.status();
+  EXPECT_EQ(*own, "::1");
 }
 
 TEST(StoreAddress, IsASpecificAddressOfThisMachine) {

@@ -81,6 +81,8 @@ TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
       {{"--sizes", "4K", "-b", "1K"}, "--sizes"},
       {{"--sizes", "4K,"}, "--sizes"},
       {{"-f", "1"}, "--stepfactor"},
+      {{"-b", "8", "-e", "128M", "-f", "2", "-g", "2"}, "--workers N"},
+      {{"-t", "4"}, "--workers N"},
       {{"--workers", "1025"}, "1024"},
       {{"--workers", "0"}, "--workers"},
       {{"--workers", "two"}, "two"},
@@ -225,7 +227,7 @@ TEST_F(BenchTest, ASignalEndsAllProcessesAndSetsTheExitCode) {
     const Outcome outcome = Finish(psring);
     EXPECT_EQ(outcome.exit_code, 128 + signal) << outcome.err;
     EXPECT_LT(MonotonicNow() - begin, absl::Seconds(20));
-    EXPECT_EQ(outcome.err, absl::StrCat("psring bench: interrupted (", name, ")\n"));
+    EXPECT_EQ(outcome.err, absl::StrCat("psring bench: interrupted (", name, "); nothing was kept\n"));
     EXPECT_TRUE(DataLines(outcome.out).empty()) << outcome.out;
     EXPECT_TRUE(Workers().empty());
   }

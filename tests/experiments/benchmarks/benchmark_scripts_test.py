@@ -9,6 +9,7 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 import xml.etree.ElementTree
 
 sys.dont_write_bytecode = True
@@ -40,6 +41,17 @@ def stderr_of(function):
     with contextlib.redirect_stderr(io.StringIO()) as text:
         result = function()
     return result, text.getvalue()
+
+
+def on_machine(busy_percent, function):
+    """Calls the function as on a machine of which other programs use that much."""
+    ticks = iter(range(0, 1000 * 100, 1000))
+
+    def cpu_ticks():
+        total = next(ticks)
+        return total, total * busy_percent / 100
+    with unittest.mock.patch.multiple(runs, cpu_ticks=cpu_ticks), unittest.mock.patch("os.times", return_value=(0,) * 5):
+        return stderr_of(function)
 
 
 class Processor(unittest.TestCase):
@@ -75,10 +87,32 @@ class Measuring(unittest.TestCase):
 
         def contender(name):
             return lambda: order.append(name) or next(values)
-        (results, others), _ = stderr_of(lambda: runs.interleave({"a": contender("a"), "b": contender("b")}, 2, "test"))
+        (results, others), _ = on_machine(5, lambda: runs.interleave({"a": contender("a"), "b": contender("b")}, 2, "test"))
         self.assertEqual(order, ["a", "b"] * 3)
         self.assertEqual(results, {"a": [3, 5], "b": [4, 6]})
-        self.assertIn("load average", others)
+        self.assertRegex(others, "5.0%; load average")
+
+    def test_writes_nothing_if_other_programs_were_busy(self):
+        contenders = {"a": lambda: 1}
+        with self.assertRaisesRegex(runs.Disturbed, "my model: not written: other programs used 6.0% of the processors"):
+            on_machine(6, lambda: runs.interleave(contenders, 1, "my model"))
+        on_machine(6, lambda: runs.interleave(contenders, 1, "too short to tell", must_be_quiet=False))
+        manifest = {"machine": {"cpu": "", "cores": 2, "memory_mb": 1, "system": "", "kernel": ""}, "started_utc": "",
+                    "versions": {"revision": ""}}
+        with self.assertRaisesRegex(runs.Disturbed, "psring bench: not written"):
+            collectives.section("title", [{"size": 4, "foreign_cpu_pct": percent} for percent in (1, 7)], manifest, "psring bench")
+
+    def test_trainings_on_a_busy_machine_leave_the_page_unchanged(self):
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.multiple(
+                runs, PSRING=None, train=lambda flags: {"loss": 1, "samples_per_s": 1}), unittest.mock.patch.object(
+                    sys, "argv", ["training.py", "--models", "gpt-nano,mlp", "--torch_python", "", "--tensorflow_python", "", "--out",
+                                  folder]), unittest.mock.patch.object(training, "limit_text", lambda model: ""):
+            code, said = on_machine(6, training.main)
+            self.assertEqual((code, os.listdir(folder)), (1, []))
+            self.assertRegex(said, "(?s)gpt-nano: not written.*mlp: not written")
+            with contextlib.redirect_stdout(io.StringIO()):
+                code, _ = on_machine(4, training.main)
+            self.assertEqual((code, sorted(os.listdir(folder))), (0, ["training_mlp.md", "training_models.md"]))
 
 
 class Soak(unittest.TestCase):
@@ -153,10 +187,10 @@ class Peers(unittest.TestCase):
         self.assertEqual(list(ps_round.contenders(args, 2, "", "", None)), ["psring over shm", "psring over tcp"])
         self.assertEqual(len(ps_round.contenders(args, 2, "2.15", "2.21", pathlib.Path("p"))), 6)
 
-    def best(self, model, speed):
+    def best(self, model, speed, workers=1):
         found = training.Contenders(types.SimpleNamespace(steps=0), model)
         found.torch = lambda workers, code, env: {"samples_per_s": speed(" ".join(code), env)}
-        result, _ = stderr_of(lambda: found.best_torch(1))
+        result, _ = on_machine(0, lambda: found.best_torch(workers))
         return result, found.tried
 
     def test_pytorch_is_compared_at_its_best(self):
@@ -164,6 +198,23 @@ class Peers(unittest.TestCase):
         self.assertEqual((name, code, env), ("torch.compile, fused optimizer, default malloc", ["--fused", "--compile"], {}))
         self.assertNotIn("channels", str(tried))
 
+    def test_pytorch_is_searched_in_two_rounds_for_one_process_as_for_two(self):
+        calls = []
+
+        def second_round_is_slower(code, env):  # by a third, but for the fused optimizer
+            calls.append(code)
+            return (100 if code == "--fused" else 120 if calls.count(code) < 2 else 60) + ("LD_PRELOAD" not in env)
+        for workers, processes in ((1, "1 process"), (2, "2 processes")):
+            calls.clear()
+            (name, code, _), tried = self.best("gpt-nano", second_round_is_slower, workers)
+            self.assertEqual((name, code), ("fused optimizer, default malloc", ["--fused"]))
+            self.assertEqual(calls[:6], ["", "--fused", "--fused --compile"] * 2)
+            allocators = len(stderr_of(peers.allocators)[0])
+            self.assertEqual(calls[6:], ["--fused"] * 2 * allocators)
+            self.assertEqual(tried[0], [f"eager, malloc tuned, {processes}", "91 (121, 61)"])
+            self.assertEqual(len(tried), 3 + allocators)
+
+    def test_what_does_not_run_is_omitted(self):
         def without_compiler(code, env):
             if "--compile" in code:
                 raise SystemExit("python failed:\nno compiler")

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -68,7 +69,7 @@ TEST_F(TablesCompared, WhatDoesNotSupportTablesOrNeedsThemIsRejectedInOneLine) {
     std::string line;  // a part of it
   };
   for (const Case& bad : std::vector<Case>{
-           {{"compare", "--strategies", "parallax"}, "did you mean 'hybrid'"},
+           {{"compare", "--strategies", "parallax"}, "psring calls it 'hybrid'"},
            {{"train", "--data", "synthetic", "--strategy", "hybrid", "--workers", "2"},
             "--strategy hybrid needs a model with tables of rows, such as dlrm-small; use ring for mlp"},
            {{"compare", "--workload", "resnet50", "--strategies", "ring,hybrid"},
@@ -86,7 +87,7 @@ TEST_F(TablesCompared, WhatDoesNotSupportTablesOrNeedsThemIsRejectedInOneLine) {
   }
 }
 
-TEST_F(TablesCompared, TrainAndExplainHybrid) {
+TEST_F(TablesCompared, TrainHybrid) {
   const Outcome trained = Run({"train", "--strategy", "hybrid", "--workers", "3", "--servers", "2", "--model",
                                "skipgram", "--steps", "4", "--batch", "16", "--out", "run"});
   ASSERT_EQ(trained.exit_code, 0) << trained.out << trained.err;
@@ -97,7 +98,32 @@ TEST_F(TablesCompared, TrainAndExplainHybrid) {
   EXPECT_EQ(row["figures"]["payload_tx_bytes_per_worker"],
             row["figures"]["predicted_payload_bytes_per_worker"]);
   EXPECT_GT(row["figures"]["server_payload_bytes"], 0);
+}
 
+// word2vec with servers that update when a push arrives.
+TEST_F(TablesCompared, OnlyTablesTrainWithAnAsynchronousServer) {
+  std::ofstream text(root_ / "words.txt");
+  for (int word = 0; word < 3000; ++word) text << "abcdefgh"[word * word % 8] << "mnopq"[word / 7 % 5] << " ";
+  text.close();
+  const std::vector<std::string> flags = {"train",     "--strategy", "ps-async",
+                                          "--workers", "2",          "--model",
+                                          "skipgram",  "--text",     (root_ / "words.txt").string(),
+                                          "--steps",   "20",         "--batch",
+                                          "16",        "--out",      "run"};
+  const Outcome trained = Run(flags);
+  ASSERT_EQ(trained.exit_code, 0) << trained.out << trained.err;
+  const Json row = Json::parse(File("summary.json"))[0];
+  EXPECT_EQ(row["figures"]["strategy"], "ps-async");
+  EXPECT_EQ(row["figures"]["parameters"], 0) << "outside of tables";
+  EXPECT_GT(row["figures"]["staleness_mean"], 0);
+  const Outcome replayed = Run({"replay", "run"});
+  EXPECT_NE(replayed.exit_code, 0);
+  EXPECT_TRUE(absl::StrContains(replayed.err, "a replay does not support the tables of skipgram"))
+      << replayed.err;
+  EXPECT_EQ(std::ranges::count(replayed.err, '\n'), 1) << replayed.err;
+}
+
+TEST_F(TablesCompared, ExplainHybrid) {
   const Outcome explained = Run({"explain", "hybrid"});
   EXPECT_EQ(explained.exit_code, 0) << explained.err;
   EXPECT_TRUE(absl::StrContains(explained.out, "of all 4 workers row by row")) << explained.out;

@@ -49,15 +49,13 @@ class CompareOnNodesTest : public LaunchTest {
 };
 
 TEST_F(CompareOnNodesTest, ComparesStrategiesAndNumbersOfWorkersInOneRun) {
-  StartedOnes nodes =
-      StartByHand(Flags("--strategies ring,ps-sync --server_placement colocated --workers 2,4 "
-                        "--nproc_per_node 2 --placement spread "
-                        "--repeats 1") +
-                  Out());
+  StartedOnes nodes = StartByHand(Flags("--strategies ring,ps-sync --workers 2,4 --nproc_per_node 2 "
+                                        "--placement spread --repeats 1") +
+                                  Out());
   EXPECT_TRUE(WaitForAll(nodes));
   for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
   EXPECT_EQ(absl::StrJoin(Rows(), " "), "single-1 none-2 ring-2 ps-sync-2 none-4 ring-4 ps-sync-4");
-  // Spread: of two workers, and of their servers, each machine has one; of the reference, only node 0.
+  // Colocated by default. Spread: of two workers, and of their servers, each machine has one; of the reference, only node 0.
   EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "ring x 2: 1 process on this node")) << nodes[1]->Story();
   EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "ps-sync x 2 on 2 servers: 2 processes"))
       << nodes[1]->Story();
@@ -102,6 +100,8 @@ TEST_F(CompareOnNodesTest, NamesWhatDoesNotFitTheMachines) {
   EXPECT_TRUE(absl::StrContains(says("--shaping none"), "--shaping none is for a virtual cluster"));
   EXPECT_TRUE(absl::StrContains(says("--strategies ps-sync --servers 2 --server_placement dedicated"),
                                 "leaves none to train"));
+  EXPECT_TRUE(absl::StrContains(says("--strategies ring,ps-sync --servers 1"),
+                                "--servers on several machines needs --server_placement"));
 }
 
 TEST_F(CompareOnNodesTest, TakesTheNodesNumberFromMpirun) {

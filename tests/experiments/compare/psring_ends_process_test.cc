@@ -98,14 +98,16 @@ TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
     EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 1e3 * payload / 12.5e6) << figures;
     EXPECT_NEAR(figures["wire_tx_bytes_per_worker"].get<double>() / payload, 1.035, 0.035) << figures;
     EXPECT_GT(figures["predicted_comm_ms"], 200) << figures;
-    // As on real machines, the worker beside the server shares memory with it.
-    EXPECT_EQ(figures["wire"], figures["strategy"] == "ring" ? "TCP" : "shared memory, gRPC over TCP");
+    // The server has a machine of its own.
+    EXPECT_EQ(figures["wire"], figures["strategy"] == "ring" ? "TCP" : "gRPC over TCP");
+    const nlohmann::json placement = figures["strategy"] == "ring" ? nullptr : nlohmann::json("dedicated");
+    EXPECT_EQ(figures["placement"], placement);
   }
   EXPECT_EQ(compared, 2);
   const std::string findings = Slurp(root_ / "work/runs/latest/findings.txt");
-  EXPECT_TRUE(absl::StrContains(findings, "Between machines, all payload went over TCP.")) << findings;
+  EXPECT_TRUE(absl::StrContains(findings, "All payload went over TCP.")) << findings;
   const auto manifest = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/manifest.json"));
-  EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 2) << manifest["link"];
+  EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 3) << manifest["link"];
 }
 
 TEST_F(VirtualClusterTest, RanksOfOneProcessShareALink) {
@@ -122,21 +124,21 @@ TEST_F(VirtualClusterTest, RanksOfOneProcessShareALink) {
     ++compared;
     const double payload = figures["payload_tx_bytes_per_worker"];
     if (figures["workers"] == 2) {  // on one machine
-      EXPECT_TRUE(
-          absl::StrContains(figures["note"].get<std::string>(), "2 ranks in one process, which use no link"));
+      EXPECT_TRUE(absl::StrContains(
+          figures["note"].get<std::string>(),
+          absl::StrCat("2 ranks in one process, ", ring ? "which use no link" : "on one link")));
       EXPECT_TRUE(figures["predicted_comm_ms"].is_null());
       continue;
     }
     EXPECT_TRUE(absl::StrContains(figures["note"].get<std::string>(), "2 ranks per process, on one link"));
-    // In the ring one of a machine's two ranks sends to the other machine; both of the second one send to a
-    // server.
+    // In the ring one of a machine's two ranks sends to the other machine; both send to a server.
     EXPECT_NEAR(figures["wire_tx_bytes_per_worker"].get<double>() / payload, (ring ? 0.5 : 1) * 1.035, 0.035);
     EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 1e3 * (ring ? 1 : 2) * payload / 125e6);
     EXPECT_EQ(figures["predicted_comm_ms"].is_null(), !ring);
   }
   EXPECT_EQ(compared, 4);
   const auto manifest = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/manifest.json"));
-  EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 2) << manifest["link"];
+  EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 3) << manifest["link"];
 }
 
 TEST_F(VirtualClusterTest, KillingPsringRemovesTheCluster) {
@@ -170,7 +172,8 @@ TEST_P(SignalTest, EndsAllProcessesAndSetsTheExitCode) {
   const Outcome outcome = Finish(psring);
   EXPECT_EQ(outcome.exit_code, 128 + GetParam()) << outcome.err;
   EXPECT_LT(MonotonicNow() - begin, absl::Seconds(20));
-  EXPECT_EQ(outcome.err, absl::StrCat("psring train: interrupted (SIG", sigabbrev_np(GetParam()), ")\n"));
+  EXPECT_EQ(outcome.err, absl::StrCat("psring train: interrupted (SIG", sigabbrev_np(GetParam()),
+                                      "); there are no results; the logs are in ", out, "\n"));
   EXPECT_TRUE(Processes(out).empty());
 }
 

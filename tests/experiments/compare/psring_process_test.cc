@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -36,13 +38,34 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {{"compare", "--worker", "2"}, "--workers"},
       {{"compare", "--strategies", "rign"}, "did you mean 'ring'"},
       {{"compare", "--strategies", "ring,"}, "name"},
-      {{"compare", "--strategies", "ddp"}, "did you mean 'ring'"},
+      {{"compare", "--strategies", "ddp"}, "psring calls it 'ring'"},
+      {{"compare", "--strategies", "ring,horovod"}, "which is given, too; omit 'horovod'"},
+      {{"predict", "--strategies", "ring,ddp", "--link", "1gbit"}, "which is given, too; omit 'ddp'"},
+      {{"compare", "--model", "./mine.csv"}, "use --workload ./mine.csv"},
+      {{"train", "--model", "vgg16"}, "use --workload vgg16"},
+      {{"compare", "--batch_size", "8"}, "did you mean --batch?"},
+      {{"compare", "--bandwidth", "1gbit"}, "did you mean --link?"},
+      {{"compare", "--gpus", "2"}, "did you mean --workers?"},
+      {{"compare", "-n", "2"}, "did you mean --workers?"},
+      {{"train", "-np", "2"}, "did you mean --workers?"},
+      {{"bench", "-g", "2"}, "did you mean --workers?"},
+      {{"predict", "--model", "resnet50"}, "did you mean --workload?"},
+      {{"report", "-o", "page.html"}, "did you mean --out?"},
+      {{"explain", "ring", "-n", "4"}, "did you mean --workers?"},
+      {{"compare", "--link", "1gbit,10gbit"}, "run the command once for each; psring report RUN RUN shows"},
+      {{"compare", "--link", "2,5gbit"}, "write 2.5gbit"},
+      {{"predict", "--link", "1gbit,10gbit"}, "run the command once for each"},
+      {{"compare", "--batch", "32,64"}, "'32,64' is a list"},
+      {{"compare", "--samples", "60,000"}, "write 60000"},
+      {{"compare", "--bucket_mb", "25M"}, "--bucket_mb is in MiB; write 25"},
+      {{"compare", "--timeout", "2m"}, "--timeout is in seconds; write 120"},
+      {{"compare", "--time_budget", "2m,4m"}, "is a list"},
       {{"compare", "--strategies", "ring,ps-sync,ring"}, "--strategies names ring twice"},
       {{"compare", "--strategies", "ring,allreduce"}, "--strategies names ring twice"},
       {{"predict", "--link", "1gbit", "--strategies", "ps,ps-sync"}, "--strategies names ps-sync twice"},
       {{"compare", "--workers", "2,4,2"}, "--workers names 2 twice"},
       {{"compare", "--workers", "2", "4"}, "--workers 2,4"},
-      {{"compare", "--link", "10GB/s"}, "in bytes"},
+      {{"compare", "--link", "10GB/s"}, "in bytes, but a rate is in bits; write 80gbit"},
       {{"compare", "--model", "mpl"}, "did you mean 'mlp'"},
       {{"compare", "--data", "syntetic"}, "synthetic"},
       {{"compare", "--workers", "0"}, "--workers"},
@@ -170,6 +193,71 @@ TEST_F(PsringTest, HelpAndVersionGoToStdout) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     EXPECT_NE(outcome.out, "");
     EXPECT_EQ(outcome.err, "");
+  }
+}
+
+// A console that is a full disk.
+TEST_F(PsringTest, OutputThatCannotBeWrittenIsAnErrorOfOneLine) {
+  const fs::path programs = fs::path(PSRING_BINARY).parent_path(), errors = root_ / "err";
+  for (const char* command :
+       {"psring --help", "psring --version", "psring explain ring --workers 4", "psring explain ps-sync",
+        "psring compare --data synthetic --dry_run", "psring bench --dry_run",
+        "psring predict --workload vgg16 --workers 2 --link 1gbit", "trainer --describe", "trainer --help",
+        "trainer --version", "trainer --model mlp-small --data synthetic --steps 1 --no_eval",
+        "ring_worker --help", "ps_worker --help", "ps_server --help"}) {
+    const int status = std::system(absl::StrCat("cd ", (root_ / "work").string(), " && ", programs.string(),
+                                                "/", command, " >/dev/full 2>", errors.string())
+                                       .c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 1) << command;
+    const std::string program(command, std::strchr(command, ' '));
+    EXPECT_EQ(Slurp(errors),
+              absl::StrCat(program, ": cannot write to the standard output: No space left on device\n"))
+        << command;
+  }
+}
+
+TEST_F(PsringTest, ARunThatIsNotNamedIsTheLatest) {
+  for (const char* verb : {"report", "replay"}) {
+    const Outcome none = Run({verb});
+    EXPECT_EQ(none.exit_code, 2);
+    EXPECT_EQ(none.err, absl::StrCat("psring ", verb,
+                                     ": name a run's folder; there is no runs/latest in this folder\n"));
+  }
+  ASSERT_EQ(
+      Run({"predict", "--workload", "alexnet", "--strategies", "ring", "--workers", "2", "--link", "1gbit"})
+          .exit_code,
+      0);
+  fs::remove(root_ / "work/runs/latest/report.html");
+  const Outcome latest = Run({"report"});
+  EXPECT_EQ(latest.exit_code, 0) << latest.err;
+  EXPECT_EQ(latest.out, "runs/latest/report.html\n");
+  EXPECT_TRUE(fs::exists(root_ / "work/runs/latest/report.html"));
+  EXPECT_TRUE(absl::StrContains(Run({"replay"}).err, "no recorded order of arrivals"));
+}
+
+TEST_F(PsringTest, ExplainKnowsTermsAndListsItsTopics) {
+  for (const char* term : {"staleness", "Staleness", "push", "pull", "bucket", "reduce_scatter"}) {
+    const Outcome outcome = Run({"explain", term});
+    EXPECT_EQ(outcome.exit_code, 0) << term << outcome.err;
+    EXPECT_FALSE(outcome.out.empty()) << term;
+  }
+  EXPECT_TRUE(absl::StrContains(Run({"explain", "staleness"}).out, "the number of updates applied between"));
+  const struct {
+    const char *topic, *says;
+  } cases[] = {{"stalenes", "unknown topic 'stalenes'; did you mean 'staleness'? Use one of none, single, "},
+               {"rign", "did you mean 'ring'?"},
+               {"ps-snc", "did you mean 'ps-sync'?"},
+               {"horovod", "psring calls it 'ring'"},
+               {"quantum", "unknown topic 'quantum'; use one of none, single, "},
+               {"", "name one of none, single, "}};
+  for (const auto& [topic, says] : cases) {
+    const Outcome outcome = *topic == 0 ? Run({"explain"}) : Run({"explain", topic});
+    EXPECT_EQ(outcome.exit_code, 2) << topic;
+    EXPECT_TRUE(absl::StrContains(outcome.err, says)) << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    for (const char* listed : {"hierarchical", "ps-ssp:K", "staleness", "words"}) {
+      EXPECT_TRUE(absl::StrContains(outcome.err, listed)) << outcome.err;
+    }
   }
 }
 

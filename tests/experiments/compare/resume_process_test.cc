@@ -132,6 +132,14 @@ TEST_F(ResumeTest, AFailedRoundKeepsTheOthers) {
   for (const auto& row : Json("run", "summary.json")) EXPECT_EQ(row["rounds"]["step_ms"].size(), 3);
 }
 
+TEST_F(ResumeTest, ASignalInTheFirstRoundSaysThatThereAreOnlyLogs) {
+  const Outcome first = InterruptDuring(OnlyRounds("run"), Folder("run") / "records/cost-1", SIGINT);
+  EXPECT_EQ(first.exit_code, 128 + SIGINT);
+  EXPECT_EQ(first.err, "psring compare: interrupted (SIGINT); there are no results; the logs are in run\n");
+  EXPECT_FALSE(fs::exists(Folder("run") / "summary.csv"));
+  EXPECT_TRUE(fs::exists(Folder("run") / "records/cost-1"));
+}
+
 TEST_F(ResumeTest, OnlyTheSameRunIsContinued) {
   const Outcome first = InterruptDuring(OnlyRounds("run"), Folder("run") / "records/cost-2", SIGINT);
   ASSERT_EQ(first.exit_code, 128 + SIGINT) << first.err;

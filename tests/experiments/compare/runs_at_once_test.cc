@@ -1,6 +1,7 @@
 // Several psring processes at the same time: each run has a folder of its own.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "experiments/host/other_runs.h"
 #include "tests/experiments/slurp.h"
 #include "tests/experiments/started.h"
 #include "tests/experiments/training_processes.h"
@@ -146,7 +148,39 @@ TEST_F(RunsAtOnceTest, ATrainingIgnoresSignalsThatItsParentIgnored) {
   psring.Signal(SIGTERM);
   EXPECT_TRUE(Eventually([&] { return !psring.Look(); }));
   EXPECT_TRUE(absl::StartsWith(psring.Story(), "ended with exit code 143")) << psring.Story();
-  EXPECT_EQ(psring.errors(), "psring train: interrupted (SIGTERM)\n");
+  EXPECT_EQ(psring.errors(),
+            absl::StrCat("psring train: interrupted (SIGTERM); there are no results; the logs are in ",
+                         Folder("run"), "\n"));
+}
+
+TEST_F(RunsAtOnceTest, AnotherRunMakesTheTimesInvalid) {
+  const std::string compare =
+      "compare --strategies ring --workers 2 --repeats 1 --model mlp-small --data synthetic --steps 4 "
+      "--batch 8 "
+      "--no_eval --link none --out ";
+  const std::string warning =
+      absl::StrCat("another psring (process ", getpid(), ") is running; times will not be valid");
+  {
+    const MeasuringNow other;  // this test
+    StartedOnes ones = StartAtOnce(1, compare + "beside");
+    ASSERT_TRUE(WaitForAll(ones));
+    EXPECT_TRUE(ones[0]->Succeeded()) << ones[0]->Story();
+    const size_t at = ones[0]->output().find(warning);
+    EXPECT_NE(at, std::string::npos) << ones[0]->output();
+    EXPECT_EQ(ones[0]->output().find(warning, at + 1), std::string::npos) << "once";
+    const auto table = nlohmann::json::parse(Slurp("beside/table.json"));
+    EXPECT_EQ(table["en"]["validity"]["state"], "invalid") << table["en"]["validity"];
+    EXPECT_TRUE(absl::StrContains(table["en"]["validity"]["why"].get<std::string>(),
+                                  absl::StrCat("Another psring (process ", getpid(), ") was running")))
+        << table["en"]["validity"];
+    StartedOnes benches = StartAtOnce(1, absl::StrCat(kBench, " --out bench"));
+    ASSERT_TRUE(WaitForAll(benches));
+    EXPECT_TRUE(absl::StrContains(benches[0]->output(), absl::StrCat("# note: ", warning)))
+        << benches[0]->output();
+  }
+  StartedOnes ones = StartAtOnce(1, compare + "alone");
+  ASSERT_TRUE(WaitForAll(ones));
+  EXPECT_FALSE(absl::StrContains(ones[0]->output(), warning)) << ones[0]->output();
 }
 
 bool HasOpen(pid_t process, const std::string& name) {

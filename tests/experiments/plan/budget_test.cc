@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "experiments/plan/plan_text.h"
 #include "tests/experiments/test_catalog.h"
 
@@ -95,6 +96,37 @@ TEST(Budget, AShortenedPlanSaysSo) {
   ASSERT_TRUE(least.status.ok()) << least.status;
   EXPECT_TRUE(least.plan.accuracy.empty());
   EXPECT_THAT(least.plan.notes.back(), HasSubstr("no accuracy trainings"));
+}
+
+TEST(LongPlan, AdviceNamesBudgetsThatWorkAndRecordedTimes) {
+  CompareOptions asked{.repeats = 30};
+  asked.training.samples = 6'000'000;
+  const auto plan = MakePlan(asked, TestCatalog(), TestProbe(), 2);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_GT(plan->expected_s, kMostUnaskedSeconds);
+  const auto advice = [&](const CompareOptions& options) {
+    return LongPlanAdvice(options, TestProbe(), 2, kSpent, *plan);
+  };
+  EXPECT_THAT(advice(asked),
+              HasSubstr(absl::StrCat("this takes about ", HumanSeconds(plan->expected_s), "; to start")));
+  EXPECT_THAT(advice(asked), HasSubstr(", or fewer --repeats, --samples"));
+  EXPECT_THAT(advice(asked), Not(HasSubstr("--workload")));
+  EXPECT_EQ(advice(asked).find('\n'), std::string::npos);
+  // The budget that it names is enough.
+  const std::string message = advice(asked), words = "add --time_budget ";
+  const std::string rest = message.substr(message.find(words) + words.size());
+  const double seconds = ParseSeconds(rest.substr(0, rest.find_first_of(",;"))).value_or(0);
+  EXPECT_TRUE(PlanWithin(asked, seconds).status.ok()) << message;
+  // What psring has recorded may be replayed, and what is not given may be shortened.
+  CompareOptions free;
+  for (const auto& [model, workload] :
+       {std::pair{"resnet50", "resnet50"}, {"gpt-mini", "gpt_mini"}, {"gpt2", "gpt2"}}) {
+    free.training.model = model;
+    EXPECT_THAT(advice(free), HasSubstr(absl::StrCat("instead of computing, --workload ", workload)));
+  }
+  free.training.workload = "resnet50";
+  EXPECT_THAT(advice(free), Not(HasSubstr("instead of computing")));
+  EXPECT_TRUE(PlanWithin({}, kMostUnaskedSeconds).status.ok());
 }
 
 }  // namespace

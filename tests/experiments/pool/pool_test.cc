@@ -216,5 +216,14 @@ TEST(Pool, TableAndJsonHaveTheSpread) {
   EXPECT_EQ(PoolJson(Pool()), "null");
 }
 
+TEST(Pool, NamesAStrategyInWhichOneWorkerMakesMostOfTheSamples) {
+  Json run = RunOn("a", 100, 2000, 1000);
+  run["summary"].push_back(RowOf("ps-async", 2, 3000));
+  run["summary"].back()["figures"]["most_samples_share"] = 0.9;
+  const Pool pool = PoolRuns({InputOf("a", run)});
+  EXPECT_THAT(PoolTable(pool, Language::kEnglish), HasSubstr("ps-async, one worker 90%  "));
+  EXPECT_EQ(Json::parse(PoolJson(pool))["rows"][3]["most_samples_share"], 0.9);
+}
+
 }  // namespace
 }  // namespace psring

@@ -1,11 +1,13 @@
 #include "experiments/predict/predict.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "experiments/predict/report.h"
 #include "experiments/runs/run_files.h"
@@ -15,6 +17,10 @@
 
 namespace psring {
 namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
 
 absl::Status Refused(const RawPredictFlags& raw) { return UnderstandPredict(raw, {}).status(); }
 
@@ -49,6 +55,7 @@ TEST(PredictFlags, FlagsOverrideTheCluster) {
   ASSERT_TRUE(flags.ok()) << flags.status();
   EXPECT_DOUBLE_EQ(flags->cluster.link_bytes_per_s, 25e9 / 8);
   EXPECT_EQ(flags->cluster.gpus_per_node, 8);
+  EXPECT_EQ(flags->options.place, ServerPlace::kDedicated) << "no worker has an advantage";
 }
 
 TEST(Clusters, AreParsedFromJsonAndErrorsNameTheProblem) {
@@ -276,6 +283,24 @@ TEST(PredictReport, AWinnerWithOtherUpdatesIsToBeComparedInAccuracy) {
   }
   EXPECT_TRUE(absl::StrContains(PredictText(report), "ring updates the weights with late gradients: compare"))
       << PredictText(report);
+}
+
+TEST(PredictReport, NamesAWorkerThatMakesMostOfTheSamples) {
+  Cluster slow_links = Network();
+  slow_links.link_bytes_per_s = 1e8;
+  const auto text = [&](ServerPlace place) {
+    Predictor predictor(Block(), {.place = place});
+    PredictReport report = Report(predictor, {4});
+    for (PredictedRow& row : report.rows) {
+      row.guesses = std::vector<Prediction>(std::size(kNetworkGuesses), *predictor.Predict(row.point, slow_links));
+    }
+    return absl::StrReplaceAll(PredictText(report), {{"\n", " "}});
+  };
+  const std::string beside = text(ServerPlace::kRank0), apart = text(ServerPlace::kDedicated);
+  EXPECT_THAT(beside, ContainsRegex("ps-async on 1 server \\(one worker makes [6-9][0-9]% of the samples\\) is fastest"));
+  EXPECT_THAT(beside, HasSubstr("- one worker: "));
+  EXPECT_THAT(beside, HasSubstr("its exchange uses no link"));
+  EXPECT_THAT(apart, Not(HasSubstr("one worker")));
 }
 
 TEST(PredictReport, EqualStrategiesHaveNoWinner) {

@@ -90,7 +90,7 @@ class NamespacesLaunchTest : public LaunchersTest {
 };
 
 TEST_F(NamespacesLaunchTest, TwoMachinesWithTorchrunsFlagsTrainToTheSameWeights) {
-  for (const std::string placement : {"", " --server_placement colocated"}) {
+  for (const std::string placement : {"", " --server_placement rank0"}) {
     for (const std::string& strategy : kStrategies) {
       const bool serves = absl::StrContains(strategy, "ps-");
       if (!serves && !placement.empty()) continue;
@@ -110,7 +110,7 @@ TEST_F(NamespacesLaunchTest, TwoMachinesWithTorchrunsFlagsTrainToTheSameWeights)
 
 TEST_F(NamespacesLaunchTest, OneProcessForAllDevicesOfAMachineTrainsToTheSameWeights) {
   for (const std::string& strategy :
-       {kStrategies[0], kStrategies[1], kStrategies[1] + " --server_placement colocated"}) {
+       {kStrategies[0], kStrategies[1], kStrategies[1] + " --server_placement rank0"}) {
     SCOPED_TRACE(strategy);
     std::filesystem::remove_all(Folder("run"));
     StartedOnes nodes;
@@ -139,7 +139,8 @@ TEST_F(LaunchersTest, MachinesOnTheLoopbackAddUpTheirGradients) {
       nodes.push_back(std::make_unique<Started>(
           Command(
               PSRING_BINARY,
-              absl::StrCat("train ", kStrategies[1], " --local_aggregation ", kShort, " ", layout,
+              absl::StrCat("train ", kStrategies[1], " --local_aggregation --server_placement rank0 ", kShort, " ",
+                           layout,
                            " --nnodes 2 --master_addr 127.0.0.1 --bind 127.0.0.1 --master_port ", port,
                            " --node_rank ", node, node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")),
           std::vector<std::string>()));

@@ -74,6 +74,17 @@ TEST(UseLauncher, TakesTheNodesNumberAndNode0sAddress) {
   EXPECT_EQ(srun.node, 1);
   EXPECT_EQ(srun.master_addr, "a3");
   EXPECT_EQ(srun.master_port, 12007);
+  const NodesOptions with_pmi = options({{"SLURM_PROCID", "1"},
+                                         {"SLURM_STEP_NUM_TASKS", "2"},
+                                         {"SLURM_STEP_NODELIST", "a[3-4]"},
+                                         {"SLURM_JOB_ID", "1"},
+                                         {"SLURM_STEP_ID", "0"},
+                                         {"PMI_RANK", "1"},
+                                         {"PMI_SIZE", "2"},
+                                         {"MASTER_ADDR", ""}});
+  EXPECT_EQ(with_pmi.node, 1);
+  EXPECT_EQ(with_pmi.master_addr, "a3");
+  EXPECT_EQ(options({{"MASTER_ADDR", "[fd00::1]"}, {"MASTER_PORT", ""}}).master_addr, "fd00::1");
   const NodesOptions mpirun = options({{"OMPI_COMM_WORLD_RANK", "1"},
                                        {"OMPI_COMM_WORLD_SIZE", "2"},
                                        {"MASTER_ADDR", "b"},
@@ -129,6 +140,28 @@ TEST(OnClock, ConvertsOnlyTimes) {
   EXPECT_EQ(json["traceEvents"][0]["dur"], 2);
   EXPECT_EQ(OnClock(ahead(5), "result-rank1.json", "whatever").value_or(""), "whatever");
   EXPECT_FALSE(OnClock(ahead(5), "trace-rank1.json", "broken").ok());
+}
+
+TEST(PlaceServers, GivesNoWorkerAnAdvantage) {
+  struct Case {
+    bool several_machines, servers_given, local_aggregation;
+    std::string given, placed, why;  // `why` not
+  };
+  for (const Case& one : std::vector<Case>{{false, false, false, "", "dedicated", ""},
+                                           {false, true, true, "", "dedicated", ""},
+                                           {true, false, false, "", "colocated", ""},
+                                           {true, true, false, "", "", "--servers on several machines needs"},
+                                           {true, false, true, "", "", "--local_aggregation on several machines"},
+                                           {true, true, true, "rank0", "rank0", ""}}) {
+    TrainingOptions training;
+    training.server_placement = one.given;
+    training.local_aggregation = one.local_aggregation;
+    const absl::Status status =
+        PlaceServers(one.several_machines, one.servers_given, /*otherwise=*/"dedicated", training);
+    EXPECT_EQ(status.ok(), one.why.empty()) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), one.why)) << status;
+    EXPECT_EQ(training.server_placement, one.placed);
+  }
 }
 
 TEST(ServerRole, FollowsThePlacement) {

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/cli/command_line.h"
 
@@ -50,6 +53,53 @@ TEST(Progress, DescribesARanksLastKnownState) {
   EXPECT_EQ(progress.LastKnownOfLast(0, 2), "rank 0: last seen at step 1 of 9");
   EXPECT_EQ(progress.LastKnownOfLast(1, 1), "rank 1: last seen at step 3 of 9");
   EXPECT_EQ(progress.LastKnownOfLast(2, 2), "");  // a server's number
+}
+
+TEST(Progress, EvaluationsShowTheirShareAndTheTimeLeft) {
+  LaunchProgress progress(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    progress.Note({.event = "step", .rank = rank, .step = 4, .steps = 4});
+  }
+  constexpr int64_t kSecond = 1'000'000'000;
+  const auto evaluate = [&](int64_t done, int64_t now_ns) {
+    const auto event = ParseProgress(
+        absl::StrCat(R"({"event":"evaluating","rank":0,"evaluated":)", done, R"(,"to_evaluate":1000})"));
+    ASSERT_TRUE(event.has_value());
+    progress.Note(*event, now_ns);
+  };
+  EXPECT_FALSE(progress.EvaluationLeftSeconds().has_value());
+  evaluate(0, 5 * kSecond);
+  EXPECT_EQ(progress.Bar(), "[####################] evaluating 0%");
+  EXPECT_FALSE(progress.EvaluationLeftSeconds().has_value());
+  evaluate(120, 7 * kSecond);
+  EXPECT_EQ(progress.Bar(), "[####################] evaluating 12%");
+  EXPECT_NEAR(progress.EvaluationLeftSeconds().value_or(0), 2 / .12 - 2, 1e-9);
+  EXPECT_EQ(progress.LastKnown(0), "last seen in its evaluation");
+  evaluate(1000, 20 * kSecond);
+  EXPECT_FALSE(progress.EvaluationLeftSeconds().has_value());
+}
+
+// Evaluations of 20 s: `out` is what is shown after the first 2.
+TEST(Progress, LongEvaluationsAreAnnouncedOnce) {
+  for (const bool terminal : {true, false}) {
+    LaunchProgress progress(1);
+    testing::internal::CaptureStdout();
+    {
+      Display display(stdout, terminal);
+      for (const int64_t done : {0, 100, 200}) {
+        progress.Note({.event = "evaluating", .rank = 0, .evaluated = done, .to_evaluate = 1000},
+                      done * 20'000'000);
+        progress.Show("ring x 2", "samples", display);
+      }
+    }
+    const std::string out = testing::internal::GetCapturedStdout();
+    if (terminal) {
+      EXPECT_NE(out.find("evaluating 0%"), std::string::npos) << out;
+    } else {
+      EXPECT_TRUE(absl::StartsWith(out, "evaluating 1000 samples, about 1")) << out;
+      EXPECT_EQ(std::ranges::count(out, '\n'), 1) << out;
+    }
+  }
 }
 
 std::string Shown(bool terminal) {

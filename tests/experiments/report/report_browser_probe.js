@@ -20,6 +20,8 @@ function readPage() {
     table: [...document.querySelectorAll('#summary-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
     here: [...document.querySelectorAll('.here')].map((found) => ({key: found.dataset.key, text: found.textContent, facts: found.facts})),
     reasons: [...document.querySelectorAll('#overlap-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
+    factors: [...document.querySelectorAll('#ratios tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
+    elsewhere: texts('#overlap-elsewhere').join(),
     footnotes: texts('#footnotes li'),
     network: {note: textOf('network-note'), head: texts('#network-rates thead th'),
       cells: [...document.querySelectorAll('#network-rates tbody tr')].map((row) => [...row.cells].map((cell) => ({text: cell.textContent, title: cell.title})))},
@@ -77,7 +79,8 @@ function askEverything() {
       return textOf(`said-${id}`);
     };
     const wrong = answer(choices ? choices.find((choice) => choice.value !== value).value : 3 * value + 1);
-    return {id, value, wrong, slips: slips.map((slip) => ({text: slip.text, said: answer(slip.value)})), said: answer(value), score: textOf('score'),
+    const number = element(`answer-${id}`).closest('.question').querySelector('strong').textContent;
+    return {id, number, value, wrong, slips: slips.map((slip) => ({text: slip.text, said: answer(slip.value)})), said: answer(value), score: textOf('score'),
       text: element(`answer-${id}`).getAttribute('aria-label')};
   });
 }

@@ -45,6 +45,20 @@ double Theory(const ServerRun& run, const Wires& wires) {
                          kBytes, wires);
 }
 
+TEST(ServerSimulation, OnlyTheWorkerBesideAnAsynchronousServerMakesMostSteps) {
+  for (const int workers : {4, 100}) {
+    const auto most = [&](ServerPlace place) {
+      ServerRun run = Exchange(workers, 1, place, true, 1);
+      run.consistency = "async";
+      run.forward_s = 0.1;
+      run.jitter = 0.02;
+      return Simulated(run, FlatCluster()).most_share * workers;
+    };
+    EXPECT_GT(most(ServerPlace::kRank0), 1.5) << workers;
+    EXPECT_LT(most(ServerPlace::kDedicated), 1.2) << workers;
+  }
+}
+
 TEST(ServerSimulation, SerialExchangesEqualTheory) {
   Cluster cluster = FlatCluster();
   cluster.latency_s = 1e-3;

@@ -29,6 +29,20 @@ inline SummaryRow TimedRow(const std::string& strategy, int workers, double step
   return row;
 }
 
+// ps-async with workers of these speeds, twice as fast as a step of 200 ms.
+inline SummaryRow UnevenRow(const std::vector<double>& samples_per_s) {
+  SummaryRow row = TimedRow("ps-async", static_cast<int>(samples_per_s.size()), 100);
+  for (const double speed : samples_per_s) {
+    row.mean.workers.push_back({.rank = static_cast<int>(row.mean.workers.size()),
+                                .samples_per_s = speed,
+                                .step_ms = 32e3 / speed,
+                                .staleness_mean = 3,
+                                .staleness_theory = 3});
+  }
+  row.mean.staleness_mean = 3;
+  return row;
+}
+
 // single, none, ring, ps-sync.
 inline std::vector<SummaryRow> RowsOfFour(double ring_ms, double server_ms, double spread = 0.001) {
   std::vector<SummaryRow> rows = {TimedRow("single", 1, 100), TimedRow("none", 4, 100),

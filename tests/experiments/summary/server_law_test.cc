@@ -53,6 +53,23 @@ TEST(ServerLaw, FollowsPlacementAndSchedule) {
               HasSubstr("(8 servers that share rank 0's link; "));
 }
 
+TEST(ServerLaw, LeadsFromTheoryToTheStep) {
+  std::vector<SummaryRow> rows = {RuleRow("ring"), ServerRowOf("dedicated", 1, "pipelined")};
+  for (SummaryRow& row : rows) {
+    const double times = &row == &rows.back() ? 3 : 1;
+    row.measured_cost = true;
+    row.predicted_comm_ms = 100 * times;
+    row.mean.comm_busy_ms = 110 * times;
+    row.mean.wait_ms = times == 1 ? 10 : 20;
+    row.mean.samples_per_s = 400 / times + 100;
+  }
+  EXPECT_THAT(
+      ServerLaw(rows),
+      ElementsAre(HasSubstr("ps-sync (one dedicated server; push and pull at the same time) 2.67 times ring "
+                            "with 4 workers (3.00 with this run's buckets; measured, less waiting for other "
+                            "workers, 3.10; the step, with computing and waiting, 2.14)")));
+}
+
 TEST(ServerLaw, IsNotAboutRowsOfTables) {
   std::vector<SummaryRow> rows = {RuleRow("ring"), ServerRowOf("rank0", 1, "pipelined"), RuleRow("hybrid")};
   EXPECT_THAT(ServerLaw(rows), ElementsAre(HasSubstr("ps-sync"))) << "hybrid is no server of gradients";

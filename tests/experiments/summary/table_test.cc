@@ -8,10 +8,14 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/io/csv.h"
 #include "experiments/runs/run_files.h"
 #include "experiments/summary/findings.h"
 #include "experiments/texts/wrap.h"
+#include "tests/experiments/summary/four_rows.h"
 #include "tests/experiments/test_catalog.h"
 
 namespace psring {
@@ -51,6 +55,38 @@ TEST(Table, TheEndsOfAnIntervalDifferOrAreOneNumber) {
   EXPECT_TRUE(absl::StrContains(interval(18.61, 19.32), " 18.61-19.32 ")) << interval(18.61, 19.32);
   EXPECT_TRUE(absl::StrContains(interval(19.001, 19.002), " 19.00 ")) << interval(19.001, 19.002);
   EXPECT_TRUE(absl::StrContains(interval(1234.1, 1234.2), " 1,234 ")) << interval(1234.1, 1234.2);
+}
+
+TEST(Table, HasALineForEachClassOfUnequalWorkers) {
+  const std::vector<SummaryRow> uneven = {Row("ring", 4, {100, 101}, /*cores=*/8),
+                                          UnevenRow({840, 60, 50, 50})};
+  const TableParts parts = PartsOfTable(uneven, Language::kEnglish);
+  EXPECT_EQ(parts.rows, (std::vector<size_t>{0, 1, 1, 1}));
+  EXPECT_EQ(parts.columns[0].cells,
+            (std::vector<std::string>{"ring", "ps-async", "- worker 0: 84%", "- others: 16%"}));
+  EXPECT_EQ(parts.columns[1].cells, (std::vector<std::string>{"4", "4", "1", "3"}));
+  EXPECT_EQ(parts.columns[2].cells[2], "840");
+  EXPECT_EQ(parts.columns[2].cells[3], "160");
+  for (const std::string& table : {Table(uneven), ShortTable(uneven)}) {
+    EXPECT_TRUE(absl::StrContains(table, "\n- worker 0: 84%")) << table;
+    EXPECT_TRUE(absl::StrContains(table, "unequal shares")) << table;
+  }
+  EXPECT_EQ(PartsOfTable({UnevenRow({30, 20, 20, 20})}, Language::kEnglish).rows.size(), 1);
+  const auto json = nlohmann::json::parse(TableJson(uneven, std::nullopt, 4));
+  EXPECT_EQ(json["en"]["rows"].size(), 4);
+  EXPECT_EQ(json["zh"]["rows"][3][0], "- 其余：16%");
+}
+
+TEST(Findings, NameWorkersThatMakeMostOfTheSamples) {
+  std::vector<SummaryRow> rows = {TimedRow("none", 4, 100), UnevenRow({840, 60, 50, 50})};
+  rows.back().cost_against_none_ms = 7;
+  rows.back().test_accuracy = 0.8;
+  const std::string findings = absl::StrJoin(Findings(rows, std::nullopt, 4), "\n");
+  const std::string name = "ps-async (worker 0 makes 84% of the samples)";
+  EXPECT_TRUE(absl::StrContains(findings, absl::StrCat("adds: ", name, " +7.0 ms"))) << findings;
+  EXPECT_TRUE(absl::StrContains(findings, absl::StrCat(name, " x 4 0.8000"))) << findings;
+  EXPECT_TRUE(absl::StrContains(findings, "the sum of the other workers' rates divided by the worker's own"))
+      << findings;
 }
 
 TEST(Table, MarksRowsWhoseWorkersPushOneSum) {

@@ -108,6 +108,9 @@ TEST(Waiting, ComputesFiguresByWorker) {
   EXPECT_DOUBLE_EQ(*figures->workers[1].staleness_theory, 2);
   EXPECT_EQ(figures->workers[1].staleness_max, 2);
   EXPECT_EQ(figures->steps, 1) << "three steps divided by two workers";
+  EXPECT_DOUBLE_EQ(figures->workers[0].samples_per_s + figures->workers[1].samples_per_s,
+                   figures->samples_per_s);
+  EXPECT_DOUBLE_EQ(figures->workers[0].samples_per_s, 2 * 128 / .04);
   const auto mean = MeanWorkers({*figures, *figures});
   EXPECT_DOUBLE_EQ(mean[1].step_ms, 40);
   EXPECT_DOUBLE_EQ(*mean[1].staleness_mean, 2);

@@ -188,6 +188,12 @@ TEST(ServerJobTest, NumbersMustBePossible) {
       {"of -9223372036854775808", [](ServerJob& job) { job.schedule.total_samples = INT64_MIN; }},
       {"start_step is 1099511627777", [](ServerJob& job) { job.start_step = kMostCount + 1; }},
       {"start_samples -1", [](ServerJob& job) { job.start_samples = -1; }},
+      {"earlier_updates is -1 in a job that starts with update 0",
+       [](ServerJob& job) { job.optimizer.earlier_updates = -1; }},
+      {"earlier_updates is -8 in a job that starts with update 7",
+       [](ServerJob& job) { job.start_step = 7, job.optimizer.earlier_updates = -8; }},
+      {"earlier_updates is 9223372036854775807",
+       [](ServerJob& job) { job.optimizer.earlier_updates = INT64_MAX; }},
   };
   for (const Case& c : cases) {
     ServerJob job = Job();

@@ -19,7 +19,7 @@ class BucketRoundsTest : public ::testing::Test {
     workers_ = std::make_unique<WorkerStream[]>(static_cast<size_t>(job_.workers));
     for (int i = 0; i < job_.workers; ++i) workers_[i].pushes.resize(job_.buckets.size());
     checkpointing_.Begin(false, job_.workers, job_.buckets.size());
-    rounds_ = *BucketRounds::Create(job_, *shard_, workers_.get(), checkpointing_, nullptr);
+    rounds_ = *BucketRounds::Create(job_, *shard_, workers_.get(), checkpointing_, nullptr, nullptr);
     lane_.ops = *MakeUpdateOps(*device_);
     lane_.stream = device_->NewStream(StreamKind::kCompute, "test");
   }

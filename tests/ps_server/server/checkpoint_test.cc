@@ -70,6 +70,12 @@ TEST(CheckpointTest, IsRejectedIfItDoesNotFitItsJobOrItsServer) {
                 "next_step has 0 entries, not 2"},
            Case{async, [](Checkpoint& one) { one.buckets[0].next_step[1] = -7; }, "next_step's entry is -7"},
            Case{async, [](Checkpoint& one) { one.buckets[0].version = INT64_MIN; }, "version is -9223"},
+           Case{sync,
+                [](Checkpoint& one) { one.job.start_step = 9, one.job.optimizer.earlier_updates = -5; },
+                "version is 4, before the first update"},
+           Case{async,
+                [](Checkpoint& one) { one.job.start_step = 9, one.job.optimizer.earlier_updates = -9; },
+                "version is 8, before the first update"},
        }) {
     Checkpoint checkpoint = c.fits;
     c.change(checkpoint);

@@ -45,6 +45,7 @@ class Rounds {
     return rounds_->OnInitial(worker, initial, BytesOf(rows, values), replies);
   }
   void Gone(int worker) { rounds_->OnGone(worker, replies); }
+  absl::Status Update(std::vector<int> workers) { return rounds_->OnUpdate(workers, replies); }
   std::vector<int> waits_for() const { return rounds_->WaitsFor(); }
 
   // Answers since the last call: worker and values.
@@ -105,6 +106,39 @@ TEST(RowRounds, WithoutASynchronousModeEachMessageIsAnUpdate) {
   const auto answers = rounds.Take();
   ASSERT_EQ(answers.size(), 1);
   EXPECT_EQ(answers[0].second, std::vector<float>{rounds.Initial(1, 0)[0] - 1});
+}
+
+// Of three workers, two are in the step's update.
+TEST(RowRounds, WithBackupWorkersAStepIsUpdatedByThoseOfTheBuckets) {
+  Rounds rounds(RowJob(3, "backup:1"));
+  const auto push = [&](int worker, int64_t step) {
+    return rounds.Push(worker, {.bucket = 1, .step = step, .samples = 1, .complete = 1}, {0},
+                       {static_cast<float>(worker)});
+  };
+  EXPECT_FALSE(push(0, 0).ok()) << "the step's workers are not known";
+  EXPECT_TRUE(rounds.Update({0, 2}).ok());
+  EXPECT_TRUE(push(2, 0).ok());
+  EXPECT_TRUE(rounds.Pull(2, 1, 1, {0}).ok());
+  EXPECT_TRUE(rounds.Take().empty());
+  EXPECT_EQ(rounds.waits_for(), std::vector<int>{0});
+  EXPECT_EQ(push(1, 0).message(), "worker 1 pushes rows of step 0, in which it does not take part");
+  EXPECT_FALSE(rounds.Update({0, 2}).ok()) << "rows of worker 0 are missing";
+  EXPECT_TRUE(push(0, 0).ok());
+  const auto answers = rounds.Take();
+  ASSERT_EQ(answers.size(), 1);
+  EXPECT_EQ(answers[0].second, std::vector<float>{rounds.Initial(1, 0)[0] - 1});
+  // The worker that was dropped reads the newest rows, of a later step than it asks for.
+  EXPECT_TRUE(rounds.Pull(1, 0, 1, {0}).ok());
+  ASSERT_EQ(rounds.Take().size(), 1);
+  // A lost worker's rows are not awaited, also if nobody else is in the step.
+  EXPECT_TRUE(rounds.Update({0, 1}).ok());
+  EXPECT_TRUE(push(1, 1).ok());
+  EXPECT_TRUE(rounds.Pull(2, 2, 1, {0}).ok());
+  rounds.Gone(0);
+  ASSERT_EQ(rounds.Take().size(), 1);
+  EXPECT_TRUE(rounds.Update({0}).ok());
+  EXPECT_TRUE(rounds.Pull(2, 3, 1, {0}).ok());
+  EXPECT_EQ(rounds.Take().size(), 1);
 }
 
 TEST(RowRounds, AWorkerThatIsGoneIsNotAwaited) {

@@ -79,6 +79,35 @@ TEST(Checkpoint, TensorsHavePyTorchsShapesAndOrder) {
   EXPECT_EQ((*optimizer)[1].name, "exp_avg_sq.conv1.weight");
 }
 
+// `names` of the tensors of SmallCheckpoint, in its order.
+CheckpointBytes Renamed(const std::vector<std::string>& names) {
+  auto tensors = *DecodeSafetensors(FileOf(EncodeCheckpoint(SmallCheckpoint(), SmallLayout()), kModelFile));
+  for (size_t i = 0; i < names.size(); ++i) tensors[i].name = names[i];
+  return {.path = "here", .model = EncodeSafetensors(tensors, {})};
+}
+
+// As DistributedDataParallel and torch.compile write them.
+TEST(Checkpoint, PrefixesOfPyTorchsWrappersAreRemoved) {
+  for (const std::string prefix : {"", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.",
+                                   "module.module.", "_orig_mod.module._orig_mod."}) {
+    const auto read = DecodeCheckpoint(
+        Renamed({prefix + "conv1.weight", prefix + "conv1.bias", prefix + "fc1.weight", prefix + "fc1.bias"}),
+        SmallLayout());
+    ASSERT_TRUE(read.ok()) << prefix << ": " << read.status();
+    EXPECT_EQ(read->weights, SmallValues());
+  }
+  const auto error_of = [](const std::vector<std::string>& names) {
+    return std::string(DecodeCheckpoint(Renamed(names), SmallLayout()).status().message());
+  };
+  EXPECT_EQ(error_of({"module.conv1.weight", "conv1.bias", "module.fc1.weight", "fc1.bias"}),
+            "here: the names of 2 of 4 tensors begin with \"module.\", but not \"conv1.bias\"");
+  EXPECT_EQ(error_of({"module._orig_mod.conv1.weight", "module.conv1.bias", "module.fc1.weight",
+                      "module.fc1.bias"}),
+            "here: the names of 1 of 4 tensors begin with \"_orig_mod.\", but not \"conv1.bias\"");
+  EXPECT_EQ(error_of({"model.conv1.weight", "model.conv1.bias", "model.fc1.weight", "model.fc1.bias"}),
+            "here: it is of another model: it has no conv1.weight");
+}
+
 TEST(Checkpoint, BuffersAreWithTheWeights) {
   ParameterLayout layout = SmallLayout();
   layout.AddBuffer("bn1.running_mean", {2}, 0);

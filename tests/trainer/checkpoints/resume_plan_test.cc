@@ -89,6 +89,27 @@ TEST(ResumePlan, NotesWhatIsNotRestored) {
   EXPECT_TRUE(absl::StrContains(notes([](auto& p) { p.data_count = 900; }, true), "900 training samples"));
 }
 
+// The count of updates continues with that of the optimizer's state, wherever the data's position is.
+TEST(ResumePlan, ContinuesTheUpdatesOfTheOptimizer) {
+  struct Case {
+    int64_t was;  // updates in the checkpoint
+    int workers;
+    bool asynchronous;
+    int64_t continues;  // the first update's number - 1
+  };
+  for (const Case& c : {Case{40, 2, false, 40}, Case{40, 1, false, 40}, Case{40, 4, false, 40},
+                        Case{7, 2, false, 7}, Case{1000, 3, true, 1000}, Case{0, 2, true, 0}}) {
+    TrainingPosition from = SmallCheckpoint().position, now = Now(c.workers);
+    from.updates = c.was;
+    now.asynchronous = c.asynchronous;
+    const ResumePlan plan = Resume(from, now);
+    const int64_t made = c.asynchronous ? plan.step * c.workers + plan.beyond : plan.step;
+    EXPECT_EQ(made + plan.earlier_updates, c.continues) << c.was << " updates, " << c.workers << " workers";
+    now.optimizer.kind = OptimizerKind::kAdamW;
+    EXPECT_EQ(made + Resume(from, now).earlier_updates, 0);
+  }
+}
+
 TEST(ResumePlan, ResidualsAreRestoredOnlyForTheSameWorkers) {
   TrainingPosition from = SmallCheckpoint().position;
   from.wire = "bfloat16";

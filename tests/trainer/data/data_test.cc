@@ -204,7 +204,7 @@ TEST_F(DataFiles, RejectSplitsOfDifferentSizes) {
 
 TEST(Data, AnUnknownNameSuggestsTheNearest) {
   EXPECT_EQ(LoadData({.name = "fashon-mnist"}).status().message(),
-            "unknown data 'fashon-mnist'; did you mean 'fashion-mnist'? There are fashion-mnist, mnist, "
+            "unknown data 'fashon-mnist'; did you mean 'fashion-mnist'? Use one of fashion-mnist, mnist, "
             "synthetic, text, words, zipf:ROWS:ALPHA, tokens");
   EXPECT_FALSE(LoadData({.name = "mnist"}).ok());
   EXPECT_NE(LoadData({.name = "mnist", .dir = "/nowhere"}).status().message().find("/nowhere/train-images"),

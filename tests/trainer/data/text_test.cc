@@ -76,5 +76,62 @@ TEST_F(Texts, TokenFilesHave16BitNumbers) {
   EXPECT_NE(ReadTokens(dir_.string(), 2).status().message().find("is odd"), std::string::npos);
 }
 
+// `count` numbers from `first` on, of `width` bytes in little-endian order.
+std::string Numbers(int count, int64_t first, int width) {
+  std::string bytes;
+  for (int64_t number = first; number < first + count; ++number) {
+    bytes.append(reinterpret_cast<const char*>(&number), static_cast<size_t>(width));
+  }
+  return bytes;
+}
+
+// llm.c's header.
+std::string Header(int32_t magic, int32_t version, int32_t tokens) {
+  std::vector<int32_t> header(256);
+  header[0] = magic;
+  header[1] = version;
+  header[2] = tokens;
+  return std::string(reinterpret_cast<const char*>(header.data()), 1024);
+}
+
+TEST_F(Texts, LlmcsHeaderIsNotRead) {
+  Write("train.bin", Header(20240520, 1, 300) + Numbers(300, 50257 - 300, 2));
+  Write("val.bin", Header(20240520, 1, 9) + Numbers(9, 5, 2));
+  const auto data = ReadTokens(dir_.string(), 2);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->train.count(), 149);
+  EXPECT_EQ(data->train.spec().classes, 50257);
+  EXPECT_EQ(Read(data->test, 0).tokens, (std::vector<int32_t>{5, 6}));
+}
+
+TEST_F(Texts, OtherTokenFilesAreRejected) {
+  Write("val.bin", Numbers(300, 0, 2));
+  for (const auto& [bytes, error] : std::vector<std::pair<std::string, std::string>>{
+           {Numbers(300, 100'000, 4), "seem to have 32 or 64 bits"},
+           {Numbers(300, 200, 4), "seem to have 32 or 64 bits"},
+           {Numbers(300, 1'000'000, 4), "seem to have 32 or 64 bits"},
+           {Numbers(300, 40'000, 8), "seem to have 32 or 64 bits"},
+           {Header(20240801, 7, 300) + Numbers(300, 0, 4), "llm.c's header of 32-bit tokens (Llama 3)"},
+           {Header(20240520, 2, 300) + Numbers(300, 0, 2), "psring reads version 1"},
+           {Header(20240520, 1, 300) + Numbers(299, 0, 2), "1 and 300 tokens, but 598 bytes follow"},
+           {Header(20240520, 1, 300) + Numbers(300, 50000, 2),
+            "token 50257 at position 257 is outside the vocabulary of 50257"},
+           {"\x93NUMPY\1" + Numbers(300, 0, 2), "a NumPy array (.npy); write its values with .tofile()"},
+           {"\x1f\x8b\x08" + Numbers(300, 0, 2), "compressed by gzip"},
+           {"PK\3\4" + Numbers(300, 0, 2), "a zip archive"}}) {
+    const std::string path = Write("train.bin", bytes);
+    const std::string message(ReadTokens(dir_.string(), 2).status().message());
+    EXPECT_EQ(message.find(path), 0) << message;
+    EXPECT_NE(message.find(error), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos);
+  }
+  // 16-bit tokens of large and small vocabularies.
+  for (const std::string& bytes :
+       {Numbers(300, 65535 - 300, 2), Numbers(600, 0, 2), std::string(600, '\7')}) {
+    Write("train.bin", bytes);
+    EXPECT_TRUE(ReadTokens(dir_.string(), 2).ok()) << ReadTokens(dir_.string(), 2).status();
+  }
+}
+
 }  // namespace
 }  // namespace psring

@@ -455,7 +455,7 @@ TEST(Models, TheHelpNamesAll) {
 
 TEST(Models, AnUnknownNameSuggestsTheNearest) {
   EXPECT_EQ(FindModel("mpl").status().message(),
-            "unknown model 'mpl'; did you mean 'mlp'? There are mlp, mlp-small, cnn, resnet18, resnet50, "
+            "unknown model 'mpl'; did you mean 'mlp'? Use one of mlp, mlp-small, cnn, resnet18, resnet50, "
             "gpt-nano, gpt-mini, gpt2, dlrm-small, skipgram");
 }
 

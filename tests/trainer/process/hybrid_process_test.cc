@@ -156,7 +156,7 @@ TEST_F(HybridProcess, IsRejectedInOneLine) {
   };
   for (const Case& bad : std::vector<Case>{
            {"--strategy hybird", 2, "did you mean 'hybrid'"},
-           {"--strategy parallax", 2, "did you mean 'hybrid'"},
+           {"--strategy parallax", 2, "psring calls it 'hybrid'"},
            {"--strategy hybrid:2", 2, "hybrid takes no number"},
            {absl::StrCat("--strategy hybrid", kClicks), 1, "needs --rendezvous"},
            {"--strategy hybrid --ps_schedule serial", 2, "does not support --ps_schedule serial"},

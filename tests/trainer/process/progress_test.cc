@@ -35,5 +35,23 @@ TEST(PlainProgress, SpeedsOfATextCountTokens) {
             "10 steps in 4.00 s: 100 tokens/s\n");
 }
 
+TEST(PlainProgress, EvaluationsSayWhatIsLeft) {
+  int64_t now_ns = 0;
+  const auto progress = MakeProgress("plain", 0, 1, /*counts_tokens=*/false, [&] { return now_ns; });
+  testing::internal::CaptureStdout();
+  progress->Ready();
+  progress->Evaluating(0, 1000);
+  for (int64_t done = 100; done <= 1000; done += 100) {
+    now_ns += 1'000'000'000;
+    progress->Evaluating(done, 1000);
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStdout(),
+            "evaluating: 200 of 1000 samples, about 8 s left\n"
+            "evaluating: 400 of 1000 samples, about 6 s left\n"
+            "evaluating: 600 of 1000 samples, about 4 s left\n"
+            "evaluating: 800 of 1000 samples, about 2 s left\n"
+            "evaluating: 1000 of 1000 samples, about 0 s left\n");
+}
+
 }  // namespace
 }  // namespace psring

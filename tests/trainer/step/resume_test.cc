@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <numeric>
@@ -12,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/io/safetensors.h"
 #include "tests/kept_files.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 #include "tests/trainer/cluster.h"
@@ -245,6 +248,92 @@ TEST(Resume, OtherStrategiesAndWorkersContinueFromTheCheckpoint) {
     ASSERT_TRUE(position.ok());
     EXPECT_GT(position->samples, 480);
     EXPECT_EQ(position->sequence, 2);
+  }
+}
+
+// All of a checkpoint's values of one kind, in the order of its tensors.
+std::vector<float> ValuesOf(const std::string& file, absl::string_view prefix = "") {
+  std::vector<float> values;
+  const auto tensors = DecodeSafetensors(file);
+  EXPECT_TRUE(tensors.ok()) << tensors.status();
+  if (!tensors.ok()) return values;
+  for (const NamedTensor& tensor : *tensors) {
+    if (absl::StartsWith(tensor.name, prefix)) {
+      values.insert(values.end(), tensor.values.begin(), tensor.values.end());
+    }
+  }
+  return values;
+}
+
+// One run continues the other with another batch, number of workers and strategy, so that its position in the
+// data is not the number of updates.
+TEST(Resume, AdamCountsTheUpdatesOfItsMoments) {
+  struct Way {
+    const char* strategy;
+    int workers, batch;
+  };
+  for (const char* optimizer : {"adam", "adamw"}) {
+    TrainingOptions options = Options("single");
+    options.optimizer = optimizer;
+    options.schedule = "constant";
+    options.lr = .01;
+    options.weight_decay = 0;
+    options.steps = 1000;
+    options.batch = 16;
+    Kept kept;
+    Train(options, 1, kept, nullptr, 8);
+    Files from = kept.rbegin()->second;
+    int64_t updates = 8;
+    for (const Way& way : {Way{"ring", 2, 2}, Way{"ps-sync", 2, 16}, Way{"ps-async", 1, 4},
+                           Way{"ps-ssp:1", 1, 12}, Way{"dp", 1, 3}, Way{"single", 1, 16}}) {
+      SCOPED_TRACE(absl::StrCat(optimizer, ", ", way.strategy, " after ", updates, " updates"));
+      options.strategy = way.strategy;
+      options.batch = way.batch;
+      Kept one;
+      Train(options, way.workers, one, &from, 1);
+      ASSERT_EQ(one.size(), 1);
+      const Files to = one.begin()->second;
+      ++updates;
+      EXPECT_EQ(DecodePosition(BytesOf(to))->updates, updates);
+      const std::vector<float> before = ValuesOf(from[kModelFile]), after = ValuesOf(to.at(kModelFile)),
+                               mean = ValuesOf(to.at(kOptimizerFile), "exp_avg."),
+                               variance = ValuesOf(to.at(kOptimizerFile), "exp_avg_sq.");
+      ASSERT_EQ(before.size(), mean.size());
+      ASSERT_EQ(before.size(), variance.size());
+      const double correction1 = 1 - std::pow(.9, updates), correction2 = 1 - std::pow(.999, updates);
+      double worst = 0;
+      for (size_t i = 0; i < before.size(); ++i) {
+        const double update = .01 * (mean[i] / correction1) / (std::sqrt(variance[i] / correction2) + 1e-8);
+        worst = std::max(worst, std::abs(before[i] - after[i] - update));
+      }
+      EXPECT_LT(worst, 1e-6);
+      from = to;
+    }
+  }
+}
+
+// Without its moments Adam begins again, with t = 1.
+TEST(Resume, AnotherOptimizerBeginsWithItsFirstUpdate) {
+  TrainingOptions options = Options("single");
+  options.optimizer = "sgd";
+  options.schedule = "constant";
+  Kept kept;
+  Train(options, 1, kept, nullptr, 30);
+  const Files from = kept.rbegin()->second;
+  options.optimizer = "adam";
+  options.lr = .01;
+  for (const char* strategy : {"single", "ps-sync"}) {
+    options.strategy = strategy;
+    Kept one;
+    Train(options, 1, one, &from, 1);
+    const Files to = one.begin()->second;
+    EXPECT_EQ(DecodePosition(BytesOf(to))->updates, 1);
+    const std::vector<float> before = ValuesOf(from.at(kModelFile)), after = ValuesOf(to.at(kModelFile));
+    double most = 0;
+    for (size_t i = 0; i < before.size(); ++i) {
+      most = std::max(most, std::abs(double{before[i]} - double{after[i]}));
+    }
+    EXPECT_NEAR(most, .01, 1e-6) << strategy;  // the sign of the gradient, times the rate
   }
 }
 

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -152,6 +154,50 @@ TEST(TableCheckpoint, OfAnAsynchronousWorkerContinuesWithTheSameBits) {
     ASSERT_TRUE(expected.contains(3));
     SavedSteps resumed = TrainTables(OptionsOf({strategy, 1, 2}, "adam"), 1, &expected[3]);
     ExpectSameState(resumed, expected, 6);
+  }
+}
+
+// The moments of rows continue with the count of their updates, with any batch.
+TEST(TableCheckpoint, AdamCountsTheUpdatesOfItsMoments) {
+  SavedSteps saved = TrainTables(OptionsOf({"single"}, "adam"), 1);
+  for (const Way& way : {Way{"single", 1}, Way{"ring", 2}, Way{"ps-sync", 2, 2}, Way{"hybrid", 2},
+                         Way{"ps-async", 1}, Way{"ps-ssp:1", 1, 2}}) {
+    SCOPED_TRACE(way.name());
+    TrainingOptions options = OptionsOf(way, "adam");
+    options.schedule = "constant";
+    options.batch = 4;  // of 16 samples in a step: 6 steps become 12 or 24
+    options.micro_batches = 1;
+    const int64_t begin = 6 * 16 / (4 * way.workers);
+    options.steps = begin + 1;
+    options.checkpoint_every = 0;
+    SavedSteps to = TrainTables(options, way.workers, &saved[6]);
+    ASSERT_TRUE(to.contains(begin + 1));
+    EXPECT_EQ(DecodePosition(FilesFrom(to[begin + 1]))->updates, 7);
+    std::map<std::string, std::vector<float>> before, after;
+    for (const auto& [files, values] : {std::pair{&saved[6], &before}, {&to[begin + 1], &after}}) {
+      for (const char* file : {kModelFile, kOptimizerFile}) {
+        for (NamedTensor& tensor : *DecodeSafetensors(files->at(file))) {
+          (*values)[tensor.name] = std::move(tensor.values);
+        }
+      }
+    }
+    const double correction1 = 1 - std::pow(.9, 7), correction2 = 1 - std::pow(.999, 7);
+    int changed = 0;
+    double worst = 0;
+    for (const auto& [name, was] : before) {
+      if (!after.contains("exp_avg." + name)) continue;
+      for (size_t i = 0; i < was.size(); ++i) {
+        const double mean = after["exp_avg." + name][i];
+        if (after[name][i] == was[i] || mean == before["exp_avg." + name][i])
+          continue;  // a row without samples
+        const double variance = after["exp_avg_sq." + name][i];
+        const double update = .01 * (mean / correction1) / (std::sqrt(variance / correction2) + 1e-8);
+        worst = std::max(worst, std::abs(was[i] - after[name][i] - update));
+        ++changed;
+      }
+    }
+    EXPECT_GT(changed, 1000);
+    EXPECT_LT(worst, 1e-6);
   }
 }
 

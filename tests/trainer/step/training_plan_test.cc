@@ -39,6 +39,20 @@ TEST(RoundingNote, SaysHowManySamplesAreTrainedOn) {
   EXPECT_EQ(note({.steps = 7}), "");
 }
 
+TEST(PlanSteps, CountsThatOverflowAreRejected) {
+  for (const auto& [options, flag] : std::vector<std::pair<TrainingOptions, std::string>>{
+           {{.samples = INT64_MAX}, "--samples"},
+           {{.steps = INT64_MAX}, "--steps"},
+           {{.steps = 1, .warmup_steps = INT64_MAX}, "--steps or --warmup_steps"},
+           {{.epochs = 1e300}, "--epochs"},
+           {{.batch = INT32_MAX, .micro_batches = INT32_MAX}, "--batch 2147483647"},
+           {{.batch = INT32_MAX, .accumulate = INT32_MAX, .drop_last = "false"}, "--batch 2147483647"}}) {
+    const absl::Status planned = PlanSteps(options, 60000, 2).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(planned)) << flag;
+    EXPECT_EQ(planned.message().find(flag), 0) << planned;
+  }
+}
+
 TEST(PlanSteps, SamplesOfATextAreTokens) {
   const auto plan = PlanSteps({.samples = 5 * 4 * 64 * 10, .batch = 10}, 1000, 4, /*predictions=*/64);
   ASSERT_TRUE(plan.ok());

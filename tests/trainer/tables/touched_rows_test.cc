@@ -11,6 +11,7 @@
 
 #include "common/base/random.h"
 #include "trainer/data/clicks.h"
+#include "trainer/data/word_reader.h"
 #include "trainer/data/words.h"
 
 namespace psring {
@@ -173,6 +174,43 @@ TEST(Words, ArePairsOfNearWordsWithNegatives) {
   for (const int word : {1, 2, 3}) EXPECT_NEAR(negatives[word] / 2495.0, .189, .03) << word;
   EXPECT_EQ(negatives.size(), 4u);
   EXPECT_FALSE(ReadWords("/nowhere/text", 1).ok());
+}
+
+// The words of a text, with a space after each; or the error.
+std::string WordsOf(const std::string& text) {
+  std::string words;
+  const absl::Status read = ForEachWord(text, [&](const std::string& word) { words += word + " "; });
+  return read.ok() ? words : std::string(read.message());
+}
+
+TEST(Words, ConsistOfLettersOfAnyScript) {
+  for (const auto& [text, words] : std::vector<std::pair<std::string, std::string>>{
+           {"", ""},
+           {"It's 3 red-fish!\n", "it s red fish "},
+           {"Мама мыла РАМУ, а папа…", "мама мыла раму а папа "},
+           {"Größe ÜBER straße", "größe über straße "},
+           {"«Ça» — l’été", "ça l été "},
+           {"cafe\u0301 cafe", "cafe\u0301 cafe "},              // a combining accent
+           {"co\u00adoperate", "cooperate "},                    // a soft hyphen
+           {"\ufeffbegin \u00a0\u2003\u3000end", "begin end "},  // byte-order mark and spaces
+           {"हिन्दी में क्या", "हिन्दी में क्या "},
+           {"سلام، دنیا", "سلام دنیا "},
+           {"שָׁלוֹם עולם", "שָׁלוֹם עולם "},
+           {"한국어 문장", "한국어 문장 "},
+           {"你好，世界。abc中文", "你 好 世 界 abc 中 文 "},
+           {"カタカナ、ひらがな", "カ タ カ ナ ひ ら が な "},
+           {"𠀀𠀁 😀 1️⃣", "𠀀 𠀁 "},
+           {"a 中\xe4\xb8", "a 中 "},  // cut within a character
+           {"\xe4\xb8", ""},
+           {"ab\xfc"
+            "cd",
+            "byte 2 is not UTF-8; convert the text, for example by iconv -f latin1 -t utf-8"},
+           {"a\xc0\xaf", "byte 1 is not UTF-8; convert the text, for example by iconv -f latin1 -t utf-8"},
+           {"\xff\xfeh\0i\0",
+            "byte 0 is not UTF-8; convert the text, for example by iconv -f latin1 -t utf-8"},
+       }) {
+    EXPECT_EQ(WordsOf(text), words) << text;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,7 @@
+#include "common/device/thread_failure.h"
+
+namespace psring {
+
+void ExitIfAThreadCannotStart() {}
+
+}  // namespace psring

@@ -1,0 +1,142 @@
+#include "common/device/control_groups.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace psring {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kNamespaceOfVersion2[] =
+    "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+constexpr char kCpuOfVersion1[] =
+    "31 23 0:27 / /sys/fs/cgroup ro - tmpfs tmpfs ro,mode=755\n"
+    "32 31 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+    "33 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
+    "34 31 0:30 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n";
+
+struct QuotaCase {
+  std::string what;
+  std::string mounts, groups;  // of /proc/self
+  std::map<std::string, std::string> files;
+  double cores = 0;
+};
+
+const std::vector<QuotaCase> kQuotaCases = {
+    {"no file at all", "", "", {}, 0},
+    {"version 2, the quota of the root of a namespace",
+     kNamespaceOfVersion2,
+     "0::/\n",
+     {{"/sys/fs/cgroup/cpu.max", "150000 100000\n"}},
+     1.5},
+    {"version 2, a group of one's own (systemd-run)",
+     kNamespaceOfVersion2,
+     "0::/user.slice/run-1.scope\n",
+     {{"/sys/fs/cgroup/user.slice/run-1.scope/cpu.max", "100000 100000\n"},
+      {"/sys/fs/cgroup/user.slice/cpu.max", "max 100000\n"}},
+     1},
+    {"version 2, the lowest of all ancestors (Slurm)",
+     kNamespaceOfVersion2,
+     "0::/slurm/job_7/step_0\n",
+     {{"/sys/fs/cgroup/slurm/cpu.max", "800000 100000\n"},
+      {"/sys/fs/cgroup/slurm/job_7/cpu.max", "200000 100000\n"},
+      {"/sys/fs/cgroup/slurm/job_7/step_0/cpu.max", "300000 100000\n"}},
+     2},
+    {"version 2, no quota",
+     kNamespaceOfVersion2,
+     "0::/a\n",
+     {{"/sys/fs/cgroup/cpu.max", "max 100000\n"}, {"/sys/fs/cgroup/a/cpu.max", "max 100000\n"}},
+     0},
+    {"a group beside this one does not count",
+     kNamespaceOfVersion2,
+     "0::/a\n",
+     {{"/sys/fs/cgroup/b/cpu.max", "100000 100000\n"}},
+     0},
+    {"version 1, whose folder has the names of two controllers",
+     kCpuOfVersion1,
+     "5:cpuset:/\n4:cpu,cpuacct:/job\n0::/\n",
+     {{"/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "100000\n"},
+      {"/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "50000\n"}},
+     2},
+    {"version 1, an ancestor has the quota",
+     kCpuOfVersion1,
+     "4:cpu,cpuacct:/kubepods/pod1/c\n0::/\n",
+     {{"/sys/fs/cgroup/cpu,cpuacct/kubepods/pod1/cpu.cfs_quota_us", "50000\n"},
+      {"/sys/fs/cgroup/cpu,cpuacct/kubepods/pod1/cpu.cfs_period_us", "100000\n"},
+      {"/sys/fs/cgroup/cpu,cpuacct/kubepods/pod1/c/cpu.cfs_quota_us", "-1\n"},
+      {"/sys/fs/cgroup/cpu,cpuacct/kubepods/pod1/c/cpu.cfs_period_us", "100000\n"}},
+     0.5},
+    {"version 1 in a container: the mount's top is this container's group",
+     "33 31 0:29 /docker/01 /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n",
+     "4:cpu:/docker/01\n",
+     {{"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "300000\n"},
+      {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}},
+     3},
+    {"version 1 in a container whose mount does not name its group",
+     "33 31 0:29 / /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n",
+     "4:cpu:/docker/01\n",
+     {{"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "300000\n"},
+      {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}},
+     3},
+    {"mounted elsewhere, in a folder with a space",
+     "30 23 0:26 / /mnt/control\\040groups rw - cgroup2 none rw\n",
+     "0::/a\n",
+     {{"/mnt/control groups/a/cpu.max", "200000 100000\n"}},
+     2},
+    {"another container's mount does not count",
+     absl::StrCat(kNamespaceOfVersion2, "35 23 0:26 /other /mnt/other rw - cgroup2 cgroup2 rw\n"),
+     "0::/mine\n",
+     {{"/sys/fs/cgroup/mine/cpu.max", "400000 100000\n"}, {"/mnt/other/cpu.max", "100000 100000\n"}},
+     4},
+    {"a group above the namespace's root",
+     kNamespaceOfVersion2,
+     "0::/../other\n",
+     {{"/sys/fs/cgroup/cpu.max", "400000 100000\n"}, {"/sys/fs/other/cpu.max", "100000 100000\n"}},
+     4},
+    {"without mountinfo, in the usual places",
+     "",
+     "4:cpu:/job\n0::/\n",
+     {{"/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "100000\n"},
+      {"/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n"}},
+     1},
+    {"malformed files", kNamespaceOfVersion2, "0::/a\nx\n:::\n", {{"/sys/fs/cgroup/a/cpu.max", "-3 0\n"}}, 0},
+    {"numbers that are not finite",
+     kNamespaceOfVersion2,
+     "0::/\n",
+     {{"/sys/fs/cgroup/cpu.max", "nan inf\n"}},
+     0},
+    {"a cut-off file and mount",
+     "30 23 0:26 /\n30 - cgroup2\n",
+     "0::/\n",
+     {{"/sys/fs/cgroup/cpu.max", "7\n"}},
+     0},
+};
+
+TEST(ControlGroups, TheLowestQuotaOfAllGroupsCounts) {
+  const std::string root = absl::StrCat(::testing::TempDir(), "/quotas-", getpid());
+  for (const QuotaCase& of : kQuotaCases) {
+    std::map<std::string, std::string> files = of.files;
+    files["/proc/self/cgroup"] = of.groups;
+    if (!of.mounts.empty()) files["/proc/self/mountinfo"] = of.mounts;
+    for (const auto& [path, text] : files) {
+      fs::create_directories(fs::path(root + path).parent_path());
+      std::ofstream(root + path) << text;
+    }
+    EXPECT_DOUBLE_EQ(QuotaCores(root), of.cores) << of.what;
+    fs::remove_all(root);
+  }
+}
+
+TEST(ControlGroups, AtLeastOneCoreIsUsable) { EXPECT_GE(UsableCores(), 1); }
+
+}  // namespace
+}  // namespace psring
