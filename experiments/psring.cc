@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -28,7 +30,6 @@
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/nodes.h"
 #include "experiments/report/report_verb.h"
-#include "experiments/rerun/rerun_verb.h"
 #include "experiments/runs/recorded_run.h"
 #include "experiments/texts/errors.h"
 #include "experiments/texts/language_flag.h"
@@ -85,8 +86,6 @@ int PsringMain(int argc, char** argv) {
   AddLanguageFlag(*doctor, doctor_language, "en or zh");
   RawExplainFlags explain_raw;
   CLI::App* explain = AddExplain(app, explain_raw);
-  RawRerunFlags rerun_raw;
-  CLI::App* rerun = AddRerun(app, rerun_raw);
   RawReportFlags report_raw;
   CLI::App* report = AddReport(app, report_raw);
   const std::vector<std::string> command_line =
@@ -94,6 +93,13 @@ int PsringMain(int argc, char** argv) {
         return ErrorText(language, english);
       });
 
+  // The file may be somebody else's.
+  const bool from_file = std::any_of(
+      argv, argv + argc, [](const char* word) { return std::string_view(word).starts_with("--config"); });
+  if (from_file && command_line.size() > 2) {
+    Note(absl::StrCat("psring ", command_line[1]),
+         absl::StrCat("flags: ", ShellText({command_line.begin() + 2, command_line.end()})));
+  }
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
   display.set_language(LanguageOfVerb(app));
   if (report->parsed()) {
@@ -114,7 +120,6 @@ int PsringMain(int argc, char** argv) {
   const Interrupt interrupt;
   const auto run_verb = [&]() -> int {
     if (explain->parsed()) return RunExplain(explain_raw, interrupt);
-    if (rerun->parsed()) return RunRerun(rerun_raw, app, interrupt, display);
     if (doctor->parsed()) return RunDoctor(interrupt, LanguageOf(doctor_language));
     if (replay->parsed()) {
       const absl::StatusOr<std::string> run = replayed.empty() ? LatestRun() : replayed;

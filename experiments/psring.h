@@ -3,8 +3,7 @@
 
 namespace psring {
 
-// The exit code. Ends the process itself if the command line is invalid or asks for help, and `rerun`
-// replaces it.
+// The exit code. Ends the process itself if the command line is invalid or asks for help.
 int PsringMain(int argc, char** argv);
 
 }  // namespace psring

@@ -184,7 +184,8 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
   }
   PSRING_RETURN_IF_ERROR(process.rendezvous->Set(key, service->address()));
   if (!incarnation.epoch.has_value()) {
-    std::printf("ps_server: serving %d workers on %s\n", flags.workers, service->address().c_str());
+    std::printf("ps_server: serving %d workers on %s\n", flags.workers,
+                WithoutToken(service->address()).c_str());
     std::fflush(stdout);
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <sstream>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "common/cli/finish_output.h"
 #include "common/cli/version.h"
 #include "common/suggestions/suggestions.h"
+#include "common/text/peer_text.h"
 
 namespace psring {
 namespace {
@@ -129,6 +131,11 @@ class Reader {
   absl::Status ReadConfig() {
     PSRING_ASSIGN_OR_RETURN(const std::vector<ConfigItem> items, ReadConfigFile(config_));
     const std::map<const CLI::Option*, int> typed = times_;
+    const absl::Status only_mine = CheckOnlyMine(config_);
+    const std::filesystem::path path = config_;
+    std::error_code error;
+    const bool is_runs = path.filename() == "config.toml" ||
+                         std::filesystem::exists(path.parent_path() / "manifest.json", error);
     for (const ConfigItem& item : items) {
       const std::string flag = absl::StrCat(item.key.size() == 1 ? "-" : "--", item.key);
       const auto [option, name] = Find(flag);
@@ -137,6 +144,14 @@ class Reader {
         status = absl::InvalidArgumentError(absl::StrCat(item.key, " has no effect in a file"));
       } else if (typed.contains(option)) {
         continue;  // the command line overrides the file
+      } else if (const FlagReach reach = ReachOf(app_->get_name(), CanonicalWord(item.key), item.value);
+                 reach == FlagReach::kOutside && is_runs) {
+        status = absl::InvalidArgumentError(
+            absl::StrCat(name, " is not taken from a run's folder; give it on the command line"));
+      } else if (reach != FlagReach::kValue && !only_mine.ok()) {
+        status =
+            absl::InvalidArgumentError(absl::StrCat(name, " is not taken from a file of others (",
+                                                    only_mine.message(), "); give it on the command line"));
       }
       const std::vector<std::string> word = {absl::StrCat(flag, "=", item.value)};
       size_t i = 0;
@@ -321,7 +336,7 @@ ParseOutcome Wrong(const std::string& program, const std::string& message) {
   const std::string line = absl::StrReplaceAll(absl::StripTrailingAsciiWhitespace(message), {{"\n", " "}});
   return {.proceed = false,
           .exit_code = 2,
-          .text = absl::StrCat(program, ": ", Printable(line), "\n"),
+          .text = absl::StrCat(program, ": ", OneLine(line), "\n"),
           .program = program,
           .message = line};
 }
@@ -386,27 +401,10 @@ std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const*
   return command_line;
 }
 
-std::string Printable(const std::string& text) {
-  std::string printable;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const unsigned char next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
-    const bool of_ascii = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
-    const bool of_latin1 = byte == 0xc2 && next >= 0x80 && next < 0xa0;  // U+0080 to U+009F, in UTF-8
-    if (of_ascii) {
-      absl::StrAppendFormat(&printable, "\\x%02x", byte);
-    } else if (of_latin1) {
-      absl::StrAppendFormat(&printable, "\\x%02x", next);
-      ++i;
-    } else {
-      printable += text[i];
-    }
-  }
-  return printable;
-}
+std::string Printable(const std::string& text) { return OneLine(text, "\n\t"); }
 
 int Fail(const std::string& program, const std::string& message, int code) {
-  std::fprintf(stderr, "%s: %s\n", program.c_str(), Printable(message).c_str());
+  std::fprintf(stderr, "%s: %s\n", program.c_str(), MessageText(message).c_str());
   return code;
 }
 

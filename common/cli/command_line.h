@@ -84,11 +84,11 @@ std::string WhyNotOneValue(const std::string& flag, const std::string& value, co
 absl::StatusOr<std::vector<int>> ParseCounts(const std::string& text, int most);
 ValueCheck CountsText(int most);
 
-// `text` with control characters, except newlines and tabs, as "\x1b": text from other processes must not
-// control the terminal.
+// OneLine (common/text/peer_text.h), which keeps newlines and tabs: for texts of several lines by psring, in
+// which parts of others are PeerText.
 std::string Printable(const std::string& text);
 
-// Prints "PROGRAM: MESSAGE" on stderr, the message escaped by Printable; returns `code`.
+// Prints "PROGRAM: MESSAGE" on stderr, in MessageText; returns `code`.
 int Fail(const std::string& program, const std::string& message, int code = 1);
 // Prints "PROGRAM: note: MESSAGE" in the same way.
 void Note(const std::string& program, const std::string& message);

@@ -1,5 +1,9 @@
 #include "common/cli/config_file.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
 #include <set>
 
 #include "absl/status/status.h"
@@ -147,6 +151,38 @@ absl::StatusOr<std::vector<ConfigItem>> ReadConfigFile(const std::string& file) 
     return absl::Status(text.status().code(), absl::StrCat("--config: ", text.status().message()));
   }
   return ParseConfig(*text, file);
+}
+
+FlagReach ReachOf(const std::string& verb, const std::string& flag, const std::string& value) {
+  static const auto* const outside = new std::set<std::string>(
+      {"J", "bind", "checkpoint_dir", "config", "interface", "live_port", "master_addr", "master_port",
+       "metrics_port", "out", "output_file", "record", "rendezvous", "replay"});
+  static const auto* const inputs =
+      new std::set<std::string>({"cluster", "compute_ms", "compute_varies", "data_dir", "like", "network_ms",
+                                 "plan_of", "profile", "resume", "text", "workload"});
+  const bool names_keys = flag == "tls" && value != "auto";
+  const bool is_output = verb == "bench" && flag == "profile";
+  if (outside->contains(flag) || names_keys || is_output) return FlagReach::kOutside;
+  return inputs->contains(flag) ? FlagReach::kInput : FlagReach::kValue;
+}
+
+absl::Status CheckOnlyMine(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path full = std::filesystem::canonical(path, error);
+  for (const std::filesystem::path& part : {full, full.parent_path()}) {
+    struct stat info = {};
+    if (error || stat(part.c_str(), &info) != 0) return FileError("read", path);
+    if (info.st_uid != geteuid() && info.st_uid != 0) {
+      return absl::FailedPreconditionError(absl::StrCat(part.string(), " belongs to another user"));
+    }
+    // The group of the user's own name usually has no other members.
+    const mode_t others = info.st_gid == getegid() ? S_IWOTH : S_IWGRP | S_IWOTH;
+    const bool only_adds = S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0;
+    if ((info.st_mode & others) != 0 && !only_adds) {
+      return absl::FailedPreconditionError(absl::StrCat("other users can write ", part.string()));
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::string ConfigLine(const std::string& key, const std::string& value) {

@@ -22,6 +22,14 @@ absl::StatusOr<std::vector<ConfigItem>> ParseConfig(const std::string& text, con
 // ParseConfig of a file of at most 1 MiB, with the errors of ReadFile.
 absl::StatusOr<std::vector<ConfigItem>> ReadConfigFile(const std::string& file);
 
+// What the value of a flag can reach. A run folder passes from one user to another, so psring takes no
+// kOutside flag from one (outputs, checkpoints, addresses, keys), and no kInput flag (files to read) from a
+// file that other users can change. `verb`: whose flag it is.
+enum class FlagReach { kValue, kInput, kOutside };
+FlagReach ReachOf(const std::string& verb, const std::string& flag, const std::string& value);
+// FailedPrecondition if users other than this one and root can change the file or folder `path`: says why.
+absl::Status CheckOnlyMine(const std::string& path);
+
 // "key = value\n", quoted if necessary, so that ParseConfig returns `value`.
 std::string ConfigLine(const std::string& key, const std::string& value);
 

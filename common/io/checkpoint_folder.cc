@@ -39,7 +39,7 @@ class FolderSink : public CheckpointSink {
     const std::string path = absl::StrCat(folder_, "/", file);
     if (path != path_) {
       PSRING_RETURN_IF_ERROR(End());
-      file_ = FileDescriptor(open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644));
+      file_ = FileDescriptor(open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644));
       if (!file_.valid()) return FileError("write", path);
       path_ = path;
     }

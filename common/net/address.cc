@@ -12,9 +12,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/text/peer_text.h"
 
 namespace psring {
 namespace {
+
+constexpr size_t kMaxTokenBytes = 64;
 
 int TryToListen(const addrinfo& address) {  // 0 or errno
   const int listener = ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -34,21 +37,29 @@ std::string AddressText(const std::string& host, int port) {
   return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
 }
 
+std::string PublishedText(const HostPort& address) {
+  return absl::StrCat(AddressText(address.host, address.port), address.token.empty() ? "" : "/",
+                      address.token);
+}
+
 std::string WithoutBrackets(const std::string& host) {
   const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
   return brackets ? host.substr(1, host.size() - 2) : host;
 }
 
 absl::StatusOr<HostPort> ParseAddress(const std::string& text) {
-  HostPort address;
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(text.substr(colon + 1), &address.port) ||
-      address.port < 0 || address.port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not host:port"));
+  const std::string where = WithoutToken(text);
+  HostPort address{.token = where.size() < text.size() ? text.substr(where.size() + 1) : ""};
+  const size_t colon = where.rfind(':');
+  if (colon == std::string::npos || colon == 0 || address.token.size() > kMaxTokenBytes ||
+      !absl::SimpleAtoi(where.substr(colon + 1), &address.port) || address.port < 0 || address.port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", PeerText(where), "\" is not host:port"));
   }
-  address.host = WithoutBrackets(text.substr(0, colon));
+  address.host = WithoutBrackets(where.substr(0, colon));
   return address;
 }
+
+std::string WithoutToken(const std::string& text) { return text.substr(0, text.find('/')); }
 
 bool IsLoopback(const std::string& host) {
   in_addr address{};

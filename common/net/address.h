@@ -19,9 +19,14 @@ std::string WithoutBrackets(const std::string& host);
 struct HostPort {
   std::string host;
   int port = 0;
+  std::string token = {};  // of the listener (authentication.h); empty: it has none
 };
-// Parses the output of AddressText. InvalidArgument if malformed.
+// "host:port/token", as listeners publish it.
+std::string PublishedText(const HostPort& address);
+// Parses the output of AddressText and PublishedText. InvalidArgument if malformed.
 absl::StatusOr<HostPort> ParseAddress(const std::string& text);
+// "host:port" of either, for messages.
+std::string WithoutToken(const std::string& text);
 
 // "localhost", an address 127.x.x.x, or ::1. Other names are not resolved.
 bool IsLoopback(const std::string& host);

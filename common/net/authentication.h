@@ -1,15 +1,21 @@
 // Mutual authentication of two processes of one job on a new connection (a TCP or Unix socket), before
-// anything else is sent. Each proves with a keyed hash that it has the job's secret; the secret is not sent.
+// anything else is sent. Each proves with a keyed hash that it has the key; the key is not sent.
 //
-//   client: magic, version, purpose, detail, nonce         32 bytes
-//   server: magic, version, purpose, nonce, proof          56 bytes
-//   client: proof                                          32 bytes
+//   client: magic, version, purpose, detail, nonce, proof     64 bytes
+//   server: magic, version, purpose                           8 bytes
+//   with --tls: the TLS handshake (tls.h); what follows is encrypted
+//   server: nonce, proof                                      48 bytes
+//   client: proof                                             32 bytes
 //
-// A proof is HMAC-SHA256(secret, role | the client's first message | the server's nonce). The role prevents
-// that one side's proof is sent back to it; the purpose, that a connection to one service is relayed to
-// another. Authentication does not encrypt what follows. If the secret has TLS (tls.h), all of this is inside
-// a TLS connection, and the key is derived from the secret and that connection, so that nobody can relay it
-// to another one. security.md states what both protect against.
+// The key is derived from the job's secret and the listener's token, which its owner publishes with its
+// address; so nobody can pass a connection on to another listener. A store has no token, because it has to be
+// found first: within a host its key is derived from its address instead. With TLS, the last two proofs are
+// keyed by the TLS connection too, so that nobody can relay them to another one.
+//
+// A proof is HMAC-SHA256(key, role | the client's first message | the server's nonce), without the nonce for
+// the first one. The role prevents that one side's proof is sent back to it. The first proof shows in the
+// first bytes that a client is a member, so silent clients and strangers never delay one: they are closed
+// first. It is accepted once. security.md states what this protects against.
 #pragma once
 
 #include <array>
@@ -19,6 +25,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -49,15 +56,18 @@ enum class Purpose : uint8_t {
 struct Credentials {
   JobSecret secret;
   Purpose purpose;
+  std::string token = {};  // of the listener; empty: it has none
 };
+// For a new listener.
+std::string NewListenerToken();
 
 // FailedPrecondition if the secret is not set.
 absl::Status CheckCredentials(const Credentials& credentials);
 
 // The client's side, on a socket. `detail` is passed to the server: what the connection is for.
-// `server` begins the errors' messages. PermissionDenied: the server has another secret. FailedPrecondition:
-// it is not psring, or another version. Unavailable: it closed the connection. DeadlineExceeded.
-// FailedPrecondition as well: only one of the two uses TLS.
+// `server` begins the errors' messages. PermissionDenied: the server has another secret or token.
+// FailedPrecondition: it is not psring, or another version or service. Unavailable: it closed the connection.
+// DeadlineExceeded. FailedPrecondition as well: only one of the two uses TLS.
 absl::Status AuthenticateTo(int socket, const Credentials& credentials, const std::string& server,
                             MonotonicTime deadline, uint64_t detail = 0);
 // The same over TCP: encrypts the connection first if the secret has TLS. `socket` is then replaced by a
@@ -72,6 +82,19 @@ bool IsOtherTls(const absl::Status& status, const Credentials& credentials);
 absl::Status ReportOtherTls(int socket, const Credentials& credentials, const std::string& server,
                             MonotonicTime deadline, uint64_t detail);
 
+using Nonce = std::array<char, 16>;
+
+// The nonces of valid first messages, so that a recorded one is not accepted again. Remembers at least the
+// last 32768; only members make valid ones.
+class SeenNonces {
+ public:
+  // False: it was there.
+  bool Insert(const Nonce& nonce);
+
+ private:
+  std::set<Nonce> recent_, older_;
+};
+
 // The server's side of one connection. It never waits.
 class ServerHandshake {
  public:
@@ -79,15 +102,15 @@ class ServerHandshake {
   enum class State { kPending, kAuthenticated, kReport, kRejected };
   enum class Reason { kIncomplete, kSecret, kTls, kNoTls, kCertificate };  // why a client is rejected
 
-  // `tls`: null: the connection is not encrypted.
-  explicit ServerHandshake(FileDescriptor socket, const std::shared_ptr<TlsContext>& tls = nullptr);
+  explicit ServerHandshake(FileDescriptor socket) : socket_(std::move(socket)) {}
 
   int socket() const { return tls_.has_value() ? tls_->socket() : socket_.get(); }
   // The events of poll() after which to call Advance. It reads what has arrived, and answers it.
   short events() const;
-  State Advance(const Credentials& credentials);
-  bool has_received() const;
-  bool has_answered() const { return stage_ == Stage::kProof; }  // the client's first message
+  State Advance(const Credentials& credentials, SeenNonces& seen);
+  bool has_received() const { return received_ > 0 || is_proven(); }
+  // The client has shown in its first message that it has the key.
+  bool is_proven() const { return stage_ != Stage::kHello; }
   // After kRejected.
   Reason reason() const { return reason_; }
 
@@ -96,15 +119,22 @@ class ServerHandshake {
   uint64_t detail() const;  // also after kReport
 
  private:
-  static constexpr size_t kHelloBytes = 32, kProofBytes = 32;
-  enum class Stage { kHello, kProof };
+  static constexpr size_t kHelloBytes = 64, kProofBytes = 32;
+  enum class Stage { kHello, kEncrypt, kProof };
 
-  State Encrypt(const Credentials& credentials);
-  State AnswerHello(const Credentials& credentials);
+  // Reads the rest of a message. kAuthenticated: it is complete.
+  State Receive(char* message, size_t bytes);
+  State AnswerHello(const Credentials& credentials, SeenNonces& seen);
+  State Encrypt();
+  State Challenge();
+  State Reject(Reason reason) {
+    reason_ = reason;
+    return State::kRejected;
+  }
 
-  FileDescriptor socket_;            // not valid before the end of the TLS handshake
+  FileDescriptor socket_;            // not valid during the TLS handshake
   std::optional<TlsHandshake> tls_;  // until its end
-  JobSecret secret_;                 // of the connection
+  JobSecret key_;
   bool is_report_ = false;
   Reason reason_ = Reason::kIncomplete;
   Stage stage_ = Stage::kHello;
@@ -114,10 +144,11 @@ class ServerHandshake {
   std::string expected_proof_;
 };
 
-// Accepts connections and authenticates them concurrently, so that a silent client does not delay others. At
-// most 256 are pending, each for at most 10 s; with more, the oldest of those that have not sent a valid
-// first message is closed, else the oldest. Rejected connections are closed, and counted in one line per
-// reason on stderr at most every 10 s. One thread at a time.
+// Accepts connections at once and authenticates them concurrently, so that strangers delay no member. At most
+// 256 are pending, each for at most 10 s. With more, the oldest one without a valid first message is closed,
+// of the source (an address, or a user of this host) that has most of them; else the oldest. Rejected
+// connections are closed, and counted in one line per reason on stderr at most every 10 s. One thread at a
+// time.
 class PendingConnections {
  public:
   struct Member {
@@ -145,16 +176,21 @@ class PendingConnections {
     MonotonicTime until;
     size_t listener;
     std::string peer;
+    uint64_t source;  // equal for one address, or one user of this host
     bool within_host;
   };
-  absl::Status Accept(int listener, size_t index);
-  // Rejects one to make room.
-  void CloseOne();
-  void Reject(const Pending& pending);
+  using List = std::list<Pending>;
+  // All that wait, up to a limit.
+  absl::Status Accept(int listener, size_t index, std::vector<Member>& members);
+  // After an event. The next one in the list.
+  List::iterator Advance(List::iterator pending, std::vector<Member>& members);
+  List::iterator Replaceable();
+  void Reject(List::iterator pending, const std::string& circumstance = "");
 
   const Credentials credentials_;
   const OnOtherTls on_other_tls_;
-  std::list<Pending> pending_;            // in the order in which they were accepted
+  List pending_;  // in the order in which they were accepted
+  SeenNonces seen_;
   std::array<RejectionLog, 5> rejected_;  // by reason
 };
 

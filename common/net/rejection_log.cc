@@ -1,18 +1,34 @@
 #include "common/net/rejection_log.h"
 
-#include <netdb.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cstdio>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
+#include "common/net/address.h"
 
 namespace psring {
 namespace {
 
 constexpr absl::Duration kReportEvery = absl::Seconds(10);
+
+// Of an IPv4 address in IPv6, the IPv4 one.
+std::string TextOf(const sockaddr_storage& address) {
+  char host[INET6_ADDRSTRLEN] = {};
+  const auto& six = reinterpret_cast<const sockaddr_in6&>(address);
+  const auto& four = reinterpret_cast<const sockaddr_in&>(address);
+  if (address.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six.sin6_addr)) {
+    inet_ntop(AF_INET, &six.sin6_addr.s6_addr[12], host, sizeof host);
+  } else if (address.ss_family == AF_INET6) {
+    inet_ntop(AF_INET6, &six.sin6_addr, host, sizeof host);
+  } else {
+    inet_ntop(AF_INET, &four.sin_addr, host, sizeof host);
+  }
+  return AddressText(host, ntohs(address.ss_family == AF_INET6 ? six.sin6_port : four.sin_port));
+}
 
 }  // namespace
 
@@ -20,18 +36,18 @@ std::string PeerOf(int socket) {
   sockaddr_storage address = {};
   socklen_t length = sizeof address;
   if (getpeername(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return "an unknown address";
-  if (address.ss_family == AF_UNIX) {
-    ucred peer = {};
-    socklen_t size = sizeof peer;
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return "a process of this host";
-    return absl::StrCat("process ", peer.pid, " of this host");
-  }
-  char host[NI_MAXHOST] = {}, port[NI_MAXSERV] = {};
-  if (getnameinfo(reinterpret_cast<sockaddr*>(&address), length, host, sizeof host, port, sizeof port,
-                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "an unknown address";
-  }
-  return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+  if (address.ss_family != AF_UNIX) return TextOf(address);
+  ucred peer = {};
+  socklen_t size = sizeof peer;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return "a process of this host";
+  return absl::StrCat("process ", peer.pid, " of this host");
+}
+
+std::string OwnAddressOf(int socket) {
+  sockaddr_storage address = {};
+  socklen_t length = sizeof address;
+  const int failed = getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length);
+  return failed != 0 ? "an unknown address" : TextOf(address);
 }
 
 void RejectionLog::Add(std::string peer) {

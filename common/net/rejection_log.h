@@ -11,6 +11,8 @@ namespace psring {
 
 // The other end of a connection: "10.0.0.7:41522"; for a Unix socket, "process 4711 of this host".
 std::string PeerOf(int socket);
+// This end of a TCP connection, in the same form.
+std::string OwnAddressOf(int socket);
 
 // Counts rejected clients and writes a line to stderr at most every 10 s, and a last one when it is
 // destroyed: "psring: rejected 3 connections without the job's secret, last from 10.0.0.7:41522". One thread

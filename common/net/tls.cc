@@ -142,18 +142,12 @@ TlsHandshake::TlsHandshake(std::shared_ptr<TlsContext> context, Role role, FileD
       ssl_(context_->state_->NewSsl().release()),
       events_(role == Role::kClient ? POLLOUT : POLLIN) {
   if (ssl_ == nullptr) return;
-  // OpenSSL must not read before CheckFirstByte has seen what the peer speaks: until then, its input is
-  // empty.
-  BIO* const empty = BIO_new(BIO_s_mem());
-  BIO* const output = NewSocketBio(socket_.get());
-  if (empty == nullptr || output == nullptr) {
-    BIO_free(empty);
-    BIO_free(output);
+  BIO* const bio = NewSocketBio(socket_.get());
+  if (bio == nullptr) {
     ssl_.reset();
     return;
   }
-  BIO_set_mem_eof_return(empty, -1);  // there is nothing yet, but it is not the end
-  SSL_set_bio(ssl_.get(), empty, output);
+  SSL_set_bio(ssl_.get(), bio, bio);
   role == Role::kClient ? SSL_set_connect_state(ssl_.get()) : SSL_set_accept_state(ssl_.get());
 }
 
@@ -163,16 +157,6 @@ absl::StatusOr<bool> TlsHandshake::Advance() {
   if (ssl_ == nullptr) {
     ERR_clear_error();
     return absl::ResourceExhaustedError("cannot be encrypted: this process has too little memory");
-  }
-  if (stage_ == Stage::kFirstByte) {
-    PSRING_ASSIGN_OR_RETURN(const bool has_come, CheckFirstByte());
-    if (has_come) {
-      stage_ = Stage::kHandshake;
-      BIO* const socket = SSL_get_wbio(ssl_.get());
-      BIO_up_ref(socket);
-      SSL_set0_rbio(ssl_.get(), socket);
-    }
-    if (!has_come && events_ == POLLIN) return false;  // otherwise the client has yet to begin
   }
   ERR_clear_error();
   if (stage_ != Stage::kReady) {
@@ -198,22 +182,6 @@ absl::StatusOr<bool> TlsHandshake::Advance() {
   }
   stage_ = Stage::kComplete;
   return true;
-}
-
-absl::StatusOr<bool> TlsHandshake::CheckFirstByte() {
-  char first[6];
-  const ssize_t got = recv(socket_.get(), first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (got <= 0) return absl::UnavailableError("closed the connection during the TLS handshake");
-  has_received_ = true;
-  const auto record = static_cast<unsigned char>(first[0]);
-  if (record == kTlsHandshakeRecord || (role_ == Role::kClient && record == kTlsAlertRecord)) return true;
-  if (!absl::StartsWith("psring", absl::string_view(first, static_cast<size_t>(got)))) {
-    return absl::FailedPreconditionError("is not psring; check the address");
-  }
-  // The alert protocol_version.
-  if (role_ == Role::kServer) AnswerInClearText(socket_.get(), absl::string_view("\x15\3\3\0\2\2\x46", 7));
-  return absl::FailedPreconditionError(absl::StrCat(kNotEncrypted, kSameTls));
 }
 
 absl::Status TlsHandshake::Explain(int result) {
@@ -265,13 +233,6 @@ absl::Status TlsHandshake::Rejected(bool is_theirs, const std::string& why) cons
 absl::StatusOr<FileDescriptor> TlsHandshake::Relay() {
   PSRING_CHECK(stage_ == Stage::kComplete && ssl_ != nullptr);
   return context_->state_->relays.Start(SslPtr(ssl_.release()), std::move(socket_));
-}
-
-void AnswerInClearText(int socket, absl::string_view answer) {
-  char unread[4096];
-  (void)!recv(socket, unread, sizeof unread, MSG_DONTWAIT);
-  (void)!send(socket, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  shutdown(socket, SHUT_WR);
 }
 
 absl::StatusOr<std::string> EncryptTo(FileDescriptor& socket, const std::shared_ptr<TlsContext>& context,

@@ -47,9 +47,6 @@ JobSecret::Digest AuthoritySeed(const JobSecret& secret);
 // What a peer has to change, at the end of error messages.
 inline constexpr char kSameTls[] = "give --tls to all processes of the job, or omit it for all";
 
-// The first byte of a TLS connection's client, and of a server that rejects what is not TLS.
-inline constexpr unsigned char kTlsHandshakeRecord = 0x16, kTlsAlertRecord = 0x15;
-
 // The certificate of this process, the CA of the job's certificates, and the threads of its connections.
 // Thread-safe.
 class TlsContext {
@@ -82,18 +79,12 @@ class TlsHandshake {
   ~TlsHandshake();
 
   int socket() const { return socket_.get(); }
-  // Before the first Advance: ends this, and leaves the connection in clear text.
-  FileDescriptor TakeSocket() { return std::move(socket_); }
   // The events of poll() after which to call Advance again.
   short events() const { return events_; }
-  // The peer has sent something.
-  bool has_received() const { return has_received_; }
 
   // True: complete. Messages continue a sentence about the peer. PermissionDenied: a certificate is not
-  // accepted. FailedPrecondition: the peer does not use TLS (kNotEncrypted), or is not psring. Unavailable:
-  // it closed the connection.
+  // accepted. FailedPrecondition: the peer does not use TLS 1.3. Unavailable: it closed the connection.
   absl::StatusOr<bool> Advance();
-  static constexpr char kNotEncrypted[] = "does not use --tls, and this process does; ";
 
   // After completion: a non-blocking local socket to use instead of the TCP connection. It has the semantics
   // of the connection, also of its half-close; a reset appears as the end.
@@ -102,12 +93,11 @@ class TlsHandshake {
   const std::string& binding() const { return binding_; }
 
  private:
-  enum class Stage { kFirstByte, kHandshake, kReady, kComplete };
+  enum class Stage { kHandshake, kReady, kComplete };
   struct SslDeleter {
     void operator()(ssl_st* ssl) const;
   };
 
-  absl::StatusOr<bool> CheckFirstByte();
   // Of the last call, which returned `result`; OK: it must be repeated after events().
   absl::Status Explain(int result);
   // `is_theirs`: this side rejects the peer's certificate, else the reverse.
@@ -117,15 +107,10 @@ class TlsHandshake {
   Role role_;
   FileDescriptor socket_;
   std::unique_ptr<ssl_st, SslDeleter> ssl_;
-  Stage stage_ = Stage::kFirstByte;
+  Stage stage_ = Stage::kHandshake;
   short events_;
-  bool has_received_ = false;
   std::string binding_;
 };
-
-// Answers a client that uses the other kind of connection (encrypted or not), before it is closed: reads what
-// it has sent, because unread data would reset the connection, and sends `answer`.
-void AnswerInClearText(int socket, absl::string_view answer);
 
 // The client's handshake, until `deadline`. `server` begins the errors' messages. Replaces `socket` by the
 // local one; returns the binding.

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/net/tcp_socket.h"
@@ -57,11 +58,18 @@ absl::StatusOr<UnixSocket> UnixSocket::Listen(const std::string& name) {
   return UnixSocket(std::move(fd));
 }
 
-absl::StatusOr<UnixSocket> UnixSocket::Connect(const std::string& name) {
+absl::StatusOr<UnixSocket> UnixSocket::Connect(const std::string& name, MonotonicTime deadline) {
+  constexpr absl::Duration kBetweenTries = absl::Milliseconds(2);
   PSRING_ASSIGN_OR_RETURN(const Address address, AddressOf(name));
   PSRING_ASSIGN_OR_RETURN(FileDescriptor fd, NewSocket());
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.address), address.length) != 0) {
-    return Failed("connect", absl::StatusCode::kUnavailable);
+  while (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.address), address.length) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return Failed("connect", absl::StatusCode::kUnavailable);
+    // The listener's queue is full, and poll() does not wait for it.
+    if (MonotonicNow() + kBetweenTries >= deadline) {
+      return Failed("connect", absl::StatusCode::kDeadlineExceeded);
+    }
+    absl::SleepFor(kBetweenTries);
   }
   return UnixSocket(std::move(fd));
 }

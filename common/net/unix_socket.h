@@ -33,8 +33,9 @@ class UnixSocket {
 
   // `name`: at most 100 characters. AlreadyExists if another process listens there.
   static absl::StatusOr<UnixSocket> Listen(const std::string& name);
-  // Unavailable if no process listens under that name in this network namespace.
-  static absl::StatusOr<UnixSocket> Connect(const std::string& name);
+  // Unavailable if no process listens under that name in this network namespace. DeadlineExceeded: too many
+  // others connect at the same time.
+  static absl::StatusOr<UnixSocket> Connect(const std::string& name, MonotonicTime deadline);
 
   // Sends a whole message of 1 to kMostText bytes, or nothing. The caller keeps ownership of `files`.
   absl::Status Send(const std::string& text, const std::vector<int>& files, MonotonicTime deadline) const;

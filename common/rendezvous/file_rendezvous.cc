@@ -15,9 +15,9 @@
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/net/host_identity.h"
-#include "common/net/peer_text.h"
 #include "common/rendezvous/file_store.h"
 #include "common/rendezvous/roster.h"
+#include "common/text/peer_text.h"
 
 namespace psring {
 namespace {

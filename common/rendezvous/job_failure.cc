@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/net/peer_text.h"
+#include "common/text/peer_text.h"
 
 namespace psring {
 namespace {

@@ -18,18 +18,21 @@
 #include "common/net/address.h"
 #include "common/net/authentication.h"
 #include "common/net/grpc_waiting.h"
-#include "common/net/peer_text.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/file_rendezvous.h"
 #include "common/rendezvous/own_address.h"
 #include "common/rendezvous/rendezvous_service.h"
 #include "common/rendezvous/rendezvous_store.h"
+#include "common/text/peer_text.h"
 #include "proto/rendezvous.grpc.pb.h"
 
 namespace psring {
 namespace {
 
-constexpr int kMostMessageBytes = 64 << 20;
+constexpr int kMostReplyBytes = 64 << 20;  // the values of all ranks
+// gRPC keeps a whole request in memory before the store can count its bytes.
+constexpr int kMostRequestBytes = 2 << 20, kMostCalls = 64;  // calls of one connection at a time
+constexpr size_t kMostBytesInFlight = 1 << 30;
 // How long a closing store waits for its users, whose last replies may be in transit.
 constexpr absl::Duration kLinger = absl::Seconds(5);
 // The server enforces the call's own timeout; the client's, longer by this, expires only if the store hangs.
@@ -93,7 +96,9 @@ class GrpcRendezvousServer final : public RendezvousServer {
 
  private:
   void Serve(grpc::ServerBuilder& builder) {
-    builder.SetMaxReceiveMessageSize(kMostMessageBytes);
+    builder.SetMaxReceiveMessageSize(kMostRequestBytes);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCalls);
+    builder.SetResourceQuota(grpc::ResourceQuota("rendezvous store").Resize(kMostBytesInFlight));
     // Pings also detect a host that vanishes.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ping_ms_);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping_ms_);
@@ -116,7 +121,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, FileDescriptor socket) {
   ChooseGrpcPolling();
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMostMessageBytes);
+  arguments.SetMaxReceiveMessageSize(kMostReplyBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingMs);
   return grpc::CreateCustomInsecureChannelFromFd(address, socket.release(), arguments);

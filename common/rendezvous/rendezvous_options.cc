@@ -9,9 +9,9 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/net/address.h"
-#include "common/net/peer_text.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/rendezvous.h"
+#include "common/text/peer_text.h"
 
 namespace psring {
 namespace {

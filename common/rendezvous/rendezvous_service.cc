@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/measure/trace.h"
-#include "common/net/peer_text.h"
+#include "common/text/peer_text.h"
 
 namespace psring {
 namespace {

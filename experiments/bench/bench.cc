@@ -212,7 +212,7 @@ class Benchmark {
 
  private:
   void SayLines(const std::string& text) const {
-    display_.Say(text.substr(0, text.find_last_not_of('\n') + 1));
+    display_.SayLines(text.substr(0, text.find_last_not_of('\n') + 1));
   }
 
   std::string Network(Language language) const {

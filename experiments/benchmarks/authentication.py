@@ -21,13 +21,17 @@ import runs
 
 SECRET = bytes(range(16))
 RENDEZVOUS = 1  # Purpose::kRendezvous of common/net/authentication.h
-ANSWER_BYTES = 56
+ANSWER_BYTES = 8 + 48
 STRATEGIES = {"ring over TCP": ["--strategy", "ring", "--transport", "tcp"],
               "ps-sync over gRPC": ["--strategy", "ps-sync", "--transport", "tcp"]}
 
 
-def proof(role, hello, nonce):
-    return hmac.new(SECRET, b"psring " + role + b" " + hello + nonce, hashlib.sha256).digest()
+def sign(key, text):
+    return hmac.new(key, text, hashlib.sha256).digest()
+
+
+def proof(key, role, hello, nonce=b""):
+    return sign(key, b"psring " + role + b" " + hello + nonce)
 
 
 def receive(connection, count):
@@ -52,13 +56,15 @@ def authenticate(port):
     begin = time.perf_counter()
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        hello = b"psring" + struct.pack("=BBQ", 1, RENDEZVOUS, 0) + os.urandom(16)
+        key = sign(SECRET, b"psring derived at 127.0.0.1:%d" % port)[:16]
+        hello = b"psring" + struct.pack("=BBQ", 2, RENDEZVOUS, 0) + os.urandom(16)
+        hello += proof(key, b"hello", hello)
         connection.sendall(hello)
         answer = receive(connection, ANSWER_BYTES)
         nonce = answer[8:24]
-        if not hmac.compare_digest(answer[24:], proof(b"server", hello, nonce)):
+        if not hmac.compare_digest(answer[24:], proof(key, b"server", hello, nonce)):
             sys.exit("the store has another secret")
-        connection.sendall(proof(b"client", hello, nonce))
+        connection.sendall(proof(key, b"client", hello, nonce))
         receive(connection, 1)  # gRPC's first byte, after the store has checked the proof
         return 1e6 * (time.perf_counter() - begin)
 

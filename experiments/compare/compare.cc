@@ -227,7 +227,7 @@ absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrup
   }
   PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, flags.options.language, plan));
   AddMachinesNote(prepared.site, flags.options.language, plan);
-  display.Say(DescribePlan(plan, flags.options.language));
+  display.SayLines(DescribePlan(plan, flags.options.language));
   PSRING_RETURN_IF_ERROR(ConfirmLongPlan(flags, prepared, spent_s, plan, interrupt, display));
   if (flags.dry_run) return "";
   PSRING_ASSIGN_OR_RETURN(

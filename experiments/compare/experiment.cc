@@ -485,7 +485,7 @@ absl::Status Experiment::Report(const std::string& ended) {
   absl::StrAppend(&text, ended.empty()
                              ? Say(language(), kRepeatLine, CommandName(), manifest_.verb, folder_.path())
                              : Say(language(), kContinueLine, CommandName(), folder_.path()));
-  display_.Say(text);
+  display_.SayLines(text);
   return absl::OkStatus();
 }
 

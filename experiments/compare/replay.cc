@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <vector>
 
@@ -6,6 +7,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "common/base/check.h"
+#include "common/cli/command_line.h"
+#include "common/cli/config_file.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"
 #include "common/measure/records.h"
@@ -31,7 +34,12 @@ absl::StatusOr<Replayed> ReplayOne(const LaunchNote& note, const Binaries& binar
                                    const Interrupt& interrupt) {
   std::vector<std::string> command = {binaries.trainer, "--progress=none",
                                       absl::StrCat("--replay=", note.folder, "/", kArrivals)};
-  command.insert(command.end(), note.trainer_flags.begin(), note.trainer_flags.end());
+  for (const std::string& flag : note.trainer_flags) {
+    const size_t equals = flag.find('=');
+    const std::string name = CanonicalWord(flag.substr(std::min<size_t>(2, flag.size()), equals - 2));
+    const std::string value = equals == std::string::npos ? "" : flag.substr(equals + 1);
+    if (ReachOf("train", name, value) != FlagReach::kOutside) command.push_back(flag);
+  }
   PSRING_ASSIGN_OR_RETURN(const std::string output, RunForOutput(command, absl::Hours(24), interrupt));
   std::vector<std::string> lines = absl::StrSplit(output, '\n', absl::SkipEmpty());
   PSRING_ASSIGN_OR_RETURN(const JsonObject json,
@@ -63,7 +71,7 @@ absl::StatusOr<std::vector<LaunchNote>> AsynchronousLaunches(const std::string& 
                                                     "asynchronous runs (ps-async, ps-ssp) on the wall clock "
                                                     "record it, unless a server restarted, a worker was "
                                                     "lost or a stream broke; to repeat another run, use "
-                                                    "psring rerun"));
+                                                    "--config RUN/config.toml"));
 }
 
 absl::StatusOr<int> ReplayAll(const std::string& run, const Interrupt& interrupt, Display& display) {

@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
+#include "common/cli/config_file.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"
 #include "experiments/runs/manifest.h"
@@ -43,6 +44,10 @@ absl::Status ParseCompare(const std::vector<std::string>& arguments, CLI::App& a
 
 std::string FlagText(const CLI::Option& option) {
   return absl::StrCat("--", option.get_lnames().front(), " ", absl::StrJoin(option.results(), ","));
+}
+
+std::string Repeats(const std::string& run) {
+  return absl::StrCat("psring compare --config ", run, "/config.toml starts it again");
 }
 
 absl::Status CheckFlags(const std::string& run, const CLI::App& asked, const CLI::App& recorded) {
@@ -81,6 +86,15 @@ absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
   if (!fs::is_directory(folder, error)) return wrong("there is no such folder");
   const std::string path = folder + "/manifest.json";
   if (!fs::exists(path, error)) return wrong("this is not a run folder: it has no manifest.json");
+  // Its flags are used, and its files are changed.
+  if (const absl::Status mine = CheckOnlyMine(path); !mine.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("--resume ", folder, ": ", mine.message(),
+                                                      "; only a run that nobody else can change is resumed"));
+  }
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (!at->is_symlink(error)) continue;
+    return wrong(at->path().string(), " is a symbolic link; a run's folder has none");
+  }
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   if (text.empty()) {  // only the claim on this folder
     PSRING_RETURN_IF_ERROR(RunClaim::Reopen(folder).status());
@@ -100,10 +114,9 @@ absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
   if (recorded->verb != "compare") return wrong("this is a run of ", recorded->verb, ", not a comparison");
   const absl::StatusOr<RecordedPlan> plan = RecordedPlanFromJson(text);
   if (!plan.ok()) return wrong(plan.status().message());
-  if (!manifest->Has("ended")) return wrong("an earlier psring wrote it; psring rerun repeats it");
+  if (!manifest->Has("ended")) return wrong("an earlier psring wrote it; repeat its command");
   if (plan->all_done() && IsReported(folder, *manifest)) {
-    return wrong("this comparison is finished, with ", plan->rounds_done, " rounds; psring rerun ", folder,
-                 " repeats it");
+    return wrong("this comparison is finished, with ", plan->rounds_done, " rounds; ", Repeats(folder));
   }
   const absl::StatusOr<std::string> started = manifest->Text("started_utc", kMostNameBytes, "");
   if (!started.ok()) return wrong(started.status().message());
@@ -120,11 +133,12 @@ absl::StatusOr<ExperimentFlags> ResumedFlags(const RawExperimentFlags& asked,
                                              const std::vector<std::string>& command_line) {
   const std::string& folder = asked.resume;
   PSRING_ASSIGN_OR_RETURN(const ResumedRun run, ReadResumedRun(folder));
-  const Rerun again = MakeRerun(run.recorded, "", "");
-  if (!again.left_out.empty()) {
+  const Again again = MakeAgain(run.recorded, "");
+  for (const std::string& flag : again.left_out) {
+    const std::string name = CanonicalWord(flag.substr(2, flag.find_first_of(" =") - 2));
+    if (FreeFlags().contains(name)) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("--resume ", folder, ": a run with ", absl::StrJoin(again.left_out, ", "),
-                     " cannot be resumed; psring rerun ", folder, " repeats it"));
+        absl::StrCat("--resume ", folder, ": a run with ", flag, " cannot be resumed; ", Repeats(folder)));
   }
   CLI::App typed("", "psring"), recorded("", "psring");
   RawExperimentFlags typed_raw = CompareDefaults(), raw = CompareDefaults();
@@ -177,9 +191,8 @@ absl::Status CheckSameConditions(const ResumedRun& run, const ExperimentFlags& f
         absl::StrCat("its links were ", run.shaping, ", here they are ", ShapingName(prepared.shaping)));
   }
   if (differences.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("--resume ", flags.resume, ": ",
-                                                    absl::StrJoin(differences, "; "),
-                                                    "; psring rerun starts the comparison again"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "--resume ", flags.resume, ": ", absl::StrJoin(differences, "; "), "; ", Repeats(flags.resume)));
 }
 
 }  // namespace psring

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "common/cuda/cuda_device.h"
+#include "common/text/peer_text.h"
 #include "experiments/compare/runner.h"
 #include "experiments/host/build_info.h"
 #include "experiments/host/gpu_probe.h"
@@ -197,7 +198,7 @@ int RunDoctor(const Interrupt& interrupt, Language language) {
   for (const Examination& examination : examinations) {
     const Phrase& verdict = examination.found ? kYes : examination.required ? kNoAndRequired : kNo;
     std::printf("%s %s  %s\n", Padded(examination.what, 14).c_str(), Padded(In(language, verdict), 3).c_str(),
-                examination.detail.c_str());
+                OneLine(examination.detail).c_str());
     if (examination.found) continue;
     std::printf("%20s%s\n", "", Say(language, kFix, examination.fix).c_str());
     if (examination.required && missing == nullptr) missing = &examination;

@@ -69,11 +69,18 @@ absl::StatusOr<SocketPair> ConnectSockets(FileDescriptor near, FileDescriptor li
   socklen_t length = sizeof(address);
   auto* const name = reinterpret_cast<sockaddr*>(&address);
   if (bind(listener.get(), name, length) != 0) return failed("bind");
-  if (listen(listener.get(), 1) != 0) return failed("listen");
+  if (listen(listener.get(), SOMAXCONN) != 0) return failed("listen");
   if (getsockname(listener.get(), name, &length) != 0) return failed("getsockname");
   if (connect(near.get(), name, length) != 0) return failed("connect");
-  FileDescriptor far(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!far.valid()) return failed("accept");
+  sockaddr_in own{}, accepted{};
+  if (getsockname(near.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) return failed("getsockname");
+  FileDescriptor far;
+  do {  // others may connect, too
+    length = sizeof(accepted);
+    far = FileDescriptor(
+        accept4(listener.get(), reinterpret_cast<sockaddr*>(&accepted), &length, SOCK_CLOEXEC));
+    if (!far.valid()) return failed("accept");
+  } while (accepted.sin_port != own.sin_port || accepted.sin_addr.s_addr != own.sin_addr.s_addr);
   PrepareForMeasuring(far);
   return SocketPair{std::move(near), std::move(far)};
 }

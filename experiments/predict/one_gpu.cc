@@ -79,7 +79,7 @@ absl::Status PredictBeyond(const ExperimentFlags& flags, bool workers_given, con
   PSRING_RETURN_IF_ERROR(WriteFile(folder + "/workload.csv", WorkloadCsv(workload)));
   PSRING_ASSIGN_OR_RETURN(const PredictFlags predicted,
                           UnderstandPredict(Beyond(flags, workers_given, folder), flags.command_line));
-  display.Say(Say(flags.options.language, kBeyondOneGpu, workload.device, folder));
+  display.SayLines(Say(flags.options.language, kBeyondOneGpu, workload.device, folder));
   if (RunPredict(predicted, interrupt, display) != 0) {
     return absl::InternalError("the prediction for several GPUs failed (see above)");
   }

@@ -89,7 +89,7 @@ class PredictionRun {
     }
     absl::StatusOr<std::string> text = CalibrationText(inputs);
     if (!text.ok()) return named(text.status());
-    display_.Say(*text);
+    display_.SayLines(*text);
     return absl::OkStatus();
   }
 
@@ -139,8 +139,8 @@ class PredictionRun {
                                                                       .provenance = manifest.provenance},
                                                                      "")));
     PSRING_RETURN_IF_ERROR(WriteRunReport(path, flags_.language));
-    display_.Say(absl::StrCat(PredictText(report_, flags_.language), "\n",
-                              Say(flags_.language, kPredictAllOfIt, path, CommandName())));
+    display_.SayLines(absl::StrCat(PredictText(report_, flags_.language), "\n",
+                                   Say(flags_.language, kPredictAllOfIt, path, CommandName())));
     return absl::OkStatus();
   }
 
@@ -312,7 +312,7 @@ int CheckPublished(const Interrupt& interrupt, Display& display) {
     systems.push_back(*std::move(checked));
   }
   display.Clear();
-  display.Say(PublishedText(systems));
+  display.SayLines(PublishedText(systems));
   return 0;
 }
 

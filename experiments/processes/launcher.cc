@@ -1,5 +1,6 @@
 #include "experiments/processes/launcher.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/file_descriptor.h"
 
 namespace psring {
 namespace {
@@ -62,7 +64,10 @@ class Launch {
       Child& child = children_.emplace_back();
       child.spec = &child_spec;
       if (!child_spec.log_path.empty()) {
-        child.log.reset(fopen(child_spec.log_path.c_str(), "we"));
+        FileDescriptor log(
+            open(child_spec.log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666));
+        child.log.reset(fdopen(log.get(), "w"));
+        if (child.log != nullptr) log.release();
         if (child.log == nullptr) {
           return absl::InternalError(
               absl::StrCat("cannot write ", child_spec.log_path, ": ", strerror(errno)));

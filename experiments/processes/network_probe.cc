@@ -14,6 +14,7 @@
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
+#include "common/net/address.h"
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
 #include "experiments/host/connections.h"
@@ -34,19 +35,22 @@ class Connections {
       const MutexLock lock(mutex_);
       accepted_[node] = std::move(member.socket);
     };
-    PSRING_ASSIGN_OR_RETURN(listener_, AuthenticatedListener::Start(
-                                           std::move(listener),
-                                           {.secret = secret, .purpose = Purpose::kNetworkProbe}, on_member));
+    const Credentials credentials = {
+        .secret = secret, .purpose = Purpose::kNetworkProbe, .token = NewListenerToken()};
+    published_ = PublishedText({address, listener.port, credentials.token});
+    PSRING_ASSIGN_OR_RETURN(listener_,
+                            AuthenticatedListener::Start(std::move(listener), credentials, on_member));
     return absl::OkStatus();
   }
-  int port() const { return listener_->port(); }
+  const std::string& published() const { return published_; }
 
-  absl::Status Connect(int own, int node, const std::string& address, int port, const JobSecret& secret,
-                       MonotonicTime deadline) {
+  absl::Status Connect(int own, int node, const std::string& address, const std::string& published,
+                       const JobSecret& secret, MonotonicTime deadline) {
     const std::string whom = absl::StrCat("node ", node, " at ", address);
-    PSRING_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectTcp(address, port, deadline));
-    PSRING_RETURN_IF_ERROR(AuthenticateTcp(socket, {.secret = secret, .purpose = Purpose::kNetworkProbe},
-                                           whom, deadline, static_cast<uint64_t>(own)));
+    PSRING_ASSIGN_OR_RETURN(const HostPort to, ParseAddress(published));
+    PSRING_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectTcp(address, to.port, deadline));
+    const Credentials credentials = {.secret = secret, .purpose = Purpose::kNetworkProbe, .token = to.token};
+    PSRING_RETURN_IF_ERROR(AuthenticateTcp(socket, credentials, whom, deadline, static_cast<uint64_t>(own)));
     PrepareForMeasuring(socket);
     sockets_[node] = std::move(socket);
     return absl::OkStatus();
@@ -77,6 +81,7 @@ class Connections {
   Mutex mutex_;
   std::map<int, FileDescriptor> accepted_ ABSL_GUARDED_BY(mutex_);
   std::map<int, FileDescriptor> sockets_;
+  std::string published_;
   std::unique_ptr<AuthenticatedListener> listener_;  // its thread uses accepted_
 };
 
@@ -147,15 +152,12 @@ absl::StatusOr<std::vector<std::vector<double>>> RunProbe(Rendezvous& rendezvous
   Connections connections;
   PSRING_RETURN_IF_ERROR(
       connections.Listen(addresses[static_cast<size_t>(own)], secret, {peers.upper_bound(own), peers.end()}));
-  PSRING_ASSIGN_OR_RETURN(
-      const std::vector<std::string> ports,
-      rendezvous.Exchange(absl::StrCat(name, "/ports"), absl::StrCat(connections.port())));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> published,
+                          rendezvous.Exchange(absl::StrCat(name, "/addresses"), connections.published()));
   for (const int node : peers) {
     if (node > own) continue;
-    PSRING_ASSIGN_OR_RETURN(const int port, NumberOf(absl::StrCat("the port of node ", node),
-                                                     ports[static_cast<size_t>(node)], 1, 65535));
-    PSRING_RETURN_IF_ERROR(
-        connections.Connect(own, node, addresses[static_cast<size_t>(node)], port, secret, deadline));
+    const auto at = static_cast<size_t>(node);
+    PSRING_RETURN_IF_ERROR(connections.Connect(own, node, addresses[at], published[at], secret, deadline));
   }
   for (const int node : peers) {
     if (node > own) PSRING_RETURN_IF_ERROR(connections.Await(node, deadline));

@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/io/json_object.h"
 #include "common/io/json_text.h"
+#include "common/text/peer_text.h"
 
 namespace psring {
 namespace {
@@ -107,13 +108,14 @@ absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {
   PSRING_ASSIGN_OR_RETURN(order.over, json.Bool("over"));
   if (order.over) {
     // ToJson replaces each byte that is not UTF-8 by three.
-    PSRING_ASSIGN_OR_RETURN(order.failure, json.Text("failure", 3 * kMostFailureBytes));
+    PSRING_ASSIGN_OR_RETURN(const std::string failure, json.Text("failure", 3 * kMostFailureBytes));
+    order.failure = PeerText(failure, kMostFailureBytes);
     return order;
   }
   PSRING_ASSIGN_OR_RETURN(order.probes, json.Bool("probes"));
   if (order.probes) return order;
   PSRING_ASSIGN_OR_RETURN(order.what, json.Text("what", kMostNameBytes));
-  if (std::any_of(order.what.begin(), order.what.end(), absl::ascii_iscntrl)) {
+  if (OneLine(order.what) != order.what) {
     return absl::InvalidArgumentError("\"what\" has control characters");
   }
   PSRING_ASSIGN_OR_RETURN(order.deadline_s, json.Number("deadline_s", 0, kLongestDeadlineS));

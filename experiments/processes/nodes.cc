@@ -20,8 +20,8 @@
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
 #include "common/net/host_identity.h"
-#include "common/net/peer_text.h"
 #include "common/rendezvous/begin_together.h"
+#include "common/text/peer_text.h"
 #include "experiments/processes/temporary_folder.h"
 #include "experiments/texts/plan.h"
 
@@ -39,6 +39,7 @@ constexpr absl::Duration kVerdictTimeout = absl::Seconds(30);
 constexpr absl::Duration kCollectTimeout = absl::Minutes(10);
 constexpr size_t kMostHostNameBytes = 256;
 constexpr size_t kMostReportBytes = 64 << 10;  // of another node's failure
+constexpr size_t kPieceBytes = 1 << 20;        // of a file; the last piece is shorter
 
 bool WasKilled(const absl::Status& status) {
   return absl::StrContains(status.message(), "was killed by SIG");
@@ -182,7 +183,7 @@ absl::Status Nodes::ReportedFailure() {
   const bool known = absl::SimpleAtoi(code_and_why.first, &code) && code > 0 &&
                      code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
   if (!known) return absl::OkStatus();  // not written by a node
-  return absl::Status(static_cast<absl::StatusCode>(code), code_and_why.second.substr(0, kMostReportBytes));
+  return absl::Status(static_cast<absl::StatusCode>(code), PeerText(code_and_why.second, kMostReportBytes));
 }
 
 void Nodes::Report(const char* key, const absl::Status& status) {
@@ -261,12 +262,18 @@ absl::Status Nodes::TakeRecords(int node, const std::string& folder, MonotonicTi
     clocks_within_ = std::max(clocks_within_, absl::Nanoseconds(ns));
   }
   for (const std::string& name : names) {
-    PSRING_ASSIGN_OR_RETURN(const std::string text,
-                            rendezvous_->Get(absl::StrCat(Key("file", node), "/", name),
-                                             absl::StrCat("node ", node, "'s ", name)));
+    std::string text;
+    bool is_last = false;
+    for (int piece = 0; !is_last && text.size() <= kMostRecordBytes; ++piece) {
+      const std::string key = absl::StrCat(Key("file", node), "/", name, "/", piece);
+      PSRING_ASSIGN_OR_RETURN(const std::string part,
+                              rendezvous_->Get(key, absl::StrCat("node ", node, "'s ", name)));
+      text += part;
+      is_last = part.size() < kPieceBytes;
+      // The store keeps all values until the end, and there may be many launches.
+      PSRING_RETURN_IF_ERROR(rendezvous_->Set(key, ""));
+    }
     PSRING_RETURN_IF_ERROR(WriteFile(absl::StrCat(folder, "/", name), text));
-    // The store keeps all values until the end, and there may be many launches.
-    PSRING_RETURN_IF_ERROR(rendezvous_->Set(absl::StrCat(Key("file", node), "/", name), ""));
   }
   return absl::OkStatus();
 }
@@ -440,7 +447,10 @@ absl::Status Nodes::SendRecords(const NodeTask& task, const ClockMap& clock, con
     if (absl::IsNotFound(written.status())) continue;
     PSRING_RETURN_IF_ERROR(written.status());
     PSRING_ASSIGN_OR_RETURN(const std::string text, OnClock(clock, name, *written));
-    PSRING_RETURN_IF_ERROR(rendezvous_->Set(absl::StrCat(Key("file", options_.node), "/", name), text));
+    for (size_t piece = 0; piece * kPieceBytes <= text.size(); ++piece) {
+      PSRING_RETURN_IF_ERROR(rendezvous_->Set(absl::StrCat(Key("file", options_.node), "/", name, "/", piece),
+                                              text.substr(piece * kPieceBytes, kPieceBytes)));
+    }
     absl::StrAppend(&names, name, "\n");
   }
   return rendezvous_->Set(Key("done", options_.node), names);

@@ -11,6 +11,7 @@
 #include "common/cli/command_line.h"
 #include "common/io/json_object.h"
 #include "common/measure/record_names.h"
+#include "common/text/peer_text.h"
 #include "experiments/texts/plan.h"
 #include "experiments/texts/wrap.h"
 
@@ -137,7 +138,13 @@ void LaunchProgress::Show(const std::string& label, const char* unit, Display& d
 
 void Display::Say(const std::string& line) {
   Clear();
-  std::fprintf(out_, "%s\n", Printable(line).c_str());
+  std::fprintf(out_, "%s\n", MessageText(line).c_str());
+  std::fflush(out_);
+}
+
+void Display::SayLines(const std::string& text) {
+  Clear();
+  std::fprintf(out_, "%s\n", Printable(text).c_str());
   std::fflush(out_);
 }
 
@@ -165,7 +172,7 @@ void Display::Redraw(const std::string& line) {
   drawn_ = true;
   const std::string left = TimeLeft(now);
   const size_t columns = OutputColumns() - 1;
-  const std::string shown = Clipped(Printable(line), columns - std::min(columns, TextColumns(left)));
+  const std::string shown = Clipped(OneLine(line), columns - std::min(columns, TextColumns(left)));
   std::fprintf(out_, "\r%s%s\033[K", shown.c_str(), left.c_str());
   std::fflush(out_);
 }

@@ -72,8 +72,10 @@ class Display {
   // Of the output; initially English.
   Language language() const { return language_; }
   void set_language(Language language) { language_ = language; }
-  // Prints a line.
+  // Prints a message, which may contain text of others.
   void Say(const std::string& line);
+  // Prints lines of psring.
+  void SayLines(const std::string& text);
   // Prints a question, without ending the line.
   void Ask(const std::string& question);
   // Prints a line that begins with "note:" in the language of the output.

@@ -51,7 +51,7 @@ absl::Status WriteKinetoTraces(const std::vector<std::string>& runs, const std::
 absl::Status Cite(const std::vector<std::string>& runs, Display& display) {
   for (const std::string& run : runs) {
     PSRING_ASSIGN_OR_RETURN(const std::string text, CiteRun(run));
-    display.Say(text);
+    display.SayLines(text);
   }
   return absl::OkStatus();
 }
@@ -123,7 +123,7 @@ Pool PoolOf(const std::vector<RunData>& runs, Language language, Display& displa
     Fail(language, "psring report",
          Say(language, kPoolLeftOut, run.name, language == Language::kChinese ? run.chinese : run.english));
   }
-  if (pool.machines.size() > 1) display.Say(PoolTable(pool, language));
+  if (pool.machines.size() > 1) display.SayLines(PoolTable(pool, language));
   return pool;
 }
 

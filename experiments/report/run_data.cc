@@ -211,9 +211,9 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text,
   if (!IsTable(json["table"])) {
     json["table"] = nullptr;
     if (ran && json["summary"].is_array()) {
-      reader.Miss(
-          "table.json",
-          "missing or from another version; run `psring rerun` with this version to create the table");
+      reader.Miss("table.json",
+                  "missing or from another version; repeat the run with this version (--config "
+                  "RUN/config.toml) to create the table");
     }
   }
   json["runs_csv"] = ThinCsv(reader.Text("runs.csv", ran), kMostCsvLines);

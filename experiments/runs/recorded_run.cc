@@ -18,6 +18,7 @@
 #include "common/cli/delays.h"
 #include "common/io/json_object.h"
 #include "common/suggestions/suggestions.h"
+#include "common/text/peer_text.h"
 #include "experiments/runs/untrusted_json.h"
 
 namespace psring {
@@ -79,20 +80,7 @@ std::vector<Flag> FlagsOf(const std::vector<std::string>& words, const std::set<
   return flags;
 }
 
-// Whether a flag names an output besides the run folder; a name may differ in meaning between verbs.
-bool IsOutput(const std::string& verb, const std::string& name) {
-  if (verb == "bench") return name == "out" || name == "J" || name == "output_file" || name == "profile";
-  return name == "out" || name == "checkpoint_dir";
-}
-
-const std::set<std::string>& PathFlags() {
-  static const auto* const names =
-      new std::set<std::string>({"workload", "data_dir", "like", "cluster", "profile", "compute_ms",
-                                 "network_ms", "plan_of", "compute_varies"});
-  return *names;
-}
-
-// Makes the value of a flag in PathFlags absolute, unless it is a built-in name.
+// Makes the value of a flag that names an input absolute, unless it is a built-in name.
 std::string Absolute(const std::string& value, const std::string& name, const std::string& directory) {
   const bool trace = absl::StartsWith(value, kTracePrefix);
   if ((name == "compute_ms" || name == "network_ms") && !trace) return value;
@@ -109,11 +97,8 @@ std::string Absolute(const std::string& value, const std::string& name, const st
   return trace ? absl::StrCat(kTracePrefix, full) : full;
 }
 
-// On one line.
 std::string Brief(const Json& json) {
-  if (!json.is_string()) return DumpUntrusted(json);
-  std::string text = json.get<std::string>();
-  return std::any_of(text.begin(), text.end(), absl::ascii_iscntrl) ? DumpUntrusted(json) : text;
+  return PeerText(json.is_string() ? json.get<std::string>() : DumpUntrusted(json));
 }
 
 }  // namespace
@@ -155,52 +140,49 @@ absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
   return run;
 }
 
-absl::Status CheckOneMachine(const RecordedRun& run) {
-  for (const Flag& flag : FlagsOf(run.command_line, {})) {
-    if (flag.name != "nnodes") continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "it ran on several machines; repeat the command on each of them: ", ShellText(run.command_line)));
-  }
-  return absl::OkStatus();
-}
-
-Rerun MakeRerun(const RecordedRun& recorded, const std::string& run, const std::string& out) {
-  std::set<std::string> takes_value = PathFlags();
-  takes_value.insert({"out", "J", "output_file", "checkpoint_dir", "resume"});
+Again MakeAgain(const RecordedRun& recorded, const std::string& run) {
+  // Flags whose value may be the next word.
+  std::set<std::string> takes_value = {
+      "J",           "bind",         "checkpoint_dir", "cluster", "compute_ms",  "compute_varies",
+      "config",      "data_dir",     "interface",      "like",    "live_port",   "master_addr",
+      "master_port", "metrics_port", "network_ms",     "out",     "output_file", "plan_of",
+      "profile",     "resume",       "text",           "tls",     "workload"};
   std::set<std::string> replaced = {"resume", "plan_of"};
   // --plan_of repeats the rounds that fitted into the budget.
   if (!run.empty() && recorded.verb == "compare") replaced.insert("time_budget");
   for (const Flag& flag : FlagsOf(recorded.provenance.settled, {})) replaced.insert(flag.name);
   takes_value.insert(replaced.begin(), replaced.end());
 
-  Rerun rerun{.arguments = {recorded.verb}};
+  Again again{.arguments = {recorded.verb}};
+  const auto add = [&](const Flag& flag) {
+    switch (ReachOf(recorded.verb, flag.name, flag.value)) {
+      case FlagReach::kOutside:
+        if (flag.name != "out") again.left_out.push_back(ShellText(flag.words));
+        break;
+      case FlagReach::kInput:
+        again.arguments.push_back(absl::StrCat(
+            "--", flag.name, "=", Absolute(flag.value, flag.name, recorded.provenance.working_directory)));
+        break;
+      case FlagReach::kValue:
+        again.arguments.insert(again.arguments.end(), flag.words.begin(), flag.words.end());
+    }
+  };
   const std::vector<std::string> typed(recorded.command_line.begin() + 2, recorded.command_line.end());
   for (const Flag& flag : FlagsOf(typed, takes_value)) {
-    if (IsOutput(recorded.verb, flag.name)) {
-      if (flag.name != "out") rerun.left_out.push_back(ShellText(flag.words));
-    } else if (replaced.contains(flag.name)) {
-      continue;
-    } else if (PathFlags().contains(flag.name)) {
-      rerun.arguments.push_back(absl::StrCat(
-          "--", flag.name, "=", Absolute(flag.value, flag.name, recorded.provenance.working_directory)));
-    } else {
-      rerun.arguments.insert(rerun.arguments.end(), flag.words.begin(), flag.words.end());
-    }
+    if (!replaced.contains(flag.name)) add(flag);
   }
-  const std::vector<std::string>& settled = recorded.provenance.settled;
-  rerun.arguments.insert(rerun.arguments.end(), settled.begin(), settled.end());
+  for (const Flag& flag : FlagsOf(recorded.provenance.settled, {})) add(flag);
   if (!run.empty() && (recorded.verb == "compare" || recorded.verb == "train")) {
-    rerun.arguments.push_back(absl::StrCat("--plan_of=", run));
+    again.arguments.push_back(absl::StrCat("--plan_of=", run));
   }
-  if (!out.empty()) rerun.arguments.push_back(absl::StrCat("--out=", out));
-  return rerun;
+  return again;
 }
 
 std::string ConfigOf(const RecordedRun& recorded, const std::string& run) {
-  const Rerun rerun = MakeRerun(recorded, run, "");
+  const Again again = MakeAgain(recorded, run);
   std::string text = absl::StrCat("# Repeats this run: psring ", recorded.verb, " --config FILE\n");
-  for (const std::string& flag : rerun.left_out) absl::StrAppend(&text, "# omitted: ", flag, "\n");
-  const std::vector<std::string>& words = rerun.arguments;
+  for (const std::string& flag : again.left_out) absl::StrAppend(&text, "# omitted: ", flag, "\n");
+  const std::vector<std::string>& words = again.arguments;
   for (size_t i = 1; i < words.size(); ++i) {
     const size_t equals = words[i].find('=');
     std::string name = words[i].substr(0, equals), value = "true";

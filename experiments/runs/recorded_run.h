@@ -18,18 +18,15 @@ struct RecordedRun {
 // Parses the text of a manifest.json. InvalidArgument: it is malformed, has an unsupported schema version, or
 // is from another verb, or from a psring that did not record its inputs.
 absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text);
-// InvalidArgument: it ran on several machines.
-absl::Status CheckOneMachine(const RecordedRun& run);
-
-struct Rerun {
+struct Again {
   std::vector<std::string> arguments;  // the verb, then flags
-  std::vector<std::string> left_out;   // omitted flags: they name outputs of the first run
+  std::vector<std::string> left_out;   // omitted flags: FlagReach::kOutside
 };
 // The recorded flags plus the settled ones, with absolute paths. `run`: the recorded run's folder, for
-// --plan_of; empty: rounds and steps are planned again. `out`: the new run's folder; empty: one under runs/.
-Rerun MakeRerun(const RecordedRun& recorded, const std::string& run, const std::string& out);
+// --plan_of; empty: rounds and steps are planned again.
+Again MakeAgain(const RecordedRun& recorded, const std::string& run);
 
-// The text of a config.toml with the flags of MakeRerun: `psring VERB --config FILE` repeats the run.
+// The text of a config.toml with the flags of MakeAgain: `psring VERB --config FILE` repeats the run.
 std::string ConfigOf(const RecordedRun& recorded, const std::string& run);
 
 // Differences in machine, versions and binaries from the manifest `now`, one line each:

@@ -1,10 +1,8 @@
 #include "experiments/runs/run_folder.h"
 
-#include <string.h>
+#include <fcntl.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <system_error>
 
@@ -12,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/file_descriptor.h"
 #include "common/io/files.h"
 #include "common/measure/record_names.h"
 #include "common/measure/records.h"
@@ -20,11 +19,9 @@ namespace psring {
 namespace {
 
 absl::Status AppendText(const std::string& path, const std::string& text) {
-  FILE* file = fopen(path.c_str(), "ae");
-  const bool written = file != nullptr && fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool closed = file != nullptr && fclose(file) == 0;
-  if (written && closed) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("cannot write ", path, ": ", strerror(errno)));
+  const FileDescriptor file(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (!file.valid()) return FileError("write", path);
+  return WriteToFile(file.get(), text.data(), text.size(), path);
 }
 
 // Errors name the file.

@@ -17,6 +17,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/check.h"
 #include "common/base/file_descriptor.h"
 #include "common/io/files.h"
@@ -80,6 +81,26 @@ std::vector<std::string> FilesOf(const fs::path& folder, const fs::path& archive
   return files;
 }
 
+// The bytes of `path` below the folder `root`. Follows no link, so nothing outside is packed, even if the run
+// folder changes meanwhile.
+absl::StatusOr<std::string> ReadBelow(int root, const std::string& path) {
+  FileDescriptor folder(fcntl(root, F_DUPFD_CLOEXEC, 0));
+  const fs::path parent = fs::path(path).parent_path();
+  for (const fs::path& part : parent) {
+    FileDescriptor next(openat(folder.get(), part.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!next.valid()) return FileError("open", path);
+    folder = std::move(next);
+  }
+  return ReadFile(absl::StrCat("/proc/self/fd/", folder.get(), "/", fs::path(path).filename().string()),
+                  kMostRecordBytes, SymbolicLinks::kReject);
+}
+
+// A line of SHA256SUMS, as sha256sum writes and reads it.
+std::string SumLine(const std::string& hash, const std::string& path) {
+  const std::string escaped = absl::StrReplaceAll(path, {{"\\", "\\\\"}, {"\n", "\\n"}, {"\r", "\\r"}});
+  return absl::StrCat(escaped == path ? "" : "\\", hash, "  ", escaped, "\n");
+}
+
 }  // namespace
 
 absl::Status PackRun(const std::string& folder, const std::string& archive) {
@@ -89,9 +110,11 @@ absl::Status PackRun(const std::string& folder, const std::string& archive) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder, " is not a run's folder: it contains no manifest.json"));
   }
-  const std::string temporary = absl::StrCat(archive, ".part");
-  const FileDescriptor file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (file.get() < 0) return FileError("create", temporary);
+  const FileDescriptor in(open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!in.valid()) return FileError("open", root.string());
+  const std::string temporary = absl::StrCat(archive, ".part-", getpid());
+  const FileDescriptor file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!file.valid()) return FileError("create", temporary);
   const std::string name = root.filename().string();
   const auto add = [&](const std::string& path, const std::string& bytes) -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(std::string block, Header(absl::StrCat(name, "/", path), bytes.size()));
@@ -103,9 +126,9 @@ absl::Status PackRun(const std::string& folder, const std::string& archive) {
     std::string sums;
     for (const std::string& path : FilesOf(root, temporary)) {
       if (fs::equivalent(root / path, archive, error)) continue;
-      PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile((root / path).string(), kMostRecordBytes));
+      PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadBelow(in.get(), path));
       PSRING_ASSIGN_OR_RETURN(const std::string hash, Sha256(bytes));
-      absl::StrAppend(&sums, hash, "  ", path, "\n");
+      sums += SumLine(hash, path);
       PSRING_RETURN_IF_ERROR(add(path, bytes));
     }
     PSRING_RETURN_IF_ERROR(add("SHA256SUMS", sums));

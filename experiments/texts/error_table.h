@@ -302,7 +302,6 @@ inline constexpr Phrase kErrors[] = {
      "要重放录制的时间而不计算，用 --workload $0"},
     {"name a run's folder", "请给出一次运行的目录"},
     {"there is no $0 in this folder", "本目录中没有 $0"},
-    {"name the folder of the run to repeat, such as $0", "请给出要重复的运行的目录，例如 $0"},
     // While running.
     {"interrupted ($0)", "已中断（$0）"},
     {"not started", "没有开始"},

@@ -120,12 +120,8 @@ void Update(float* weights, const float* sum, float scale, size_t count) {
 
 class Server final : public RoundLimitServer {
  public:
-  Server(std::string address, int workers, absl::Duration timeout)
-      : address_(std::move(address)),
-        workers_(workers),
-        timeout_(timeout),
-        device_(MakeCpuDevice()),
-        meeting_(workers, timeout) {}
+  Server(int workers, absl::Duration timeout)
+      : workers_(workers), timeout_(timeout), device_(MakeCpuDevice()), meeting_(workers, timeout) {}
 
   ~Server() override {
     meeting_.End();
@@ -139,10 +135,14 @@ class Server final : public RoundLimitServer {
     for (Connection& connection : connections_) connection.thread.join();
   }
 
-  absl::Status Listen(TcpListener listener, const JobSecret& secret) {
+  absl::Status Listen(const std::string& host, const JobSecret& secret) {
+    PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host));
+    const Credentials credentials = {
+        .secret = secret, .purpose = Purpose::kRoundLimits, .token = NewListenerToken()};
+    address_ = PublishedText({host, listener.port, credentials.token});
     PSRING_ASSIGN_OR_RETURN(
         listener_, AuthenticatedListener::Start(
-                       std::move(listener), {.secret = secret, .purpose = Purpose::kRoundLimits},
+                       std::move(listener), credentials,
                        [this](PendingConnections::Member member) { Admit(std::move(member.socket)); }));
     return absl::OkStatus();
   }
@@ -328,7 +328,7 @@ class Server final : public RoundLimitServer {
     return Put(fd, &answer, sizeof answer);
   }
 
-  const std::string address_;
+  std::string address_;
   const int workers_;
   const absl::Duration timeout_;
   const std::unique_ptr<Device> device_;
@@ -373,9 +373,8 @@ absl::StatusOr<std::unique_ptr<RoundLimitServer>> RoundLimitServer::Start(const 
                                                                           const JobSecret& secret,
                                                                           int workers,
                                                                           absl::Duration timeout) {
-  PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host));
-  auto server = std::make_unique<Server>(AddressText(host, listener.port), workers, timeout);
-  PSRING_RETURN_IF_ERROR(server->Listen(std::move(listener), secret));
+  auto server = std::make_unique<Server>(workers, timeout);
+  PSRING_RETURN_IF_ERROR(server->Listen(host, secret));
   return server;
 }
 
@@ -385,8 +384,9 @@ absl::StatusOr<RoundLimitClient> RoundLimitClient::Connect(const std::string& ad
   const MonotonicTime deadline = MonotonicNow() + timeout;
   PSRING_ASSIGN_OR_RETURN(const HostPort server, ParseAddress(address));
   PSRING_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectTcp(server.host, server.port, deadline));
-  PSRING_RETURN_IF_ERROR(AuthenticateTcp(socket, {.secret = secret, .purpose = Purpose::kRoundLimits},
-                                         absl::StrCat("the control round at ", address), deadline));
+  const Credentials credentials = {.secret = secret, .purpose = Purpose::kRoundLimits, .token = server.token};
+  PSRING_RETURN_IF_ERROR(AuthenticateTcp(
+      socket, credentials, absl::StrCat("the control round at ", WithoutToken(address)), deadline));
   PSRING_RETURN_IF_ERROR(MakeBlocking(socket.get(), timeout));
   PSRING_RETURN_IF_ERROR(Exchange(socket.get(), {.kind = kJoin, .worker = worker}, {}));
   return RoundLimitClient(std::move(socket), worker);

@@ -37,7 +37,7 @@ class RoundLimitServer {
                                                                  const JobSecret& secret, int workers,
                                                                  absl::Duration timeout);
   virtual ~RoundLimitServer() = default;
-  virtual std::string address() const = 0;  // "host:port"
+  virtual std::string address() const = 0;  // to publish: "host:port/token"
 };
 
 // A worker's side. All workers make the same calls in the same order.

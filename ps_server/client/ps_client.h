@@ -159,8 +159,8 @@ struct GrpcClientOptions {
   LinkEnd link = {};  // of this machine; its shaper outlives the client
 };
 
-// For the server at "host:port". kShared: Start fails if the two share no memory. Training programs should
-// call KeepFreedMemory() once (keep_freed_memory.h): it makes this client up to twice as fast.
+// For the server that published `address`. kShared: Start fails if the two share no memory. Training programs
+// should call KeepFreedMemory() once (keep_freed_memory.h): it makes this client up to twice as fast.
 std::unique_ptr<OneServerClient> MakeGrpcPsClient(const std::string& address, GrpcClientOptions options);
 // Calls `server`, which must outlive the client, directly: for tests and for threads of one process.
 std::unique_ptr<OneServerClient> MakeDirectPsClient(ParameterServer& server);

@@ -109,7 +109,7 @@ class Folder : public CheckpointStore {
   absl::Status Save(const Checkpoint& checkpoint) override {
     const std::string path = PathOf(checkpoint.step);
     const std::string beside = path + ".part";
-    const int fd = open(beside.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
+    const int fd = open(beside.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0) return FileError("write", beside);
     absl::Status status = Write(fd, checkpoint, beside);
     if (status.ok()) status = ForceToDisk(fd, beside);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/net/address.h"
 #include "common/net/grpc_waiting.h"
 #include "common/net/random_token.h"
 #include "ps_server/wire/own_sockets.h"
@@ -237,17 +238,23 @@ void GrpcClient::SendGradient(const Exchange& exchange) {
 }
 
 absl::Status GrpcClient::Connect(MonotonicTime deadline) {
-  // A restarted server has another address.
+  // A restarted server has another address, and somebody else may have its old one.
+  constexpr absl::Duration kBetweenTries = absl::Milliseconds(100);
+  absl::Duration patience = absl::Seconds(1);  // with one attempt; a slow server gets more
   absl::StatusOr<std::shared_ptr<grpc::Channel>> dialled = absl::UnknownError("");
-  do {
-    dialled = Dial(address(),
-                   options_.find_again ? std::min(deadline, MonotonicNow() + absl::Seconds(1)) : deadline);
-    if (dialled.ok() || !options_.find_again || MonotonicNow() >= deadline) break;
-    if (!absl::IsUnavailable(dialled.status())) break;  // another secret, or not psring
+  while (true) {
+    const std::string where = published();
+    dialled = Dial(where, options_.find_again ? std::min(deadline, MonotonicNow() + patience) : deadline);
+    const bool may_return = absl::IsUnavailable(dialled.status()) || options_.patience > absl::ZeroDuration();
+    if (dialled.ok() || !options_.find_again || !may_return || MonotonicNow() + kBetweenTries >= deadline) {
+      break;
+    }
+    patience *= 2;
+    absl::SleepFor(kBetweenTries);
     absl::StatusOr<std::string> found = options_.find_again();
     MutexLock lock(mutex_);
     if (found.ok()) address_ = *found;
-  } while (true);
+  }
   PSRING_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, std::move(dialled));
   MutexLock lock(mutex_);
   over_ = false;
@@ -281,7 +288,9 @@ void GrpcClient::Wake() {
   alarm->Set(&queue_, GrpcDeadline(MonotonicNow()), alarm);
 }
 
-std::string GrpcClient::address() const {
+std::string GrpcClient::address() const { return WithoutToken(published()); }
+
+std::string GrpcClient::published() const {
   MutexLock lock(mutex_);
   return address_;
 }

@@ -154,7 +154,8 @@ class GrpcClient : public OneServerClient {
            (is_limited ? options_.reply_timeout : absl::ZeroDuration());
   }
 
-  std::string address() const;
+  std::string address() const;    // "host:port"
+  std::string published() const;  // with the server's token
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Dial(const std::string& address,
                                                       MonotonicTime deadline) const;
 

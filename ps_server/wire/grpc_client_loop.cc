@@ -7,7 +7,7 @@
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/net/grpc_waiting.h"
-#include "common/net/peer_text.h"
+#include "common/text/peer_text.h"
 #include "ps_server/wire/grpc_client.h"
 
 namespace psring {
@@ -255,7 +255,7 @@ void GrpcClient::StayLost() {
 
 void GrpcClient::TryToReconnect() {
   if (absl::Status failure = session_.state().failure; !failure.ok()) return GiveUp(failure);
-  std::string address = this->address();
+  std::string address = published();
   if (options_.find_again) {
     // If the address cannot be looked up, the server may still be at the old one.
     if (absl::StatusOr<std::string> found = options_.find_again(); found.ok()) address = *found;

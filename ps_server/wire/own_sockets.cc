@@ -20,9 +20,10 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
                                                            MonotonicTime deadline, const LinkEnd& link) {
   constexpr absl::Duration kBetweenTries = absl::Milliseconds(100);
   constexpr absl::Duration kToAuthenticate = absl::Seconds(1);
-  const Credentials credentials = {.secret = secret, .purpose = Purpose::kParameterServer};
-  const std::string name = absl::StrCat("the parameter server at ", address);
   PSRING_ASSIGN_OR_RETURN(const HostPort server, ParseAddress(address));
+  const Credentials credentials = {
+      .secret = secret, .purpose = Purpose::kParameterServer, .token = server.token};
+  const std::string name = absl::StrCat("the parameter server at ", WithoutToken(address));
   const MonotonicTime begin = MonotonicNow();
   while (true) {
     absl::StatusOr<FileDescriptor> socket = ConnectTcp(server.host, server.port, deadline, link.source);
@@ -37,7 +38,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
         socket = link.shaper->Wrap(*std::move(socket));
         PSRING_RETURN_IF_ERROR(socket.status());
       }
-      return grpc::CreateCustomInsecureChannelFromFd(address, socket->release(), arguments);
+      return grpc::CreateCustomInsecureChannelFromFd(WithoutToken(address), socket->release(), arguments);
     }
     if (absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status) ||
         absl::IsFailedPrecondition(status)) {
@@ -45,7 +46,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
     }
     if (MonotonicNow() + kBetweenTries >= deadline) {
       return absl::UnavailableError(
-          absl::StrCat("no parameter server answered at ", address, " within ",
+          absl::StrCat("no parameter server answered at ", WithoutToken(address), " within ",
                        absl::FormatDuration(absl::Trunc(MonotonicNow() - begin, absl::Milliseconds(1)))));
     }
     absl::SleepFor(kBetweenTries);
@@ -54,7 +55,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
 
 absl::StatusOr<std::unique_ptr<Port>> Port::Listen(const std::string& host, int port) {
   PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host, port));
-  return std::unique_ptr<Port>(new Port(std::move(listener)));
+  return std::unique_ptr<Port>(new Port(host, std::move(listener)));
 }
 
 absl::Status Port::Serve(const JobSecret& secret, NextServer next, LinkShaper* shaper) {
@@ -68,7 +69,8 @@ absl::Status Port::Serve(const JobSecret& secret, NextServer next, LinkShaper* s
   };
   PSRING_ASSIGN_OR_RETURN(
       listener_, AuthenticatedListener::Start(
-                     std::move(idle_), {.secret = secret, .purpose = Purpose::kParameterServer}, pass_on));
+                     std::move(idle_),
+                     {.secret = secret, .purpose = Purpose::kParameterServer, .token = token_}, pass_on));
   return absl::OkStatus();
 }
 

@@ -8,7 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/base/deadline.h"
+#include "common/net/address.h"
 #include "common/net/authentication.h"
 #include "common/net/link_shaper.h"
 #include "common/net/tcp_socket.h"
@@ -21,10 +23,10 @@ class Server;
 
 namespace psring {
 
-// A channel over one connection to "host:port", which is not reopened when it is lost. Retries until
+// A channel over one connection to a Port's address, which is not reopened when it is lost. Retries until
 // `deadline`, because the server may still be starting; the error names the address. A server that has
-// accepted a connection has at least a second to authenticate it. PermissionDenied: it has another secret.
-// `link`: this machine's.
+// accepted a connection has at least a second to authenticate it. PermissionDenied: it has another secret, or
+// it is another server, at the address of an earlier one. `link`: this machine's.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address,
                                                            const JobSecret& secret,
                                                            const grpc::ChannelArguments& arguments,
@@ -36,7 +38,8 @@ class Port {
   // `port` 0: the system chooses. AlreadyExists or Unavailable states why it cannot listen.
   static absl::StatusOr<std::unique_ptr<Port>> Listen(const std::string& host, int port);
 
-  int number() const { return number_; }
+  // To publish: "host:port/token".
+  const std::string& address() const { return address_; }
   // Starts to accept; each connection goes to the server that `next`, called on the port's thread, returns.
   // The servers have been started and outlive this. `shaper`: shapes connections from other machines; null:
   // none; outlives this. FailedPrecondition: the secret is not set. Called once.
@@ -44,9 +47,12 @@ class Port {
   absl::Status Serve(const JobSecret& secret, NextServer next, LinkShaper* shaper = nullptr);
 
  private:
-  explicit Port(TcpListener listener) : number_(listener.port), idle_(std::move(listener)) {}
+  Port(const std::string& host, TcpListener listener)
+      : token_(NewListenerToken()),
+        address_(PublishedText({host, listener.port, token_})),
+        idle_(std::move(listener)) {}
 
-  const int number_;
+  const std::string token_, address_;
   TcpListener idle_;  // until Serve
   std::unique_ptr<AuthenticatedListener> listener_;
 };

@@ -137,7 +137,7 @@ class GrpcService : public Service {
       loops_.push_back({std::make_unique<EventLoop>(server_, *receiver_, std::move(lane))});
       PSRING_RETURN_IF_ERROR(loops_.back().loop->Start());
     }
-    address_ = AddressText(options.host, port_->number());
+    address_ = port_->address();
     return port_->Serve(
         options.secret, [this]() -> grpc::Server& { return NextLoop().grpc_server(); }, options.shaper);
   }

@@ -33,7 +33,7 @@ class Service {
   // Stops at once.
   virtual ~Service() = default;
 
-  virtual std::string address() const = 0;  // "host:port"
+  virtual std::string address() const = 0;  // to publish: "host:port/token"
 
   // Sends the last answers until `deadline`, then cancels all connections. False: some have not ended 5 s
   // after that; then the process has to exit without destroying this.

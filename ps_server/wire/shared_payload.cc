@@ -38,13 +38,12 @@ constexpr char kInOnGpu[] = "in, on the GPU";
 
 class Receiver : public PayloadReceiver {
  public:
-  Receiver(Device& device, const Credentials& credentials, UnixSocket listener, std::string name,
-           std::string token)
+  Receiver(Device& device, const Credentials& credentials, UnixSocket listener, std::string name)
       : device_(device),
         listener_(std::move(listener)),
         pending_(credentials),
         name_(std::move(name)),
-        token_(std::move(token)) {
+        token_(credentials.token) {
     thread_ = std::thread([this] { Serve(); });
   }
   ~Receiver() override {
@@ -188,14 +187,12 @@ absl::StatusOr<ClientMemory> ClientMemory::Create(const SharedSpan& gradients, c
 
 absl::StatusOr<std::unique_ptr<PayloadReceiver>> PayloadReceiver::Open(Device& device,
                                                                        const JobSecret& secret) {
-  const Credentials credentials = {.secret = secret, .purpose = Purpose::kSharedPayload};
+  const Credentials credentials = {
+      .secret = secret, .purpose = Purpose::kSharedPayload, .token = RandomToken(kTokenBytes)};
   PSRING_RETURN_IF_ERROR(CheckCredentials(credentials));
-  const std::string suffix = RandomToken(kTokenBytes);
-  std::string token = RandomToken(kTokenBytes);
-  std::string name = absl::StrCat("psring-", suffix);
+  std::string name = absl::StrCat("psring-", RandomToken(kTokenBytes));
   PSRING_ASSIGN_OR_RETURN(UnixSocket listener, UnixSocket::Listen(name));
-  return std::make_unique<Receiver>(device, credentials, std::move(listener), std::move(name),
-                                    std::move(token));
+  return std::make_unique<Receiver>(device, credentials, std::move(listener), std::move(name));
 }
 
 absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSecret& secret,
@@ -207,13 +204,13 @@ absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSec
   std::string token = RandomToken(kTokenBytes);
   PSRING_ASSIGN_OR_RETURN(const SharedMemory page, SharedMemory::Create(kPageBytes));
   std::memcpy(page.data(), token.data(), kTokenBytes);
-  absl::StatusOr<UnixSocket> server = UnixSocket::Connect(words[0]);
+  absl::StatusOr<UnixSocket> server = UnixSocket::Connect(words[0], deadline);
   if (!server.ok()) {
     return absl::UnavailableError(
         absl::StrCat("its local socket cannot be reached from here (", server.status().message(), ")"));
   }
-  PSRING_RETURN_IF_ERROR(AuthenticateTo(server->fd(), {.secret = secret, .purpose = Purpose::kSharedPayload},
-                                        "its local socket", deadline));
+  const Credentials credentials = {.secret = secret, .purpose = Purpose::kSharedPayload, .token = words[1]};
+  PSRING_RETURN_IF_ERROR(AuthenticateTo(server->fd(), credentials, "its local socket", deadline));
   PSRING_RETURN_IF_ERROR(
       server->Send(absl::StrCat(token, " ", memory.gradients.bytes, " ", memory.weights.bytes,
                                 memory.gradients_on_gpu.empty() ? "" : " ", memory.gradients_on_gpu,

@@ -101,16 +101,25 @@ struct HostLimits::Links {
     const FileDescriptor listener(socket(family, type | SOCK_NONBLOCK, 0));
     if (!listener.valid()) return SocketError("socket");
     if (bind(listener.get(), address.get(), address.length) != 0) return SocketError("bind");
-    if (listen(listener.get(), 1) != 0) return SocketError("listen");
+    if (listen(listener.get(), SOMAXCONN) != 0) return SocketError("listen");
     address.length = sizeof(address.storage);
     if (getsockname(listener.get(), address.get(), &address.length) != 0) return SocketError("getsockname");
-    const std::string card(reinterpret_cast<const char*>(&address.storage), address.length);
+    const Credentials own = {
+        .secret = rendezvous.options().secret, .purpose = Purpose::kLinkLimits, .token = NewListenerToken()};
+    const size_t token_bytes = own.token.size();
+    const absl::string_view place(reinterpret_cast<const char*>(&address.storage), address.length);
     PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> cards,
-                            rendezvous.Exchange("limits " + name, card));
+                            rendezvous.Exchange("limits " + name, absl::StrCat(own.token, place)));
     const std::string& next_card = cards[static_cast<size_t>((rank + 1) % ranks)];
+    if (next_card.size() < token_bytes) {
+      return absl::InternalError("limits: the next rank published an invalid address");
+    }
+    Credentials credentials = own;
+    credentials.token = next_card.substr(0, token_bytes);
     Address next_address;
-    next_address.length = static_cast<socklen_t>(std::min(next_card.size(), sizeof(next_address.storage)));
-    memcpy(&next_address.storage, next_card.data(), next_address.length);
+    next_address.length =
+        static_cast<socklen_t>(std::min(next_card.size() - token_bytes, sizeof(next_address.storage)));
+    memcpy(&next_address.storage, next_card.data() + token_bytes, next_address.length);
 
     auto links = std::make_unique<Links>();
     links->next = FileDescriptor(socket(family, type, 0));
@@ -118,10 +127,9 @@ struct HostLimits::Links {
     if (connect(links->next.get(), next_address.get(), next_address.length) != 0)
       return SocketError("connect");
     if (family == AF_INET) PSRING_RETURN_IF_ERROR(PrepareTcpSocket(links->next.get()));
-    const Credentials credentials = {.secret = rendezvous.options().secret, .purpose = Purpose::kLinkLimits};
     // At the same time, since every rank waits for the next one.
     absl::Status accepted;
-    std::thread accepting([&] { accepted = Accept(listener.get(), credentials, deadline, links->before); });
+    std::thread accepting([&] { accepted = Accept(listener.get(), own, deadline, links->before); });
     const std::string next = "limits: the next rank";
     const absl::Status authenticated = family == AF_INET
                                            ? AuthenticateTcp(links->next, credentials, next, deadline)

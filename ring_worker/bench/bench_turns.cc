@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
-#include "common/net/peer_text.h"
+#include "common/text/peer_text.h"
 
 namespace psring {
 namespace {

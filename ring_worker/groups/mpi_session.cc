@@ -20,6 +20,7 @@
 #include "common/cli/command_line.h"
 #include "common/measure/trace.h"
 #include "common/reduce/reduce.h"
+#include "common/text/peer_text.h"
 
 namespace psring {
 namespace {
@@ -211,7 +212,7 @@ void MpiSession::MakeProgress() {
 
 void MpiSession::EndJob(const std::string& why) {
   broken_ = true;
-  std::fprintf(stderr, "%s; the job ends\n", Printable(why).c_str());
+  std::fprintf(stderr, "%s; the job ends\n", OneLine(why).c_str());
   std::fflush(nullptr);
   // MPI_Abort contacts mpirun; if that hangs too, SIGALRM ends this process, and mpirun ends the others.
   signal(SIGALRM, SIG_DFL);

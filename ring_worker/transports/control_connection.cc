@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "common/net/peer_text.h"
+#include "common/text/peer_text.h"
 
 namespace psring {
 

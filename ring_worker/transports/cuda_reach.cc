@@ -17,7 +17,7 @@
 #include "common/cuda/gpu_reduce.h"
 #include "common/cuda_ops/cuda_reduce.h"
 #include "common/net/host_identity.h"
-#include "common/net/peer_text.h"
+#include "common/text/peer_text.h"
 #include "ring_worker/transports/cuda_ipc.h"
 #include "ring_worker/transports/cuda_loans.h"
 

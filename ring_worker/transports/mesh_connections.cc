@@ -17,8 +17,8 @@
 #include "common/net/address.h"
 #include "common/net/host_identity.h"
 #include "common/net/link_shaper.h"
-#include "common/net/peer_text.h"
 #include "common/net/random_token.h"
+#include "common/text/peer_text.h"
 
 namespace psring {
 namespace {
@@ -103,7 +103,7 @@ MeshConnections::MeshConnections(Rendezvous& rendezvous, const MeshOptions& opti
       options_(options),
       rank_(rendezvous.options().rank),
       size_(rendezvous.options().world_size),
-      credentials_{.secret = rendezvous.options().secret, .purpose = Purpose::kMesh},
+      credentials_{rendezvous.options().secret, Purpose::kMesh, NewListenerToken()},
       unix_name_(absl::StrCat("psring-", RandomToken(kTokenDigits))),
       addresses_(static_cast<size_t>(size_)),
       shares_(static_cast<size_t>(size_)) {}
@@ -122,7 +122,7 @@ absl::StatusOr<std::unique_ptr<MeshConnections>> MeshConnections::Start(Rendezvo
   PSRING_ASSIGN_OR_RETURN(
       const std::vector<std::string> cards,
       rendezvous.Exchange(
-          "mesh", absl::StrCat(made->listener_.port, " ", host, " ", RandomToken(kTokenDigits), " ",
+          "mesh", absl::StrCat(made->listener_.port, " ", host, " ", made->credentials_.token, " ",
                                made->unix_name_, " ", options.transport, " ", options.sockets_per_peer, " ",
                                host_id, " ", options.schedule)));
   for (int peer = 0; peer < made->size_; ++peer) {
@@ -147,8 +147,6 @@ absl::Status MeshConnections::ReadCard(int peer, const std::string& card, const 
     return absl::InternalError(
         absl::StrCat("rank ", Name(peer), " published an invalid address: ", PeerText(card)));
   }
-  // Several jobs of one user may have the same secret.
-  if (peer == 0) credentials_.secret = credentials_.secret.Derived(absl::StrCat("mesh ", fields[2]));
   if (fields[4] != options_.transport || sockets != options_.sockets_per_peer) {
     return absl::FailedPreconditionError(absl::StrCat(
         "rank ", Name(peer), " uses transport ", PeerText(fields[4]), " with ", sockets,
@@ -160,6 +158,7 @@ absl::Status MeshConnections::ReadCard(int peer, const std::string& card, const 
                                                       options_.schedule));
   }
   address.host = fields[1];
+  address.credentials = {credentials_.secret, Purpose::kMesh, fields[2]};
   address.unix_name = fields[3];
   const bool on_this_host = fields[6] == host_id;
   if (peer == rank_) return absl::OkStatus();
@@ -444,7 +443,7 @@ absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, uint32_t 
     bool again = absl::IsDeadlineExceeded(status);
     if (status.ok()) {
       const Pending pending(*this, worker, socket->get());
-      status = AuthenticateTcp(*socket, credentials_, "it", deadline, link.detail());
+      status = AuthenticateTcp(*socket, address.credentials, "it", deadline, link.detail());
       if (status.ok()) return socket;
       again = absl::IsUnavailable(status);
     }
@@ -455,12 +454,13 @@ absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, uint32_t 
 }
 
 absl::StatusOr<UnixSocket> MeshConnections::ConnectUnixTo(int peer, MonotonicTime deadline, Worker& worker) {
+  const auto& [host, port, unix_name, credentials] = addresses_[static_cast<size_t>(peer)];
   const Link link = {static_cast<uint32_t>(rank_), static_cast<uint32_t>(Channel::kUnix)};
   while (true) {
-    absl::StatusOr<UnixSocket> socket = UnixSocket::Connect(addresses_[static_cast<size_t>(peer)].unix_name);
+    absl::StatusOr<UnixSocket> socket = UnixSocket::Connect(unix_name, MonotonicNow() + kForOffer);
     if (!socket.ok()) return Unreachable(peer, socket.status());
     const Pending pending(*this, worker, socket->fd());
-    const absl::Status status = AuthenticateTo(socket->fd(), credentials_, "it", deadline, link.detail());
+    const absl::Status status = AuthenticateTo(socket->fd(), credentials, "it", deadline, link.detail());
     if (status.ok()) return socket;
     if (!absl::IsUnavailable(status) || MonotonicNow() + kBetweenTries >= deadline || is_closing()) {
       return Unreachable(peer, status);

@@ -71,6 +71,7 @@ class MeshConnections {
     std::string host;
     int port = 0;
     std::string unix_name;
+    Credentials credentials;  // to connect to it
   };
   // Connects to one peer after the other, or asks it to connect.
   struct Worker {
@@ -122,7 +123,7 @@ class MeshConnections {
   const MeshOptions options_;
   const int rank_;
   const int size_;
-  Credentials credentials_;
+  const Credentials credentials_;  // of this rank's listeners
   TcpListener listener_;
   UnixSocket unix_listener_;
   std::string unix_name_;

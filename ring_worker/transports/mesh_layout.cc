@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/device/control_groups.h"
-#include "common/net/peer_text.h"
+#include "common/text/peer_text.h"
 #include "ring_worker/transports/shared_link.h"
 
 namespace psring {

@@ -1,7 +1,7 @@
 #include "ring_worker/transports/transport.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/net/peer_text.h"
+#include "common/text/peer_text.h"
 #include "ring_worker/transports/frame.h"
 
 namespace psring {

@@ -17,8 +17,8 @@
 namespace {
 
 using State = psring::ServerHandshake::State;
-constexpr size_t kHello = 32, kAnswer = 56, kProof = 32;
-constexpr char kBegin[] = "psring\1\3";
+constexpr size_t kHello = 64, kOpening = 8, kAnswer = 48, kProof = 32;
+constexpr char kBegin[] = "psring\2\3";
 
 const psring::Credentials& Member() {
   static const psring::Credentials credentials = {
@@ -27,7 +27,7 @@ const psring::Credentials& Member() {
   return credentials;
 }
 
-MonotonicTime Soon() { return MonotonicNow() + absl::Seconds(10); }
+psring::MonotonicTime Soon() { return psring::MonotonicNow() + absl::Seconds(10); }
 
 std::pair<psring::FileDescriptor, psring::FileDescriptor> Pair() {
   int ends[2] = {-1, -1};
@@ -56,13 +56,14 @@ std::string Read(const psring::FileDescriptor& from, size_t bytes) {
 void ToServer(const std::string& bytes, size_t step) {
   auto [stranger, end] = Pair();
   psring::ServerHandshake server(std::move(end));
+  psring::SeenNonces seen;
   for (size_t at = 0; at < bytes.size(); at += step) {
     Send(stranger, bytes.substr(at, step));
-    const State state = server.Advance(Member());
+    const State state = server.Advance(Member(), seen);
     if (state == State::kAuthenticated || state == State::kReport) __builtin_trap();
   }
   shutdown(stranger.get(), SHUT_WR);
-  if (server.Advance(Member()) != State::kRejected) __builtin_trap();
+  if (server.Advance(Member(), seen) != State::kRejected) __builtin_trap();
 }
 
 void ToClient(const std::string& bytes) {
@@ -72,7 +73,7 @@ void ToClient(const std::string& bytes) {
   if (psring::AuthenticateTo(client.get(), Member(), "it", Soon()).ok()) __builtin_trap();
 }
 
-// Each two bytes of `changes` are a place in the three messages and what it is combined with.
+// Each two bytes of `changes` are a place in the messages and what it is combined with.
 void Between(const std::string& changes) {
   auto [member, relay] = Pair();
   auto [relayed, end] = Pair();
@@ -80,7 +81,7 @@ void Between(const std::string& changes) {
     const psring::FileDescriptor own = std::move(socket);  // closed at the end
     (void)psring::AuthenticateTo(own.get(), Member(), "it", Soon());
   });
-  std::string mask(kHello + kAnswer + kProof, 0);
+  std::string mask(kHello + kOpening + kAnswer + kProof, 0);
   for (size_t i = 0; i + 1 < changes.size(); i += 2) {
     char& byte = mask[static_cast<uint8_t>(changes[i]) % mask.size()];
     byte = static_cast<char>(byte ^ changes[i + 1]);
@@ -92,12 +93,14 @@ void Between(const std::string& changes) {
   State state = State::kPending;
   {
     psring::ServerHandshake server(std::move(end));
+    psring::SeenNonces seen;
     Send(relayed, changed(Read(relay, kHello), 0));
-    state = server.Advance(Member());
+    state = server.Advance(Member(), seen);
     if (state == State::kPending) {
-      Send(relay, changed(Read(relayed, kAnswer), kHello));
-      Send(relayed, changed(Read(relay, kProof), kHello + kAnswer));
-      state = server.Advance(Member());
+      Send(relay, changed(Read(relayed, kOpening), kHello));
+      Send(relay, changed(Read(relayed, kAnswer), kHello + kOpening));
+      Send(relayed, changed(Read(relay, kProof), kHello + kOpening + kAnswer));
+      state = server.Advance(Member(), seen);
     }
   }
   relay = psring::FileDescriptor();

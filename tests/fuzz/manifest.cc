@@ -1,4 +1,4 @@
-// A run's manifest and a launch's, as --resume, --plan_of, rerun and replay read them.
+// A run's manifest and a launch's, as --resume, --plan_of and replay read them.
 #include "experiments/plan/launches.h"
 #include "experiments/runs/recorded_run.h"
 #include "tests/fuzz/input.h"
@@ -7,7 +7,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text = psring::TextOf(data, size);
   const auto run = psring::RecordedRunFromJson(text);
   if (run.ok()) {
-    (void)psring::MakeRerun(*run, "/run", "");
+    (void)psring::MakeAgain(*run, "/run");
     (void)psring::ConfigOf(*run, "/run");
     (void)psring::Differences(*run, text);
   }

@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<RecordWriter>> RecordWriter::Open(const std::stri
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   const std::string path = writer->Path("steps", "jsonl");
-  FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (!file.valid()) return FileError("write", path);
   if (!Lock(file.get())) {
     return absl::FailedPreconditionError(absl::StrCat(

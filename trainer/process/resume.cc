@@ -10,8 +10,8 @@
 #include "common/io/checkpoint_folder.h"
 #include "common/io/files.h"
 #include "common/io/hash.h"
-#include "common/net/peer_text.h"
 #include "common/rendezvous/roster.h"
+#include "common/text/peer_text.h"
 
 namespace psring {
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 
@@ -392,6 +393,41 @@ TEST_F(ConfigFlagTest, AnInvalidFileIsAnErrorInOneLine) {
                                 "cannot read /no/file: No such file"));
 }
 
+// It may be another user's.
+TEST_F(ConfigFlagTest, TheFileOfARunNamesNothingOutsideTheRun) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / absl::StrCat("config-of-a-run-", getpid());
+  fs::create_directories(folder / "other");
+  std::ofstream(folder / "other/manifest.json") << "{}";
+  std::string bind, data_dir;
+  door_.app.get_subcommand("compare")->add_option("--bind", bind);
+  door_.app.get_subcommand("compare")->add_option("--data_dir", data_dir);
+  for (const char* name : {"config.toml", "other/flags.toml"}) {
+    const std::string file = (folder / name).string();
+    std::ofstream(file) << "batch_size = 7\nbind = \"0.0.0.0\"\n";
+    const ParseOutcome outcome = Parse(door_.app, {"compare", "--config", file});
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_EQ(outcome.text, absl::StrCat("psring compare: ", file,
+                                         ":2: --bind is not taken from a run's folder; give it on the "
+                                         "command line\n"));
+    EXPECT_TRUE(Parse(door_.app, {"compare", "--config", file, "--bind", "::1"}).proceed);
+    EXPECT_EQ(bind, "::1");
+  }
+  const std::string own = (folder / "flags.toml").string();
+  std::ofstream(own) << "bind = \"127.0.0.1\"\ndata_dir = \"/data\"\n";
+  EXPECT_TRUE(Parse(door_.app, {"compare", "--config", own}).proceed);
+  EXPECT_EQ(data_dir, "/data");
+  for (const fs::path& changeable : {fs::path(own), folder}) {
+    fs::permissions(changeable, fs::perms::others_write, fs::perm_options::add);
+    const std::string text = Parse(door_.app, {"compare", "--config", own}).text;
+    EXPECT_TRUE(absl::StrContains(text, absl::StrCat("(other users can write ", changeable.string(), ")")))
+        << text;
+    EXPECT_TRUE(Parse(door_.app, {"compare", "--config", own, "--bind", "a", "--data_dir", "b"}).proceed);
+    fs::permissions(changeable, fs::perms::others_write, fs::perm_options::remove);
+  }
+  fs::remove_all(folder);
+}
+
 TEST(ParseCounts, DotsContinueByFactorOrByDifference) {
   using Counts = std::vector<int>;
   EXPECT_EQ(*ParseCounts("2,4,8,...,64", 4096), (Counts{2, 4, 8, 16, 32, 64}));
@@ -427,16 +463,6 @@ TEST(ParseOrExit, NamesTheProgramAfterItsFile) {
   const char* arguments[] = {"/usr/bin/trainer"};
   ParseOrExit(app, 1, arguments);
   EXPECT_EQ(app.get_name(), "trainer");
-}
-
-TEST(Printable, EscapesControlCharactersAndNothingElse) {
-  EXPECT_EQ(Printable("two lines\n  | \tof plain text: \xc3\xa9 \xe6\xaf\x94 'a' \\"),
-            "two lines\n  | \tof plain text: \xc3\xa9 \xe6\xaf\x94 'a' \\");
-  EXPECT_EQ(Printable("\x1b[2J\rover\x7f\b"), "\\x1b[2J\\x0dover\\x7f\\x08");
-  EXPECT_EQ(Printable(std::string("a\0b", 3)), "a\\x00b");
-  EXPECT_EQ(Printable("\xc2\x9b[2J"), "\\x9b[2J");  // a control sequence in one character
-  EXPECT_EQ(Printable("\xc2\xa0"), "\xc2\xa0");
-  EXPECT_EQ(Printable("\xc2"), "\xc2");
 }
 
 TEST(Note, EscapesItsText) {

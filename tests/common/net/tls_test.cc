@@ -328,8 +328,7 @@ TEST(Tls, OtherProtocolsAreRejected) {
   for (const std::string& text : {std::string("SSH-2.0-OpenSSH_9.2p1\r\n"), std::string(100, '\0')}) {
     TcpPair ends = MakeTcpPair();
     Write(ends.server, text);
-    EXPECT_EQ(EncryptTo(ends.client, context, "it", Soon()).status(),
-              absl::FailedPreconditionError("it is not psring; check the address"));
+    EXPECT_TRUE(absl::IsFailedPrecondition(EncryptTo(ends.client, context, "it", Soon()).status())) << text;
   }
 }
 

@@ -223,7 +223,6 @@ TEST_F(PsringTest, ARunThatIsNotNamedIsTheLatest) {
     EXPECT_EQ(none.err, absl::StrCat("psring ", verb,
                                      ": name a run's folder; there is no runs/latest in this folder\n"));
   }
-  EXPECT_EQ(Run({"rerun"}).err, "psring rerun: name the folder of the run to repeat, such as runs/latest\n");
   ASSERT_EQ(
       Run({"predict", "--workload", "alexnet", "--strategies", "ring", "--workers", "2", "--link", "1gbit"})
           .exit_code,

@@ -18,6 +18,7 @@
 #include "common/net/address.h"
 #include "common/net/authentication.h"
 #include "common/rendezvous/rendezvous.h"
+#include "tests/common/net/flood.h"
 #include "tests/experiments/started.h"
 #include "tests/experiments/training_processes.h"
 #include "tests/test_secret.h"
@@ -53,7 +54,7 @@ class AuthenticationTest : public LaunchTest {
   }
 };
 
-constexpr size_t kHelloBytes = 32, kAnswerBytes = 56, kProofBytes = 32;
+constexpr size_t kHelloBytes = 64, kOpeningBytes = 8, kAnswerBytes = 48, kProofBytes = 32;
 
 std::string BytesFrom(const FileDescriptor& from, size_t bytes) {
   std::string text(bytes, 0);
@@ -80,17 +81,21 @@ struct Recorded {
   std::string hello, proof;
 };
 Recorded RecordAMember(const HostPort& to, Purpose purpose) {
+  // Of a connection within a host to the store.
+  const JobSecret of_store = TestSecret().Derived(absl::StrCat("at ", AddressText(to.host, to.port)));
+  const JobSecret secret = purpose == Purpose::kRendezvous ? of_store : TestSecret();
   int ends[2] = {-1, -1};
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
   const FileDescriptor member(ends[0]), proxy(ends[1]), server = ConnectTo(to);
   absl::Status status;
   std::thread client([&] {
-    status = AuthenticateTo(member.get(), {.secret = TestSecret(), .purpose = purpose}, "it",
+    status = AuthenticateTo(member.get(), {.secret = secret, .purpose = purpose, .token = to.token}, "it",
                             MonotonicNow() + absl::Seconds(10));
   });
   Recorded recorded;
   recorded.hello = BytesFrom(proxy, kHelloBytes);
   SendTo(server, recorded.hello);
+  SendTo(proxy, BytesFrom(server, kOpeningBytes));
   SendTo(proxy, BytesFrom(server, kAnswerBytes));
   recorded.proof = BytesFrom(proxy, kProofBytes);
   client.join();
@@ -130,8 +135,8 @@ int Attack(const std::string& address, Purpose purpose, const std::atomic<bool>&
       EXPECT_FALSE(status.ok());
     } else {  // the server's proof, sent back to it
       SendTo(socket, hello);
-      const std::string answer = BytesFrom(socket, kAnswerBytes);
-      if (!answer.empty()) SendTo(socket, answer.substr(kAnswerBytes - kProofBytes));
+      const std::string answer = BytesFrom(socket, kOpeningBytes + kAnswerBytes);
+      if (!answer.empty()) SendTo(socket, answer.substr(answer.size() - kProofBytes));
     }
   }
   return connections;
@@ -150,22 +155,26 @@ TEST_F(AuthenticationTest, AJobUnderAttackEndsWithItsUsualWeights) {
     absl::StatusOr<std::string> server = "";
     std::atomic<bool> stop = false;
     std::vector<std::thread> attacks;
+    std::vector<std::unique_ptr<Flood>> floods;
     const MonotonicTime begin = MonotonicNow();
     if (attacked) {
       const auto store = Rendezvous::Connect(member);
       ASSERT_TRUE(store.ok()) << store.status();
       attacks.emplace_back(
           [&] { EXPECT_GT(Attack(absl::StrCat("127.0.0.1:", port), Purpose::kRendezvous, stop), 10); });
+      floods.push_back(std::make_unique<Flood>("127.0.0.1", port));
       ranks.push_back(Trainer(1, port, {}));
       server = (*store)->Get("ps/0", "the server");
       ASSERT_TRUE(server.ok()) << server.status();
       attacks.emplace_back([&] { EXPECT_GT(Attack(*server, Purpose::kParameterServer, stop), 10); });
+      floods.push_back(std::make_unique<Flood>("127.0.0.1", ParseAddress(*server)->port));
     } else {
       ranks.push_back(Trainer(1, port, {}));
     }
     ExpectBothTrain(ranks);
     stop = true;
     for (std::thread& attack : attacks) attack.join();
+    floods.clear();
     weights[attacked] = Weights(Folder("records"));
     if (!attacked) continue;
     EXPECT_THAT(ranks[0]->errors(), HasSubstr("without the job's secret, last from 127.0.0.1:"));

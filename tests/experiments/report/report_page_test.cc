@@ -266,7 +266,7 @@ TEST_F(ReportPageTest, ListsFilesThatAreTooLargeWithTheirSizeAndTheLimit) {
 TEST_F(ReportPageTest, ShowsTheTableThatTheRunWrote) {
   Put("manifest.json", R"({"verb":"compare"})");
   Put("summary.json", R"([{"figures":{"strategy":"ring","workers":2}}])");
-  EXPECT_THAT(Missing(), HasSubstr("table.json: missing or from another version; run `psring rerun`"));
+  EXPECT_THAT(Missing(), HasSubstr("table.json: missing or from another version; repeat the run"));
   const std::string table = TableOfOneRow();
   Put("table.json", table);
   EXPECT_THAT(Missing(), Not(HasSubstr("table.json")));

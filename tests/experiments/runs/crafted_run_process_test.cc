@@ -132,7 +132,7 @@ class CraftedRun : public PsringInAFolder {
     }
   }
 
-  void ChangeWhatResumeRerunAndReplayRead();
+  void ChangeWhatResumeAndReplayRead();
   void ChangeWhatReportAndPredictRead();
   void ChangeOneFieldOfTheManifest();
   void ChangeRecordsOfAResumedRun();
@@ -140,8 +140,7 @@ class CraftedRun : public PsringInAFolder {
   json manifest_;
 };
 
-void CraftedRun::ChangeWhatResumeRerunAndReplayRead() {
-  ExpectEachDefectIsOneLine({"rerun", "run", "--dry_run"}, {"manifest.json"}, /*fails=*/true);
+void CraftedRun::ChangeWhatResumeAndReplayRead() {
   ExpectEachDefectIsOneLine({"compare", "--resume", "run"}, {"manifest.json"}, /*fails=*/true);
   ExpectEachDefectIsOneLine({"replay", "run"}, {Record("launch.json"), Record("arrivals-server0.bin")},
                             /*fails=*/true);
@@ -183,13 +182,14 @@ void CraftedRun::ChangeOneFieldOfTheManifest() {
       json changed = manifest_;
       changed[pointer] = value;
       PutText(run() / "manifest.json", changed.dump());
-      ExpectOneLine({"rerun", "run", "--dry_run"}, /*fails=*/false, absl::StrCat(field, value.dump(), "\n"));
+      ExpectOneLine({"compare", "--resume", "run", "--dry_run"}, /*fails=*/false,
+                    absl::StrCat(field, value.dump(), "\n"));
     }
   }
   json changed = manifest_;
   changed["inputs"] = {{{"path", "/dev/zero"}, {"hash", "0"}}};
   PutText(run() / "manifest.json", changed.dump());
-  ExpectOneLine({"rerun", "run", "--dry_run"}, /*fails=*/false, "an endless input\n");
+  ExpectOneLine({"compare", "--resume", "run", "--dry_run"}, /*fails=*/false, "an endless input\n");
   PutText(run() / "manifest.json", manifest_.dump());
 }
 
@@ -208,7 +208,7 @@ void CraftedRun::ChangeRecordsOfAResumedRun() {
 
 // One test, because making the run takes longer than hundreds of calls.
 TEST_F(CraftedRun, EachDefectIsOneLine) {
-  ASSERT_NO_FATAL_FAILURE(ChangeWhatResumeRerunAndReplayRead());
+  ASSERT_NO_FATAL_FAILURE(ChangeWhatResumeAndReplayRead());
   ASSERT_NO_FATAL_FAILURE(ChangeWhatReportAndPredictRead());
   ASSERT_NO_FATAL_FAILURE(ChangeOneFieldOfTheManifest());
   ASSERT_NO_FATAL_FAILURE(ChangeRecordsOfAResumedRun());

@@ -100,7 +100,7 @@ TEST(RecordedRuns, OfEverySchemaVersionCanBeReadAndCited) {
     EXPECT_THAT(*citation, HasSubstr("| ps-async | 2 |"));
     const auto recorded = RecordedRunFromJson(Slurp(entry.path() / "manifest.json"));
     ASSERT_TRUE(recorded.ok()) << recorded.status();
-    EXPECT_EQ(MakeRerun(*recorded, "", "").arguments,
+    EXPECT_EQ(MakeAgain(*recorded, "").arguments,
               std::vector<std::string>(recorded->command_line.begin() + 1, recorded->command_line.end()));
   }
   for (int64_t version = 1; version <= current; ++version) {
@@ -127,6 +127,17 @@ class Pack : public testing::Test {
     return std::system(absl::StrCat("cd ", work_.string(), " && ", command, " >out 2>&1").c_str());
   }
 
+  // Unfinished archives.
+  size_t Parts() {
+    size_t parts = 0;
+    for (const fs::path& folder : {work_, run_}) {
+      for (const auto& entry : fs::directory_iterator(folder)) {
+        parts += absl::StrContains(entry.path().filename().string(), ".part") ? 1 : 0;
+      }
+    }
+    return parts;
+  }
+
   const fs::path work_, run_;
 };
 
@@ -150,7 +161,23 @@ TEST_F(Pack, EqualFoldersGiveEqualArchivesThatDoNotContainThemselves) {
   const std::string first = Slurp(archive);
   ASSERT_TRUE(PackRun(run_.string(), archive).ok());
   EXPECT_EQ(first, Slurp(archive));
-  EXPECT_FALSE(fs::exists(archive + ".part"));
+  EXPECT_EQ(Parts(), 0u);
+}
+
+TEST_F(Pack, FollowsNoPlantedLink) {
+  std::ofstream(work_ / "victim") << "precious";
+  for (const std::string& planted :
+       {std::string("a.tar.part"), absl::StrCat("a.tar.part-", getpid()), std::string("a.tar")}) {
+    fs::create_symlink(work_ / "victim", work_ / planted);
+    (void)PackRun(run_.string(), (work_ / "a.tar").string());
+    EXPECT_EQ(Slurp((work_ / "victim").string()), "precious") << planted;
+    fs::remove(work_ / planted);
+  }
+  Write("two\nlines", "");
+  ASSERT_TRUE(PackRun(run_.string(), (work_ / "b.tar").string()).ok());
+  fs::create_directories(work_ / "there");
+  EXPECT_EQ(Shell("tar -xf b.tar -C there && cd there/run-1 && sha256sum -c SHA256SUMS"), 0)
+      << Slurp((work_ / "out").string());
 }
 
 TEST_F(Pack, RejectsOtherFoldersAndPathsThatAreTooLong) {
@@ -158,7 +185,7 @@ TEST_F(Pack, RejectsOtherFoldersAndPathsThatAreTooLong) {
   Write(std::string(150, 'n'), "");
   EXPECT_THAT(PackRun(run_.string(), (work_ / "a.tar").string()).message(), HasSubstr("too long"));
   EXPECT_FALSE(fs::exists(work_ / "a.tar"));
-  EXPECT_FALSE(fs::exists(work_ / "a.tar.part"));
+  EXPECT_EQ(Parts(), 0u);
 }
 
 }  // namespace

@@ -203,9 +203,9 @@ class RoundStranger {
   explicit RoundStranger(const std::string& address) {
     const HostPort server = *ParseAddress(address);
     socket_ = *ConnectTcp(server.host, server.port, MonotonicNow() + kSoon);
-    EXPECT_EQ(AuthenticateTo(socket_.get(), {.secret = TestSecret(), .purpose = Purpose::kRoundLimits},
-                             "the server", MonotonicNow() + kSoon),
-              absl::OkStatus());
+    const Credentials member = {
+        .secret = TestSecret(), .purpose = Purpose::kRoundLimits, .token = server.token};
+    EXPECT_EQ(AuthenticateTo(socket_.get(), member, "the server", MonotonicNow() + kSoon), absl::OkStatus());
     EXPECT_EQ(fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) & ~O_NONBLOCK), 0);
     const timeval limit = absl::ToTimeval(2 * kSoon);
     EXPECT_EQ(setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);

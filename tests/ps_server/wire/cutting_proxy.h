@@ -37,7 +37,7 @@ class CuttingProxy {
     for (std::thread& connection : connections_) connection.join();
   }
 
-  std::string address() const { return AddressText("127.0.0.1", listener_.port); }
+  std::string address() const { return PublishedText({"127.0.0.1", listener_.port, to_.token}); }
   // Whether connections are cut, including existing ones. Initially not.
   void Cut(bool cuts) { cuts_ = cuts; }
   int cuts() const { return done_; }

@@ -69,20 +69,20 @@ TEST(PayloadReceiverTest, AServerOnAnotherHostIsNotReached) {
   const std::string name = std::vector<std::string>(absl::StrSplit(receiver->offer(), ' '))[0];
   const auto wrong = HandOverMemory(absl::StrCat(name, " ", std::string(32, 'a')), TestSecret(),
                                     AsShared(memory, memory), Soon());
-  EXPECT_THAT(std::string(wrong.status().message()), HasSubstr("did not appear in this worker's memory"));
+  EXPECT_THAT(std::string(wrong.status().message()),
+              HasSubstr("its local socket does not have this job's secret"));
 }
 
 TEST(PayloadReceiverTest, AWorkerThatViolatesTheHandshakeIsRejected) {
   const auto receiver = *PayloadReceiver::Open(TheCpu(), TestSecret());
-  const std::string name = std::vector<std::string>(absl::StrSplit(receiver->offer(), ' '))[0];
+  const std::vector<std::string> offer = absl::StrSplit(receiver->offer(), ' ');
+  const Credentials member = {.secret = TestSecret(), .purpose = Purpose::kSharedPayload, .token = offer[1]};
   const std::string token(32, 'b');
   const SharedMemory page = *SharedMemory::Create(4096), small = *SharedMemory::Create(4096);
   const auto answer = [&](const std::string& text, const std::vector<int>& files) {
-    const auto socket = UnixSocket::Connect(name);
+    const auto socket = UnixSocket::Connect(offer[0], Soon());
     EXPECT_TRUE(socket.ok()) << socket.status();
-    EXPECT_TRUE(AuthenticateTo(socket->fd(), {.secret = TestSecret(), .purpose = Purpose::kSharedPayload},
-                               "the receiver", Soon())
-                    .ok());
+    EXPECT_TRUE(AuthenticateTo(socket->fd(), member, "the receiver", Soon()).ok());
     EXPECT_TRUE(socket->Send(text, files, Soon()).ok());
     return socket->Receive(Soon()).status();
   };

@@ -21,14 +21,16 @@ class StoppingProxy {
  public:
   // To the server at `address`. After `bytes` from the worker nothing reaches the server any more.
   StoppingProxy(const std::string& address, size_t bytes)
-      : server_(*Connect(address)), forwards_([this, bytes] { Forward(bytes); }) {}
+      : token_(ParseAddress(address)->token),
+        server_(*Connect(address)),
+        forwards_([this, bytes] { Forward(bytes); }) {}
   ~StoppingProxy() {
     Close();
     forwards_.join();
     if (returns_.joinable()) returns_.join();
   }
 
-  std::string address() const { return AddressText("127.0.0.1", listener_.port); }
+  std::string address() const { return PublishedText({"127.0.0.1", listener_.port, token_}); }
   // False: the bytes have not come within a minute.
   bool AwaitStop() const {
     return Eventually([this] { return stopped_.load(); });
@@ -68,6 +70,7 @@ class StoppingProxy {
     }
   }
 
+  const std::string token_;
   TcpListener listener_ = *ListenTcp("127.0.0.1");
   FileDescriptor server_, worker_;
   std::atomic<bool> stopped_ = false;

@@ -1,4 +1,4 @@
-#include "common/net/peer_text.h"
+#include "common/text/peer_text.h"
 
 #include <cstdint>
 
@@ -8,9 +8,10 @@ namespace psring {
 namespace {
 
 bool IsControl(uint32_t character) {
-  return character < 0x20 || (character >= 0x7f && character < 0xa0) ||
-         (character >= 0x2028 && character <= 0x202e) ||  // separators of lines, and the direction of writing
-         (character >= 0x2066 && character <= 0x2069);
+  const auto between = [&](uint32_t low, uint32_t high) { return character >= low && character <= high; };
+  return between(0, 0x1f) || between(0x7f, 0x9f) || character == 0xad || character == 0x61c ||
+         between(0x200b, 0x200f) || between(0x2028, 0x202e) || between(0x2060, 0x206f) ||
+         character == 0xfeff || between(0xfff9, 0xfffb) || between(0xe0000, 0xe007f);
 }
 
 // The bytes of the UTF-8 character at the beginning of `text`; 0: its first byte begins none.
@@ -30,16 +31,17 @@ size_t CharacterBytes(std::string_view text, uint32_t& character) {
   return too_long || is_surrogate || character > 0x10ffff ? 0 : bytes;
 }
 
-}  // namespace
+constexpr size_t kUnlimited = SIZE_MAX;
 
-std::string PeerText(std::string_view text, size_t most_bytes) {
+std::string Escaped(std::string_view text, size_t most_bytes, std::string_view kept) {
   constexpr std::string_view kCut = "...";
   std::string line;
   size_t before_cut = 0;  // bytes of `line` after which `kCut` fits
   while (!text.empty()) {
     uint32_t character = 0;
     size_t bytes = CharacterBytes(text, character);
-    if (bytes == 0 || IsControl(character)) {
+    const bool is_kept = bytes == 1 && kept.find(text.front()) != std::string_view::npos;
+    if (bytes == 0 || (IsControl(character) && !is_kept)) {
       bytes = bytes == 0 ? 1 : bytes;
       for (const char escaped : text.substr(0, bytes)) {
         absl::StrAppendFormat(&line, "\\x%02x", static_cast<unsigned char>(escaped));
@@ -53,9 +55,26 @@ std::string PeerText(std::string_view text, size_t most_bytes) {
       line += kCut;
       return line;
     }
-    if (line.size() + kCut.size() <= most_bytes) before_cut = line.size();
+    if (line.size() <= most_bytes - kCut.size()) before_cut = line.size();
   }
   return line;
+}
+
+}  // namespace
+
+std::string PeerText(std::string_view text, size_t most_bytes) { return Escaped(text, most_bytes, ""); }
+
+std::string OneLine(std::string_view text, std::string_view kept) { return Escaped(text, kUnlimited, kept); }
+
+std::string MessageText(std::string_view text) {
+  std::string message;
+  while (true) {
+    const size_t end = text.find('\n');
+    message += OneLine(text.substr(0, end));
+    if (end == std::string_view::npos) return message;
+    text.remove_prefix(end + 1);
+    message += text.starts_with("  | ") || text.starts_with("--resume ") ? "\n" : OneLine("\n");
+  }
 }
 
 }  // namespace psring

@@ -1,8 +1,10 @@
-#include "common/net/peer_text.h"
+#include "common/text/peer_text.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "absl/strings/str_format.h"
 
 namespace psring {
 namespace {
@@ -17,7 +19,24 @@ TEST(PeerText, EscapesControlCharactersAndLines) {
   EXPECT_EQ(PeerText("a\nb\tc\r\x1b[2J\x7f"), "a\\x0ab\\x09c\\x0d\\x1b[2J\\x7f");
   EXPECT_EQ(PeerText(std::string("a\0b", 3)), "a\\x00b");
   EXPECT_EQ(PeerText("\xc2\x9b[2J"), "\\xc2\\x9b[2J");
-  EXPECT_EQ(PeerText("\xe2\x80\xae"), "\\xe2\\x80\\xae") << "it reverses the direction of writing";
+  for (const std::string text :
+       {"\xe2\x80\xae", "\xe2\x81\xa7", "\xe2\x80\x8f", "\xd8\x9c", "\xe2\x80\xa8", "\xe2\x80\xa9",
+        "\xc2\x85", "\xe2\x80\x8b", "\xef\xbb\xbf", "\xf3\xa0\x81\x81"}) {
+    std::string escaped;
+    for (const char byte : text) absl::StrAppendFormat(&escaped, "\\x%02x", static_cast<unsigned char>(byte));
+    EXPECT_EQ(PeerText(text), escaped) << "it changes lines or the direction of writing, or is invisible";
+    EXPECT_EQ(OneLine(text), escaped);
+    EXPECT_EQ(OneLine(text, "\n\t"), escaped);
+  }
+}
+
+TEST(PeerText, OnlyTextsOfPsringHaveSeveralLines) {
+  const std::string lines = "two lines\n  | \tof plain text";
+  EXPECT_EQ(OneLine(lines, "\n\t"), lines);
+  EXPECT_EQ(OneLine(lines), "two lines\\x0a  | \\x09of plain text");
+  EXPECT_EQ(MessageText("it failed\n  | the log\x1b\n  | of it\n--resume it continues\npsring: done"),
+            "it failed\n  | the log\\x1b\n  | of it\n--resume it continues\\x0apsring: done");
+  EXPECT_EQ(OneLine(std::string(100'000, 'x')), std::string(100'000, 'x'));
 }
 
 TEST(PeerText, EscapesWhatIsNotUtf8) {

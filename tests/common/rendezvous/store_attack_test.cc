@@ -1,0 +1,66 @@
+// Strangers at the store's port, and a member that sends too much.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "common/base/deadline.h"
+#include "common/net/authentication.h"
+#include "common/net/tcp_socket.h"
+#include "common/rendezvous/rendezvous.h"
+#include "tests/common/net/flood.h"
+#include "tests/common/net/relay.h"
+#include "tests/eventually.h"
+#include "tests/test_secret.h"
+
+namespace psring {
+namespace {
+
+using testing::HasSubstr;
+
+RendezvousOptions At(int port) {
+  RendezvousOptions options{
+      .host = "127.0.0.1", .port = port, .hosted_elsewhere = true, .secret = TestSecret()};
+  options.timeout = absl::Seconds(20);
+  return options;
+}
+
+class StoreAttack : public testing::Test {
+ protected:
+  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
+};
+
+TEST_F(StoreAttack, AFloodOfSilentClientsDelaysNoMember) {
+  const Flood flood("127.0.0.1", store_->port());
+  ASSERT_TRUE(Eventually([&] { return flood.opened() >= Flood::kOpen; }));
+  for (int i = 0; i < 5; ++i) {
+    const MonotonicTime begin = MonotonicNow();
+    const auto member = Rendezvous::Connect(At(store_->port()));
+    ASSERT_TRUE(member.ok()) << member.status();
+    EXPECT_EQ((*member)->Set("key", "value"), absl::OkStatus());
+    EXPECT_LT(MonotonicNow() - begin, absl::Seconds(1));
+  }
+}
+
+// It listens where a member tries the store first, such as at another loopback address.
+TEST_F(StoreAttack, AProcessOfThisHostCannotRelay) {
+  Relay relay("127.0.0.2", {"127.0.0.1", store_->port()});
+  RendezvousOptions options = At(relay.port());
+  options.host = "127.0.0.2";
+  EXPECT_EQ(Rendezvous::Connect(options).status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(relay.connections(), 1);
+  EXPECT_LT(relay.bytes(), 200) << "of both directions: no more than the first messages";
+}
+
+TEST_F(StoreAttack, ARequestThatIsTooLargeIsNotKept) {
+  const auto member = Rendezvous::Connect(At(store_->port()));
+  ASSERT_TRUE(member.ok()) << member.status();
+  const absl::Status status = (*member)->Set("key", std::string(60 << 20, 'x'));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("while setting 'key'"));
+  EXPECT_EQ((*member)->Set("key", std::string(1 << 20, 'x')), absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace psring

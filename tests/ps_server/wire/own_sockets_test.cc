@@ -1,0 +1,75 @@
+// Connections of workers to a server's port, while strangers are at it or at an earlier one.
+#include "ps_server/wire/own_sockets.h"
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "common/base/deadline.h"
+#include "common/net/address.h"
+#include "tests/common/net/flood.h"
+#include "tests/common/net/relay.h"
+#include "tests/eventually.h"
+#include "tests/test_secret.h"
+
+namespace psring {
+namespace {
+
+// A port of a server that serves nothing.
+class ServedPort {
+ public:
+  ServedPort() {
+    const absl::Status served = port_->Serve(TestSecret(), [this]() -> grpc::Server& { return *server_; });
+    EXPECT_TRUE(served.ok()) << served;
+  }
+  ~ServedPort() {
+    port_.reset();
+    server_->Shutdown();
+  }
+  std::string address() const { return port_->address(); }
+  HostPort place() const { return *ParseAddress(address()); }
+
+ private:
+  std::unique_ptr<grpc::Server> MakeServer() {
+    grpc::ServerBuilder builder;
+    builder.RegisterAsyncGenericService(&service_);
+    queue_ = builder.AddCompletionQueue();
+    return builder.BuildAndStart();
+  }
+  grpc::AsyncGenericService service_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<grpc::Server> server_ = MakeServer();
+  std::unique_ptr<Port> port_ = *Port::Listen("127.0.0.1", 0);
+};
+
+MonotonicTime Soon() { return MonotonicNow() + absl::Seconds(20); }
+
+TEST(OwnSockets, AFloodOfSilentClientsDelaysNoWorker) {
+  const ServedPort server;
+  const Flood flood("127.0.0.1", server.place().port);
+  ASSERT_TRUE(Eventually([&] { return flood.opened() >= Flood::kOpen; }));
+  for (int i = 0; i < 5; ++i) {
+    const MonotonicTime begin = MonotonicNow();
+    const auto channel = OpenChannel(server.address(), TestSecret(), {}, Soon());
+    EXPECT_TRUE(channel.ok()) << channel.status();
+    EXPECT_LT(MonotonicNow() - begin, absl::Seconds(1));
+  }
+}
+
+TEST(OwnSockets, WhoTakesTheOldPortOfARestartedServerCannotRelay) {
+  const std::string old_token = ServedPort().place().token;
+  const ServedPort restarted;
+  EXPECT_NE(restarted.place().token, old_token);
+  const Relay relay("127.0.0.1", restarted.place());
+  const std::string old = PublishedText({"127.0.0.1", relay.port(), old_token});
+  EXPECT_EQ(OpenChannel(old, TestSecret(), {}, Soon()).status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(relay.connections(), 1);
+  EXPECT_LT(relay.bytes(), 200) << "of both directions: no more than the first messages";
+  EXPECT_TRUE(OpenChannel(restarted.address(), TestSecret(), {}, Soon()).ok());
+}
+
+}  // namespace
+}  // namespace psring
