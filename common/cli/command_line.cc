@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/cli/config_file.h"
 #include "common/cli/finish_output.h"
@@ -333,7 +334,9 @@ std::vector<std::string> WithoutHelpCommand(CLI::App& app, std::vector<std::stri
 }
 
 ParseOutcome Wrong(const std::string& program, const std::string& message) {
-  const std::string line = absl::StrReplaceAll(absl::StripTrailingAsciiWhitespace(message), {{"\n", " "}});
+  // CLI11 has no name for a hidden flag.
+  const std::string line = absl::StrReplaceAll(
+      absl::StripTrailingAsciiWhitespace(absl::StripPrefix(message, ": ")), {{"\n", " "}});
   return {.proceed = false,
           .exit_code = 2,
           .text = absl::StrCat(program, ": ", OneLine(line), "\n"),

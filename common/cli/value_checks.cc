@@ -121,10 +121,11 @@ std::string WhyNotOneValue(const std::string& flag, const std::string& value, co
   const std::vector<std::string> parts = absl::StrSplit(value, ',');
   if (parts.size() > 1) {
     const std::string joined = absl::StrJoin(parts, ""), decimal = absl::StrJoin(parts, ".");
+    const bool is_number = absl::ascii_isdigit(value.front());
     const bool thousands =
-        parts.front().size() <= 3 && std::all_of(parts.begin() + 1, parts.end(), IsThreeDigits);
+        is_number && parts.front().size() <= 3 && std::all_of(parts.begin() + 1, parts.end(), IsThreeDigits);
     if (thousands && check(joined).empty()) return write("' has separators", joined);
-    const bool is_decimal = check(decimal).empty();
+    const bool is_decimal = is_number && check(decimal).empty();
     const bool is_list =
         std::all_of(parts.begin(), parts.end(), [&](const std::string& part) { return check(part).empty(); });
     if (is_list) {

@@ -232,7 +232,6 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
     PSRING_ASSIGN_OR_RETURN(prepared.claim, flags.resume.empty() ? RunClaim::Make(flags.out, verb, WallNow())
                                                                  : RunClaim::Reopen(flags.resume));
     if (flags.options.training.clock != "virtual") prepared.measuring = std::make_unique<MeasuringNow>();
-    NoteOtherPsring(prepared.measuring.get(), display);
   }
   prepared.machine = DescribeMachine();
   prepared.cores = prepared.machine.cores * flags.nodes.nodes;

@@ -82,6 +82,7 @@ inline constexpr Phrase kErrors[] = {
     // Names.
     {"unknown $0 '$1'", "没有名为 '$1' 的$0"},
     {"strategy", "策略"},
+    {"topic", "主题"},
     {"model", "模型"},
     {"data", "数据"},
     {"workload", "负载"},
@@ -92,7 +93,6 @@ inline constexpr Phrase kErrors[] = {
     {"collective", "集合操作"},
     {"backend", "后端"},
     {"constant", "常数"},
-    {"or a strategy, such as ps-sync", "也可以是策略，例如 ps-sync"},
     {"'$0' is a schedule that psring predict and psring explain know, but no strategy trains with it",
      "'$0' 是 psring predict 与 psring explain 知道的调度，但没有策略用它训练"},
     {"use ring", "请用 ring"},

@@ -141,6 +141,11 @@ TEST(Parse, AListOrAUnitInsteadOfAPlainNumberSaysWhatToWrite) {
       {{"--batch_size", "2k"}, "--batch_size: '2k' is not a number"},  // 2000 is too large, too
       {{"--batch_size", "2x"}, "--batch_size: '2x' is not a number"},
       {{"--rate", "0,5"}, "--rate: '0,5' has a decimal comma; write 0.5"},
+      {{"--schedule", "linear,"},
+       "--schedule: 'linear,' is not one of constant, linear; did you mean linear?"},
+      {{"--schedule", "linear,constant"},
+       "--schedule: 'linear,constant' is a list, but --schedule takes one value; run the command once for "
+       "each"},
       {{"--rate", "1,0.5"},
        "--rate: '1,0.5' is a list, but --rate takes one value; run the command once for each"},
       {{"--patience", "10m"}, "--patience: '10m' has a unit, but --patience is in seconds; write 600"},

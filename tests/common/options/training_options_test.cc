@@ -326,7 +326,7 @@ TEST(TrainingFlags, ErrorsNameTheFlag) {
       {"--batch=3000000000", "--batch: 3000000000 is too large; the most is 2147483647"},
       {"--steps=0", "--steps: 0 is too small; the least is 1"},
       {"--steps=-5", "--steps: -5 is too small; the least is 1"},
-      {"--samples=60k", "--samples: '60k' is not a number"},
+      {"--samples=60k", "--samples: '60k' is not a number; write 60000"},
       {"--epochs=0", "--epochs: 0 is too small; it must be above 0"},
       {"--lr=0", "--lr: 0 is too small; it must be above 0"},
       {"--lr=inf", "--lr: 'inf' is not a number"},

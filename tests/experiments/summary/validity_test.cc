@@ -66,10 +66,9 @@ TEST(Validity, NamesAnotherPsring) {
   std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
   rows[2].valid = false;
   rows[2].other_psring = 123;
-  EXPECT_EQ(
-      Line(rows),
-      "Not valid. The answer uses rows that are not valid. Another psring (process 123) was running during "
-      "ring x 4. Repeat the run on an idle machine.");
+  EXPECT_EQ(Line(rows),
+            "Not valid. Another psring (process 123) was running during ring x 4. Repeat the run on an idle "
+            "machine.");
   EXPECT_THAT(Line(rows, Language::kChinese),
               HasSubstr("ring x 4 期间，另一个 psring（进程 123）也在运行。"));
   Disturb(rows[3], 50);
