@@ -48,7 +48,7 @@ bool HasBoth(const Names& names, const GetEnv& get_env) {
 }
 
 // What a set says: "PMI_RANK 1 of PMI_SIZE 2".
-std::string TextOf(const Names& names, const GetEnv& get_env) {
+std::string VariablesText(const Names& names, const GetEnv& get_env) {
   return absl::StrCat(names.rank, " ", Variable(get_env, names.rank), " of ", names.size, " ",
                       Variable(get_env, names.size));
 }
@@ -83,8 +83,8 @@ absl::StatusOr<const Names*> Find(const GetEnv& get_env) {
       found = &names;
     } else if (!Agree(names, *found, get_env) && !Agree(names, kSrun, get_env)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("two launchers contradict each other: ", TextOf(*found, get_env), " (",
-                       found->launcher, "), ", TextOf(names, get_env), " (", names.launcher,
+          absl::StrCat("two launchers contradict each other: ", VariablesText(*found, get_env), " (",
+                       found->launcher, "), ", VariablesText(names, get_env), " (", names.launcher,
                        "); unset the variables of the one that did not start this process"));
     }
   }

@@ -14,7 +14,7 @@ namespace {
 // The largest share of computing in a step that counts as limited by the network.
 constexpr double kMostComputing = 0.5;
 
-double SumOfSpeeds(const SummaryRow& row) {
+double SpeedsOfWorkers(const SummaryRow& row) {
   double sum = 0;
   for (const WorkerFigures& worker : row.mean.workers) sum += worker.samples_per_s;
   return sum;
@@ -75,7 +75,7 @@ std::vector<std::string> ComparedWires(const std::vector<SummaryRow>& rows, cons
 
 std::optional<double> MostSamplesShare(const SummaryRow& row) {
   const StrategyInfo& strategy = row.configuration.strategy;
-  const double sum = SumOfSpeeds(row);
+  const double sum = SpeedsOfWorkers(row);
   if (!strategy.communicates() || strategy.synchronous || sum <= 0) return std::nullopt;
   double most = 0;
   for (const WorkerFigures& worker : row.mean.workers) most = std::max(most, worker.samples_per_s / sum);
@@ -85,7 +85,7 @@ std::optional<double> MostSamplesShare(const SummaryRow& row) {
 std::vector<WorkerClass> ClassesOf(const SummaryRow& row) {
   const double least = kUnevenShare / row.configuration.workers;
   if (MostSamplesShare(row).value_or(0) <= least) return {};
-  const double sum = SumOfSpeeds(row);
+  const double sum = SpeedsOfWorkers(row);
   std::vector<WorkerClass> classes(2);
   for (const WorkerFigures& worker : row.mean.workers) {
     AddTo(worker, sum, classes[worker.samples_per_s > least * sum ? 0 : 1]);

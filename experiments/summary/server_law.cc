@@ -42,7 +42,7 @@ const SummaryRow* AllReduceWith(const std::vector<SummaryRow>& rows, int workers
 std::string Ratio(double server, double group) { return absl::StrFormat("%.2f", server / group); }
 
 // From theory to the step: with the row's buckets, as measured, and with computing.
-std::string AsMeasured(const SummaryRow& server, const SummaryRow& group, const Sentences& findings) {
+std::string MeasuredText(const SummaryRow& server, const SummaryRow& group, const Sentences& findings) {
   const auto moving = [](const SummaryRow& row) {
     return row.mean.comm_busy_ms - row.mean.wait_ms.value_or(0);
   };
@@ -87,7 +87,7 @@ std::vector<std::string> ServerLaw(const std::vector<SummaryRow>& rows, Language
     laws.push_back(findings.Say(
         kServerLaw, configuration.strategy.name, WayText(row, kWayInParentheses, language),
         Ratio(*GradientsThroughLink(row), *GradientsThroughLink(*group)), group->configuration.strategy.name,
-        configuration.workers, AsMeasured(row, *group, findings)));
+        configuration.workers, MeasuredText(row, *group, findings)));
   }
   if (!laws.empty()) findings.Add(kServersInTheory, findings.Joined(laws, kSemicolon));
   return findings.list();

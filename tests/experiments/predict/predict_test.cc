@@ -32,7 +32,7 @@ TEST(PredictFlags, BadInputIsOneLineWithARemedy) {
   };
   says({.link = "25"}, "--link: '25' has no unit; write 1gbit");
   says({.workload = "resnet", .link = "1gbit"},
-       "use one of alexnet, bert_base, gnmt, gpt2, gpt_mini, inception_bn, inception_v3, llama_8b, "
+       "Use one of alexnet, bert_base, gnmt, gpt2, gpt_mini, inception_bn, inception_v3, llama_8b, "
        "resnet101, resnet152, resnet50, vgg16, vgg19_22k");
   says({.workers = "4,12", .link = "1gbit", .intra = "10gbit", .gpus_per_node = 8},
        "12 workers do not fill nodes of 8 GPUs");
