@@ -1,7 +1,7 @@
 // What nodes learn from each other: their network, their clocks, and which processes have ended.
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/net/peer_text.h"
+#include "common/text/peer_text.h"
 #include "experiments/processes/nodes.h"
 
 namespace psring {
