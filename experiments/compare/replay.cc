@@ -12,7 +12,7 @@
 #include "common/io/files.h"
 #include "common/io/json_object.h"
 #include "common/measure/records.h"
-include "common/suggestions/suggestions.h"
+#include "common/suggestions/suggestions.h"
 #include "experiments/compare/compare.h"
 #include "experiments/compare/experiment.h"
 #include "experiments/compare/runner.h"

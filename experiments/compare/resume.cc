@@ -1,4 +1,3 @@
-include "common/suggestions/suggestions.h"
 #include "experiments/compare/resume.h"
 
 #include <filesystem>
@@ -16,6 +15,7 @@ include "common/suggestions/suggestions.h"
 #include "common/cli/config_file.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"
+#include "common/suggestions/suggestions.h"
 #include "experiments/runs/manifest.h"
 #include "experiments/runs/run_claim.h"
 

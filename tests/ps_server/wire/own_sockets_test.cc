@@ -13,6 +13,7 @@
 #include "tests/common/net/flood.h"
 #include "tests/common/net/relay.h"
 #include "tests/eventually.h"
+#include "tests/ps_server/test_job.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -44,8 +45,6 @@ class ServedPort {
   std::unique_ptr<grpc::Server> server_ = MakeServer();
   std::unique_ptr<Port> port_ = *Port::Listen("127.0.0.1", 0);
 };
-
-MonotonicTime Soon() { return MonotonicNow() + absl::Seconds(20); }
 
 TEST(OwnSockets, AFloodOfSilentClientsDelaysNoWorker) {
   const ServedPort server;
