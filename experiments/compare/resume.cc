@@ -19,182 +19,181 @@
 #include "experiments/runs/manifest.h"
 #include "experiments/runs/run_claim.h"
 
-    namespace psring {
-  namespace {
+namespace psring {
+namespace {
 
-  namespace fs = std::filesystem;
+namespace fs = std::filesystem;
 
-  constexpr size_t kMostNameBytes = 256;
-  constexpr double kMostWallS = 1e9;
+constexpr size_t kMostNameBytes = 256;
+constexpr double kMostWallS = 1e9;
 
-  // Flags that may differ each time a run is started.
-  const std::set<std::string>& FreeFlags() {
-    static const auto* const names =
-        new std::set<std::string>({"resume", "time_budget", "live", "live_port", "dry_run", "verbose", "lang",
-                                   "config", "node_rank", "master_addr", "master_port", "bind", "interface"});
-    return *names;
+// Flags that may differ each time a run is started.
+const std::set<std::string>& FreeFlags() {
+  static const auto* const names =
+      new std::set<std::string>({"resume", "time_budget", "live", "live_port", "dry_run", "verbose", "lang",
+                                 "config", "node_rank", "master_addr", "master_port", "bind", "interface"});
+  return *names;
+}
+
+// Parses `arguments`, of which the first is the verb, into `raw`.
+absl::Status ParseCompare(const std::vector<std::string>& arguments, CLI::App& app, RawExperimentFlags& raw) {
+  AddCompare(app, raw);
+  const ParseOutcome outcome = Parse(app, arguments);
+  if (outcome.proceed) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StripSuffix(outcome.text, "\n"));
+}
+
+std::string FlagText(const CLI::Option& option) {
+  return absl::StrCat("--", option.get_lnames().front(), " ", absl::StrJoin(option.results(), ","));
+}
+
+std::string Repeats(const std::string& run) {
+  return absl::StrCat("psring compare --config ", run, "/config.toml starts it again");
+}
+
+absl::Status CheckFlags(const std::string& run, const CLI::App& asked, const CLI::App& recorded) {
+  for (const CLI::Option* option : asked.get_options()) {
+    if (option->count() == 0 || option->get_lnames().empty()) continue;
+    const std::string name = option->get_lnames().front();
+    if (FreeFlags().contains(name)) continue;
+    const CLI::Option* const then = recorded.get_option_no_throw(absl::StrCat("--", name));
+    const bool had = then != nullptr && then->count() > 0;
+    if (had && then->results() == option->results()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--resume ", run, " continues that run with its own flags, ",
+        had ? absl::StrCat("which have ", FlagText(*then)) : absl::StrCat("which have no --", name),
+        "; omit ", FlagText(*option), ", or start another run"));
   }
+  return absl::OkStatus();
+}
 
-  // Parses `arguments`, of which the first is the verb, into `raw`.
-  absl::Status ParseCompare(const std::vector<std::string>& arguments, CLI::App& app,
-                            RawExperimentFlags& raw) {
-    AddCompare(app, raw);
-    const ParseOutcome outcome = Parse(app, arguments);
-    if (outcome.proceed) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StripSuffix(outcome.text, "\n"));
+// Whether the run has ended and its summary and page are complete. Otherwise it was killed while it wrote
+// them, or they were damaged.
+bool IsReported(const std::string& folder, const JsonObject& manifest) {
+  if (!manifest.Bool("finished").value_or(false)) return false;
+  const absl::StatusOr<std::string> page = ReadFile(folder + "/report.html", kMostRecordBytes);
+  const absl::StatusOr<std::string> summary = ReadFile(folder + "/summary.json", kMostRecordBytes);
+  return page.ok() && absl::EndsWith(absl::StripTrailingAsciiWhitespace(*page), "</html>") && summary.ok() &&
+         nlohmann::json::accept(*summary);
+}
+
+}  // namespace
+
+absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
+  const auto wrong = [&](const auto&... why) {
+    return absl::InvalidArgumentError(absl::StrCat("--resume ", folder, ": ", why...));
+  };
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return wrong("there is no such folder");
+  const std::string path = folder + "/manifest.json";
+  if (!fs::exists(path, error)) return wrong("this is not a run folder: it has no manifest.json");
+  // Its flags are used, and its files are changed.
+  if (const absl::Status mine = CheckOnlyMine(path); !mine.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("--resume ", folder, ": ", mine.message(),
+                                                      "; only a run that nobody else can change is resumed"));
   }
-
-  std::string FlagText(const CLI::Option& option) {
-    return absl::StrCat("--", option.get_lnames().front(), " ", absl::StrJoin(option.results(), ","));
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (!at->is_symlink(error)) continue;
+    return wrong(at->path().string(), " is a symbolic link; a run's folder has none");
   }
-
-  std::string Repeats(const std::string& run) {
-    return absl::StrCat("psring compare --config ", run, "/config.toml starts it again");
+  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  if (text.empty()) {  // only the claim on this folder
+    PSRING_RETURN_IF_ERROR(RunClaim::Reopen(folder).status());
+    return wrong("it ended before its first round began; remove the folder and start the comparison again");
   }
-
-  absl::Status CheckFlags(const std::string& run, const CLI::App& asked, const CLI::App& recorded) {
-    for (const CLI::Option* option : asked.get_options()) {
-      if (option->count() == 0 || option->get_lnames().empty()) continue;
-      const std::string name = option->get_lnames().front();
-      if (FreeFlags().contains(name)) continue;
-      const CLI::Option* const then = recorded.get_option_no_throw(absl::StrCat("--", name));
-      const bool had = then != nullptr && then->count() > 0;
-      if (had && then->results() == option->results()) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--resume ", run, " continues that run with its own flags, ",
-          had ? absl::StrCat("which have ", FlagText(*then)) : absl::StrCat("which have no --", name),
-          "; omit ", FlagText(*option), ", or start another run"));
-    }
-    return absl::OkStatus();
+  const absl::StatusOr<JsonObject> manifest = JsonObject::Parse(text, kMostTextBytes, "its manifest.json");
+  if (!manifest.ok()) {
+    const bool has_flags = fs::file_size(folder + "/config.toml", error) > 0 && !error;
+    return wrong(manifest.status().message(), "; start the comparison again",
+                 has_flags ? absl::StrCat(": psring compare --config ", folder, "/config.toml") : "");
   }
-
-  // Whether the run has ended and its summary and page are complete. Otherwise it was killed while it wrote
-  // them, or they were damaged.
-  bool IsReported(const std::string& folder, const JsonObject& manifest) {
-    if (!manifest.Bool("finished").value_or(false)) return false;
-    const absl::StatusOr<std::string> page = ReadFile(folder + "/report.html", kMostRecordBytes);
-    const absl::StatusOr<std::string> summary = ReadFile(folder + "/summary.json", kMostRecordBytes);
-    return page.ok() && absl::EndsWith(absl::StripTrailingAsciiWhitespace(*page), "</html>") &&
-           summary.ok() && nlohmann::json::accept(*summary);
+  if (manifest->Text("verb", kMostNameBytes).value_or("") == "train") {
+    return wrong("this is a training; psring train --resume continues from its checkpoints");
   }
-
-  }  // namespace
-
-  absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
-    const auto wrong = [&](const auto&... why) {
-      return absl::InvalidArgumentError(absl::StrCat("--resume ", folder, ": ", why...));
-    };
-    std::error_code error;
-    if (!fs::is_directory(folder, error)) return wrong("there is no such folder");
-    const std::string path = folder + "/manifest.json";
-    if (!fs::exists(path, error)) return wrong("this is not a run folder: it has no manifest.json");
-    // Its flags are used, and its files are changed.
-    if (const absl::Status mine = CheckOnlyMine(path); !mine.ok()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "--resume ", folder, ": ", mine.message(), "; only a run that nobody else can change is resumed"));
-    }
-    for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-      if (!at->is_symlink(error)) continue;
-      return wrong(at->path().string(), " is a symbolic link; a run's folder has none");
-    }
-    PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-    if (text.empty()) {  // only the claim on this folder
-      PSRING_RETURN_IF_ERROR(RunClaim::Reopen(folder).status());
-      return wrong("it ended before its first round began; remove the folder and start the comparison again");
-    }
-    const absl::StatusOr<JsonObject> manifest = JsonObject::Parse(text, kMostTextBytes, "its manifest.json");
-    if (!manifest.ok()) {
-      const bool has_flags = fs::file_size(folder + "/config.toml", error) > 0 && !error;
-      return wrong(manifest.status().message(), "; start the comparison again",
-                   has_flags ? absl::StrCat(": psring compare --config ", folder, "/config.toml") : "");
-    }
-    if (manifest->Text("verb", kMostNameBytes).value_or("") == "train") {
-      return wrong("this is a training; psring train --resume continues from its checkpoints");
-    }
-    const absl::StatusOr<RecordedRun> recorded = RecordedRunFromJson(text);
-    if (!recorded.ok()) return wrong(recorded.status().message());
-    if (recorded->verb != "compare") return wrong("this is a run of ", recorded->verb, ", not a comparison");
-    const absl::StatusOr<RecordedPlan> plan = RecordedPlanFromJson(text);
-    if (!plan.ok()) return wrong(plan.status().message());
-    if (!manifest->Has("ended")) return wrong("an earlier psring wrote it; repeat its command");
-    if (plan->all_done() && IsReported(folder, *manifest)) {
-      return wrong("this comparison is finished, with ", plan->rounds_done, " rounds; ", Repeats(folder));
-    }
-    const absl::StatusOr<std::string> started = manifest->Text("started_utc", kMostNameBytes, "");
-    if (!started.ok()) return wrong(started.status().message());
-    const absl::StatusOr<double> wall_s = manifest->Number("wall_s", 0, kMostWallS, 0);
-    if (!wall_s.ok()) return wrong(wall_s.status().message());
-    ResumedRun run{.recorded = *recorded, .plan = *plan, .started_utc = *started, .wall_s = *wall_s};
-    if (const auto link = manifest->Object("link"); link.ok()) {
-      run.shaping = link->Text("shaping", kMostNameBytes).value_or("");
-    }
-    return run;
+  const absl::StatusOr<RecordedRun> recorded = RecordedRunFromJson(text);
+  if (!recorded.ok()) return wrong(recorded.status().message());
+  if (recorded->verb != "compare") return wrong("this is a run of ", recorded->verb, ", not a comparison");
+  const absl::StatusOr<RecordedPlan> plan = RecordedPlanFromJson(text);
+  if (!plan.ok()) return wrong(plan.status().message());
+  if (!manifest->Has("ended")) return wrong("an earlier psring wrote it; repeat its command");
+  if (plan->all_done() && IsReported(folder, *manifest)) {
+    return wrong("this comparison is finished, with ", plan->rounds_done, " rounds; ", Repeats(folder));
   }
-
-  absl::StatusOr<ExperimentFlags> ResumedFlags(const RawExperimentFlags& asked,
-                                               const std::vector<std::string>& command_line) {
-    const std::string& folder = asked.resume;
-    PSRING_ASSIGN_OR_RETURN(const ResumedRun run, ReadResumedRun(folder));
-    const Again again = MakeAgain(run.recorded, "");
-    for (const std::string& flag : again.left_out) {
-      const std::string name = CanonicalWord(flag.substr(2, flag.find_first_of(" =") - 2));
-      if (FreeFlags().contains(name)) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("--resume ", folder, ": a run with ", flag, " cannot be resumed; ", Repeats(folder)));
-    }
-    CLI::App typed("", "psring"), recorded("", "psring");
-    RawExperimentFlags typed_raw = CompareDefaults(), raw = CompareDefaults();
-    PSRING_RETURN_IF_ERROR(ParseCompare(
-        std::vector<std::string>(command_line.begin() + 1, command_line.end()), typed, typed_raw));
-    PSRING_RETURN_IF_ERROR(ParseCompare(again.arguments, recorded, raw));
-    const CLI::App& verb = *typed.get_subcommand("compare");
-    PSRING_RETURN_IF_ERROR(CheckFlags(folder, verb, *recorded.get_subcommand("compare")));
-    raw.time_budget = asked.time_budget;  // the recorded one was for the earlier part
-    raw.flags.live = asked.flags.live;
-    raw.flags.verbose = asked.flags.verbose;
-    raw.flags.live_port = asked.flags.live_port;
-    raw.flags.dry_run = asked.flags.dry_run;
-    // Nodes may have other addresses now.
-    raw.launcher = asked.launcher;
-    const NodesOptions& nodes = asked.flags.nodes;
-    raw.flags.nodes.node = nodes.node;
-    raw.flags.nodes.network = nodes.network;
-    if (!nodes.master_addr.empty()) raw.flags.nodes.master_addr = nodes.master_addr;
-    if (nodes.master_port != 0) raw.flags.nodes.master_port = nodes.master_port;
-    if (verb.get_option("--lang")->count() > 0) raw.language = asked.language;
-    PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, UnderstandCompare(raw, run.recorded.command_line));
-    std::error_code error;
-    flags.resume = fs::canonical(folder, error).string();
-    return flags;
+  const absl::StatusOr<std::string> started = manifest->Text("started_utc", kMostNameBytes, "");
+  if (!started.ok()) return wrong(started.status().message());
+  const absl::StatusOr<double> wall_s = manifest->Number("wall_s", 0, kMostWallS, 0);
+  if (!wall_s.ok()) return wrong(wall_s.status().message());
+  ResumedRun run{.recorded = *recorded, .plan = *plan, .started_utc = *started, .wall_s = *wall_s};
+  if (const auto link = manifest->Object("link"); link.ok()) {
+    run.shaping = link->Text("shaping", kMostNameBytes).value_or("");
   }
+  return run;
+}
 
-  absl::Status CheckSameConditions(const ResumedRun& run, const ExperimentFlags& flags,
-                                   const Prepared& prepared) {
-    std::vector<std::string> differences;
-    PSRING_ASSIGN_OR_RETURN(const Provenance here, DescribeProvenance(prepared.binaries.all(), {}));
-    const std::string now = ManifestJson({.machine = prepared.machine, .plan = {}, .provenance = here});
-    for (const std::string& line : Differences(run.recorded, now)) {
-      for (const char* part : {"programs:", "machine: host", "machine: cores", "machine: cpu"}) {
-        if (absl::StartsWith(line, part)) differences.push_back(line);
-      }
-    }
-    for (const FileMark& input : run.recorded.provenance.inputs) {
-      const absl::StatusOr<FileMark> mark = MarkFile(input.path);
-      if (!mark.ok() || mark->hash != input.hash) {
-        differences.push_back(absl::StrCat(input.path, " has changed"));
-      }
-    }
-    const std::string& data = run.recorded.provenance.data_hash;
-    if (!data.empty() && data != prepared.probe.data_hash) {
-      differences.push_back("the training data has changed");
-    }
-    if (run.shaping != ShapingName(prepared.shaping)) {
-      differences.push_back(
-          absl::StrCat("its links were ", run.shaping, ", here they are ", ShapingName(prepared.shaping)));
-    }
-    if (differences.empty()) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(
-        "--resume ", flags.resume, ": ", absl::StrJoin(differences, "; "), "; ", Repeats(flags.resume)));
+absl::StatusOr<ExperimentFlags> ResumedFlags(const RawExperimentFlags& asked,
+                                             const std::vector<std::string>& command_line) {
+  const std::string& folder = asked.resume;
+  PSRING_ASSIGN_OR_RETURN(const ResumedRun run, ReadResumedRun(folder));
+  const Again again = MakeAgain(run.recorded, "");
+  for (const std::string& flag : again.left_out) {
+    const std::string name = CanonicalWord(flag.substr(2, flag.find_first_of(" =") - 2));
+    if (FreeFlags().contains(name)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--resume ", folder, ": a run with ", flag, " cannot be resumed; ", Repeats(folder)));
   }
+  CLI::App typed("", "psring"), recorded("", "psring");
+  RawExperimentFlags typed_raw = CompareDefaults(), raw = CompareDefaults();
+  PSRING_RETURN_IF_ERROR(
+      ParseCompare(std::vector<std::string>(command_line.begin() + 1, command_line.end()), typed, typed_raw));
+  PSRING_RETURN_IF_ERROR(ParseCompare(again.arguments, recorded, raw));
+  const CLI::App& verb = *typed.get_subcommand("compare");
+  PSRING_RETURN_IF_ERROR(CheckFlags(folder, verb, *recorded.get_subcommand("compare")));
+  raw.time_budget = asked.time_budget;  // the recorded one was for the earlier part
+  raw.flags.live = asked.flags.live;
+  raw.flags.verbose = asked.flags.verbose;
+  raw.flags.live_port = asked.flags.live_port;
+  raw.flags.dry_run = asked.flags.dry_run;
+  // Nodes may have other addresses now.
+  raw.launcher = asked.launcher;
+  const NodesOptions& nodes = asked.flags.nodes;
+  raw.flags.nodes.node = nodes.node;
+  raw.flags.nodes.network = nodes.network;
+  if (!nodes.master_addr.empty()) raw.flags.nodes.master_addr = nodes.master_addr;
+  if (nodes.master_port != 0) raw.flags.nodes.master_port = nodes.master_port;
+  if (verb.get_option("--lang")->count() > 0) raw.language = asked.language;
+  PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, UnderstandCompare(raw, run.recorded.command_line));
+  std::error_code error;
+  flags.resume = fs::canonical(folder, error).string();
+  return flags;
+}
+
+absl::Status CheckSameConditions(const ResumedRun& run, const ExperimentFlags& flags,
+                                 const Prepared& prepared) {
+  std::vector<std::string> differences;
+  PSRING_ASSIGN_OR_RETURN(const Provenance here, DescribeProvenance(prepared.binaries.all(), {}));
+  const std::string now = ManifestJson({.machine = prepared.machine, .plan = {}, .provenance = here});
+  for (const std::string& line : Differences(run.recorded, now)) {
+    for (const char* part : {"programs:", "machine: host", "machine: cores", "machine: cpu"}) {
+      if (absl::StartsWith(line, part)) differences.push_back(line);
+    }
+  }
+  for (const FileMark& input : run.recorded.provenance.inputs) {
+    const absl::StatusOr<FileMark> mark = MarkFile(input.path);
+    if (!mark.ok() || mark->hash != input.hash) {
+      differences.push_back(absl::StrCat(input.path, " has changed"));
+    }
+  }
+  const std::string& data = run.recorded.provenance.data_hash;
+  if (!data.empty() && data != prepared.probe.data_hash) {
+    differences.push_back("the training data has changed");
+  }
+  if (run.shaping != ShapingName(prepared.shaping)) {
+    differences.push_back(
+        absl::StrCat("its links were ", run.shaping, ", here they are ", ShapingName(prepared.shaping)));
+  }
+  if (differences.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "--resume ", flags.resume, ": ", absl::StrJoin(differences, "; "), "; ", Repeats(flags.resume)));
+}
 
 }  // namespace psring

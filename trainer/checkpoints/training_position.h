@@ -25,9 +25,9 @@ struct TrainingPosition {
   LrSchedule schedule;
   std::vector<std::string> flags;
 
-  int64_t sequence = 0;  // see CheckpointPath
-  int64_t step = 0;      // the next step of each worker
-  int64_t updates = 0;    // in the optimizer's state: Adam's t
+  int64_t sequence = 0;       // see CheckpointPath
+  int64_t step = 0;           // the next step of each worker
+  int64_t updates = 0;        // in the optimizer's state: Adam's t
   int64_t samples = 0;        // in all updates; determines the learning rate
   int64_t epoch = 0;          // the sampler's
   int64_t epoch_samples = 0;  // drawn from the epoch's order

@@ -55,7 +55,8 @@ TEST_F(CompareOnNodesTest, ComparesStrategiesAndNumbersOfWorkersInOneRun) {
   EXPECT_TRUE(WaitForAll(nodes));
   for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
   EXPECT_EQ(absl::StrJoin(Rows(), " "), "single-1 none-2 ring-2 ps-sync-2 none-4 ring-4 ps-sync-4");
-  // Colocated by default. Spread: of two workers, and of their servers, each machine has one; of the reference, only node 0.
+  // Colocated by default. Spread: of two workers, and of their servers, each machine has one; of the
+  // reference, only node 0.
   EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "ring x 2: 1 process on this node")) << nodes[1]->Story();
   EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "ps-sync x 2 on 2 servers: 2 processes"))
       << nodes[1]->Story();

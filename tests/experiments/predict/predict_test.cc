@@ -292,12 +292,15 @@ TEST(PredictReport, NamesAWorkerThatMakesMostOfTheSamples) {
     Predictor predictor(Block(), {.place = place});
     PredictReport report = Report(predictor, {4});
     for (PredictedRow& row : report.rows) {
-      row.guesses = std::vector<Prediction>(std::size(kNetworkGuesses), *predictor.Predict(row.point, slow_links));
+      row.guesses =
+          std::vector<Prediction>(std::size(kNetworkGuesses), *predictor.Predict(row.point, slow_links));
     }
     return absl::StrReplaceAll(PredictText(report), {{"\n", " "}});
   };
   const std::string beside = text(ServerPlace::kRank0), apart = text(ServerPlace::kDedicated);
-  EXPECT_THAT(beside, ContainsRegex("ps-async on 1 server \\(one worker makes [6-9][0-9]% of the samples\\) is fastest"));
+  EXPECT_THAT(
+      beside,
+      ContainsRegex("ps-async on 1 server \\(one worker makes [6-9][0-9]% of the samples\\) is fastest"));
   EXPECT_THAT(beside, HasSubstr("- one worker: "));
   EXPECT_THAT(beside, HasSubstr("its exchange uses no link"));
   EXPECT_THAT(apart, Not(HasSubstr("one worker")));

@@ -137,12 +137,11 @@ TEST_F(LaunchersTest, MachinesOnTheLoopbackAddUpTheirGradients) {
     StartedOnes nodes;
     for (const int node : {1, 0}) {
       nodes.push_back(std::make_unique<Started>(
-          Command(
-              PSRING_BINARY,
-              absl::StrCat("train ", kStrategies[1], " --local_aggregation --server_placement rank0 ", kShort, " ",
-                           layout,
-                           " --nnodes 2 --master_addr 127.0.0.1 --bind 127.0.0.1 --master_port ", port,
-                           " --node_rank ", node, node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")),
+          Command(PSRING_BINARY,
+                  absl::StrCat(
+                      "train ", kStrategies[1], " --local_aggregation --server_placement rank0 ", kShort, " ",
+                      layout, " --nnodes 2 --master_addr 127.0.0.1 --bind 127.0.0.1 --master_port ", port,
+                      " --node_rank ", node, node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")),
           std::vector<std::string>()));
     }
     EXPECT_TRUE(WaitForAll(nodes));

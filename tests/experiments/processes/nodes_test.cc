@@ -149,12 +149,13 @@ TEST(PlaceServers, GivesNoWorkerAnAdvantage) {
     bool several_machines, servers_given, local_aggregation;
     std::string given, placed, why;  // `why` not
   };
-  for (const Case& one : std::vector<Case>{{false, false, false, "", "dedicated", ""},
-                                           {false, true, true, "", "dedicated", ""},
-                                           {true, false, false, "", "colocated", ""},
-                                           {true, true, false, "", "", "--servers on several machines needs"},
-                                           {true, false, true, "", "", "--local_aggregation on several machines"},
-                                           {true, true, true, "rank0", "rank0", ""}}) {
+  for (const Case& one :
+       std::vector<Case>{{false, false, false, "", "dedicated", ""},
+                         {false, true, true, "", "dedicated", ""},
+                         {true, false, false, "", "colocated", ""},
+                         {true, true, false, "", "", "--servers on several machines needs"},
+                         {true, false, true, "", "", "--local_aggregation on several machines"},
+                         {true, true, true, "rank0", "rank0", ""}}) {
     TrainingOptions training;
     training.server_placement = one.given;
     training.local_aggregation = one.local_aggregation;

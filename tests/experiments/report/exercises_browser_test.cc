@@ -106,22 +106,25 @@ TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
   // If almost nothing was hidden, the exercise is about what could be.
   const double all = std::max(number(ring, "comm_busy_ms"), number(ring, "exposed_comm_ms"));
   const double hidden = all - number(ring, "exposed_comm_ms");
-  EXPECT_NEAR(answer("hidden"), hidden < 0.05 * all ? std::min(all, number(ring, "compute_ms")) : hidden, 1e-9);
+  EXPECT_NEAR(answer("hidden"), hidden < 0.05 * all ? std::min(all, number(ring, "compute_ms")) : hidden,
+              1e-9);
   EXPECT_TRUE(answers.contains("exposed"));
 
   // All that the lesson names (documents_test.py): those of questions.js but 2.4, which needs a benchmark.
   std::string numbers;
   for (const Json& question : seen["questions"]) numbers += question["number"].get<std::string>();
-  EXPECT_EQ(numbers,
-            "Exercise 1.1. Exercise 1.2. Exercise 2.1. Exercise 2.2. Exercise 2.3. Exercise 3.1. Exercise 3.2. "
-            "Exercise 3.3. Exercise 4.1. Exercise 4.2. Exercise 5.1. Exercise 5.2. ");
+  EXPECT_EQ(
+      numbers,
+      "Exercise 1.1. Exercise 1.2. Exercise 2.1. Exercise 2.2. Exercise 2.3. Exercise 3.1. Exercise 3.2. "
+      "Exercise 3.3. Exercise 4.1. Exercise 4.2. Exercise 5.1. Exercise 5.2. ");
 
   // The same page if worker 0 had made most of the samples.
   Json summary = Json::parse(Slurp(root_ / "class/summary.json"));
   for (Json& row : summary) {
     if (row["figures"]["strategy"] != "ps-async") continue;
     row["figures"]["most_samples_share"] = 0.9;
-    for (Json& worker : row["workers"]["figures"]) worker["samples_per_s"] = worker["worker"] == 0 ? 900 : 100;
+    for (Json& worker : row["workers"]["figures"])
+      worker["samples_per_s"] = worker["worker"] == 0 ? 900 : 100;
   }
   std::ofstream(root_ / "class/summary.json") << summary;
   ASSERT_EQ(Psring("report class"), 0) << Slurp(root_ / "psring.err");
@@ -153,7 +156,8 @@ TEST_F(ExercisesBrowserTest, OfARunThatHidesNothingAskWhatCouldBeHidden) {
   // The command that the page names shows overlap.
   const std::string elsewhere = seen["english"]["elsewhere"], command = "./run ";
   ASSERT_NE(elsewhere.find(command), std::string::npos) << elsewhere;
-  ASSERT_EQ(Psring(absl::StrCat(elsewhere.substr(elsewhere.find(command) + command.size()), " --out overlap")), 0)
+  ASSERT_EQ(
+      Psring(absl::StrCat(elsewhere.substr(elsewhere.find(command) + command.size()), " --out overlap")), 0)
       << Slurp(root_ / "psring.err");
   const Json overlap = Visit(root_ / "overlap/report.html");
   EXPECT_EQ(overlap["english"]["elsewhere"], "");
