@@ -201,11 +201,10 @@ TEST_F(PsringTest, HelpAndVersionGoToStdout) {
 TEST_F(PsringTest, OutputThatCannotBeWrittenIsAnErrorOfOneLine) {
   const fs::path programs = fs::path(PSRING_BINARY).parent_path(), errors = root_ / "err";
   for (const char* command :
-       {"psring --help", "psring --version", "psring explain ring --workers 4", "psring explain ps-sync",
-        "psring compare --data synthetic --dry_run", "psring bench --dry_run",
-        "psring predict --workload vgg16 --workers 2 --link 1gbit", "trainer --describe", "trainer --help",
-        "trainer --version", "trainer --model mlp-small --data synthetic --steps 1 --no_eval",
-        "ring_worker --help", "ps_worker --help", "ps_server --help"}) {
+       {"psring --help", "psring explain ring --workers 4", "psring compare --data synthetic --dry_run",
+        "trainer --describe", "trainer --version",
+        "trainer --model mlp-small --data synthetic --steps 1 --no_eval", "ring_worker --help",
+        "ps_worker --help", "ps_server --help"}) {
     const int status = std::system(absl::StrCat("cd ", (root_ / "work").string(), " && ", programs.string(),
                                                 "/", command, " >/dev/full 2>", errors.string())
                                        .c_str());
