@@ -138,14 +138,16 @@ class Reader {
     const bool is_runs = path.filename() == "config.toml" ||
                          std::filesystem::exists(path.parent_path() / "manifest.json", error);
     for (const ConfigItem& item : items) {
-      const std::string flag = absl::StrCat(item.key.size() == 1 ? "-" : "--", item.key);
+      const bool is_letter = item.key.size() == 1;
+      const std::string flag = absl::StrCat(is_letter ? "-" : "--", item.key);
       const auto [option, name] = Find(flag);
       absl::Status status;
       if (name == kConfig || name == "--help" || name == "--help-all" || name == "--version") {
         status = absl::InvalidArgumentError(absl::StrCat(item.key, " has no effect in a file"));
       } else if (typed.contains(option)) {
         continue;  // the command line overrides the file
-      } else if (const FlagReach reach = ReachOf(app_->get_name(), CanonicalWord(item.key), item.value);
+      } else if (const FlagReach reach =
+                     ReachOf(app_->get_name(), is_letter ? item.key : CanonicalWord(item.key), item.value);
                  reach == FlagReach::kOutside && is_runs) {
         status = absl::InvalidArgumentError(
             absl::StrCat(name, " is not taken from a run's folder; give it on the command line"));

@@ -233,8 +233,7 @@ TEST(FailureTest, APushOfAnUnexpectedStepNamesWorkerAndStep) {
        {Case{7, "worker 1, bucket 0: worker 1 pushed step 7, from the future: its next one is 2"},
         Case{0, "worker 1, bucket 0: worker 1 pushed step 0, from the past: its next one is 2"}}) {
     const auto cluster = MakeCluster(ServerOptions{.workers = 2, .on_worker_loss = OnWorkerLoss::kStop});
-    ServerJob job = MakeJob(2, {10});
-    job.consistency = c.second_step == 7 ? "sync" : "async";
+    const ServerJob job = MakeJob(2, {10});
     ForEachRank(2, [&](int rank) {
       TestWorker worker(job, rank, cluster->NewClient());
       ASSERT_EQ(worker.Start(), absl::OkStatus());
