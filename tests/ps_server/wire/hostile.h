@@ -20,6 +20,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
+#include "common/net/address.h"
 #include "common/rendezvous/rendezvous.h"
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"
@@ -137,8 +138,7 @@ class HostileTest : public ServerTest, public ::testing::WithParamInterface<std:
   }
   // A connection that sends only these bytes.
   int Connect(const std::string& bytes) const {
-    int port = 0;
-    EXPECT_TRUE(absl::SimpleAtoi(address_.substr(address_.rfind(':') + 1), &port));
+    const int port = ParseAddress(address_).value_or(HostPort()).port;
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(static_cast<uint16_t>(port))};
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

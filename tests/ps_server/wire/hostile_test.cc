@@ -136,6 +136,8 @@ TEST_P(HostileTest, AWorkerThatViolatesTheProtocolGetsAnErrorAndDoesNotAffectThe
   ExpectOthersContinue();
   const int64_t memory = MemoryKb("VmRSS");
   for (const Misdeed& misdeed : Misdeeds()) {
+    // If each push is an update, an earlier step is answered: another server may have lost it.
+    if (GetParam() == "async" && std::string(misdeed.name) == "an earlier step") continue;
     SCOPED_TRACE(misdeed.name);
     const std::unique_ptr<Stranger> stranger = Joined();
     ASSERT_NE(stranger, nullptr);

@@ -92,7 +92,7 @@ TEST_F(ProcessTest, ServesAJobWritesItsRecordAndExits) {
     EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
   });
   EXPECT_EQ(server.Wait(), 0) << server.Output();
-  EXPECT_EQ(server.Output(), absl::StrCat("ps_server: serving 2 workers on ", address, "\n"));
+  EXPECT_EQ(server.Output(), absl::StrCat("ps_server: serving 2 workers on ", WithoutToken(address), "\n"));
   const auto text = ReadFile(folder + "/result-server0.json");
   ASSERT_TRUE(text.ok()) << text.status();
   const auto result = ServerResultFromJson(*text);
@@ -189,8 +189,7 @@ TEST_F(ProcessTest, AbortEndsAnExchangeWithAStoppedServer) {
 TEST_F(ProcessTest, RandomBytesOnThePortAreHarmless) {
   Child server(Command(1));
   const std::string address = Address();
-  int port = 0;
-  ASSERT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
+  const int port = ParseAddress(address)->port;
   std::mt19937 random(1);
   for (int i = 0; i < 30; ++i) {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -216,8 +215,7 @@ TEST_F(ProcessTest, RandomBytesOnThePortAreHarmless) {
 TEST_F(ProcessTest, TwoHundredSilentConnectionsAreHarmless) {
   Child server(Command(1));
   const std::string address = Address();
-  int port = 0;
-  ASSERT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
+  const int port = ParseAddress(address)->port;
   std::vector<int> silent;
   for (int i = 0; i < 200; ++i) {
     silent.push_back(socket(AF_INET, SOCK_STREAM, 0));
@@ -400,7 +398,7 @@ TEST_F(ProcessTest, BadInputIsOneLineAndExitCode2) {
 TEST_F(ProcessTest, APortInUseIsNamed) {
   Child server(Command(1));
   const std::string address = WithoutToken(Address());
-  Child second(Command(1, {"--port", address.substr(address.rfind(':') + 1)}));
+  Child second(Command(1, {"--port", absl::StrCat(ParseAddress(address)->port)}));
   EXPECT_EQ(second.Wait(), 1);
   EXPECT_THAT(second.Output(), HasSubstr("ps_server: cannot listen on " + address));
 }
