@@ -63,18 +63,18 @@ class WorkerPartsTest : public testing::Test {
 };
 
 TEST_F(WorkerPartsTest, Rank0WaitsOnceForAStoppedRankAndAgainAfterItContinues) {
-  EXPECT_THAT(MeetAs(0, "step5").message(), HasSubstr("waited 1 s for rank 1"));
+  EXPECT_THAT(MeetAs(0, "step5").message(), HasSubstr("waited 0.5 s for rank 1"));
   EXPECT_THAT(MeetAs(0, "step10").message(), HasSubstr("waited 0 s for rank 1"));
   EXPECT_THAT(MeetAs(0, "step15").message(), HasSubstr("waited 0 s for rank 1"));
 
-  EXPECT_THAT(MeetAs(1, "step5").message(), HasSubstr("waited 1 s for rank 1"));  // it was too late
+  EXPECT_THAT(MeetAs(1, "step5").message(), HasSubstr("waited 0.5 s for rank 1"));  // it was too late
   absl::Status met = absl::UnknownError("not met");
   WaitingThread rank0([&] { met = MeetAs(0, "step20"); });
   EXPECT_TRUE(MeetAs(1, "step20").ok());
   rank0.Join();
   EXPECT_TRUE(met.ok()) << met;
 
-  EXPECT_THAT(MeetAs(0, "step25").message(), HasSubstr("waited 1 s for rank 1"));
+  EXPECT_THAT(MeetAs(0, "step25").message(), HasSubstr("waited 0.5 s for rank 1"));
   EXPECT_THAT(MeetAs(0, "step30").message(), HasSubstr("waited 0 s for rank 1"));
 }
 
