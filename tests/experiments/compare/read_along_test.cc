@@ -105,7 +105,7 @@ TEST_F(ReadAlongTest, ALivePageShowsTheRunAndEndsWithIt) {
 TEST_F(ReadAlongTest, OffTheLoopbackTheLivePageNeedsTheTokenOfItsUrl) {
   Started run(Command(PSRING_BINARY,
                       absl::StrCat("compare --strategies ring --workers 2 --link none --repeats 1 --model "
-                                   "mlp-small --data synthetic --no_eval --steps 100000 "
+                                   "mlp-small --data synthetic --no_eval --steps 100000 --time_budget 1h "
                                    "--live --bind 0.0.0.0 --out ",
                                    Folder("run"))),
               {});
