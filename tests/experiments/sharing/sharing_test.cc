@@ -168,6 +168,7 @@ TEST_F(Pack, FollowsNoPlantedLink) {
   std::ofstream(work_ / "victim") << "precious";
   for (const std::string& planted :
        {std::string("a.tar.part"), absl::StrCat("a.tar.part-", getpid()), std::string("a.tar")}) {
+    fs::remove(work_ / "a.tar");
     fs::create_symlink(work_ / "victim", work_ / planted);
     (void)PackRun(run_.string(), (work_ / "a.tar").string());
     EXPECT_EQ(Slurp((work_ / "victim").string()), "precious") << planted;
