@@ -291,8 +291,9 @@ TEST(NamedRecords, AcceptsOnlyExpectedFiles) {
   job.training.server_placement = "dedicated";
   const std::vector<std::string> of_ranks = RecordNames(job, PartOf(job, 1));
   EXPECT_EQ(of_ranks,
-            (std::vector<std::string>{"steps-rank2.jsonl", "trace-rank2.json", "result-rank2.json",
-                                      "steps-rank3.jsonl", "trace-rank3.json", "result-rank3.json"}));
+            (std::vector<std::string>{"steps-rank2.jsonl", "steps-earlier-rank2.jsonl", "trace-rank2.json",
+                                      "result-rank2.json", "steps-rank3.jsonl", "steps-earlier-rank3.jsonl",
+                                      "trace-rank3.json", "result-rank3.json"}));
   EXPECT_EQ(RecordNames(job, PartOf(job, 3)),
             (std::vector<std::string>{"result-server1.json", "arrivals-server1.bin"}));
 
