@@ -21,7 +21,7 @@ namespace {
 // Rank 1's end of a link to rank 0, which has registered 4096 bytes as region 0.
 struct Link {
   Link() {
-    const MonotonicTime deadline = MonotonicNow() + absl::Seconds(10);
+    const psring::MonotonicTime deadline = psring::MonotonicNow() + absl::Seconds(10);
     int ends[2] = {-1, -1};
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) __builtin_trap();
     peer = psring::UnixSocket(psring::FileDescriptor(ends[0]));
