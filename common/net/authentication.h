@@ -8,9 +8,9 @@
 //   client: proof                                             32 bytes
 //
 // The key is derived from the job's secret and the listener's token, which its owner publishes with its
-// address, so a connection cannot be passed on to another listener. A store has no token, because it has to be
-// found first: within a host its key is derived from its address instead. With TLS, the last two proofs are
-// keyed by the TLS connection too, so that they cannot be relayed to another one.
+// address, so a connection cannot be passed on to another listener. A store has no token, because it has to
+// be found first: within a host its key is derived from its address instead. With TLS, the last two proofs
+// are keyed by the TLS connection too, so that they cannot be relayed to another one.
 //
 // A proof is HMAC-SHA256(key, role | the client's first message | the server's nonce), without the nonce for
 // the first one. The role prevents that one side's proof is sent back to it. The first proof shows in the
