@@ -11,10 +11,10 @@
 #include <optional>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/suggestions/suggestions.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -253,9 +253,9 @@ TEST(Parse, HelpOfACommandListsItsFlags) {
   const std::string help = Parse(door.app, {"compare", "--help"}).text;
   for (const char* part :
        {"Compares strategies.", "psring compare", "--workers", "--no_eval   ", "Samples"}) {
-    EXPECT_TRUE(absl::StrContains(help, part)) << part << "\n" << help;
+    EXPECT_THAT(help, Has(part)) << part;
   }
-  EXPECT_FALSE(absl::StrContains(help, "{false}")) << help;
+  EXPECT_THAT(help, Lacks("{false}"));
 }
 
 TEST(Parse, HelpAsAWordIsTheHelpOfTheCommandAfterIt) {
@@ -278,15 +278,15 @@ TEST(Parse, HelpNamesAPositionalArgumentOnce) {
     if (*value != 0) option->option_text(value);
     return Parse(app, {"--help"}).text;
   };
-  EXPECT_TRUE(absl::StrContains(help(true, "RUN"), "Usage: program [FLAGS] RUN\n")) << help(true, "RUN");
-  EXPECT_TRUE(absl::StrContains(help(false, ""), "Usage: program [FLAGS] [run]\n")) << help(false, "");
-  EXPECT_TRUE(absl::StrContains(help(true, "RUN"), "\n  RUN                      A folder (required)\n"));
+  EXPECT_THAT(help(true, "RUN"), Has("Usage: program [FLAGS] RUN\n"));
+  EXPECT_THAT(help(false, ""), Has("Usage: program [FLAGS] [run]\n"));
+  EXPECT_THAT(help(true, "RUN"), Has("\n  RUN                      A folder (required)\n"));
 
   CLI::App several("", "program");
   std::vector<std::string> runs;
   several.add_option("runs", runs, "Folders")->required()->expected(1, 4);
   const std::string text = Parse(several, {"--help"}).text;
-  EXPECT_TRUE(absl::StrContains(text, "Usage: program [FLAGS] runs...\n")) << text;
+  EXPECT_THAT(text, Has("Usage: program [FLAGS] runs...\n"));
 }
 
 // Sets an environment variable for the duration of a test.
@@ -339,9 +339,8 @@ TEST(Parse, HelpAllAddsRareFlagsUnderTheSameHeadingAndDebuggingLast) {
     app.add_option("--rare", value, "For few")->group(InHelpAll("Things"));
     return Parse(app, {which}).text;
   };
-  EXPECT_TRUE(absl::StrContains(help("--help"), "Things:\n  --common"));
-  EXPECT_FALSE(absl::StrContains(help("--help"), "--rare"));
-  EXPECT_FALSE(absl::StrContains(help("--help"), "--debug"));
+  EXPECT_THAT(help("--help"), Has("Things:\n  --common"));
+  EXPECT_THAT(help("--help"), Lacks("--rare", "--debug"));
   const std::string all = help("--help-all");
   EXPECT_EQ(all.find("Things:"), all.rfind("Things"));
   EXPECT_LT(all.find("--common"), all.find("--rare"));
@@ -390,12 +389,11 @@ TEST_F(ConfigFlagTest, AnInvalidFileIsAnErrorInOneLine) {
                                    {"just words", "'=' expected"}}) {
     const ParseOutcome outcome = ParseWith(text, {});
     EXPECT_EQ(outcome.exit_code, 2) << text;
-    EXPECT_TRUE(absl::StrContains(outcome.text, file_)) << outcome.text;
-    EXPECT_TRUE(absl::StrContains(outcome.text, what)) << outcome.text;
+    EXPECT_THAT(outcome.text, Has(file_, what));
     EXPECT_EQ(std::count(outcome.text.begin(), outcome.text.end(), '\n'), 1) << outcome.text;
   }
-  EXPECT_TRUE(absl::StrContains(Parse(door_.app, {"compare", "--config", "/no/file"}).text,
-                                "cannot read /no/file: No such file"));
+  EXPECT_THAT(Parse(door_.app, {"compare", "--config", "/no/file"}).text,
+              Has("cannot read /no/file: No such file"));
 }
 
 // It may be another user's.
@@ -425,8 +423,7 @@ TEST_F(ConfigFlagTest, TheFileOfARunNamesNothingOutsideTheRun) {
   for (const fs::path& changeable : {fs::path(own), folder}) {
     fs::permissions(changeable, fs::perms::others_write, fs::perm_options::add);
     const std::string text = Parse(door_.app, {"compare", "--config", own}).text;
-    EXPECT_TRUE(absl::StrContains(text, absl::StrCat("(other users can write ", changeable.string(), ")")))
-        << text;
+    EXPECT_THAT(text, Has(absl::StrCat("(other users can write ", changeable.string(), ")")));
     EXPECT_TRUE(Parse(door_.app, {"compare", "--config", own, "--bind", "a", "--data_dir", "b"}).proceed);
     fs::permissions(changeable, fs::perms::others_write, fs::perm_options::remove);
   }

@@ -1,7 +1,6 @@
 // Where a process gets the secret of its job.
 #include "common/net/job_secret.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,12 +13,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/has.h"
 #include "tests/test_secret.h"
 
 namespace psring {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr char kDigits[] = "0123456789abcdef0123456789ABCDEF";
 
@@ -80,16 +78,15 @@ TEST_F(JobSecretTest, RejectsInvalidTexts) {
   EXPECT_EQ(status, absl::InvalidArgumentError("PSRING_SECRET is not 32 hexadecimal digits"));
   for (const std::string& text :
        {std::string(), std::string(32, 'g'), std::string(33, 'a'), std::string(4096, 'a')}) {
-    EXPECT_THAT(Refused(File(text)), HasSubstr("is not 32 hexadecimal digits"));
+    EXPECT_THAT(Refused(File(text)), Has("is not 32 hexadecimal digits"));
   }
-  EXPECT_THAT(Refused(File(std::string(4097, 'a'))), HasSubstr("is longer than 4096 bytes"));
+  EXPECT_THAT(Refused(File(std::string(4097, 'a'))), Has("is longer than 4096 bytes"));
 }
 
 TEST_F(JobSecretTest, RejectsFilesThatOthersCanRead) {
   for (const mode_t mode : {0604, 0644, 0606, 0660, 0601}) {
     const std::string path = File(kDigits, mode);
-    EXPECT_THAT(Refused(path),
-                HasSubstr(absl::StrCat("is accessible to other users; run: chmod 600 ", path)));
+    EXPECT_THAT(Refused(path), Has(absl::StrCat("is accessible to other users; run: chmod 600 ", path)));
   }
   EXPECT_TRUE(Load({{"PSRING_SECRET_FILE", File(kDigits, 0400)}}).ok());
 }
@@ -100,19 +97,19 @@ TEST_F(JobSecretTest, AFileOfRootMayBeReadableByAGroupOfThisProcess) {
   ASSERT_EQ(chown(path.c_str(), 0, getegid()), 0);
   EXPECT_TRUE(Load({{"PSRING_SECRET_FILE", path}}).ok());
   ASSERT_EQ(chown(path.c_str(), 0, 54321), 0);
-  EXPECT_THAT(Refused(path), HasSubstr("is accessible to other users"));
+  EXPECT_THAT(Refused(path), Has("is accessible to other users"));
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
   ASSERT_EQ(chown(path.c_str(), 54321, 0), 0);
-  EXPECT_THAT(Refused(path), HasSubstr("belongs to user 54321"));
+  EXPECT_THAT(Refused(path), Has("belongs to user 54321"));
 }
 
 TEST_F(JobSecretTest, RejectsWhatIsNotAFile) {
-  EXPECT_THAT(Refused(folder_), HasSubstr("is not a regular file"));
-  EXPECT_THAT(Refused("/dev/zero"), HasSubstr("is not a regular file"));
+  EXPECT_THAT(Refused(folder_), Has("is not a regular file"));
+  EXPECT_THAT(Refused("/dev/zero"), Has("is not a regular file"));
   const std::string fifo = folder_ + "/fifo";
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  EXPECT_THAT(Refused(fifo), HasSubstr("is not a regular file"));
-  EXPECT_THAT(Refused(folder_ + "/none"), HasSubstr("there is no such file"));
+  EXPECT_THAT(Refused(fifo), Has("is not a regular file"));
+  EXPECT_THAT(Refused(folder_ + "/none"), Has("there is no such file"));
 }
 
 TEST_F(JobSecretTest, ProcessesThatStartAtOnceCreateOneFile) {
@@ -141,10 +138,9 @@ TEST_F(JobSecretTest, UsesTheConfigurationFolderOfTheUser) {
 }
 
 TEST_F(JobSecretTest, WithoutAHomeTheErrorSaysWhatToSet) {
-  EXPECT_THAT(std::string(Load({}).status().message()), HasSubstr("set PSRING_SECRET_FILE to a file"));
+  EXPECT_THAT(Load({}).status().message(), Has("set PSRING_SECRET_FILE to a file"));
   const std::string file = File("");
-  EXPECT_THAT(std::string(Load({{"HOME", file}}).status().message()),
-              HasSubstr("set PSRING_SECRET_FILE to a file"));
+  EXPECT_THAT(Load({{"HOME", file}}).status().message(), Has("set PSRING_SECRET_FILE to a file"));
 }
 
 TEST(JobSecret, DerivedSecretsDiffer) {

@@ -1,14 +1,12 @@
 // Encrypted connections behave as TCP connections do, and only members of the job get one.
 #include "common/net/tls.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
@@ -19,7 +17,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
@@ -28,13 +25,12 @@
 #include "common/tls/tls_certificate.h"
 #include "tests/common/net/tls_testing.h"
 #include "tests/eventually.h"
+#include "tests/has.h"
 #include "tests/site_certificates.h"
 #include "tests/test_secret.h"
 
 namespace psring {
 namespace {
-
-using testing::HasSubstr;
 
 struct Encrypted {
   Context clients, servers;  // connections end with their context
@@ -190,7 +186,7 @@ class TlsFiles : public testing::Test {
   static std::string Refused(const std::string& choice) {
     const absl::Status status = TlsContext::Make(choice, TestSecret()).status();
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-    EXPECT_FALSE(absl::StrContains(status.message(), '\n'));
+    EXPECT_THAT(status.message(), Lacks("\n"));
     return std::string(status.message());
   }
   static std::string Choice(const std::string& certificate, const std::string& key, const std::string& ca) {
@@ -211,21 +207,21 @@ TEST_F(TlsFiles, CertificatesOfOneCaAreAccepted) {
 TEST_F(TlsFiles, AnErrorNamesTheFileAndWhatToDo) {
   const std::string good = ours_->Issue("a"), ca = ours_->ca(), none = folder_ + "/none.pem";
   const std::string certificate = ours_->certificate("a"), key = ours_->key("a");
-  EXPECT_THAT(Refused(Choice(none, key, ca)), HasSubstr(none));
+  EXPECT_THAT(Refused(Choice(none, key, ca)), Has(none));
   EXPECT_EQ(Refused(Choice(certificate, none, ca)), absl::StrCat("--tls: ", none, " does not exist"));
-  EXPECT_THAT(Refused(Choice(certificate, key, none)), HasSubstr(none));
+  EXPECT_THAT(Refused(Choice(certificate, key, none)), Has(none));
   EXPECT_EQ(Refused(Choice(key, key, ca)),
             absl::StrCat("--tls: ", key, " contains no certificate in PEM format"));
   ours_->Issue("b");
   EXPECT_EQ(Refused(Choice(certificate, ours_->key("b"), ca)),
             absl::StrCat("--tls: ", ours_->key("b"), " is not the key of the certificate in ", certificate));
   EXPECT_THAT(Refused(Choice(certificate, key, other_->ca())),
-              HasSubstr(absl::StrCat(certificate, " is not valid with the CA in ", other_->ca())));
+              Has(absl::StrCat(certificate, " is not valid with the CA in ", other_->ca())));
   const absl::Time now = WallNow();
   EXPECT_THAT(Refused(ours_->Issue("old", now - absl::Hours(2), now - absl::Hours(1))),
-              HasSubstr("(certificate has expired); renew it"));
+              Has("(certificate has expired); renew it"));
   EXPECT_THAT(Refused(ours_->Issue("new", now + absl::Hours(1), now + absl::Hours(2))),
-              HasSubstr("check this machine's clock"));
+              Has("check this machine's clock"));
   std::ofstream(certificate) << "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
   EXPECT_EQ(Refused(good), absl::StrCat("--tls: ", certificate, " contains no certificate in PEM format"));
 }
@@ -241,8 +237,8 @@ TEST_F(TlsFiles, AKeyThatOthersCanReadIsRejected) {
 TEST_F(TlsFiles, CertificatesOfAnotherCaAreRejectedOnBothSides) {
   const Encrypted ends = Connect(Load(ours_->Issue("a")), Load(other_->Issue("b")));
   EXPECT_TRUE(absl::IsPermissionDenied(ends.client_binding.status()));
-  EXPECT_THAT(std::string(ends.client_binding.status().message()),
-              HasSubstr(absl::StrCat("the server has a certificate that ", ours_->ca(), " does not accept")));
+  EXPECT_THAT(ends.client_binding.status().message(),
+              Has(absl::StrCat("the server has a certificate that ", ours_->ca(), " does not accept")));
   EXPECT_TRUE(absl::IsPermissionDenied(ends.server_binding.status())) << ends.server_binding.status();
 
   // This client accepts both CAs, so the server rejects it.
@@ -254,16 +250,16 @@ TEST_F(TlsFiles, CertificatesOfAnotherCaAreRejectedOnBothSides) {
       Connect(Load(Choice(ours_->certificate("c"), ours_->key("c"), folder_ + "/both.pem")),
               Load(other_->Issue("b")));
   EXPECT_TRUE(absl::IsPermissionDenied(later.client_binding.status()));
-  EXPECT_THAT(std::string(later.client_binding.status().message()),
-              HasSubstr("the server does not accept this process's certificate"));
+  EXPECT_THAT(later.client_binding.status().message(),
+              Has("the server does not accept this process's certificate"));
   EXPECT_TRUE(absl::IsPermissionDenied(later.server_binding.status())) << later.server_binding.status();
 }
 
 TEST(Tls, AnotherJobsCertificatesAreRejected) {
   const Encrypted ends = Connect(Auto(OtherSecret()), Auto());
   EXPECT_TRUE(absl::IsPermissionDenied(ends.client_binding.status()));
-  EXPECT_THAT(std::string(ends.client_binding.status().message()),
-              HasSubstr("the server has another job's secret or another --tls"));
+  EXPECT_THAT(ends.client_binding.status().message(),
+              Has("the server has another job's secret or another --tls"));
   EXPECT_TRUE(absl::IsPermissionDenied(ends.server_binding.status())) << ends.server_binding.status();
 }
 
@@ -307,7 +303,7 @@ TEST(Tls, AServerRejectsInvalidCertificates) {
   EXPECT_TRUE(VerdictOn(issue(ours, -day, day).get(), key.get()).ok()) << "valid";
   const absl::Status expired = VerdictOn(issue(ours, -2 * day, -day).get(), key.get());
   EXPECT_TRUE(absl::IsPermissionDenied(expired)) << expired;
-  EXPECT_THAT(std::string(expired.message()), HasSubstr("expired"));
+  EXPECT_THAT(expired.message(), Has("expired"));
   EXPECT_TRUE(absl::IsPermissionDenied(VerdictOn(issue(others, -day, day).get(), key.get())));
   EXPECT_EQ(VerdictOn(nullptr, nullptr),
             absl::PermissionDeniedError(absl::StrCat("has sent no certificate; ", kSameTls)));

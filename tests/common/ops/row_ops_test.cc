@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/common/ops/ops_fixture.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -110,10 +110,8 @@ TEST_P(RowOpsTest, ARowOutsideTheTableIsAnErrorWithItsLookup) {
                          .all_bags = 1,
                          .first_bag = 0};
     ops_->families().bags->Forward(shape, at.data(), values.span(), y.span(), *stream);
-    EXPECT_TRUE(absl::StrContains(
-        stream->Synchronize().message(),
-        absl::StrCat("row ", bad, " of lookup 1 of the batch is outside a table of 5 rows")))
-        << stream->Synchronize();
+    EXPECT_THAT(stream->Synchronize().message(),
+                Has(absl::StrCat("row ", bad, " of lookup 1 of the batch is outside a table of 5 rows")));
   }
 }
 

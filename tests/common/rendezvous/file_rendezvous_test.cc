@@ -12,11 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
 #include "common/rendezvous/file_store.h"
 #include "common/rendezvous/rendezvous.h"
+#include "tests/has.h"
 
 extern char** environ;
 
@@ -199,7 +199,7 @@ TEST_F(FileRendezvousTest, AFailureWithAnInvalidCodeIsStillAFailure) {
 
 TEST_F(FileRendezvousTest, OtherFilesAreNotChanged) {
   std::ofstream(path()) << "my thesis";
-  EXPECT_TRUE(absl::StrContains(TryJoin(0, 2).status().message(), "is not a rendezvous file"));
+  EXPECT_THAT(TryJoin(0, 2).status().message(), Has("is not a rendezvous file"));
   std::string text;
   std::getline(std::ifstream(path()), text);
   EXPECT_EQ(text, "my thesis");
@@ -214,10 +214,8 @@ TEST_F(FileRendezvousTest, OtherFilesAreNotChanged) {
 TEST_F(FileRendezvousTest, DeadlineNamesTheMissingRanks) {
   const auto one = Join(1, 3, absl::Milliseconds(200));
   const absl::Status late = one->Exchange("begin", "").status();
-  EXPECT_TRUE(absl::StartsWith(
-      late.message(),
-      "waited 0.2 s for ranks 0 and 2 at exchange 'begin'; ranks 0 and 2 never joined; joined: rank 1 ("))
-      << late;
+  EXPECT_THAT(late.message(), testing::StartsWith("waited 0.2 s for ranks 0 and 2 at exchange 'begin'; ranks "
+                                                  "0 and 2 never joined; joined: rank 1 ("));
   EXPECT_EQ(one->Get("ps/0", "the parameter server").status().message(),
             "waited 0.2 s for the parameter server ('ps/0')");
   // A failed exchange stays failed, for all of its ranks.
@@ -228,12 +226,12 @@ TEST_F(FileRendezvousTest, DeadlineNamesTheMissingRanks) {
 TEST_F(FileRendezvousTest, ARankThatLeavesOrIsRejectedEndsTheWaitsForIt) {
   const auto zero = Join(0, 2);
   const absl::Status other_size = TryJoin(1, 3).status();
-  EXPECT_TRUE(absl::StrContains(other_size.message(), "is 3, that of rank 0")) << other_size;
+  EXPECT_THAT(other_size.message(), Has("is 3, that of rank 0"));
   EXPECT_EQ(zero->Exchange("begin", "").status().message(), other_size.message());
   EXPECT_EQ(TryJoin(0, 2).status().code(), absl::StatusCode::kAlreadyExists);
   Join(1, 2).reset();
-  EXPECT_TRUE(absl::StrContains(zero->Exchange("end", "").status().message(), "has left"));
-  EXPECT_TRUE(absl::StrContains(TryJoin(1, 2).status().message(), "which has ended"));
+  EXPECT_THAT(zero->Exchange("end", "").status().message(), Has("has left"));
+  EXPECT_THAT(TryJoin(1, 2).status().message(), Has("which has ended"));
 }
 
 TEST_F(FileRendezvousTest, ADeadRankEndsTheWaitsForIt) {
@@ -249,8 +247,8 @@ TEST_F(FileRendezvousTest, ADeadRankEndsTheWaitsForIt) {
   ASSERT_TRUE(WIFSIGNALED(status));
   const MonotonicTime begin = MonotonicNow();
   const absl::Status dead = zero->Exchange("begin", "").status();
-  EXPECT_TRUE(absl::StrContains(dead.message(), absl::StrCat(":", child, ") has died"))) << dead;
-  EXPECT_TRUE(absl::StrContains(zero->Get("ps/0", "the server").status().message(), "has died"));
+  EXPECT_THAT(dead.message(), Has(absl::StrCat(":", child, ") has died")));
+  EXPECT_THAT(zero->Get("ps/0", "the server").status().message(), Has("has died"));
   EXPECT_LT(MonotonicNow() - begin, absl::Seconds(15));
 }
 
@@ -266,7 +264,7 @@ TEST_F(FileRendezvousTest, WaitingForALockHasADeadline) {
                   })
                   .ok());
   EXPECT_EQ(waited.code(), absl::StatusCode::kDeadlineExceeded) << waited;
-  EXPECT_TRUE(absl::StrContains(waited.message(), path())) << waited;
+  EXPECT_THAT(waited.message(), Has(path()));
 }
 
 }  // namespace

@@ -6,10 +6,10 @@
 
 #include <map>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/rendezvous/own_address.h"
 #include "common/rendezvous/rendezvous.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -199,7 +199,7 @@ TEST(ParseRendezvous, OtherUsersCannotPredictTheFileOfAJob) {
     return ReadRendezvous("env://", Environment(With(kOpenMpi, {{"PSRING_SECRET", secret}})), "")->file;
   };
   const std::string one = file(std::string(32, '1'));
-  EXPECT_TRUE(absl::StartsWith(one, absl::StrCat("/tmp/psring-", geteuid(), "-mpirun-4711-"))) << one;
+  EXPECT_THAT(one, testing::StartsWith(absl::StrCat("/tmp/psring-", geteuid(), "-mpirun-4711-")));
   EXPECT_EQ(one, file(std::string(32, '1')));
   EXPECT_NE(one, file(std::string(32, '2')));
 }
@@ -276,10 +276,9 @@ TEST(OwnAddress, IsTheRequestedOne) {
   EXPECT_EQ(OwnAddress({.interface = "lo"}, Meeting(4, 2, "203.0.113.1")).value_or(""), "127.0.0.1");
   EXPECT_EQ(OwnAddress({.bind = "127.0.0.2"}, Meeting(4, 4, "")).value_or(""), "127.0.0.2");
   const absl::Status unknown = OwnAddress({.interface = "eth9"}, Meeting(4, 4, "")).status();
-  EXPECT_TRUE(absl::StrContains(unknown.message(), "--interface eth9")) << unknown;
-  EXPECT_TRUE(absl::StrContains(unknown.message(), "lo (127.0.0.1)")) << unknown;
+  EXPECT_THAT(unknown.message(), Has("--interface eth9", "lo (127.0.0.1)"));
   const absl::Status foreign = OwnAddress({.bind = "203.0.113.1"}, Meeting(4, 4, "")).status();
-  EXPECT_TRUE(absl::StrContains(foreign.message(), "must be an address of this machine")) << foreign;
+  EXPECT_THAT(foreign.message(), Has("must be an address of this machine"));
   EXPECT_FALSE(OwnAddress({.bind = "127.0.0.1", .interface = "lo"}, Meeting(4, 4, "")).ok());
 }
 
@@ -288,7 +287,7 @@ TEST(OwnAddress, OfAHostThatIsNeverResolvedNamesIt) {
   meeting.timeout = absl::Milliseconds(300);
   const absl::Status late = OwnAddress({}, meeting).status();
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_TRUE(absl::StrContains(late.message(), "an address of host 'no-such-host.invalid': ")) << late;
+  EXPECT_THAT(late.message(), Has("an address of host 'no-such-host.invalid': "));
 }
 
 TEST(OwnAddress, OfBindMayHaveBrackets) {
@@ -301,8 +300,7 @@ TEST(StoreAddress, IsASpecificAddressOfThisMachine) {
   EXPECT_EQ(StoreAddress("", "localhost").value_or(""), "localhost");
   EXPECT_EQ(StoreAddress("127.0.0.9", "203.0.113.1").value_or(""), "127.0.0.9");
   const absl::Status foreign = StoreAddress("", "203.0.113.1").status();
-  EXPECT_TRUE(absl::StrContains(foreign.message(), "203.0.113.1, which is not an address of this machine"))
-      << foreign;
+  EXPECT_THAT(foreign.message(), Has("203.0.113.1, which is not an address of this machine"));
   EXPECT_FALSE(StoreAddress("", "no-such-host.invalid").ok());
 }
 

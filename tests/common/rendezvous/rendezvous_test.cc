@@ -17,11 +17,11 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "common/base/deadline.h"
 #include "common/net/authentication.h"
 #include "proto/rendezvous.grpc.pb.h"
+#include "tests/has.h"
 #include "tests/random_moments.h"
 #include "tests/test_secret.h"
 #include "tests/waiting_thread.h"
@@ -125,11 +125,10 @@ TEST_F(RendezvousTest, DeadlineNamesTheMissingRanks) {
   auto one = Join(1, 4, absl::Seconds(1));
   const absl::Status status = one->Exchange("start", "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_TRUE(absl::StartsWith(status.message(),
-                               "waited 1 s for ranks 0, 2 and 3 at exchange 'start'; ranks 2 and 3 never "
-                               "joined; joined: rank 0 ("))
-      << status;
-  EXPECT_TRUE(absl::StrContains(status.message(), ", rank 1 (")) << status;
+  EXPECT_THAT(status.message(),
+              testing::StartsWith("waited 1 s for ranks 0, 2 and 3 at exchange 'start'; ranks 2 and 3 never "
+                                  "joined; joined: rank 0 ("));
+  EXPECT_THAT(status.message(), Has(", rank 1 ("));
   EXPECT_EQ(zero->Exchange("start", "").status(), status) << "a failed exchange stays failed";
   EXPECT_EQ(zero->Get("k", "the server's address").status().message(),
             "waited 1 s for the server's address ('k')");
@@ -143,7 +142,7 @@ TEST_F(RendezvousTest, ARankThatEndsIsNamedAlsoIfItHasNotJoined) {
   EXPECT_EQ(zero->Exchange("start", "").status(), absl::UnavailableError("rank 2 was killed by SIGKILL"));
   server_->RankEnded(1, "rank 1 was killed by SIGKILL");
   const absl::Status lost = zero->CheckRanks("to connect");
-  EXPECT_TRUE(absl::StrContains(lost.message(), "has died while others waited for it to connect")) << lost;
+  EXPECT_THAT(lost.message(), Has("has died while others waited for it to connect"));
 }
 
 TEST_F(RendezvousTest, TakenRankNamesItsOwner) {
@@ -160,13 +159,13 @@ TEST_F(RendezvousTest, TakenRankNamesItsOwner) {
 TEST_F(RendezvousTest, DifferentWorldSizesAreRejected) {
   auto zero = Join(0, 2);
   const auto other = Rendezvous::Join(Options(1, 3, server_->port()));
-  EXPECT_TRUE(absl::StrContains(other.status().message(), "is 3, that of rank 0")) << other.status();
+  EXPECT_THAT(other.status().message(), Has("is 3, that of rank 0"));
   EXPECT_EQ(Rendezvous::Join(Options(3, 3, server_->port())).status().message(),
             "rank 3 does not exist in a world size of 3");
   // A wait for the rejected rank ends with the reason.
   const MonotonicTime begin = MonotonicNow();
   const auto waited = zero->Exchange("begin", "");
-  EXPECT_TRUE(absl::StrContains(waited.status().message(), "the world size of rank 1")) << waited.status();
+  EXPECT_THAT(waited.status().message(), Has("the world size of rank 1"));
   EXPECT_LT(MonotonicNow() - begin, absl::Seconds(15)) << "before any timeout";
 }
 
@@ -175,7 +174,7 @@ TEST_F(RendezvousTest, TheDeadlineNamesADuplicateRank) {
   EXPECT_FALSE(Rendezvous::Join(Options(1, 3, server_->port())).ok());
   const auto waited = zero->Exchange("begin", "");
   for (const char* part : {"ranks 1 and 2", "rank 2 never joined", "claims to be rank 1, which is taken"}) {
-    EXPECT_TRUE(absl::StrContains(waited.status().message(), part)) << waited.status();
+    EXPECT_THAT(waited.status().message(), Has(part));
   }
 }
 
@@ -215,8 +214,8 @@ TEST_F(RendezvousTest, RequireEqualShowsTheBeginOfAValueWithoutControlCharacters
     const std::string hostile = absl::StrCat("\x1b[2J\xff\n", std::string(1 << 20, 'x'));
     for (const absl::Status& status : {RequireEqual(*rendezvous, "--model", rank == 1 ? hostile : "mlp"),
                                        RequireEqualFlags(*rendezvous, {rank == 1 ? hostile : "mlp"})}) {
-      EXPECT_TRUE(absl::StrContains(status.message(), "\\x1b[2J\\xff")) << status;
-      EXPECT_FALSE(absl::StrContains(status.message(), "\n"));
+      EXPECT_THAT(status.message(), Has("\\x1b[2J\\xff"));
+      EXPECT_THAT(status.message(), Lacks("\n"));
       EXPECT_LT(status.message().size(), 2000u);
     }
   });
@@ -252,8 +251,7 @@ TEST_F(RendezvousTest, RankThatLeavesEndsTheWaitsForIt) {
   std::thread leaves([&] { one.reset(); });  // before or after the wait begins
   const absl::Status status = zero->Exchange("x", "").status();
   leaves.join();
-  EXPECT_TRUE(absl::StrContains(status.message(), "has left while others waited for it at exchange 'x'"))
-      << status;
+  EXPECT_THAT(status.message(), Has("has left while others waited for it at exchange 'x'"));
 }
 
 TEST_F(RendezvousTest, EndOfTheStoreIsNamed) {
@@ -262,7 +260,7 @@ TEST_F(RendezvousTest, EndOfTheStoreIsNamed) {
   const absl::Status status = zero->Exchange("x", "").status();
   ends.join();
   EXPECT_EQ(status.message(), "the rendezvous store has been closed by its host");
-  EXPECT_TRUE(absl::StrContains(zero->Set("k", "v").message(), "lost the rendezvous store at 127.0.0.1:"));
+  EXPECT_THAT(zero->Set("k", "v").message(), Has("lost the rendezvous store at 127.0.0.1:"));
 }
 
 // The child of DeathOfAProcessEndsTheWaitsForIt: joins as rank 1 and waits to be killed.
@@ -287,8 +285,7 @@ TEST_F(RendezvousTest, DeathOfAProcessEndsTheWaitsForIt) {
   ASSERT_TRUE(together.ok()) << together;
   const absl::Status status = zero->Exchange("after its death", "").status();
   EXPECT_LT(MonotonicNow() - killed, absl::Seconds(15)) << "before any timeout";
-  EXPECT_TRUE(absl::StrContains(status.message(), "has died while others waited for it")) << status;
-  EXPECT_TRUE(absl::StrContains(status.message(), std::to_string(child))) << status;
+  EXPECT_THAT(status.message(), Has("has died while others waited for it", std::to_string(child)));
   ::waitpid(child, nullptr, 0);
 }
 

@@ -1,5 +1,4 @@
 // Strangers at the store's port, and a member that sends too much.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -12,12 +11,11 @@
 #include "tests/common/net/flood.h"
 #include "tests/common/net/relay.h"
 #include "tests/eventually.h"
+#include "tests/has.h"
 #include "tests/test_secret.h"
 
 namespace psring {
 namespace {
-
-using testing::HasSubstr;
 
 RendezvousOptions At(int port) {
   RendezvousOptions options{
@@ -58,7 +56,7 @@ TEST_F(RendezvousStoreAttack, ARequestThatIsTooLargeIsNotKept) {
   ASSERT_TRUE(member.ok()) << member.status();
   const absl::Status status = (*member)->Set("key", std::string(60 << 20, 'x'));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("while setting 'key'"));
+  EXPECT_THAT(status.message(), Has("while setting 'key'"));
   EXPECT_EQ((*member)->Set("key", std::string(1 << 20, 'x')), absl::OkStatus());
 }
 

@@ -1,16 +1,15 @@
 #include "experiments/plan/plan.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 
-#include "absl/strings/match.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/stats/statistics.h"
 #include "tests/experiments/test_catalog.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -67,10 +66,11 @@ TEST(Plan, FlagsApplyOnlyToStrategiesThatSupportThem) {
 
 TEST(Plan, RejectsFlagsThatNoStrategySupports) {
   CompareOptions ring{.strategies = {"ring"}, .workers = {2}, .servers = {2}};
-  EXPECT_NE(Refusal(ring).find("--servers is for"), std::string::npos);
+  EXPECT_THAT(Refusal(ring), Has("--servers is for"));
   ring.servers = {0};
   ring.training.on_worker_loss = "continue";
-  EXPECT_EQ(Refusal(ring).find("--on_worker_loss continue is for parameter-server strategies"), 0);
+  EXPECT_THAT(Refusal(ring),
+              testing::StartsWith("--on_worker_loss continue is for parameter-server strategies"));
   ring.strategies = {"ring", "ps-sync"};
   EXPECT_EQ(Refusal(ring), "");
   for (const Configuration& configuration : PlanFor(ring).cost) {
@@ -82,7 +82,7 @@ TEST(Plan, RejectsFlagsThatNoStrategySupports) {
   EXPECT_EQ(Refusal(ring), "");
   ring.strategies = {"ps-sync", "ps-backup:1"};
   ring.workers = {3};
-  EXPECT_NE(Refusal(ring).find("several servers of ps-backup"), std::string::npos);
+  EXPECT_THAT(Refusal(ring), Has("several servers of ps-backup"));
   ring.servers = {0};
   ring.workers = {2};
   ring.strategies = {"ring"};
@@ -90,13 +90,13 @@ TEST(Plan, RejectsFlagsThatNoStrategySupports) {
   ring.training.wire = "float16";
   EXPECT_EQ(Refusal(ring), "");
   ring.strategies = {"single", "dp"};
-  EXPECT_NE(Refusal(ring).find("--wire sets"), std::string::npos);
+  EXPECT_THAT(Refusal(ring), Has("--wire sets"));
   CompareOptions sync{.strategies = {"ps-sync"}, .workers = {2}};
   sync.training.staleness_lr = "inverse";
-  EXPECT_NE(Refusal(sync).find("--staleness_lr is for"), std::string::npos);
+  EXPECT_THAT(Refusal(sync), Has("--staleness_lr is for"));
   CompareOptions all{.workers = {2}};  // ps-async is among the defaults
   all.training.clip_norm = 1;
-  EXPECT_NE(Refusal(all).find("omit it or ps-async"), std::string::npos);
+  EXPECT_THAT(Refusal(all), Has("omit it or ps-async"));
   all.strategies = {"ring", "ps-sync"};
   EXPECT_EQ(Refusal(all), "");
   const Plan plan = PlanFor(all);
@@ -105,7 +105,7 @@ TEST(Plan, RejectsFlagsThatNoStrategySupports) {
   }));
   CompareOptions colocated{.strategies = {"ps-sync"}, .workers = {2}, .servers = {2}};
   colocated.training.server_placement = "colocated";
-  EXPECT_NE(Refusal(colocated).find("omit --servers"), std::string::npos);
+  EXPECT_THAT(Refusal(colocated), Has("omit --servers"));
 }
 
 TEST(Plan, TheDefaultFitsItsTimeBudgetOnTwoCores) {
@@ -241,7 +241,7 @@ TEST(Plan, KeepsTheNumberOfSamplesThatTheUserChose) {
 TEST(Plan, NotesThatTheTimeBudgetIsExceeded) {
   const Plan plan = PlanFor({.repeats = 100});
   ASSERT_FALSE(plan.notes.empty());
-  EXPECT_NE(plan.notes.back().find("longer than --time_budget"), std::string::npos);
+  EXPECT_THAT(plan.notes.back(), Has("longer than --time_budget"));
 }
 
 TEST(Plan, RejectsAGlobalBatchLargerThanTheData) {
@@ -279,8 +279,7 @@ TEST(Plan, RejectsAGlobalBatchThatDoesNotDivide) {
       "from --workers");
   options.workers = {4};
   options.training.global_batch = 3;
-  EXPECT_THAT(std::string(CheckBatches(options, TestCatalog(), 60000).message()),
-              testing::HasSubstr("use 4, or omit 4"));
+  EXPECT_THAT(CheckBatches(options, TestCatalog(), 60000).message(), Has("use 4, or omit 4"));
   options.training.global_batch = 80000;
   EXPECT_EQ(CheckBatches(options, TestCatalog(), 60000).message(),
             "--global_batch 80000 exceeds the 60000 samples of the data");
@@ -297,11 +296,12 @@ TEST(Plan, AWorkersShareOfAGlobalBatchTakesLessTime) {
 }
 
 TEST(Plan, SuggestsTheNearestName) {
-  EXPECT_TRUE(absl::StartsWith(Refusal({.strategies = {"rign"}}),
-                               "unknown strategy 'rign'; did you mean 'ring'? Use one of none, single, dp"));
+  EXPECT_THAT(
+      Refusal({.strategies = {"rign"}}),
+      testing::StartsWith("unknown strategy 'rign'; did you mean 'ring'? Use one of none, single, dp"));
   CompareOptions model;
   model.training.model = "mpl";
-  EXPECT_TRUE(absl::StartsWith(Refusal(model), "unknown model 'mpl'; did you mean 'mlp'? Use one of "));
+  EXPECT_THAT(Refusal(model), testing::StartsWith("unknown model 'mpl'; did you mean 'mlp'? Use one of "));
   EXPECT_EQ(Refusal({.strategies = {"zzzzzz"}}),
             "unknown strategy 'zzzzzz'; use one of none, single, dp, star, ring, ps-sync, ps-backup, ps-ssp, "
             "ps-async, hybrid");
@@ -348,9 +348,7 @@ TEST(Plan, ProcessesHaveEqualNumbersOfRanks) {
     EXPECT_EQ(configuration.ranks(), one ? 1 : workers);
   }
   options.workers = {4, 6};
-  EXPECT_NE(Refusal(options).find("--workers 6 with --ranks_per_process 4: 6 is not a multiple of 4"),
-            std::string::npos)
-      << Refusal(options);
+  EXPECT_THAT(Refusal(options), Has("--workers 6 with --ranks_per_process 4: 6 is not a multiple of 4"));
 }
 
 TEST(Plan, TheMachinesDetermineTheTransportOfStrategiesThatSend) {
@@ -387,13 +385,12 @@ TEST(Plan, LocalAggregationIsForPsSyncWithSeveralWorkersOnAMachine) {
     }
   }
   options.strategies = {"ring", "ps-async"};
-  EXPECT_NE(Refusal(options).find("--local_aggregation is for ps-sync"), std::string::npos);
+  EXPECT_THAT(Refusal(options), Has("--local_aggregation is for ps-sync"));
   options.strategies = {"ring"};
-  EXPECT_NE(Refusal(options).find("--local_aggregation is for parameter-server strategies"),
-            std::string::npos);
+  EXPECT_THAT(Refusal(options), Has("--local_aggregation is for parameter-server strategies"));
   options.strategies = {"ps-sync"};
   options.workers = {1};
-  EXPECT_NE(Refusal(options).find("use more --workers, or omit it"), std::string::npos);
+  EXPECT_THAT(Refusal(options), Has("use more --workers, or omit it"));
 }
 
 TEST(Plan, ReplicasAreTheWorkersOfOneProcess) {
@@ -449,8 +446,7 @@ TEST(Plan, RepeatsNoWarningOfTheTrainer) {
 TEST(Plan, TheDescriptionListsConfigurationsAndExpectedTime) {
   const Plan plan = PlanFor({});
   const std::string text = DescribePlan(plan);
-  EXPECT_NE(text.find("ps-async x 4"), std::string::npos) << text;
-  EXPECT_NE(text.find("expected:  " + HumanSeconds(plan.expected_s)), std::string::npos) << text;
+  EXPECT_THAT(text, Has("ps-async x 4", "expected:  " + HumanSeconds(plan.expected_s)));
 }
 
 TEST(Plan, ParsesAndFormatsDurations) {

@@ -1,5 +1,4 @@
 // Plans of an earlier run.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -7,11 +6,10 @@
 #include "experiments/plan/launches.h"
 #include "experiments/runs/manifest.h"
 #include "tests/experiments/test_catalog.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
-
-using testing::HasSubstr;
 
 CompareOptions Asked() {
   CompareOptions options;
@@ -99,7 +97,7 @@ TEST(RecordedPlan, NamesAMissingConfiguration) {
   CompareOptions asked = Asked();
   asked.workers = {3};
   Plan plan = Planned(asked, 0.05);
-  EXPECT_THAT(TakeRecordedPlan(*recorded, asked, plan).message(), HasSubstr("x 3"));
+  EXPECT_THAT(TakeRecordedPlan(*recorded, asked, plan).message(), Has("x 3"));
 }
 
 TEST(RecordedPlan, RejectsOtherTexts) {
@@ -116,7 +114,7 @@ TEST(RecordedPlan, PathsThatAreNotUtf8AreReplaced) {
   const std::string manifest =
       ManifestJson({.verb = "compare", .command_line = {"psring", path}, .plan = Planned(Asked(), 0.1)});
   EXPECT_TRUE(nlohmann::json::accept(manifest));
-  EXPECT_THAT(manifest, HasSubstr("caf\xef\xbf\xbd"));
+  EXPECT_THAT(manifest, Has("caf\xef\xbf\xbd"));
   const std::string note = ToJson(LaunchNote{.strategy = "ring", .trainer_flags = {"--data_dir=" + path}});
   EXPECT_TRUE(nlohmann::json::accept(note)) << note;
 }

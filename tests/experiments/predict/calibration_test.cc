@@ -1,4 +1,3 @@
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "experiments/predict/published_check.h"
 #include "experiments/predict/report.h"
 #include "tests/experiments/test_catalog.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -53,7 +53,7 @@ TEST(PublishedSystems, EachHasAtMostTwoConstantsAndIsNamedOnce) {
     for (const std::string& name : system.fitted) EXPECT_TRUE(system.constants.contains(name)) << name;
     for (const PublishedModel& model : system.models) EXPECT_GE(model.rows.size(), 2u) << system.name;
   }
-  EXPECT_THAT(std::string(FindSystem("byteps").status().message()), HasSubstr("use one of byteps-tcp"));
+  EXPECT_THAT(FindSystem("byteps").status().message(), Has("use one of byteps-tcp"));
 }
 
 // Fits all systems: a few seconds.
@@ -112,7 +112,7 @@ TEST(NearestSystem, NamesEveryDifference) {
   for (const char* part :
        {"H100 (calibrated on V100)", "calibrated at 20 Gbit/s", "64 machines (calibrated up to 8)",
         "no --local_aggregation", "servers: 1 for 64 machines"}) {
-    EXPECT_THAT(all, HasSubstr(part));
+    EXPECT_THAT(all, Has(part));
   }
   EXPECT_FALSE(SameEnvironment(other, system));
 }
@@ -181,8 +181,7 @@ TEST(CalibrateRun, FindsTheConstantsOfTheRunAndPredictsItsLargest) {
   ASSERT_TRUE(steps.ok()) << steps.status();
   const absl::StatusOr<std::string> text = CalibrationText({.steps = *steps, .strategies = {kRing}});
   ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_THAT(*text, HasSubstr("withheld"));
-  EXPECT_THAT(*text, HasSubstr("--fraction 0.6"));
+  EXPECT_THAT(*text, Has("withheld", "--fraction 0.6"));
 }
 
 TEST(CalibrateRun, ReadsARunThatASpreadsheetHasSaved) {
@@ -198,11 +197,11 @@ TEST(CalibrateRun, ReadsARunThatASpreadsheetHasSaved) {
 }
 
 TEST(CalibrateRun, BadInputSaysWhatIsMissing) {
-  EXPECT_THAT(std::string(ParseRunSteps("a,b\n1,2\n").status().message()), HasSubstr("no column strategy"));
-  EXPECT_THAT(std::string(ParseRunSteps(kHead).status().message()), HasSubstr("no row"));
+  EXPECT_THAT(ParseRunSteps("a,b\n1,2\n").status().message(), Has("no column strategy"));
+  EXPECT_THAT(ParseRunSteps(kHead).status().message(), Has("no row"));
   const auto one = ParseRunSteps(RunOf({{"fraction", 0.6}}, {2})).value();
-  EXPECT_THAT(std::string(CalibrationText({.steps = one, .strategies = {kRing}}).status().message()),
-              HasSubstr("--workers 2,4"));
+  EXPECT_THAT(CalibrationText({.steps = one, .strategies = {kRing}}).status().message(),
+              Has("--workers 2,4"));
 }
 
 // The exchanges of a ring as the model itself predicts them, as in a bench.json.
@@ -232,24 +231,22 @@ TEST(CalibrateRun, FitsTheExchangesOfABenchmarkOfSeveralMachines) {
   EXPECT_EQ(steps->size(), 9u);
   const auto text = CalibrationText({.steps = *steps, .strategies = {kRing}});
   ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_THAT(*text, HasSubstr("ring 16M"));
-  EXPECT_THAT(*text, HasSubstr("withheld"));
-  EXPECT_THAT(*text, HasSubstr("--fraction 0.6"));
+  EXPECT_THAT(*text, Has("ring 16M", "withheld", "--fraction 0.6"));
 }
 
 TEST(CalibrateRun, RejectsABenchmarkThatItCannotFit) {
   const auto why = [](const std::string& json) {
     return std::string(ParseBenchExchanges(json).status().message());
   };
-  EXPECT_THAT(why(R"({"results":[]})"), HasSubstr("a benchmark of one machine"));
+  EXPECT_THAT(why(R"({"results":[]})"), Has("a benchmark of one machine"));
   EXPECT_THAT(why(R"({"results":[],"network":{"mb_per_s":1,"nproc_per_node":1}})"),
-              HasSubstr("no all-reduce or server round"));
-  EXPECT_THAT(why(R"({"results":[],"network":{"mb_per_s":-1,"nproc_per_node":1}})"), HasSubstr("mb_per_s"));
+              Has("no all-reduce or server round"));
+  EXPECT_THAT(why(R"({"results":[],"network":{"mb_per_s":-1,"nproc_per_node":1}})"), Has("mb_per_s"));
   EXPECT_FALSE(ParseBenchExchanges("broken").ok());
   const auto steps = ParseBenchExchanges(BenchOf({{"fraction", 0.6}}, {2, 4}, 2));
   ASSERT_TRUE(steps.ok()) << steps.status();
-  EXPECT_THAT(std::string(CalibrationText({.steps = *steps, .strategies = {kRing}}).status().message()),
-              HasSubstr("add --gpus_per_node 2"));
+  EXPECT_THAT(CalibrationText({.steps = *steps, .strategies = {kRing}}).status().message(),
+              Has("add --gpus_per_node 2"));
 }
 
 TEST(CalibrateRun, ErrorsNameTheLine) {
@@ -265,14 +262,14 @@ TEST(CalibrateRun, ErrorsNameTheLine) {
         {"ring,2,0,,32,4,100,\"1,060\",60,1000,measured", "line 3: step_ms '1,060' is not a number"},
         {"ring,2,0,,32,4,100,60,5,60,1000,measured", "line 3: it has 12 fields; the header has 11"},
         {"\"ring,2,0,,32,4,100,60,60,1000,measured", "line 3: a quote is not closed"}}) {
-    EXPECT_THAT(std::string(ParseRunSteps(head + row).status().message()), HasSubstr(what)) << row;
+    EXPECT_THAT(ParseRunSteps(head + row).status().message(), Has(what)) << row;
   }
   const auto steps = ParseRunSteps(RunOf({{"fraction", 0.6}}, {2, 4})).value();
   const Workload idle{.batch = 1, .tensors = {{.name = "w", .bytes = 4}}};
   EXPECT_THAT(
       std::string(
           CalibrationText({.steps = steps, .workload = idle, .strategies = {kRing}}).status().message()),
-      HasSubstr("the times of --workload are 0"));
+      Has("the times of --workload are 0"));
 }
 
 TEST(Devices, ComputeAWorkloadAtTheMeasuredSpeed) {
@@ -281,10 +278,9 @@ TEST(Devices, ComputeAWorkloadAtTheMeasuredSpeed) {
   EXPECT_NEAR(1e3 * v100.batch / v100.compute_ms(), 367.3, 4);  // the measured images/s
   EXPECT_NEAR(v100.forward_ms / v100.backward_ms, resnet.forward_ms / resnet.backward_ms, 1e-9);
   EXPECT_NEAR(1e3 * 32 / OnDevice(LoadWorkload("bert_base").value(), "V100")->compute_ms(), 119.6, 1.5);
-  EXPECT_THAT(std::string(OnDevice(resnet, "V200").status().message()), HasSubstr("use one of V100"));
-  EXPECT_THAT(std::string(OnDevice(resnet, "H100").status().message()), HasSubstr("use --compute_speedup"));
-  EXPECT_THAT(std::string(OnDevice(LoadWorkload("gnmt").value(), "V100").status().message()),
-              HasSubstr("flops_per_sample"));
+  EXPECT_THAT(OnDevice(resnet, "V200").status().message(), Has("use one of V100"));
+  EXPECT_THAT(OnDevice(resnet, "H100").status().message(), Has("use --compute_speedup"));
+  EXPECT_THAT(OnDevice(LoadWorkload("gnmt").value(), "V100").status().message(), Has("flops_per_sample"));
 }
 
 TEST(Workloads, ThoseOfArchitecturesHaveTheirPublishedParameters) {

@@ -1,11 +1,9 @@
 #include "experiments/predict/predict.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -14,21 +12,20 @@
 #include "experiments/simulator/collective.h"
 #include "experiments/theory/machine_profile.h"
 #include "tests/experiments/test_catalog.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 using testing::ContainsRegex;
-using testing::HasSubstr;
-using testing::Not;
 
 absl::Status Refused(const RawPredictFlags& raw) { return UnderstandPredict(raw, {}).status(); }
 
 TEST(PredictFlags, BadInputIsOneLineWithARemedy) {
   const auto says = [](const RawPredictFlags& raw, const char* what) {
     const absl::Status status = Refused(raw);
-    EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
-    EXPECT_FALSE(absl::StrContains(status.message(), "\n"));
+    EXPECT_THAT(status.message(), Has(what));
+    EXPECT_THAT(status.message(), Lacks("\n"));
   };
   says({.link = "25"}, "--link: '25' has no unit; write 1gbit");
   says({.workload = "resnet", .link = "1gbit"},
@@ -72,7 +69,7 @@ TEST(Clusters, AreParsedFromJsonAndErrorsNameTheProblem) {
         {R"({"link": "1gbit", "latency_us": -1})", "latency_us: expected a number"},
         {R"({"gpus_per_node": 2})", "links is missing"},
         {"[1]", "not a JSON object"}}) {
-    EXPECT_TRUE(absl::StrContains(ClusterFromJson("mine", text).status().message(), what)) << text;
+    EXPECT_THAT(ClusterFromJson("mine", text).status().message(), Has(what)) << text;
   }
 }
 
@@ -241,8 +238,8 @@ TEST(PredictReport, NamesAWinnerAndItsAdvantage) {
   EXPECT_LE(verdict->interval.low, verdict->factor);
   EXPECT_GE(verdict->interval.high, verdict->factor);
   const std::string text = PredictText(report);
-  EXPECT_TRUE(absl::StrContains(text, "Verdict (simulated): ring is fastest with 8 workers")) << text;
-  EXPECT_TRUE(absl::StrContains(text, "no constants of a calibrated system")) << text;
+  EXPECT_THAT(text, Has("Verdict (simulated): ring is fastest with 8 workers"));
+  EXPECT_THAT(text, Has("no constants of a calibrated system"));
   for (const absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(line.size(), 120u) << line;
 }
 
@@ -258,31 +255,29 @@ TEST(PredictReport, RecommendsOneProcessFirstIfTheWorkersAreNotFaster) {
     std::ranges::replace(flat, '\n', ' ');
     return flat;
   };
-  EXPECT_TRUE(absl::StartsWith(verdict(together / 4), "Verdict (simulated): ring is fastest with 8 workers"));
+  EXPECT_THAT(verdict(together / 4),
+              testing::StartsWith("Verdict (simulated): ring is fastest with 8 workers"));
   const std::string slower = verdict(4 * together);
-  EXPECT_TRUE(
-      absl::StartsWith(slower,
-                       "Verdict (simulated): use one process: 8 workers with the fastest strategy, ring, "
-                       "reach only 0.25 ("))
-      << slower;
-  EXPECT_TRUE(absl::StrContains(slower, "If you distribute the model anyway: ring is fastest with 8 workers"))
-      << slower;
-  EXPECT_TRUE(absl::StartsWith(
-      verdict(together), "Verdict (simulated): use one process: 8 workers are not shown to be faster;"));
+  EXPECT_THAT(slower, testing::StartsWith(
+                          "Verdict (simulated): use one process: 8 workers with the fastest strategy, ring, "
+                          "reach only 0.25 ("));
+  EXPECT_THAT(slower, Has("If you distribute the model anyway: ring is fastest with 8 workers"));
+  EXPECT_THAT(
+      verdict(together),
+      testing::StartsWith("Verdict (simulated): use one process: 8 workers are not shown to be faster;"));
 }
 
 TEST(PredictReport, AWinnerWithOtherUpdatesIsToBeComparedInAccuracy) {
   Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
   PredictReport report = Report(predictor, {8});
-  EXPECT_FALSE(absl::StrContains(PredictText(report), "late gradients"));
+  EXPECT_THAT(PredictText(report), Lacks("late gradients"));
   const PredictionVerdict verdict = *VerdictOf(report);
   for (PredictedRow& row : report.rows) {
     if (&row != verdict.winner) continue;
     row.point.strategy.uses_servers = true;
     row.point.strategy.synchronous = false;
   }
-  EXPECT_TRUE(absl::StrContains(PredictText(report), "ring updates the weights with late gradients: compare"))
-      << PredictText(report);
+  EXPECT_THAT(PredictText(report), Has("ring updates the weights with late gradients: compare"));
 }
 
 TEST(PredictReport, NamesAWorkerThatMakesMostOfTheSamples) {
@@ -301,9 +296,8 @@ TEST(PredictReport, NamesAWorkerThatMakesMostOfTheSamples) {
   EXPECT_THAT(
       beside,
       ContainsRegex("ps-async on 1 server \\(one worker makes [6-9][0-9]% of the samples\\) is fastest"));
-  EXPECT_THAT(beside, HasSubstr("- one worker: "));
-  EXPECT_THAT(beside, HasSubstr("its exchange uses no link"));
-  EXPECT_THAT(apart, Not(HasSubstr("one worker")));
+  EXPECT_THAT(beside, Has("- one worker: ", "its exchange uses no link"));
+  EXPECT_THAT(apart, Lacks("one worker"));
 }
 
 TEST(PredictReport, EqualStrategiesHaveNoWinner) {
@@ -324,9 +318,9 @@ TEST(PredictReport, FillsTheColumnsOfTheSummary) {
   ASSERT_EQ(rows[0].size(), summary.size());
   for (size_t i = 0; i < summary.size(); ++i) EXPECT_STREQ(rows[0][i].column, summary[i].column);
   const std::string csv = CellsCsv(rows);
-  EXPECT_TRUE(absl::StrContains(csv, ",simulated,true,")) << csv;
-  EXPECT_FALSE(absl::StrContains(csv, "measured")) << csv;
-  EXPECT_TRUE(absl::StrContains(CellsJson(rows), "\"step_ms\": \"simulated\""));
+  EXPECT_THAT(csv, Has(",simulated,true,"));
+  EXPECT_THAT(csv, Lacks("measured"));
+  EXPECT_THAT(CellsJson(rows), Has("\"step_ms\": \"simulated\""));
 }
 
 TEST(MachineProfile, RecoversTheParametersOfSyntheticTimes) {

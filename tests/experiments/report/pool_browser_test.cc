@@ -1,12 +1,12 @@
 // The page of runs of one plan on several machines, made from their pages.
 #include "absl/strings/str_format.h"
 #include "tests/experiments/report/browser.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 using Json = nlohmann::json;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 class PoolBrowserTest : public BrowserTest {
@@ -39,8 +39,7 @@ TEST_F(PoolBrowserTest, ShowsWhatEachMachineMeasuredAndTheSpread) {
       Errors(),
       "psring report: not pooled: other: batch_per_worker of single x 1 is 64, but 128 in anna/report\n");
   const std::string printed = Slurp(root_ / "psring.out");
-  EXPECT_THAT(printed, HasSubstr("2 machines ran the same plan"));
-  EXPECT_THAT(printed, HasSubstr("pool.html"));
+  EXPECT_THAT(printed, Has("2 machines ran the same plan", "pool.html"));
 
   const Json seen = Visit(root_ / "pool.html");
   EXPECT_THAT(seen["errors"], IsEmpty());
@@ -51,7 +50,7 @@ TEST_F(PoolBrowserTest, ShowsWhatEachMachineMeasuredAndTheSpread) {
   EXPECT_EQ(pool["lead"], "2 machines ran the same plan.");
   EXPECT_NE(pool["lead"], seen["chinese"]["pool"]["lead"]);
   EXPECT_EQ(pool["left_out"].size(), 1u);
-  EXPECT_THAT(pool["winners"][0].get<std::string>(), HasSubstr("of 2 machines"));
+  EXPECT_THAT(pool["winners"][0].get<std::string>(), Has("of 2 machines"));
 
   double least = INFINITY, most = 0;
   for (const char* name : {"anna", "bo"}) {
@@ -73,8 +72,7 @@ TEST_F(PoolBrowserTest, ShowsWhatEachMachineMeasuredAndTheSpread) {
   }
   for (const Json& row : pool["spread-table"]) {
     if (row[0] != "ring" || row[5] != "2") continue;  // a disturbed machine is not counted
-    EXPECT_THAT(row[4].get<std::string>(),
-                HasSubstr(absl::StrFormat("(%.2f to %.2f) × ps-sync", least, most)));
+    EXPECT_THAT(row[4].get<std::string>(), Has(absl::StrFormat("(%.2f to %.2f) × ps-sync", least, most)));
   }
 }
 
@@ -96,8 +94,7 @@ TEST_F(PoolBrowserTest, HostilePagesCannotRunScripts) {
   }
   ASSERT_EQ(Psring("report a.html b.html --out pool.html"), 0) << Errors();
   const Json seen = Visit(root_ / "pool.html");
-  for (const Json& error : seen["errors"])
-    EXPECT_THAT(error.get<std::string>(), testing::Not(HasSubstr("ran")));
+  for (const Json& error : seen["errors"]) EXPECT_THAT(error.get<std::string>(), Lacks("ran"));
   EXPECT_EQ(seen["violations"], 0) << seen["errors"];
   EXPECT_EQ(seen["requests"], 0) << seen["errors"];
 }

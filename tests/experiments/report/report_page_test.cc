@@ -1,5 +1,4 @@
 // The report's page without a browser: its data, and that no file of a run folder can inject markup.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,14 +16,13 @@
 #include "experiments/report/schedule_data.h"
 #include "experiments/runs/run_files.h"
 #include "experiments/theory/cost_model.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 class ReportPageTest : public testing::Test {
  protected:
@@ -83,9 +81,9 @@ TEST_F(ReportPageTest, TextsOfARunFolderCannotBecomeMarkup) {
   EXPECT_EQ(Count(page, "</script"), Count(clean, "</script"));
   EXPECT_EQ(Count(page, "<script"), Count(clean, "<script"));
   EXPECT_EQ(Count(page, "<!--"), Count(clean, "<!--"));
-  EXPECT_THAT(page, Not(HasSubstr("<img")));
-  EXPECT_THAT(page, HasSubstr("\\u003c/script\\u003e\\u003cscript\\u003ealert(1)"));
-  EXPECT_THAT(page, HasSubstr("{{script}}"));     // not expanded a second time
+  EXPECT_THAT(page, Lacks("<img"));
+  EXPECT_THAT(page, Has("\\u003c/script\\u003e\\u003cscript\\u003ealert(1)"));
+  EXPECT_THAT(page, Has("{{script}}"));           // not expanded a second time
   EXPECT_EQ(ReadJson()["findings"][0], hostile);  // unchanged
 }
 
@@ -108,20 +106,20 @@ TEST_F(ReportPageTest, WithoutJavaScriptAReaderSeesTheVerdictAndItsValidity) {
       "with JavaScript; the same figures are in summary.csv in its folder.</p></div>");
   const RunData run = Read();
   EXPECT_THAT(WithoutScript(ReportPage({run}, Language::kChinese)),
-              HasSubstr("<div lang=\"zh-CN\"><p>请用 ring。</p><p>有限制地有效。所有 rank"));
+              Has("<div lang=\"zh-CN\"><p>请用 ring。</p><p>有限制地有效。所有 rank"));
   const auto again = RunsOfPage("anna.html", ReportPage({run}, Language::kEnglish));
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_THAT(WithoutScript(ReportPage({run, again->front()}, Language::kEnglish)),
-              HasSubstr("<p>anna: Use ring &amp; not &lt;b&gt;.</p>"));
+              Has("<p>anna: Use ring &amp; not &lt;b&gt;.</p>"));
 }
 
 TEST_F(ReportPageTest, WithoutJavaScriptAReaderSeesTheVerdictOfAPrediction) {
   Put("predict.txt", "Prediction; nothing was run.\n\nstrategy\n\nVerdict (simulated): use\none process.\n");
   Put("predict.zh.txt", "预测\n\n结论（模拟）：请只用\n一个进程。\n");
   Put("summary.json", "[]");
-  EXPECT_THAT(WithoutScript(Page()), HasSubstr("<div><p>Verdict (simulated): use one process.</p>"));
+  EXPECT_THAT(WithoutScript(Page()), Has("<div><p>Verdict (simulated): use one process.</p>"));
   EXPECT_THAT(WithoutScript(ReportPage({Read()}, Language::kChinese)),
-              HasSubstr("<p>结论（模拟）：请只用一个进程。</p>"));
+              Has("<p>结论（模拟）：请只用一个进程。</p>"));
 }
 
 TEST(ForScriptElementTest, ChangesNoValue) {
@@ -134,12 +132,12 @@ TEST(ForScriptElementTest, ChangesNoValue) {
 TEST_F(ReportPageTest, ThePageReferencesNoOtherFile) {
   Put("manifest.json", "{}");
   const std::string page = Page();
-  EXPECT_THAT(page, HasSubstr("default-src 'none'"));
-  EXPECT_THAT(page, HasSubstr("Michael Bostock"));  // D3's licence
+  EXPECT_THAT(page, Has("default-src 'none'"));
+  EXPECT_THAT(page, Has("Michael Bostock"));  // D3's licence
   for (const char* reference : {" src=", "<link", "@import", "url(", "<iframe"})
-    EXPECT_THAT(page, Not(HasSubstr(reference)));
+    EXPECT_THAT(page, Lacks(reference));
   EXPECT_LT(page.size(), 3u << 20);
-  EXPECT_THAT(page, Not(HasSubstr("{{")));
+  EXPECT_THAT(page, Lacks("{{"));
 }
 
 TEST_F(ReportPageTest, TheSameFolderGivesTheSameBytes) {
@@ -210,21 +208,21 @@ TEST_F(ReportPageTest, PartsOfAPageWithAnotherStructureAreLeftOut) {
 TEST_F(ReportPageTest, ReadsPagesOnlyFromRegularFilesOfLimitedSize) {
   const fs::path pipe = folder_ / "pipe.html", large = folder_ / "large.html";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THAT(ReadRunsOfPage(pipe).status().message(), HasSubstr("pipe.html"));
+  EXPECT_THAT(ReadRunsOfPage(pipe).status().message(), Has("pipe.html"));
   Put("large.html", "");
   fs::resize_file(large, kMostPageBytes + 1);
-  EXPECT_THAT(ReadRunsOfPage(large).status().message(), HasSubstr("large.html"));
-  EXPECT_THAT(ReadRunsOfPage(folder_ / "none.html").status().message(), HasSubstr("none.html"));
+  EXPECT_THAT(ReadRunsOfPage(large).status().message(), Has("large.html"));
+  EXPECT_THAT(ReadRunsOfPage(folder_ / "none.html").status().message(), Has("none.html"));
 }
 
 TEST_F(ReportPageTest, RejectsFoldersThatAreNotRuns) {
-  EXPECT_THAT(ReadRunData((folder_ / "none").string()).status().message(), HasSubstr("is not a folder"));
+  EXPECT_THAT(ReadRunData((folder_ / "none").string()).status().message(), Has("is not a folder"));
   const fs::path before = fs::current_path();
   fs::create_directories(folder_ / "runs" / "latest");
   fs::current_path(folder_);
   EXPECT_EQ(ReadRunData("latest").status().message(), "latest is not a folder; did you mean runs/latest?");
   fs::current_path(before);
-  EXPECT_THAT(ReadRunData(folder_.string()).status().message(), HasSubstr("is not a run's folder"));
+  EXPECT_THAT(ReadRunData(folder_.string()).status().message(), Has("is not a run's folder"));
 }
 
 TEST_F(ReportPageTest, ListsMissingAndMalformedFilesAndReadsTheOthers) {
@@ -232,18 +230,16 @@ TEST_F(ReportPageTest, ListsMissingAndMalformedFilesAndReadsTheOthers) {
   Put("summary.json", "[{\"figures\":");
   Put("findings.txt", "one\ntwo\n");
   const std::string missing = Missing();
-  EXPECT_THAT(missing, HasSubstr("summary.json: not valid JSON"));
-  EXPECT_THAT(missing, HasSubstr("manifest.json: the run did not finish"));
-  EXPECT_THAT(missing, HasSubstr("manifest.json: has layout 7"));
-  EXPECT_THAT(missing, HasSubstr("trace.json: missing"));
+  EXPECT_THAT(missing, Has("summary.json: not valid JSON", "manifest.json: the run did not finish",
+                           "manifest.json: has layout 7", "trace.json: missing"));
   EXPECT_EQ(ReadJson()["findings"].size(), 2u);
 }
 
 TEST_F(ReportPageTest, ARunWithSomeOfItsRoundsIsNotIncomplete) {
   Put("manifest.json", R"({"verb":"compare","finished":false,"cost":{"rounds_planned":3,"rounds_done":1}})");
-  EXPECT_THAT(Missing(), testing::Not(HasSubstr("the run did not finish")));
+  EXPECT_THAT(Missing(), Lacks("the run did not finish"));
   Put("manifest.json", R"({"verb":"compare","finished":false,"cost":{"rounds_planned":3,"rounds_done":0}})");
-  EXPECT_THAT(Missing(), HasSubstr("manifest.json: the run did not finish"));
+  EXPECT_THAT(Missing(), Has("manifest.json: the run did not finish"));
 }
 
 TEST_F(ReportPageTest, ListsFilesThatAreTooLargeWithTheirSizeAndTheLimit) {
@@ -258,18 +254,17 @@ TEST_F(ReportPageTest, ListsFilesThatAreTooLargeWithTheirSizeAndTheLimit) {
   }
   const std::string missing = Missing();
   for (const auto& [name, most] : limits) {
-    EXPECT_THAT(missing,
-                HasSubstr(absl::StrCat("/", name, ": it has ", most + 1, " bytes; the limit is ", most)));
+    EXPECT_THAT(missing, Has(absl::StrCat("/", name, ": it has ", most + 1, " bytes; the limit is ", most)));
   }
 }
 
 TEST_F(ReportPageTest, ShowsTheTableThatTheRunWrote) {
   Put("manifest.json", R"({"verb":"compare"})");
   Put("summary.json", R"([{"figures":{"strategy":"ring","workers":2}}])");
-  EXPECT_THAT(Missing(), HasSubstr("table.json: missing or from another version; repeat the run"));
+  EXPECT_THAT(Missing(), Has("table.json: missing or from another version; repeat the run"));
   const std::string table = TableOfOneRow();
   Put("table.json", table);
-  EXPECT_THAT(Missing(), Not(HasSubstr("table.json")));
+  EXPECT_THAT(Missing(), Lacks("table.json"));
   EXPECT_EQ(ReadJson()["table"], Json::parse(table));
   EXPECT_EQ(Json::parse(table)["en"]["columns"][1]["heading"], "workers");
   EXPECT_EQ(Json::parse(table)["zh"]["rows"][0][0], "ring");
@@ -293,7 +288,7 @@ TEST_F(ReportPageTest, AcceptsFilesOfAnyContent) {
          {"manifest.json", "summary.json", "steps.jsonl", "trace.json", "runs.csv", "findings.txt"}) {
       Put(name, text);
     }
-    EXPECT_THAT(Page(), HasSubstr("</html>")) << text.substr(0, 40);
+    EXPECT_THAT(Page(), Has("</html>")) << text.substr(0, 40);
   }
 }
 

@@ -1,5 +1,4 @@
 // Real runs, repeated from their folders; and folders of somebody else, which reach nothing outside.
-#include <gmock/gmock.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -9,11 +8,11 @@
 
 #include "common/io/files.h"
 #include "tests/experiments/started.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
-using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 class RepeatedRun : public LaunchTest {
@@ -40,18 +39,17 @@ TEST_F(RepeatedRun, ATrainingIsRepeatedBitForBit) {
       "train --strategy ring --workers 2 --model mlp-small --data synthetic --steps 4 --seed 5 --out ",
       Folder("first")));
   ASSERT_TRUE(first->Succeeded()) << first->Story();
-  EXPECT_THAT(first->output(), HasSubstr(absl::StrCat("psring train --config ", Config("first"))));
+  EXPECT_THAT(first->output(), Has(absl::StrCat("psring train --config ", Config("first"))));
   const std::vector<std::string> weights = Weights(Folder("first"));
   ASSERT_EQ(weights.size(), 2u);
   const auto again = Run(absl::StrCat("train --config ", Config("first"), " --out ", Folder("again")));
   ASSERT_TRUE(again->Succeeded()) << again->Story();
-  EXPECT_THAT(again->errors(), HasSubstr("psring train: note: flags: --out"));
-  EXPECT_THAT(again->errors(), HasSubstr("--strategy=ring --workers=2"));
+  EXPECT_THAT(again->errors(), Has("psring train: note: flags: --out", "--strategy=ring --workers=2"));
   EXPECT_EQ(Weights(Folder("again")), weights);
   for (const char* part : {"cost", "accuracy"}) {
     EXPECT_EQ(Manifest("again")[part]["configurations"], Manifest("first")[part]["configurations"]);
   }
-  EXPECT_THAT(Manifest("again")["command_line"].dump(), testing::Not(HasSubstr("--config")));
+  EXPECT_THAT(Manifest("again")["command_line"].dump(), Lacks("--config"));
   // The command line overrides the file.
   const auto other =
       Run(absl::StrCat("train --config ", Config("first"), " --seed 6 --out ", Folder("other")));
@@ -97,10 +95,10 @@ TEST_F(RepeatedRun, APredictionAndABenchmarkAreRepeated) {
       Run(absl::StrCat("bench --sizes 4K --algorithm ring --backend native --transport shm -n 2 -J ",
                        Folder("out.json"), " --out ", Folder("bench")));
   ASSERT_TRUE(bench->Succeeded()) << bench->Story();
-  EXPECT_THAT(ReadFile(Config("bench")).value_or(""), HasSubstr("# omitted: -J"));
+  EXPECT_THAT(ReadFile(Config("bench")).value_or(""), Has("# omitted: -J"));
   const auto dry = Run(absl::StrCat("bench --dry_run --config ", Config("bench")));
   EXPECT_TRUE(dry->Succeeded()) << dry->Story();
-  EXPECT_THAT(dry->output(), HasSubstr("4096"));
+  EXPECT_THAT(dry->output(), Has("4096"));
 }
 
 TEST_F(RepeatedRun, AConfigOfARunFolderNamesNothingOutsideIt) {
@@ -117,8 +115,8 @@ TEST_F(RepeatedRun, AConfigOfARunFolderNamesNothingOutsideIt) {
     Write("copied/config.toml", absl::StrCat("# Repeats this run\n", line, "\n"));
     const auto run = Run(absl::StrCat(verb, " --dry_run --config ", Config("copied")));
     EXPECT_FALSE(run->Succeeded()) << line;
-    EXPECT_THAT(run->errors(), HasSubstr("config.toml:2: -")) << line;
-    EXPECT_THAT(run->errors(), HasSubstr("is not taken from a run's folder; give it on the command line"));
+    EXPECT_THAT(run->errors(), Has("config.toml:2: -")) << line;
+    EXPECT_THAT(run->errors(), Has("is not taken from a run's folder; give it on the command line"));
   }
   EXPECT_EQ(ReadFile(Folder("victim/step9/weights")).value_or(""), "precious");
   EXPECT_FALSE(fs::exists(Folder("elsewhere")));
@@ -130,13 +128,13 @@ TEST_F(RepeatedRun, AFileThatOthersCanWriteNamesNoFiles) {
     return Run(absl::StrCat("train --dry_run --config ", Folder("shared/flags.toml")));
   };
   ASSERT_EQ(chmod(Folder("shared/flags.toml").c_str(), 0646), 0);
-  EXPECT_THAT(refused()->errors(), HasSubstr("flags.toml:2: --text is not taken from a file of others (other "
-                                             "users can write "));
+  EXPECT_THAT(refused()->errors(), Has("flags.toml:2: --text is not taken from a file of others (other "
+                                       "users can write "));
   ASSERT_EQ(chmod(Folder("shared/flags.toml").c_str(), 0600), 0);
   ASSERT_EQ(chmod(Folder("shared").c_str(), 0757), 0);
-  EXPECT_THAT(refused()->errors(), HasSubstr("flags.toml:2: --text is not taken from a file of others"));
+  EXPECT_THAT(refused()->errors(), Has("flags.toml:2: --text is not taken from a file of others"));
   ASSERT_EQ(chmod(Folder("shared").c_str(), 0700), 0);
-  EXPECT_THAT(refused()->errors(), testing::Not(HasSubstr("of others")));
+  EXPECT_THAT(refused()->errors(), Lacks("of others"));
 }
 
 TEST_F(RepeatedRun, OnlyARunThatNobodyElseCanChangeIsResumed) {
@@ -144,7 +142,7 @@ TEST_F(RepeatedRun, OnlyARunThatNobodyElseCanChangeIsResumed) {
   ASSERT_EQ(chmod(Folder("copied").c_str(), 0777), 0);
   const auto run = Run(absl::StrCat("compare --resume ", Folder("copied")));
   EXPECT_FALSE(run->Succeeded());
-  EXPECT_THAT(run->errors(), HasSubstr("only a run that nobody else can change is resumed"));
+  EXPECT_THAT(run->errors(), Has("only a run that nobody else can change is resumed"));
 }
 
 TEST_F(RepeatedRun, AReplayReachesNothingOutside) {
@@ -166,7 +164,7 @@ TEST_F(RepeatedRun, AReplayReachesNothingOutside) {
   EXPECT_GT(changed, 0);
   const auto replay = Run(absl::StrCat("replay ", Folder("first")));
   EXPECT_TRUE(replay->Succeeded()) << replay->Story();
-  EXPECT_THAT(replay->output(), HasSubstr("equal to the run's, bit for bit"));
+  EXPECT_THAT(replay->output(), Has("equal to the run's, bit for bit"));
   size_t files = 0;
   for (const auto& entry : fs::recursive_directory_iterator(Folder("victim")))
     files += entry.is_regular_file();

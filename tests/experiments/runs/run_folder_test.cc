@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -39,7 +40,7 @@ TEST_F(RunFolderTest, KeepsItsClaimAndCreatesTheFiles) {
 TEST_F(RunFolderTest, NamesAMissingResultFile) {
   const auto records = ReadRecords(root_.string(), 1, 0);
   ASSERT_FALSE(records.ok());
-  EXPECT_NE(records.status().message().find("result-rank0.json"), std::string::npos) << records.status();
+  EXPECT_THAT(records.status().message(), Has("result-rank0.json"));
 }
 
 TEST_F(RunFolderTest, ReadsRecords) {
@@ -70,24 +71,20 @@ TEST_F(RunFolderTest, AWorkerThatWasStoppedCountsAsLost) {
 TEST_F(RunFolderTest, NamesAResultThatIsALinkToItself) {
   fs::create_symlink("result-rank0.json", Path("result-rank0.json"));
   ASSERT_TRUE(WriteFile(Path("result-server0.json"), ToJson(ServerResult{})).ok());
-  EXPECT_NE(ReadRecords(root_.string(), 1, 1).status().message().find("result-rank0.json"),
-            std::string::npos);
+  EXPECT_THAT(ReadRecords(root_.string(), 1, 1).status().message(), Has("result-rank0.json"));
 }
 
 TEST_F(RunFolderTest, NamesABrokenResultFile) {
   ASSERT_TRUE(WriteFile(Path("result-rank0.json"), "{}").ok());
-  EXPECT_NE(ReadRecords(root_.string(), 1, 0).status().message().find("result-rank0.json: "),
-            std::string::npos);
+  EXPECT_THAT(ReadRecords(root_.string(), 1, 0).status().message(), Has("result-rank0.json: "));
   ASSERT_TRUE(WriteFile(Path("result-server0.json"), "{}").ok());
-  EXPECT_NE(ReadRecords(root_.string(), 1, 1).status().message().find("result-server0.json: "),
-            std::string::npos);
+  EXPECT_THAT(ReadRecords(root_.string(), 1, 1).status().message(), Has("result-server0.json: "));
 }
 
 TEST_F(RunFolderTest, NamesABrokenStepsFile) {
   ASSERT_TRUE(WriteFile(Path("result-rank0.json"), ToJson(RankResult{})).ok());
   ASSERT_TRUE(WriteFile(Path("steps-rank0.jsonl"), "{broken\n").ok());
-  EXPECT_NE(ReadRecords(root_.string(), 1, 0).status().message().find("steps-rank0.jsonl"),
-            std::string::npos);
+  EXPECT_THAT(ReadRecords(root_.string(), 1, 0).status().message(), Has("steps-rank0.jsonl"));
 }
 
 }  // namespace

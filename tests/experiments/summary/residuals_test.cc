@@ -1,6 +1,5 @@
 #include "experiments/summary/residuals.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/numbers.h"
@@ -8,13 +7,13 @@
 #include "experiments/summary/findings.h"
 #include "experiments/summary/table.h"
 #include "tests/experiments/test_catalog.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 
 // A step of 100 ms; the simulator predicts 80.
 RunFigures Measured() {
@@ -125,7 +124,7 @@ TEST(PredictRow, UsesAWorkloadsTimesWithoutNone) {
   const SummaryRow none = Row("none", 2);
   EXPECT_EQ(PredictRow(Row("ring", 2), &none, ground)->compute_from, "none x 2");
   row.sample.bucket_elements = {1'500'000, 500'000};
-  EXPECT_THAT(std::string(PredictRow(row, &none, ground).status().message()), HasSubstr("another order"));
+  EXPECT_THAT(PredictRow(row, &none, ground).status().message(), Has("another order"));
 }
 
 TEST(PredictRow, UsesTheServersPlacementAndSchedule) {
@@ -150,14 +149,14 @@ TEST(PredictRow, ReportsUnsupportedCases) {
   SummaryRow row = Row("ring", 2);
   EXPECT_EQ(why(row), "");
   row.link = {};
-  EXPECT_THAT(why(row), HasSubstr("no rate"));
+  EXPECT_THAT(why(row), Has("no rate"));
   row = Row("ring", 2);
   row.sample.backend = "gloo";
-  EXPECT_THAT(why(row), HasSubstr("external libraries"));
+  EXPECT_THAT(why(row), Has("external libraries"));
   SummaryRow blind = Row("none", 2);
   blind.mean.computed_ms.reset();
-  EXPECT_THAT(std::string(PredictRow(Row("ring", 2), &blind, kGround).status().message()),
-              HasSubstr("the time of computing was not measured"));
+  EXPECT_THAT(PredictRow(Row("ring", 2), &blind, kGround).status().message(),
+              Has("the time of computing was not measured"));
 }
 
 // 8 MB in two buckets, ready at 10 and 20 ms, at 100 MB/s.
@@ -242,13 +241,12 @@ TEST(ResidualFindings, NameTheWorstAndNotableResiduals) {
   rows[1].prediction->residual = {.measured = 100, .predicted = 80, .waiting = 15, .unexplained = 5};
   const std::vector<std::string> findings = ResidualFindings(rows);
   ASSERT_EQ(findings.size(), 3);
-  EXPECT_THAT(findings[0], HasSubstr("+25.0% at most (ring x 2)"));
-  EXPECT_THAT(findings[1], HasSubstr("ring x 2: a step took 100.0 ms, the simulator predicts 80.0 ms. The "
-                                     "difference of +20.0 ms consists of: "
-                                     "waiting for a peer +15.0, unexplained +5.0."));
-  EXPECT_THAT(findings[2], HasSubstr("Not predicted: ring x 4"));
-  EXPECT_THAT(Table(rows), HasSubstr("+25.0"));
-  EXPECT_THAT(Table(rows), HasSubstr("s simulated"));
+  EXPECT_THAT(findings[0], Has("+25.0% at most (ring x 2)"));
+  EXPECT_THAT(findings[1], Has("ring x 2: a step took 100.0 ms, the simulator predicts 80.0 ms. The "
+                               "difference of +20.0 ms consists of: "
+                               "waiting for a peer +15.0, unexplained +5.0."));
+  EXPECT_THAT(findings[2], Has("Not predicted: ring x 4"));
+  EXPECT_THAT(Table(rows), Has("+25.0", "s simulated"));
   rows[1].prediction->residual = {.measured = 81, .predicted = 80, .unexplained = 1};
   EXPECT_EQ(ResidualFindings(rows).size(), 2);  // no notable residual
 }
@@ -262,7 +260,7 @@ TEST(PredictRow, DoesNotSimulateRowsOfTables) {
 TEST(ResidualFindings, AreEmptyWithoutPredictions) {
   const std::vector<SummaryRow> rows = {Row("none", 2), Row("ring", 2)};
   EXPECT_THAT(ResidualFindings(rows), IsEmpty());
-  EXPECT_THAT(Table(rows), Not(HasSubstr("simu-")));
+  EXPECT_THAT(Table(rows), Lacks("simu-"));
 }
 
 TEST(Findings, StateTheCostOfRecording) {

@@ -1,10 +1,10 @@
 // Sentences about theory, bytes and accuracy describe the rows: their servers, schedule, optimizer and rate.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_join.h"
 #include "experiments/summary/findings.h"
 #include "tests/experiments/test_catalog.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -12,7 +12,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 
 SummaryRow RuleRow(const std::string& strategy, int workers = 4) {
   SummaryRow row{.configuration = TestConfiguration(strategy, workers, /*cores=*/8)};
@@ -37,20 +36,18 @@ std::string AllOfThem(const std::vector<SummaryRow>& rows) {
 }
 
 TEST(ServerLaw, FollowsPlacementAndSchedule) {
-  EXPECT_THAT(
-      LawOf(ServerRowOf("rank0", 1, "pipelined")),
-      HasSubstr("ps-sync (one server on rank 0's host; push and pull at the same time) 2.00 times ring "
-                "with 4 workers"));
+  EXPECT_THAT(LawOf(ServerRowOf("rank0", 1, "pipelined")),
+              Has("ps-sync (one server on rank 0's host; push and pull at the same time) 2.00 times ring "
+                  "with 4 workers"));
   EXPECT_THAT(LawOf(ServerRowOf("rank0", 1, "serial")),
-              HasSubstr("(one server on rank 0's host; push, then pull) 4.00 times ring"));
+              Has("(one server on rank 0's host; push, then pull) 4.00 times ring"));
   EXPECT_THAT(LawOf(ServerRowOf("dedicated", 1, "serial")),
-              HasSubstr("(one dedicated server; push, then pull) 5.33 times ring"));
+              Has("(one dedicated server; push, then pull) 5.33 times ring"));
   EXPECT_THAT(LawOf(ServerRowOf("dedicated", 4, "serial")),
-              HasSubstr("(4 dedicated servers; push, then pull) 1.33"));
+              Has("(4 dedicated servers; push, then pull) 1.33"));
   EXPECT_THAT(LawOf(ServerRowOf("colocated", 4, "serial")),
-              HasSubstr("(4 servers on the workers' hosts; push, then pull) 1.00 times ring"));
-  EXPECT_THAT(LawOf(ServerRowOf("rank0", 8, "pipelined")),
-              HasSubstr("(8 servers that share rank 0's link; "));
+              Has("(4 servers on the workers' hosts; push, then pull) 1.00 times ring"));
+  EXPECT_THAT(LawOf(ServerRowOf("rank0", 8, "pipelined")), Has("(8 servers that share rank 0's link; "));
 }
 
 TEST(ServerLaw, LeadsFromTheoryToTheStep) {
@@ -90,20 +87,19 @@ TEST(Findings, NameTheUpdateRulesOfAccuraciesIfTheyDiffer) {
   ring.test_accuracy = 0.86;
   late.test_accuracy = 0.84;
   ring.trainings = late.trainings = 1;
-  EXPECT_THAT(AllOfThem({ring, late}), HasSubstr("ring x 4 0.8600, ps-async x 4 0.8400"));
+  EXPECT_THAT(AllOfThem({ring, late}), Has("ring x 4 0.8600, ps-async x 4 0.8400"));
   late.configuration.update = {.strategy = "ps-async", .optimizer = "sgd", .lr = 0.1};
   const std::string text = AllOfThem({ring, late});
-  EXPECT_THAT(text, HasSubstr("ring x 4 (momentum, lr 0.05) 0.8600, ps-async x 4 (sgd, lr 0.1) 0.8400"));
-  EXPECT_THAT(text, HasSubstr("update the weights by different rules"));
-  EXPECT_THAT(text, Not(HasSubstr("make fewer updates"))) << "there is one synchronous worker count";
+  EXPECT_THAT(text, Has("ring x 4 (momentum, lr 0.05) 0.8600, ps-async x 4 (sgd, lr 0.1) 0.8400"));
+  EXPECT_THAT(text, Has("update the weights by different rules"));
+  EXPECT_THAT(text, Lacks("make fewer updates")) << "there is one synchronous worker count";
 }
 
 TEST(Findings, NameTheBytesOfEveryStrategy) {
   SummaryRow ring = RuleRow("ring"), server = RuleRow("ps-sync");
   ring.predicted_payload_bytes = ring.mean.payload_tx_bytes = 11.18e6;
   server.predicted_payload_bytes = server.mean.payload_tx_bytes = 7.45e6;
-  EXPECT_THAT(AllOfThem({ring, server}),
-              HasSubstr("MB per worker and step: ring x 4 11.18, ps-sync x 4 7.45."));
+  EXPECT_THAT(AllOfThem({ring, server}), Has("MB per worker and step: ring x 4 11.18, ps-sync x 4 7.45."));
 }
 
 TEST(NoteOf, IsInBothLanguages) {

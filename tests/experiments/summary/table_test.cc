@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/io/csv.h"
@@ -17,6 +16,7 @@
 #include "experiments/texts/wrap.h"
 #include "tests/experiments/summary/four_rows.h"
 #include "tests/experiments/test_catalog.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -51,10 +51,10 @@ TEST(Table, TheEndsOfAnIntervalDifferOrAreOneNumber) {
     row.samples_per_s_95 = Interval{low, high};
     return ShortTable({row}, Language::kEnglish);
   };
-  EXPECT_TRUE(absl::StrContains(interval(18.4, 20.6), " 18-21 ")) << interval(18.4, 20.6);
-  EXPECT_TRUE(absl::StrContains(interval(18.61, 19.32), " 18.61-19.32 ")) << interval(18.61, 19.32);
-  EXPECT_TRUE(absl::StrContains(interval(19.001, 19.002), " 19.00 ")) << interval(19.001, 19.002);
-  EXPECT_TRUE(absl::StrContains(interval(1234.1, 1234.2), " 1,234 ")) << interval(1234.1, 1234.2);
+  EXPECT_THAT(interval(18.4, 20.6), Has(" 18-21 "));
+  EXPECT_THAT(interval(18.61, 19.32), Has(" 18.61-19.32 "));
+  EXPECT_THAT(interval(19.001, 19.002), Has(" 19.00 "));
+  EXPECT_THAT(interval(1234.1, 1234.2), Has(" 1,234 "));
 }
 
 TEST(Table, HasALineForEachClassOfUnequalWorkers) {
@@ -68,8 +68,7 @@ TEST(Table, HasALineForEachClassOfUnequalWorkers) {
   EXPECT_EQ(parts.columns[2].cells[2], "840");
   EXPECT_EQ(parts.columns[2].cells[3], "160");
   for (const std::string& table : {Table(uneven), ShortTable(uneven)}) {
-    EXPECT_TRUE(absl::StrContains(table, "\n- worker 0: 84%")) << table;
-    EXPECT_TRUE(absl::StrContains(table, "unequal shares")) << table;
+    EXPECT_THAT(table, Has("\n- worker 0: 84%", "unequal shares"));
   }
   EXPECT_EQ(PartsOfTable({UnevenRow({30, 20, 20, 20})}, Language::kEnglish).rows.size(), 1);
   const auto json = nlohmann::json::parse(TableJson(uneven, std::nullopt, 4));
@@ -83,22 +82,20 @@ TEST(Findings, NameWorkersThatMakeMostOfTheSamples) {
   rows.back().test_accuracy = 0.8;
   const std::string findings = absl::StrJoin(Findings(rows, std::nullopt, 4), "\n");
   const std::string name = "ps-async (worker 0 makes 84% of the samples)";
-  EXPECT_TRUE(absl::StrContains(findings, absl::StrCat("adds: ", name, " +7.0 ms"))) << findings;
-  EXPECT_TRUE(absl::StrContains(findings, absl::StrCat(name, " x 4 0.8000"))) << findings;
-  EXPECT_TRUE(absl::StrContains(findings, "the sum of the other workers' rates divided by the worker's own"))
-      << findings;
+  EXPECT_THAT(findings, Has(absl::StrCat("adds: ", name, " +7.0 ms"), absl::StrCat(name, " x 4 0.8000"),
+                            "the sum of the other workers' rates divided by the worker's own"));
 }
 
 TEST(Table, MarksRowsWhoseWorkersPushOneSum) {
   SummaryRow separate = Row("ring", 4, {100, 101}), together = Row("ps-sync", 4, {100, 101});
-  EXPECT_EQ(Table({separate}).find("/push"), std::string::npos);
+  EXPECT_THAT(Table({separate}), Lacks("/push"));
   together.configuration.training.local_aggregation = true;
   together.configuration.per_machine = 2;
   const TableParts parts = PartsOfTable({separate, together}, Language::kEnglish);
   const TableColumn& last = parts.columns.back();
   EXPECT_EQ(last.first + last.second, "workers/push");
   EXPECT_EQ(last.cells, (std::vector<std::string>{"", "2"}));
-  EXPECT_NE(Table({separate, together}).find("--local_aggregation"), std::string::npos);
+  EXPECT_THAT(Table({separate, together}), Has("--local_aggregation"));
 }
 
 TEST(Table, ShowsTimesInMilliseconds) {
@@ -143,12 +140,12 @@ TEST(Table, TheShortTableFitsInto80ColumnsAndSaysWhatIsDerived) {
   const std::string table = ShortTable(rows);
   std::istringstream lines(table.substr(table.find("\n\n") + 2));  // below AboveTable
   for (std::string line; std::getline(lines, line) && !line.empty();) EXPECT_LE(line.size(), 80) << line;
-  EXPECT_NE(table.find("measured derived"), std::string::npos) << table;
-  EXPECT_NE(table.find("53%      2.2     3.8"), std::string::npos) << table;  // 6 busy, of it 2.2 exposed
-  EXPECT_NE(table.find("53%      2.2     0.0"), std::string::npos) << table;
+  EXPECT_THAT(table, Has("measured derived"));
+  EXPECT_THAT(table, Has("53%      2.2     3.8"));  // 6 busy, of it 2.2 exposed
+  EXPECT_THAT(table, Has("53%      2.2     0.0"));
   rows.front().configuration.training.clock = "virtual";
-  EXPECT_NE(ShortTable(rows).find("simulated"), std::string::npos);
-  EXPECT_EQ(table.find("simulated derived"), std::string::npos);
+  EXPECT_THAT(ShortTable(rows), Has("simulated"));
+  EXPECT_THAT(table, Lacks("simulated derived"));
 }
 
 TEST(Table, DefinesMeasuredDerivedAndSimulated) {
@@ -159,11 +156,11 @@ TEST(Table, DefinesMeasuredDerivedAndSimulated) {
   const std::string nothing =
       "Measured: by a clock or a counter. Derived: computed from measured values. Nothing is simulated.";
   EXPECT_EQ(legend(row), nothing);
-  EXPECT_NE(ShortTable({row}).find("Measured: by a clock or a counter."), std::string::npos);
+  EXPECT_THAT(ShortTable({row}), Has("Measured: by a clock or a counter."));
   EXPECT_EQ(legend(row, Language::kChinese), "测量：来自时钟或计数器。推导：由测量值算出。没有模拟值。");
   row.prediction.emplace();
-  EXPECT_TRUE(legend(row).ends_with("Simulated: by psring's simulator (--predict)."));
-  EXPECT_NE(ShortTable({row}).find("Nothing in this"), std::string::npos) << ShortTable({row});
+  EXPECT_THAT(legend(row), testing::EndsWith("Simulated: by psring's simulator (--predict)."));
+  EXPECT_THAT(ShortTable({row}), Has("Nothing in this"));
   row.prediction.reset();
   row.configuration.training.clock = "virtual";
   EXPECT_EQ(
@@ -172,7 +169,7 @@ TEST(Table, DefinesMeasuredDerivedAndSimulated) {
       "measured and simulated values.");
   row = Row("ring", 2, {1, 2});
   row.configuration.training.time_scale = 10;
-  EXPECT_NE(legend(row).find("then divided by 10 (--scale)"), std::string::npos);
+  EXPECT_THAT(legend(row), Has("then divided by 10 (--scale)"));
 }
 
 TEST(Table, NamesTheModelAboveTheTable) {
@@ -185,11 +182,10 @@ TEST(Table, NamesTheModelAboveTheTable) {
                 "Model: resnet50 (replayed), 25,557,032 parameters (102 MB of float32 gradients).",
                 "Weak scaling (--batch): every worker computes 32 samples per step."}));
   for (const std::string& table : {Table({row}), ShortTable({row})}) {
-    EXPECT_TRUE(table.starts_with("Model: resnet50 (replayed), 25,557,032 parameters")) << table;
+    EXPECT_THAT(table, testing::StartsWith("Model: resnet50 (replayed), 25,557,032 parameters"));
   }
   row.configuration.training.global_batch = 64;
-  EXPECT_NE(AboveTable({row}, Language::kEnglish).back().find("the workers share 64 samples per step"),
-            std::string::npos);
+  EXPECT_THAT(AboveTable({row}, Language::kEnglish).back(), Has("the workers share 64 samples per step"));
   EXPECT_TRUE(AboveTable({}, Language::kEnglish).empty());
 }
 
@@ -204,8 +200,8 @@ TEST(Table, CountsTheTokensOfTexts) {
     row.trained_samples = 4096;
   }
   for (const std::string& text : {Table(rows), ShortTable(rows), AllFindings(rows)}) {
-    EXPECT_TRUE(absl::StrContains(text, "tokens")) << text;
-    EXPECT_FALSE(absl::StrContains(text, "samples")) << text;
+    EXPECT_THAT(text, Has("tokens"));
+    EXPECT_THAT(text, Lacks("samples"));
   }
   EXPECT_EQ(AboveTable(rows, Language::kEnglish).back(),
             "Weak scaling (--batch): every worker computes 12 texts per step.");
@@ -213,7 +209,7 @@ TEST(Table, CountsTheTokensOfTexts) {
 
 TEST(Table, ShowsWiresLast) {
   SummaryRow none = Row("none", 2, {1, 2}), ring = Row("ring", 2, {1, 2});
-  EXPECT_EQ(Table({none, ring}).find("wire"), std::string::npos);
+  EXPECT_THAT(Table({none, ring}), Lacks("wire"));
   ring.mean.wires = {"shared memory", "TCP"};
   const TableColumn english = PartsOfTable({none, ring}, Language::kEnglish).columns.back();
   EXPECT_EQ(english.second, "wire");
@@ -225,30 +221,25 @@ TEST(Table, ShowsWiresLast) {
 TEST(Table, TheShortTableShowsWiresOnlyIfTheyDiffer) {
   SummaryRow none = Row("none", 2, {1, 2}), ring = Row("ring", 2, {1, 2}), server = Row("ps-sync", 2, {1, 2});
   ring.mean.wires = server.mean.wires = {"shared memory"};
-  EXPECT_EQ(ShortTable({none, ring, server}).find("wire"), std::string::npos);
+  EXPECT_THAT(ShortTable({none, ring, server}), Lacks("wire"));
   ring.mean.wires = {"TCP"};
   server.mean.wires = {"gRPC over TCP"};
-  EXPECT_EQ(ShortTable({none, ring, server}).find("wire"), std::string::npos);
+  EXPECT_THAT(ShortTable({none, ring, server}), Lacks("wire"));
   ring.mean.wires = {"shared memory"};
   const std::string table = ShortTable({none, ring, server});
-  EXPECT_NE(table.find("wire\n"), std::string::npos) << table;
-  EXPECT_NE(table.find(" shared memory\n"), std::string::npos) << table;
-  EXPECT_NE(table.find(" gRPC over TCP\n"), std::string::npos) << table;
+  EXPECT_THAT(table, Has("wire\n", " shared memory\n", " gRPC over TCP\n"));
 }
 
 TEST(Table, MarksWhatIsMeasuredAndDerivedAndOversubscribed) {
   const std::string table = Table({Row("ring", 2, {1, 2}), Row("ring", 4, {1, 2})});
-  EXPECT_NE(table.find("m measured, d derived"), std::string::npos);
-  EXPECT_NE(table.find("4*"), std::string::npos);
-  EXPECT_NE(table.find("* oversubscribed"), std::string::npos);
-  EXPECT_EQ(Table({Row("ring", 2, {1, 2})}).find("oversubscribed"), std::string::npos);
+  EXPECT_THAT(table, Has("m measured, d derived", "4*", "* oversubscribed"));
+  EXPECT_THAT(Table({Row("ring", 2, {1, 2})}), Lacks("oversubscribed"));
 }
 
 TEST(Table, MarksInvalidRows) {
   SummaryRow row = Row("ring", 4, {1, 2});
   row.valid = false;
-  EXPECT_NE(Table({row}).find("4*!"), std::string::npos) << Table({row});
-  EXPECT_NE(Table({row}).find("! not valid"), std::string::npos);
+  EXPECT_THAT(Table({row}), Has("4*!", "! not valid"));
 }
 
 TEST(Findings, NameTransportsAndTheirDifferences) {
@@ -256,11 +247,10 @@ TEST(Findings, NameTransportsAndTheirDifferences) {
   ring.sample.backend = server.sample.backend = "native";
   ring.sample.transport = "tcp";
   server.sample.transport = "grpc";
-  EXPECT_NE(AllFindings({ring, server}).find("All payload went over TCP."), std::string::npos);
+  EXPECT_THAT(AllFindings({ring, server}), Has("All payload went over TCP."));
   ring.sample.transport = "shm";
   const std::string text = AllFindings({ring, server});
-  EXPECT_NE(text.find("The transports differ: ps-sync over TCP; ring over shared memory."), std::string::npos)
-      << text;
+  EXPECT_THAT(text, Has("The transports differ: ps-sync over TCP; ring over shared memory."));
 }
 
 TEST(Findings, OneStrategyOverTwoWiresIsNamedWithItsWorkers) {
@@ -272,12 +262,10 @@ TEST(Findings, OneStrategyOverTwoWiresIsNamedWithItsWorkers) {
   far.mean.wires = {"shared memory", "TCP"};
   star.mean.wires = {"Gloo over TCP"};
   const std::string text = AllFindings({near, far, star});
-  EXPECT_NE(
-      text.find(
-          "The transports differ: star over TCP; ring x 2 over shared memory; ring x 4 over shared memory "
-          "and TCP."),
-      std::string::npos)
-      << text;
+  EXPECT_THAT(
+      text,
+      Has("The transports differ: star over TCP; ring x 2 over shared memory; ring x 4 over shared memory "
+          "and TCP."));
 }
 
 TEST(Findings, AServerThatSharesMemoryWithTheWorkerOnItsMachineDoesNotDifferInItsWire) {
@@ -287,15 +275,14 @@ TEST(Findings, AServerThatSharesMemoryWithTheWorkerOnItsMachineDoesNotDifferInIt
   server.mean.wires = {"shared memory", "gRPC over TCP"};
   one.mean.wires = {"shared memory"};
   one.sample.transport = server.sample.transport = "shm";
-  EXPECT_NE(AllFindings({one, ring, server}).find("The transports differ"), std::string::npos);
+  EXPECT_THAT(AllFindings({one, ring, server}), Has("The transports differ"));
   for (SummaryRow* row : {&ring, &server, &one}) row->configuration.per_machine = 1;
   const std::string text = AllFindings({one, ring, server});
-  EXPECT_NE(text.find("Between machines, all payload went over TCP."), std::string::npos) << text;
-  EXPECT_EQ(ShortTable({one, ring, server}).find("wire"), std::string::npos);
-  EXPECT_NE(AllFindings({one}).find("All payload went over shared memory."), std::string::npos);
+  EXPECT_THAT(text, Has("Between machines, all payload went over TCP."));
+  EXPECT_THAT(ShortTable({one, ring, server}), Lacks("wire"));
+  EXPECT_THAT(AllFindings({one}), Has("All payload went over shared memory."));
   ring.mean.wires = {"NCCL over InfiniBand"};
-  EXPECT_NE(AllFindings({ring, server}).find("ring over NCCL over InfiniBand; ps-sync over TCP"),
-            std::string::npos);
+  EXPECT_THAT(AllFindings({ring, server}), Has("ring over NCCL over InfiniBand; ps-sync over TCP"));
 }
 
 TEST(Findings, AnotherLibraryOverTcpIsNoOtherWire) {
@@ -303,17 +290,17 @@ TEST(Findings, AnotherLibraryOverTcpIsNoOtherWire) {
   ring.mean.wires = {"TCP"};
   star.mean.wires = {"NCCL over sockets"};
   server.mean.wires = {"gRPC over TCP"};
-  EXPECT_NE(AllFindings({ring, star, server}).find("All payload went over TCP."), std::string::npos);
+  EXPECT_THAT(AllFindings({ring, star, server}), Has("All payload went over TCP."));
   star.mean.wires = {"NCCL"};
-  EXPECT_NE(AllFindings({ring, star, server}).find("star over NCCL"), std::string::npos);
+  EXPECT_THAT(AllFindings({ring, star, server}), Has("star over NCCL"));
 }
 
 TEST(Findings, DerivedBytesAreNotComparedWithTheory) {
   SummaryRow ring = Row("ring", 2, {1, 2});
   ring.sample.backend = "gloo";
   const std::string text = AllFindings({ring});
-  EXPECT_EQ(text.find("match theory"), std::string::npos) << text;
-  EXPECT_NE(text.find("The bytes of ring are derived"), std::string::npos) << text;
+  EXPECT_THAT(text, Lacks("match theory"));
+  EXPECT_THAT(text, Has("The bytes of ring are derived"));
 }
 
 TEST(Table, GroupsNumbersByThousands) {
@@ -326,22 +313,21 @@ TEST(Table, GroupsNumbersByThousands) {
 TEST(Findings, NameAWinnerOnlyIfTheIntervalExcludes1) {
   const std::string clear =
       AllFindings({Row("ring", 2, {120, 121, 119, 120, 122}), Row("ps-sync", 2, {100, 101, 99, 100, 100})});
-  EXPECT_NE(clear.find("ring versus ps-sync with 2 workers: 1.20 times"), std::string::npos) << clear;
+  EXPECT_THAT(clear, Has("ring versus ps-sync with 2 workers: 1.20 times"));
   const std::string unclear =
       AllFindings({Row("ring", 2, {120, 80, 100, 101, 99}), Row("ps-sync", 2, {100, 101, 99, 100, 100})});
-  EXPECT_NE(unclear.find("no difference shown"), std::string::npos) << unclear;
+  EXPECT_THAT(unclear, Has("no difference shown"));
 }
 
 TEST(Findings, NameNoWinnerIfADifferenceIsTooUncertain) {
   const std::string text = AllFindings({Row("ring", 2, {120, 126, 110}), Row("ps-sync", 2, {100, 101, 99})});
-  EXPECT_NE(text.find("the difference is too small or too uncertain to name a winner"), std::string::npos)
-      << text;
+  EXPECT_THAT(text, Has("the difference is too small or too uncertain to name a winner"));
 }
 
 TEST(Findings, EachFurtherComparisonDemandsClearerEvidence) {
   const std::vector<double> faster = {120, 121, 119, 124, 116}, slower = {111, 105, 110, 104, 106};
   const std::string alone = AllFindings({Row("ring", 2, faster), Row("ps-sync", 2, slower)});
-  EXPECT_EQ(alone.find("too uncertain"), std::string::npos) << alone;
+  EXPECT_THAT(alone, Lacks("too uncertain"));
   const std::vector<double> same = {100, 101, 99, 98, 102};
   std::vector<SummaryRow> rows = {Row("ring", 2, faster), Row("ps-sync", 2, slower)};
   for (const int workers : {3, 5, 6}) {
@@ -349,14 +335,14 @@ TEST(Findings, EachFurtherComparisonDemandsClearerEvidence) {
     rows.push_back(Row("ps-sync", workers, same, /*cores=*/8));
   }
   const std::string among_many = AllFindings(rows);
-  EXPECT_NE(among_many.find("too uncertain"), std::string::npos) << among_many;
+  EXPECT_THAT(among_many, Has("too uncertain"));
 }
 
 TEST(Findings, OneRoundIsNamedOnce) {
   const std::string text = AllFindings({Row("ring", 2, {120}), Row("ps-sync", 2, {100})});
-  EXPECT_NE(text.find("(ratio 1.20, one round, so no interval)"), std::string::npos) << text;
+  EXPECT_THAT(text, Has("(ratio 1.20, one round, so no interval)"));
   const std::string several = AllFindings({Row("ring", 2, {120, 126}), Row("ps-sync", 2, {100, 101})});
-  EXPECT_NE(several.find(", 2 rounds)"), std::string::npos) << several;
+  EXPECT_THAT(several, Has(", 2 rounds)"));
 }
 
 TEST(Findings, InvalidRowsHaveNoCosts) {
@@ -366,29 +352,25 @@ TEST(Findings, InvalidRowsHaveNoCosts) {
   ring.cost_against_none_ms = -89.9;
   server.cost_against_none_ms = 3.5;
   const std::string valid = AllFindings({none, ring, server});
-  EXPECT_NE(valid.find("-89.9 ms"), std::string::npos) << valid;
-  EXPECT_NE(valid.find("ring versus"), std::string::npos) << valid;
+  EXPECT_THAT(valid, Has("-89.9 ms", "ring versus"));
 
   ring.valid = false;
   const std::string text = AllFindings({none, ring, server});
-  EXPECT_EQ(text.find("-89.9 ms"), std::string::npos) << text;
-  EXPECT_NE(text.find("ring versus"), std::string::npos) << "paired by round: " << text;
-  EXPECT_NE(text.find("+3.5 ms"), std::string::npos) << "of a valid row: " << text;
-  EXPECT_NE(text.find("The bytes sent match theory"), std::string::npos) << text;
-  EXPECT_NE(text.find("Other programs used"), std::string::npos) << text;
+  EXPECT_THAT(text, Lacks("-89.9 ms"));
+  EXPECT_THAT(text, Has("ring versus")) << "paired by round";
+  EXPECT_THAT(text, Has("+3.5 ms")) << "of a valid row";
+  EXPECT_THAT(text, Has("The bytes sent match theory", "Other programs used"));
 
   none.valid = false;
-  EXPECT_EQ(AllFindings({none, ring, server}).find("+3.5 ms"), std::string::npos)
-      << "the reference is not valid";
+  EXPECT_THAT(AllFindings({none, ring, server}), Lacks("+3.5 ms")) << "the reference is not valid";
   server.valid = false;
-  EXPECT_NE(AllFindings({none, ring, server}).find("every row"), std::string::npos);
+  EXPECT_THAT(AllFindings({none, ring, server}), Has("every row"));
 }
 
 TEST(Findings, NameNoWinnerForANetwork) {
   const std::string text =
       AllFindings({Row("ring", 2, {120, 121, 119, 120, 122}), Row("ps-sync", 2, {100, 101, 99, 100, 100})});
-  EXPECT_NE(text.find("does not determine a winner for a network"), std::string::npos) << text;
-  EXPECT_NE(text.find("5.0 GB/s in total, 20 us"), std::string::npos) << text;
+  EXPECT_THAT(text, Has("does not determine a winner for a network", "5.0 GB/s in total, 20 us"));
 }
 
 TEST(Findings, AreTheSameInChinese) {
@@ -405,9 +387,9 @@ TEST(Findings, AreTheSameInChinese) {
   ASSERT_EQ(english.size(), chinese.size());
   for (size_t i = 0; i < english.size(); ++i) {
     EXPECT_NE(chinese[i], english[i]);
-    EXPECT_TRUE(chinese[i].ends_with("。")) << chinese[i];
-    EXPECT_EQ(chinese[i].find('$'), std::string::npos) << chinese[i];
-    EXPECT_EQ(english[i].find('$'), std::string::npos) << english[i];
+    EXPECT_THAT(chinese[i], testing::EndsWith("。"));
+    EXPECT_THAT(chinese[i], Lacks("$"));
+    EXPECT_THAT(english[i], Lacks("$"));
   }
 }
 
@@ -417,7 +399,7 @@ TEST(Table, AlignsColumnsUnderChineseHeadings) {
   std::istringstream lines(table.substr(table.find("\n\n") + 2));  // below AboveTable
   std::string first, second, marks, row;
   for (std::string* line : {&first, &second, &marks, &row}) std::getline(lines, *line);
-  EXPECT_NE(second.find("策略"), std::string::npos);
+  EXPECT_THAT(second, Has("策略"));
   // The last column ends where its heading does.
   EXPECT_EQ(TextColumns(second), TextColumns(row)) << second << "\n" << row;
   EXPECT_EQ(TextColumns(marks), TextColumns(row));
@@ -426,8 +408,8 @@ TEST(Table, AlignsColumnsUnderChineseHeadings) {
 TEST(Findings, OversubscribedRowsAreNotCompared) {
   const std::string text =
       AllFindings({Row("ring", 4, {120, 121, 119, 120, 122}), Row("ps-sync", 4, {100, 101, 99, 100, 100})});
-  EXPECT_EQ(text.find("ring versus"), std::string::npos) << text;
-  EXPECT_NE(text.find("4 workers share 2 cores"), std::string::npos) << text;
+  EXPECT_THAT(text, Lacks("ring versus"));
+  EXPECT_THAT(text, Has("4 workers share 2 cores"));
 }
 
 TEST(Findings, OversubscribedRowsAreComparedIfTheNetworkLimitsTheSlowerOne) {
@@ -438,19 +420,16 @@ TEST(Findings, OversubscribedRowsAreComparedIfTheNetworkLimitsTheSlowerOne) {
   ring.mean.step_ms = 70;
   server.mean.step_ms = 100;
   for (SummaryRow* row : {&none, &ring, &server}) row->link.bits_per_s = 1e9;
-  EXPECT_NE(AllFindings({none, ring, server}).find("ring versus ps-sync with 4 workers: 1.20 times"),
-            std::string::npos)
-      << AllFindings({none, ring, server});
+  EXPECT_THAT(AllFindings({none, ring, server}), Has("ring versus ps-sync with 4 workers: 1.20 times"));
   none.mean.step_ms = 60;
-  EXPECT_EQ(AllFindings({none, ring, server}).find("ring versus"), std::string::npos);
+  EXPECT_THAT(AllFindings({none, ring, server}), Lacks("ring versus"));
 }
 
 TEST(Findings, ReportBytesThatDifferFromTheory) {
   SummaryRow row = Row("ring", 2, {1, 2});
-  EXPECT_NE(AllFindings({row}).find("The bytes sent match theory"), std::string::npos);
+  EXPECT_THAT(AllFindings({row}), Has("The bytes sent match theory"));
   row.mean.payload_tx_bytes *= 1.01;
-  EXPECT_NE(AllFindings({row}).find("ring x 2 sent 7.529 MB, theory predicts 7.455"), std::string::npos)
-      << AllFindings({row});
+  EXPECT_THAT(AllFindings({row}), Has("ring x 2 sent 7.529 MB, theory predicts 7.455"));
 }
 
 TEST(Wrap, BreaksAtSpacesAndIndents) {
@@ -523,10 +502,8 @@ TEST(Findings, DescribeTheWorkOfDevice0) {
                               .update_ms = .5,
                               .device0_extra_mb = 7};
   const std::string text = AllFindings({row});
-  EXPECT_NE(text.find("device 0 sends 5.00 MB per step (inputs 1.00, weights 4.00"), std::string::npos)
-      << text;
-  EXPECT_NE(text.find("In a ring each worker sends 4.00 MB"), std::string::npos) << text;
-  EXPECT_NE(text.find("are idle for 4.0 of 13.5 ms"), std::string::npos) << text;
+  EXPECT_THAT(text, Has("device 0 sends 5.00 MB per step (inputs 1.00, weights 4.00",
+                        "In a ring each worker sends 4.00 MB", "are idle for 4.0 of 13.5 ms"));
   const auto json = nlohmann::json::parse(SummaryJson({row}));
   EXPECT_EQ(json[0]["data_parallel"]["weights_bytes"], 4e6);
   EXPECT_EQ(json[0]["data_parallel"]["device0_alone_ms"], 4);

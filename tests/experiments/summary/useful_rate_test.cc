@@ -1,15 +1,13 @@
 // From which rate distributing helps. Every rate is computed again by hand: 4 workers expose
 // 2(N-1)a + 2(N-1)/N M/B + (N-1)/N M g, for B.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "experiments/summary/verdict.h"
 #include "tests/experiments/summary/four_rows.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
-
-using testing::HasSubstr;
 
 double RingRate(double allowed_s) {
   return 8 * 1.5 * kGradientBytes / (allowed_s - 6 * 1e-4 - 0.75 * kGradientBytes * 1e-10);
@@ -88,7 +86,7 @@ TEST(UsefulRate, IsARangeIfTheIntervalOfOneProcessIsWide) {
             "4 个 worker 时，链路达到 2.9 至 5.7 Gbit/s（推导，由 single 的 95% 区间得出）才值得对该模型做"
             "分布式训练。");
   rows[0].samples_per_s_95 = Interval{318, 322};
-  EXPECT_THAT(Sentence(rows), HasSubstr("at least 4.2 Gbit/s with 4 workers (derived).")) << "narrow";
+  EXPECT_THAT(Sentence(rows), Has("at least 4.2 Gbit/s with 4 workers (derived).")) << "narrow";
 }
 
 TEST(UsefulRate, TheRangeBeginsAboveTheRateThatWasMeasured) {
@@ -97,7 +95,7 @@ TEST(UsefulRate, TheRangeBeginsAboveTheRateThatWasMeasured) {
   rows[0].samples_per_s_95 = Interval{250, 400};
   const Wires wires{.latency_s = 1e-4, .bytes_per_s = 3.5e9 / 8, .add_s_per_byte = 1e-10};
   EXPECT_THAT(DistributeFrom(rows, rows[2], rows[0], wires, Language::kEnglish),
-              HasSubstr("at least 3.5 to 5.7 Gbit/s"));
+              Has("at least 3.5 to 5.7 Gbit/s"));
   for (SummaryRow& row : rows) row.link.bits_per_s = 4.5e9;
   const Wires faster{.latency_s = 1e-4, .bytes_per_s = 4.5e9 / 8, .add_s_per_byte = 1e-10};
   EXPECT_EQ(DistributeFrom(rows, rows[2], rows[0], faster, Language::kEnglish), "");
@@ -120,9 +118,9 @@ TEST(UsefulRate, NoneSufficesIfLatencyOrComputingIsTooLong) {
   EXPECT_EQ(DistributeFrom(rows, rows[2], rows[0], far, Language::kEnglish), "");
   rows[1] = TimedRow("none", 4, 420);
   EXPECT_FALSE(RateOf(rows).has_value());
-  EXPECT_THAT(Sentence(rows), HasSubstr("even without communication (none), 4 workers are not faster"));
+  EXPECT_THAT(Sentence(rows), Has("even without communication (none), 4 workers are not faster"));
   rows[1].configuration.oversubscribed = true;  // with a core each they are faster
-  EXPECT_THAT(Sentence(rows), HasSubstr("at least 4.2 Gbit/s with 4 workers, one core each"));
+  EXPECT_THAT(Sentence(rows), Has("at least 4.2 Gbit/s with 4 workers, one core each"));
 }
 
 }  // namespace

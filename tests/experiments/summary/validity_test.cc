@@ -1,16 +1,13 @@
 // The line on validity: which rows decide, and what it says about them.
 #include "experiments/summary/validity.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/experiments/summary/four_rows.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
 
 std::string Line(const std::vector<SummaryRow>& rows, Language language = Language::kEnglish) {
   return ValidityOf(rows, /*cores=*/2, language)->Text(language);
@@ -38,9 +35,9 @@ TEST(Validity, NamesTheRowsWhoseWorkersShareCores) {
             "Valid with limits. Workers share 2 cores in none x 4, ring x 4, ps-sync x 4: their times do not "
             "apply to machines with one core per worker.");
   EXPECT_EQ(State(rows), "limited");
-  EXPECT_THAT(Line({rows[1], rows[2]}), HasSubstr("Workers share 2 cores in every row: "));
-  EXPECT_THAT(ValidityOf(rows, 1, Language::kEnglish)->why, HasSubstr("Workers share 1 core in "));
-  EXPECT_THAT(Line(rows, Language::kChinese), HasSubstr("ps-sync x 4 的 worker 共用 2 个核："));
+  EXPECT_THAT(Line({rows[1], rows[2]}), Has("Workers share 2 cores in every row: "));
+  EXPECT_THAT(ValidityOf(rows, 1, Language::kEnglish)->why, Has("Workers share 1 core in "));
+  EXPECT_THAT(Line(rows, Language::kChinese), Has("ps-sync x 4 的 worker 共用 2 个核："));
 }
 
 TEST(Validity, SharedCoresDoNotMatterIfLinksLimitTheSteps) {
@@ -57,7 +54,7 @@ TEST(Validity, NamesOneMachineWithoutLinksAndOneRound) {
   EXPECT_EQ(Line(rows),
             "Valid with limits. All ranks share one machine without links, so the times do not apply to a "
             "network. One round: no intervals.");
-  EXPECT_THAT(Line({rows[0]}), Not(HasSubstr("network"))) << "one worker";
+  EXPECT_THAT(Line({rows[0]}), Lacks("network")) << "one worker";
   for (SummaryRow& row : rows) row.configuration.on_machines = true;
   EXPECT_EQ(Line(rows), "Valid with limits. One round: no intervals.");
 }
@@ -69,12 +66,10 @@ TEST(Validity, NamesAnotherPsring) {
   EXPECT_EQ(Line(rows),
             "Not valid. Another psring (process 123) was running during ring x 4. Repeat the run on an idle "
             "machine.");
-  EXPECT_THAT(Line(rows, Language::kChinese),
-              HasSubstr("ring x 4 期间，另一个 psring（进程 123）也在运行。"));
+  EXPECT_THAT(Line(rows, Language::kChinese), Has("ring x 4 期间，另一个 psring（进程 123）也在运行。"));
   Disturb(rows[3], 50);
-  EXPECT_THAT(
-      Line(rows),
-      HasSubstr("during ring x 4. Other programs used up to 50% of the processors during ps-sync x 4."));
+  EXPECT_THAT(Line(rows),
+              Has("during ring x 4. Other programs used up to 50% of the processors during ps-sync x 4."));
 }
 
 TEST(Validity, DistinguishesDisturbedRowsThatTheVerdictUses) {
@@ -95,10 +90,9 @@ TEST(Validity, DistinguishesDisturbedRowsThatTheVerdictUses) {
             "ring x 2.");
   EXPECT_EQ(State(rows), "invalid");
   for (SummaryRow& row : rows) Disturb(row, 60);
-  EXPECT_THAT(
-      Line(rows),
-      HasSubstr("Other programs used up to 60% of the processors during single x 1, none x 4, ring x 4, "
-                "ps-sync x 4."));
+  EXPECT_THAT(Line(rows),
+              Has("Other programs used up to 60% of the processors during single x 1, none x 4, ring x 4, "
+                  "ps-sync x 4."));
 }
 
 TEST(Validity, WithoutAVerdictItIsAboutAllRows) {
@@ -127,7 +121,7 @@ TEST(Validity, SaysWhatIsSimulated) {
 TEST(Validity, RecordsOfOneLaunchDoNotSayWhereItRan) {
   const auto validity = ValidityOf({TimedRow("ring", 4, 1000)}, std::nullopt, Language::kEnglish);
   EXPECT_EQ(validity->state, std::string("limited"));
-  EXPECT_THAT(validity->why, HasSubstr("Its records do not say where it ran"));
+  EXPECT_THAT(validity->why, Has("Its records do not say where it ran"));
 }
 
 }  // namespace

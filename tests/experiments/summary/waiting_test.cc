@@ -13,6 +13,7 @@
 #include "experiments/summary/findings.h"
 #include "experiments/summary/table.h"
 #include "tests/experiments/test_catalog.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -174,12 +175,9 @@ TEST(Waiting, FindingsStateTheCostsOfWaitingAndNotWaiting) {
   rows[3].mean.dropped_share = .25;
   const std::vector<std::string> findings = WaitingFindings(rows);
   ASSERT_EQ(findings.size(), 2);
-  EXPECT_NE(findings[0].find("worker 1 takes 3 times as long to compute"), std::string::npos) << findings[0];
-  EXPECT_NE(findings[0].find("waits 0 to 60% of its time"), std::string::npos) << findings[0];
-  EXPECT_NE(findings[1].find("ps-async reaches 2.00 times the samples/s of ps-sync"), std::string::npos)
-      << findings[1];
-  EXPECT_NE(findings[1].find("25% of the gradients"), std::string::npos) << findings[1];
-  EXPECT_NE(findings[1].find("3.00 (3.10)"), std::string::npos) << findings[1];
+  EXPECT_THAT(findings[0], Has("worker 1 takes 3 times as long to compute", "waits 0 to 60% of its time"));
+  EXPECT_THAT(findings[1], Has("ps-async reaches 2.00 times the samples/s of ps-sync", "25% of the gradients",
+                               "3.00 (3.10)"));
   for (SummaryRow& row : rows) row.configuration.training.straggler = "none";
   EXPECT_TRUE(WaitingFindings(rows).empty()) << "no worker was disturbed";
 }
@@ -204,7 +202,7 @@ TEST(Target, IsEmptyWithANoteUnlessAllTrainingsReachIt) {
   EXPECT_NEAR(*row.time_to_target_s, 6, 1e-12);
   ASSERT_TRUE(row.time_to_target_95.has_value());
   EXPECT_LE(row.time_to_target_95->low, 6);
-  EXPECT_NE(Table({row}).find("6.00"), std::string::npos);
+  EXPECT_THAT(Table({row}), Has("6.00"));
   slower.time_to_target_s.reset();
   runs.accuracy = {reached, slower};
   row = Summarise("run", {runs}, std::nullopt).front();
@@ -224,7 +222,7 @@ TEST(Rates, PicksTheBestValidationAccuracyForEachStrategy) {
   UsePickedRate(tried, configuration);
   EXPECT_EQ(configuration.training.lr, .05) << "of another worker count";
   EXPECT_EQ(configuration.update.lr, .05);
-  EXPECT_NE(RatesCsv(tried).find("ring,4,0.1,,,false\n"), std::string::npos) << "it diverged";
+  EXPECT_THAT(RatesCsv(tried), Has("ring,4,0.1,,,false\n")) << "it diverged";
   std::vector<TriedRate> diverged = {{"ring", 4, 10}};
   EXPECT_EQ(PickRates(diverged).message(), "ring x 4 diverged with every learning rate; use lower ones");
 }
@@ -267,8 +265,7 @@ TEST(VirtualPlan, RejectsStrategiesWithoutATimeModel) {
   EXPECT_FALSE(CheckCompareOptions(options, TestCatalog()).ok());
   options = VirtualOptions();
   options.strategies = {"star"};
-  EXPECT_NE(MakeVirtualPlan(options, TestCatalog(), TestProbe(), 2).status().message().find("not star"),
-            std::string::npos);
+  EXPECT_THAT(MakeVirtualPlan(options, TestCatalog(), TestProbe(), 2).status().message(), Has("not star"));
   options.training.backend = "gloo";
   EXPECT_FALSE(CheckVirtualOptions(options, TestCatalog()).ok());
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
+#include "tests/has.h"
 #include "tests/trainer/process/trainer_process.h"
 
 namespace psring {
@@ -71,7 +72,7 @@ TEST_F(HybridProcess, EqualsOneProcessAndCountsEveryByte) {
     }
     EXPECT_EQ(result.algorithm, "ring");
     EXPECT_EQ(result.transport, absl::StrContains(flags, "tcp") ? "tcp" : "shm");
-    EXPECT_TRUE(absl::StrContains(result.wires.back(), "gRPC")) << result.wires.back();
+    EXPECT_THAT(result.wires.back(), Has("gRPC"));
 
     uint64_t sent = 0, received = 0;
     for (int rank = 0; rank < workers; ++rank) {
@@ -144,8 +145,7 @@ TEST_F(HybridProcess, ItsCheckpointContinuesWithServersThatHaveAllParameters) {
   const auto other =
       StartAlone(absl::StrCat("--strategy hybrid --ranks_per_process 2 --servers 2 --resume ", first, more));
   EXPECT_EQ(other->Wait(), 1);
-  EXPECT_TRUE(absl::StrContains(other->errors(), "it is of another model: tables.0.weight is [300,8]"))
-      << other->errors();
+  EXPECT_THAT(other->errors(), Has("it is of another model: tables.0.weight is [300,8]"));
 }
 
 TEST_F(HybridProcess, IsRejectedInOneLine) {
@@ -168,17 +168,15 @@ TEST_F(HybridProcess, IsRejectedInOneLine) {
        }) {
     const auto child = StartAlone(bad.flags);
     EXPECT_EQ(child->Wait(), bad.code) << bad.flags;
-    EXPECT_TRUE(absl::StrContains(child->errors(), bad.message)) << bad.flags << ": " << child->errors();
+    EXPECT_THAT(child->errors(), Has(bad.message)) << bad.flags;
     EXPECT_EQ(std::ranges::count(child->errors(), '\n'), 1) << bad.flags << ": " << child->errors();
   }
   // Without a launcher that asks first, the ranks learn it from the model.
   const auto ranks =
       StartAlone("--strategy hybrid --ranks_per_process 2 --model mlp-small --data synthetic --steps 2");
   EXPECT_EQ(ranks->Wait(), 1);
-  EXPECT_TRUE(absl::StrContains(ranks->errors(),
-                                "--strategy hybrid needs a model with tables of rows, such as "
-                                "dlrm-small; use ring for mlp-small"))
-      << ranks->errors();
+  EXPECT_THAT(ranks->errors(), Has("--strategy hybrid needs a model with tables of rows, such as "
+                                   "dlrm-small; use ring for mlp-small"));
 }
 
 // While the others wait in the ring or for rows.

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/io/safetensors.h"
+#include "tests/has.h"
 #include "tests/kept_files.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 #include "tests/trainer/cluster.h"
@@ -131,16 +132,14 @@ TEST_P(Stopped, AtAnyStepItEndsWithTheWeightsOfUninterruptedTraining) {
       SCOPED_TRACE(absl::StrCat(optimizer, ", stopped after ", stop_after));
       Kept kept;
       const auto stopped = Train(options, GetParam().workers, kept, nullptr, stop_after);
-      EXPECT_TRUE(absl::StrContains(stopped[0].result.status().message(), "stopped by a signal"))
-          << stopped[0].result.status();
+      EXPECT_THAT(stopped[0].result.status().message(), Has("stopped by a signal"));
       ASSERT_TRUE(kept.contains(stop_after));
       std::vector<std::string> notes;
       const auto resumed = Train(options, GetParam().workers, kept, &kept[stop_after], -1, &notes);
       EXPECT_EQ(WeightsOf(resumed), weights);
       EXPECT_EQ(resumed[0].steps.size(), static_cast<size_t>(60 - stop_after));
       ASSERT_EQ(notes.size(), 1) << absl::StrJoin(notes, "\n");
-      EXPECT_TRUE(absl::StartsWith(notes[0], absl::StrCat("resumed after step ", stop_after, " of 60 (")))
-          << notes[0];
+      EXPECT_THAT(notes[0], testing::StartsWith(absl::StrCat("resumed after step ", stop_after, " of 60 (")));
       // The checkpoints of the end are the same, byte for byte.
       for (const auto& [name, bytes] : undisturbed[60]) {
         if (name != kPositionFile) {
@@ -241,7 +240,7 @@ TEST(Resume, OtherStrategiesAndWorkersContinueFromTheCheckpoint) {
       EXPECT_EQ(steps, 10 * way.workers);
     }
     const std::string notes = absl::StrJoin(lines, "\n");
-    EXPECT_TRUE(absl::StrContains(notes, way.note)) << notes;
+    EXPECT_THAT(notes, Has(way.note));
     ASSERT_TRUE(more.contains(way.step + 10));
     // It began with the checkpoint's weights and has improved since.
     const auto position = DecodePosition(BytesOf(more[way.step + 10]));
@@ -449,8 +448,7 @@ TEST(Resume, ADamagedFileIsAnErrorWithoutANote) {
   std::vector<std::string> notes;
   const Files damaged = {{kModelFile, "no weights"}};
   const auto outcomes = Train(Options("single"), 1, kept, &damaged, -1, &notes);
-  EXPECT_TRUE(absl::StrContains(outcomes[0].result.status().message(), "is damaged"))
-      << outcomes[0].result.status();
+  EXPECT_THAT(outcomes[0].result.status().message(), Has("is damaged"));
   EXPECT_TRUE(notes.empty()) << absl::StrJoin(notes, "\n");
 }
 
@@ -461,8 +459,7 @@ TEST(Resume, RejectsAnotherModel) {
   other.model = "mlp";
   Kept more;
   const auto outcomes = Train(other, 1, more, &kept[60]);
-  EXPECT_TRUE(absl::StrContains(outcomes[0].result.status().message(), "another model"))
-      << outcomes[0].result.status();
+  EXPECT_THAT(outcomes[0].result.status().message(), Has("another model"));
 }
 
 }  // namespace

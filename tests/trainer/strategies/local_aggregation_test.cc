@@ -1,7 +1,6 @@
 // Machines whose ranks add up their gradients before one of them exchanges the sum with the servers.
 #include "trainer/strategies/local_aggregation.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -9,15 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/options/server_arguments.h"
+#include "tests/has.h"
 #include "tests/trainer/cluster.h"
 #include "tests/trainer/strategies/reference.h"
 #include "trainer/step/training_plan.h"
 
 namespace psring {
 namespace {
-
-using testing::AllOf;
-using testing::HasSubstr;
 
 struct Layout {
   int machines, each;
@@ -133,12 +130,11 @@ TEST(LocalAggregation, ALostRankEndsAllMachinesAndIsNamed) {
       };
     });
     const auto error = [&](int rank) { return std::string(outcomes[rank].result.status().message()); };
-    EXPECT_THAT(error(lost), HasSubstr("out of paper"));
+    EXPECT_THAT(error(lost), Has("out of paper"));
     // Transports of threads number a machine's ranks from 0; those of processes have the job's numbers.
-    EXPECT_THAT(error(5 - lost),
-                AllOf(HasSubstr(absl::StrCat("rank ", lost - 2, " gave up")), HasSubstr("out of paper")));
-    EXPECT_THAT(error(0), HasSubstr("worker 1"));
-    EXPECT_THAT(error(1), AllOf(HasSubstr("rank 0 gave up"), HasSubstr("worker 1")));
+    EXPECT_THAT(error(5 - lost), Has(absl::StrCat("rank ", lost - 2, " gave up"), "out of paper"));
+    EXPECT_THAT(error(0), Has("worker 1"));
+    EXPECT_THAT(error(1), Has("rank 0 gave up", "worker 1"));
   }
 }
 
@@ -149,9 +145,9 @@ TEST(LocalAggregation, NeedsEqualMachinesOfSeveralRanks) {
   const auto error = [&](int workers, int per_machine) {
     return std::string(PushersOf(options, workers, per_machine).status().message());
   };
-  EXPECT_THAT(error(4, 0), HasSubstr("LOCAL_WORLD_SIZE"));
-  EXPECT_THAT(error(4, 1), HasSubstr("a machine has only one; omit it"));
-  EXPECT_THAT(error(4, 3), HasSubstr("this one has 3 of 4"));
+  EXPECT_THAT(error(4, 0), Has("LOCAL_WORLD_SIZE"));
+  EXPECT_THAT(error(4, 1), Has("a machine has only one; omit it"));
+  EXPECT_THAT(error(4, 3), Has("this one has 3 of 4"));
   options.local_aggregation = false;
   EXPECT_EQ(*PushersOf(options, 4, 0), 4);
 }
@@ -161,7 +157,7 @@ TEST(LocalAggregation, OtherStrategiesRejectIt) {
     TrainingOptions options = Aggregating();
     options.strategy = strategy;
     EXPECT_THAT(CheckStrategy(options, **FindStrategy(strategy), 4).message(),
-                AllOf(HasSubstr("--local_aggregation is for"), HasSubstr(strategy)));
+                Has("--local_aggregation is for", strategy));
   }
 }
 

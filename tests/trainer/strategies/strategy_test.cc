@@ -5,9 +5,9 @@
 #include <latch>
 #include <map>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
+#include "tests/has.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/step/gradient_pass.h"
 #include "trainer/strategies/strategies.h"
@@ -234,7 +234,7 @@ TEST(Abort, EndsAWaitingStrategy) {
         waiting.strategy.sync->Abort(absl::CancelledError("enough"));
       }
     });
-    EXPECT_NE(finished.message().find("enough"), std::string::npos) << strategy << ": " << finished;
+    EXPECT_THAT(finished.message(), Has("enough")) << strategy;
   }
 }
 
@@ -317,9 +317,7 @@ TEST(Registry, AnUnknownNameSuggestsTheNearest) {
                {"deepspeed", "psring has nothing like it; the nearest is 'ring'"},
                {"zero3", "psring has nothing like it; the nearest is 'ring'"},
                {"hybird", "did you mean 'hybrid'?"}};
-  for (const auto& [name, says] : cases)
-    EXPECT_TRUE(absl::StrContains(FindStrategy(name).status().message(), says))
-        << FindStrategy(name).status();
+  for (const auto& [name, says] : cases) EXPECT_THAT(FindStrategy(name).status().message(), Has(says));
   EXPECT_TRUE((*FindStrategy("ring"))->needs.process_group);
   EXPECT_FALSE((*FindStrategy("ring"))->needs.servers);
 }
@@ -352,10 +350,10 @@ TEST(Registry, ParsesTheNumberInAName) {
             "strategy 'ps-ssp': ps-ssp:K needs a whole number from 1 (K: the most steps that a worker may be "
             "ahead), as in ps-ssp:1");
   for (const std::string wrong : {"ps-ssp:0", "ps-ssp:", "ps-ssp:1:2", "ps-ssp:1000001", "ps-backup:-1"}) {
-    EXPECT_NE(says(wrong).find("needs a whole number from "), std::string::npos) << wrong;
+    EXPECT_THAT(says(wrong), Has("needs a whole number from ")) << wrong;
   }
   EXPECT_EQ(says("ring:2"), "strategy 'ring:2': ring takes no number");
-  EXPECT_NE(says("ps-spp:2").find("did you mean 'ps-ssp:K'?"), std::string::npos) << says("ps-spp:2");
+  EXPECT_THAT(says("ps-spp:2"), Has("did you mean 'ps-ssp:K'?"));
 }
 
 }  // namespace
