@@ -39,9 +39,8 @@ TEST(FileContent, IsReadFromMemoryAndFromDisk) {
   for (const size_t size : {0, 1, 100, 3'000'000}) {
     const std::string bytes = SomeBytes(size);
     std::ofstream(path, std::ios::binary) << bytes;
-    const auto opened = FileContent::Open(path);
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    for (const FileContent& content : {FileContent(bytes), *opened}) {
+    const auto opened = FileContent::Open(path).value();
+    for (const FileContent& content : {FileContent(bytes), opened}) {
       EXPECT_EQ(content.size(), size);
       EXPECT_EQ(content.empty(), size == 0);
       EXPECT_EQ(*content.Hash(), HashBytes(bytes.data(), size));
@@ -54,12 +53,11 @@ TEST(FileContent, IsReadFromMemoryAndFromDisk) {
       EXPECT_EQ(content.Read(UINT64_MAX, 2, &byte).code(), absl::StatusCode::kDataLoss);
     }
   }
-  const auto opened = FileContent::Open(path);
-  ASSERT_TRUE(opened.ok()) << opened.status();
+  const auto opened = FileContent::Open(path).value();
   std::filesystem::resize_file(path, 10);
   std::string back(20, 0);
-  EXPECT_TRUE(opened->Read(0, 10, back.data()).ok());
-  EXPECT_EQ(opened->Read(0, 20, back.data()).message(), "it ends early");
+  EXPECT_TRUE(opened.Read(0, 10, back.data()).ok());
+  EXPECT_EQ(opened.Read(0, 20, back.data()).message(), "it ends early");
   std::filesystem::remove(path);
   EXPECT_EQ(FileContent::Open(path).status().code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(FileContent::Open(testing::TempDir()).ok());

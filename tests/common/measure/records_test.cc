@@ -40,38 +40,36 @@ TEST(StepRecord, RoundTrips) {
   const StepRecord record = SomeStep();
   const std::string line = ToJson(record);
   EXPECT_EQ(line.find('\n'), std::string::npos);
-  const auto back = StepRecordFromJson(line);
-  ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(back->rank, record.rank);
-  EXPECT_EQ(back->step, record.step);
-  EXPECT_EQ(back->warmup, record.warmup);
-  EXPECT_EQ(back->samples, record.samples);
-  EXPECT_EQ(back->begin_ns, record.begin_ns);
-  EXPECT_EQ(back->step_ms, record.step_ms);
-  EXPECT_EQ(back->compute_ms, record.compute_ms);
-  EXPECT_EQ(back->comm_busy_ms, record.comm_busy_ms);
-  EXPECT_EQ(back->exposed_comm_ms, record.exposed_comm_ms);
-  EXPECT_EQ(back->payload_tx_bytes, record.payload_tx_bytes);
-  EXPECT_EQ(back->payload_rx_bytes, record.payload_rx_bytes);
-  EXPECT_EQ(back->loss, record.loss);
-  EXPECT_EQ(back->weights_hash, record.weights_hash);
-  ASSERT_EQ(back->buckets.size(), 2);
-  EXPECT_EQ(back->buckets[1].bucket, 1);
-  EXPECT_EQ(back->buckets[1].ready_ns, 20);
-  EXPECT_EQ(back->buckets[1].begin_ns, 21);
-  EXPECT_EQ(back->buckets[1].end_ns, 22);
-  EXPECT_EQ(back->buckets[1].staleness, 3);
-  EXPECT_EQ(back->buckets[0].staleness, -1);
-  EXPECT_EQ(ToJson(*back), line);
+  const auto back = StepRecordFromJson(line).value();
+  EXPECT_EQ(back.rank, record.rank);
+  EXPECT_EQ(back.step, record.step);
+  EXPECT_EQ(back.warmup, record.warmup);
+  EXPECT_EQ(back.samples, record.samples);
+  EXPECT_EQ(back.begin_ns, record.begin_ns);
+  EXPECT_EQ(back.step_ms, record.step_ms);
+  EXPECT_EQ(back.compute_ms, record.compute_ms);
+  EXPECT_EQ(back.comm_busy_ms, record.comm_busy_ms);
+  EXPECT_EQ(back.exposed_comm_ms, record.exposed_comm_ms);
+  EXPECT_EQ(back.payload_tx_bytes, record.payload_tx_bytes);
+  EXPECT_EQ(back.payload_rx_bytes, record.payload_rx_bytes);
+  EXPECT_EQ(back.loss, record.loss);
+  EXPECT_EQ(back.weights_hash, record.weights_hash);
+  ASSERT_EQ(back.buckets.size(), 2);
+  EXPECT_EQ(back.buckets[1].bucket, 1);
+  EXPECT_EQ(back.buckets[1].ready_ns, 20);
+  EXPECT_EQ(back.buckets[1].begin_ns, 21);
+  EXPECT_EQ(back.buckets[1].end_ns, 22);
+  EXPECT_EQ(back.buckets[1].staleness, 3);
+  EXPECT_EQ(back.buckets[0].staleness, -1);
+  EXPECT_EQ(ToJson(back), line);
 }
 
 TEST(StepRecord, ALossThatIsNotANumberIsNullAndReadAsNaN) {
   StepRecord record;
   record.loss = std::numeric_limits<double>::infinity();
   EXPECT_TRUE(nlohmann::json::parse(ToJson(record))["loss"].is_null());
-  const auto back = StepRecordFromJson(ToJson(record));
-  ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_TRUE(std::isnan(back->loss));
+  const auto back = StepRecordFromJson(ToJson(record)).value();
+  EXPECT_TRUE(std::isnan(back.loss));
 }
 
 TEST(StepRecord, ErrorsNameTheProblem) {
@@ -150,13 +148,12 @@ TEST(RankResult, RoundTrips) {
   result.rows = {1, 2, 3, 4, 5};
   result.ddp = {{1, 2}, true, {3}, {"fc2.bias"}, .5, 1.5, 2.5, 3.5};
   result.curve = {{1, 2, 3.5, 4.5, 5.5, 0.875}, {10, 20, 30, 40, 50, 1}};
-  const auto back = RankResultFromJson(ToJson(result));
-  ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(back->device, result.device);
-  EXPECT_EQ(back->bucket_elements, result.bucket_elements);
-  ASSERT_EQ(back->curve.size(), 2);
-  EXPECT_EQ(back->curve[0].test_accuracy, 0.875);
-  EXPECT_EQ(ToJson(*back), ToJson(result)) << "every field that is written is read";
+  const auto back = RankResultFromJson(ToJson(result)).value();
+  EXPECT_EQ(back.device, result.device);
+  EXPECT_EQ(back.bucket_elements, result.bucket_elements);
+  ASSERT_EQ(back.curve.size(), 2);
+  EXPECT_EQ(back.curve[0].test_accuracy, 0.875);
+  EXPECT_EQ(ToJson(back), ToJson(result)) << "every field that is written is read";
   // And every field is written: none of the values above is a default.
   const auto json = nlohmann::json::parse(ToJson(result));
   const auto standard = nlohmann::json::parse(ToJson(RankResult()));
@@ -175,11 +172,10 @@ TEST(RankResult, OfAnEarlierVersionHasDefaultsForNewFields) {
        {"computed_ms", "update_ms", "run_delay_ms", "probe_ms", "ddp", "data_parallel", "wires", "host"}) {
     json.erase(field);
   }
-  const auto back = RankResultFromJson(json.dump());
-  ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(back->computed_ms, -1);
-  EXPECT_EQ(back->data_parallel.replicas, 0);
-  EXPECT_TRUE(back->wires.empty() && back->host.empty());
+  const auto back = RankResultFromJson(json.dump()).value();
+  EXPECT_EQ(back.computed_ms, -1);
+  EXPECT_EQ(back.data_parallel.replicas, 0);
+  EXPECT_TRUE(back.wires.empty() && back.host.empty());
   json["data_parallel"] = {{"replicas", 2}};
   EXPECT_NE(RankResultFromJson(json.dump()).status().message().find("data_parallel.inputs_bytes: missing"),
             std::string::npos);
@@ -199,10 +195,9 @@ TEST(ServerResult, RoundTrips) {
                                .payload_tx_bytes = 8,
                                .staleness_histogram = {1, 2, 3},
                                .peak_memory_mb = 9.5};
-  const auto back = ServerResultFromJson(ToJson(result));
-  ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(back->staleness_histogram, result.staleness_histogram);
-  EXPECT_EQ(ToJson(*back), ToJson(result));
+  const auto back = ServerResultFromJson(ToJson(result)).value();
+  EXPECT_EQ(back.staleness_histogram, result.staleness_histogram);
+  EXPECT_EQ(ToJson(back), ToJson(result));
 }
 
 TEST(RankResult, TextThatIsNotUtf8DoesNotThrow) {
@@ -241,10 +236,9 @@ TEST_F(FilesTest, AReaderNeverSeesAPartialFile) {
     done = true;
   });
   while (!done) {
-    const auto text = ReadFile(path);
-    ASSERT_TRUE(text.ok()) << text.status();
-    ASSERT_EQ(text->size(), 1 << 20);
-    ASSERT_EQ(text->front(), text->back());
+    const auto text = ReadFile(path).value();
+    ASSERT_EQ(text.size(), 1 << 20);
+    ASSERT_EQ(text.front(), text.back());
   }
   writer.join();
 }

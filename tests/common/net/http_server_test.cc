@@ -94,28 +94,23 @@ TEST(HttpMessage, ATokenIsNeededInTheQueryOrAHeader) {
 }
 
 TEST(HttpServer, NeedsATokenExceptOnTheLoopback) {
-  const auto open = HttpServer::Start({.host = "127.0.0.1", .token = "abc"}, Echo);
-  ASSERT_TRUE(open.ok()) << open.status();
-  EXPECT_THAT((*open)->url("/x"), testing::EndsWith("/x"));
-  const auto given = HttpServer::Start({.host = "0.0.0.0", .token = "abc"}, Echo);
-  ASSERT_TRUE(given.ok()) << given.status();
-  EXPECT_EQ((*given)->url("/x"), absl::StrCat("http://127.0.0.1:", (*given)->port(), "/x?token=abc"));
-  const auto random = HttpServer::Start({.host = "0.0.0.0"}, Echo);
-  ASSERT_TRUE(random.ok()) << random.status();
-  EXPECT_THAT((*random)->url("/x"), testing::ContainsRegex("/x[?]token=[0-9a-f]{32}$"));
+  const auto open = HttpServer::Start({.host = "127.0.0.1", .token = "abc"}, Echo).value();
+  EXPECT_THAT(open->url("/x"), testing::EndsWith("/x"));
+  const auto given = HttpServer::Start({.host = "0.0.0.0", .token = "abc"}, Echo).value();
+  EXPECT_EQ(given->url("/x"), absl::StrCat("http://127.0.0.1:", given->port(), "/x?token=abc"));
+  const auto random = HttpServer::Start({.host = "0.0.0.0"}, Echo).value();
+  EXPECT_THAT(random->url("/x"), testing::ContainsRegex("/x[?]token=[0-9a-f]{32}$"));
 }
 
 class HttpServerTest : public testing::Test {
  protected:
   HttpServerTest() {
-    auto started = HttpServer::Start({}, Echo);
-    EXPECT_TRUE(started.ok()) << started.status();
-    server_ = *std::move(started);
+    auto started = HttpServer::Start({}, Echo).value();
+    server_ = std::move(started);
   }
   FileDescriptor Connect() {
-    auto socket = ConnectTcp("127.0.0.1", server_->port(), MonotonicNow() + absl::Seconds(10));
-    EXPECT_TRUE(socket.ok()) << socket.status();
-    return *std::move(socket);
+    auto socket = ConnectTcp("127.0.0.1", server_->port(), MonotonicNow() + absl::Seconds(10)).value();
+    return std::move(socket);
   }
   static void Send(const FileDescriptor& socket, const std::string& text) {
     EXPECT_TRUE(WriteAll(socket.get(), text.data(), text.size(), MonotonicNow() + absl::Seconds(10)).ok());
@@ -144,23 +139,21 @@ class HttpServerTest : public testing::Test {
 TEST_F(HttpServerTest, DiscardsLittleOfWhatFollowsARequest) {
   std::latch sent(1);
   const auto server = HttpServer::Start({}, [&](const std::string& path) {
-    sent.wait();
-    return Echo(path);
-  });
-  ASSERT_TRUE(server.ok()) << server.status();
-  const auto client = ConnectTcp("127.0.0.1", (*server)->port(), MonotonicNow() + absl::Seconds(10));
-  ASSERT_TRUE(client.ok()) << client.status();
-  Send(*client, "GET / HTTP/1.1\r\n\r\n");
+                        sent.wait();
+                        return Echo(path);
+                      }).value();
+  const auto client = ConnectTcp("127.0.0.1", server->port(), MonotonicNow() + absl::Seconds(10)).value();
+  Send(client, "GET / HTTP/1.1\r\n\r\n");
   const std::string block(1 << 16, 'x');
   ssize_t more = 0;
   for (ssize_t n = 0; more < (1 << 20) && n >= 0; more += n) {
-    n = send(client->get(), block.data(), block.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    n = send(client.get(), block.data(), block.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
   ASSERT_GT(more, 1 << 17);
   sent.count_down();
-  EXPECT_THAT(ReadAll(*client), StartsWith("HTTP/1.1 200 OK"));
+  EXPECT_THAT(ReadAll(client), StartsWith("HTTP/1.1 200 OK"));
   // The server has closed the connection without having read the rest: it is reset.
-  pollfd reset = {client->get(), 0, 0};
+  pollfd reset = {client.get(), 0, 0};
   EXPECT_EQ(poll(&reset, 1, 20'000), 1);
   EXPECT_NE(reset.revents & POLLERR, 0);
 }
@@ -208,9 +201,8 @@ TEST_F(HttpServerTest, RepliesToManyClients) {
 
 TEST_F(HttpServerTest, ALargeReplyArrivesComplete) {
   const std::string body(8 << 20, 'y');
-  auto large = HttpServer::Start({}, [&](const std::string&) { return HttpReply{.body = body}; });
-  ASSERT_TRUE(large.ok());
-  server_ = *std::move(large);
+  auto large = HttpServer::Start({}, [&](const std::string&) { return HttpReply{.body = body}; }).value();
+  server_ = std::move(large);
   const FileDescriptor socket = Connect();
   Send(socket, "GET / HTTP/1.1\r\n\r\n");
   EXPECT_EQ(ReadAll(socket).size(), body.size() + HttpBytes({.body = body}, true).size());
@@ -227,18 +219,16 @@ TEST_F(HttpServerTest, SilentInvalidAndLostClientsDoNotBlockOthers) {
 }
 
 TEST_F(HttpServerTest, AClientThatSendsSlowlyIsDisconnected) {
-  const auto server = HttpServer::Start({.patience = absl::Milliseconds(200)}, Echo);
-  ASSERT_TRUE(server.ok()) << server.status();
-  const auto client = ConnectTcp("127.0.0.1", (*server)->port(), MonotonicNow() + absl::Seconds(10));
-  ASSERT_TRUE(client.ok()) << client.status();
-  Send(*client, "GET / HTTP/1.1\r\nx: ");
+  const auto server = HttpServer::Start({.patience = absl::Milliseconds(200)}, Echo).value();
+  const auto client = ConnectTcp("127.0.0.1", server->port(), MonotonicNow() + absl::Seconds(10)).value();
+  Send(client, "GET / HTTP/1.1\r\nx: ");
   size_t sent = 0;
-  while (sent < kLargestHttpRequest / 2 && send(client->get(), "x", 1, MSG_NOSIGNAL) == 1) {
+  while (sent < kLargestHttpRequest / 2 && send(client.get(), "x", 1, MSG_NOSIGNAL) == 1) {
     ++sent;
     absl::SleepFor(absl::Milliseconds(5));
   }
   EXPECT_LT(sent, kLargestHttpRequest / 2);
-  EXPECT_EQ(ReadAll(*client), "");
+  EXPECT_EQ(ReadAll(client), "");
 }
 
 TEST_F(HttpServerTest, HeadersThatDoNotEndAreRejected) {

@@ -20,16 +20,13 @@ std::string CongestionControl(int fd) {
 }
 
 TEST(TcpSocketTest, ConnectionsWithinAHostUseReno) {
-  const auto listener = ListenTcp("127.0.0.1");
-  ASSERT_TRUE(listener.ok()) << listener.status();
-  const auto connected = ConnectTcp("127.0.0.1", listener->port, MonotonicNow() + absl::Seconds(5));
-  ASSERT_TRUE(connected.ok()) << connected.status();
-  EXPECT_EQ(CongestionControl(connected->get()), "reno");
+  const auto listener = ListenTcp("127.0.0.1").value();
+  const auto connected = ConnectTcp("127.0.0.1", listener.port, MonotonicNow() + absl::Seconds(5)).value();
+  EXPECT_EQ(CongestionControl(connected.get()), "reno");
 }
 
 TEST(TcpSocketTest, OtherConnectionsKeepTheSystemsCongestionControl) {
-  const auto listener = ListenTcp("127.0.0.2");
-  ASSERT_TRUE(listener.ok()) << listener.status();
+  const auto listener = ListenTcp("127.0.0.2").value();
   FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const std::string before = CongestionControl(socket.get());
   sockaddr_in from = {};
@@ -38,7 +35,7 @@ TEST(TcpSocketTest, OtherConnectionsKeepTheSystemsCongestionControl) {
   ASSERT_EQ(bind(socket.get(), reinterpret_cast<sockaddr*>(&from), sizeof from), 0);
   sockaddr_in to = from;
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
-  to.sin_port = htons(static_cast<uint16_t>(listener->port));
+  to.sin_port = htons(static_cast<uint16_t>(listener.port));
   ASSERT_EQ(connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
   ASSERT_TRUE(PrepareTcpSocket(socket.get()).ok());
   EXPECT_EQ(CongestionControl(socket.get()), before);

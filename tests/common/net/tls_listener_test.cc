@@ -83,13 +83,12 @@ class TlsListener : public testing::Test {
 TEST_F(TlsListener, MembersAuthenticateInsideTls) {
   const JobSecret secret = TestSecret().WithTls(Auto());
   Listen(secret);
-  const auto member = Join(secret);
-  ASSERT_TRUE(member.ok()) << member.status();
+  const auto member = Join(secret).value();
   const FileDescriptor taken = Taken();
-  Write(*member, "text");
+  Write(member, "text");
   EXPECT_EQ(Read(taken, 4), "text");
   Write(taken, "reply");
-  EXPECT_EQ(Read(*member, 5), "reply");
+  EXPECT_EQ(Read(member, 5), "reply");
 }
 
 TEST_F(TlsListener, ARightCertificateDoesNotReplaceTheSecret) {
@@ -233,14 +232,13 @@ TEST_F(TlsListener, TheNetworkDoesNotSeeTheText) {
     std::string seen;
     {
       Proxy proxy(listener_->port());
-      absl::StatusOr<FileDescriptor> member = Join(secret, proxy.port());
-      ASSERT_TRUE(member.ok()) << member.status();
+      FileDescriptor member = Join(secret, proxy.port()).value();
       FileDescriptor taken = Taken();
-      Write(*member, text);
+      Write(member, text);
       EXPECT_EQ(Read(taken, text.size()), text);
       Write(taken, text);
-      EXPECT_EQ(Read(*member, text.size()), text);
-      *member = FileDescriptor();
+      EXPECT_EQ(Read(member, text.size()), text);
+      member = FileDescriptor();
       taken = FileDescriptor();
       EXPECT_TRUE(Eventually([&] { return proxy.Seen().size() > 2 * text.size(); }));
       seen = proxy.Seen();

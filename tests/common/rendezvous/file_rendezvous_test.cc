@@ -66,16 +66,14 @@ TEST_F(FileRendezvousTest, RanksExchangeSetAndGetAndRemoveTheFile) {
     const auto rendezvous = Join(rank, 7);
     ASSERT_NE(rendezvous, nullptr);
     for (int round = 0; round < 5; ++round) {
-      const auto values = rendezvous->Exchange("round", absl::StrCat(rank, ".", round));
-      ASSERT_TRUE(values.ok()) << values.status();
-      for (int other = 0; other < 7; ++other) EXPECT_EQ((*values)[other], absl::StrCat(other, ".", round));
+      const auto values = rendezvous->Exchange("round", absl::StrCat(rank, ".", round)).value();
+      for (int other = 0; other < 7; ++other) EXPECT_EQ(values[other], absl::StrCat(other, ".", round));
     }
     const std::string large(100'000, static_cast<char>('a' + rank));
     EXPECT_TRUE(rendezvous->Set(absl::StrCat("key ", rank), large).ok());
     const int next = (rank + 1) % 7;
-    const auto value = rendezvous->Get(absl::StrCat("key ", next), "the next rank");
-    ASSERT_TRUE(value.ok()) << value.status();
-    EXPECT_EQ(*value, std::string(100'000, static_cast<char>('a' + next)));
+    const auto value = rendezvous->Get(absl::StrCat("key ", next), "the next rank").value();
+    EXPECT_EQ(value, std::string(100'000, static_cast<char>('a' + next)));
     EXPECT_TRUE(rendezvous->Exchange("end", "").ok());
   });
   EXPECT_FALSE(fs::exists(path()));
@@ -87,10 +85,9 @@ TEST_F(FileRendezvousTest, PartsExchangeSeparately) {
     ASSERT_NE(rendezvous, nullptr);
     const std::vector<int> ranks = rank < 2 ? std::vector<int>{1, 0} : std::vector<int>{2, 3};
     const auto part = MakePartRendezvous(*rendezvous, ranks, absl::StrCat("half ", rank / 2));
-    const auto values = part->Exchange("x", absl::StrCat(rank));
-    ASSERT_TRUE(values.ok()) << values.status();
-    EXPECT_EQ((*values)[0], absl::StrCat(ranks[0]));
-    EXPECT_EQ((*values)[1], absl::StrCat(ranks[1]));
+    const auto values = part->Exchange("x", absl::StrCat(rank)).value();
+    EXPECT_EQ(values[0], absl::StrCat(ranks[0]));
+    EXPECT_EQ(values[1], absl::StrCat(ranks[1]));
     EXPECT_TRUE(rendezvous->Exchange("end", "").ok());
   });
 }
@@ -117,9 +114,8 @@ TEST_F(FileRendezvousTest, ALeftoverFileIsReplaced) {
     OnFileRanks(2, [&](int rank) {
       const auto rendezvous = Join(rank, 2);
       ASSERT_NE(rendezvous, nullptr);
-      const auto values = rendezvous->Exchange("word", "new");
-      ASSERT_TRUE(values.ok()) << values.status();
-      EXPECT_EQ((*values)[1 - rank], "new");
+      const auto values = rendezvous->Exchange("word", "new").value();
+      EXPECT_EQ(values[1 - rank], "new");
     });
     EXPECT_FALSE(fs::exists(path()));
   }
@@ -183,11 +179,10 @@ TEST_F(FileRendezvousTest, AValueBeyondTheLimitOfTheFileIsAnError) {
 
 TEST_F(FileRendezvousTest, AFailureWithAnInvalidCodeIsStillAFailure) {
   const auto zero = Join(0, 2);
-  auto other = FileStore::Open(path(), absl::Seconds(20));
-  ASSERT_TRUE(other.ok()) << other.status();
+  auto other = FileStore::Open(path(), absl::Seconds(20)).value();
   for (const char* code : {"0", "-1", "17", "x"}) {
     const std::string name = absl::StrCat("code ", code);
-    EXPECT_TRUE((*other)
+    EXPECT_TRUE(other
                     ->Update([&](const FileStore::Values&) -> absl::StatusOr<FileStore::Values> {
                       return FileStore::Values{
                           {absl::StrCat("failed/", name, "/0"), absl::StrCat(code, " it \x1b failed")}};
@@ -254,10 +249,9 @@ TEST_F(FileRendezvousTest, ADeadRankEndsTheWaitsForIt) {
 
 TEST_F(FileRendezvousTest, WaitingForALockHasADeadline) {
   const auto zero = Join(0, 2, absl::Milliseconds(200));
-  auto other = FileStore::Open(path(), absl::Seconds(20));
-  ASSERT_TRUE(other.ok()) << other.status();
+  auto other = FileStore::Open(path(), absl::Seconds(20)).value();
   absl::Status waited;
-  EXPECT_TRUE((*other)
+  EXPECT_TRUE(other
                   ->Update([&](const FileStore::Values&) -> absl::StatusOr<FileStore::Values> {
                     waited = zero->Set("key", "value");
                     return FileStore::Values();

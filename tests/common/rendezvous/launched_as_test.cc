@@ -104,22 +104,22 @@ TEST(LaunchedAs, TheFirstCompleteSetOfVariablesApplies) {
   for (const LaunchCase& of : kLaunchCases) {
     SCOPED_TRACE(of.what);
     EXPECT_TRUE(IsStartedAsARank(Environment(of.variables)));
-    const auto as = ReadLauncher("env://", Environment(of.variables));
-    ASSERT_TRUE(as.ok()) << as.status();
-    EXPECT_EQ(as->launcher, of.launcher);
-    EXPECT_EQ(as->rank, of.rank);
-    EXPECT_EQ(as->world_size, of.size);
-    EXPECT_EQ(as->local_rank, of.local_rank);
-    EXPECT_EQ(as->local_world_size, of.local_size);
+    const auto as = ReadLauncher("env://", Environment(of.variables)).value();
+    EXPECT_EQ(as.launcher, of.launcher);
+    EXPECT_EQ(as.rank, of.rank);
+    EXPECT_EQ(as.world_size, of.size);
+    EXPECT_EQ(as.local_rank, of.local_rank);
+    EXPECT_EQ(as.local_world_size, of.local_size);
   }
 }
 
 TEST(LaunchedAs, FlagsTakePrecedence) {
-  const auto as = ReadLauncher(
-      "env://", InPlaceOf(Environment(With(kSrun, {{"PMI_RANK", "0"}, {"PMI_SIZE", "9"}})), "1", "3"));
-  ASSERT_TRUE(as.ok()) << as.status();
-  EXPECT_EQ(as->rank, 1);
-  EXPECT_EQ(as->world_size, 3);
+  const auto as =
+      ReadLauncher("env://",
+                   InPlaceOf(Environment(With(kSrun, {{"PMI_RANK", "0"}, {"PMI_SIZE", "9"}})), "1", "3"))
+          .value();
+  EXPECT_EQ(as.rank, 1);
+  EXPECT_EQ(as.world_size, 3);
 }
 
 TEST(LaunchedAs, ContradictorySetsAreNamed) {
@@ -205,13 +205,12 @@ TEST(ParseRendezvous, OtherUsersCannotPredictTheFileOfAJob) {
 }
 
 TEST(ParseRendezvous, OverSeveralHostsSrunProvidesTheAddressAndMpirunNeedsIt) {
-  const auto slurm = ParseRendezvous("env://", Environment(kSrun));
-  ASSERT_TRUE(slurm.ok()) << slurm.status();
-  EXPECT_EQ(slurm->host, "node03");
-  EXPECT_GE(slurm->port, 12'000);
-  EXPECT_LT(slurm->port, 32'000);
+  const auto slurm = ParseRendezvous("env://", Environment(kSrun)).value();
+  EXPECT_EQ(slurm.host, "node03");
+  EXPECT_GE(slurm.port, 12'000);
+  EXPECT_LT(slurm.port, 32'000);
   const auto other = ParseRendezvous("env://", Environment(With(kSrun, {{"SLURM_STEP_ID", "3"}})));
-  EXPECT_NE(other->port, slurm->port);
+  EXPECT_NE(other->port, slurm.port);
 
   const Variables spread = With(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
   const auto refused = ParseRendezvous("env://", Environment(spread));
@@ -239,10 +238,9 @@ TEST(ParseRendezvous, RanksOfOneHostUseTheLoopback) {
 
 TEST(ParseRendezvous, ReadsAFile) {
   const Variables ranks = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
-  const auto options = ParseRendezvous("file:///shared/meet", Environment(ranks));
-  ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->file, "/shared/meet");
-  EXPECT_EQ(SpecOf(*options), "file:///shared/meet");
+  const auto options = ParseRendezvous("file:///shared/meet", Environment(ranks)).value();
+  EXPECT_EQ(options.file, "/shared/meet");
+  EXPECT_EQ(SpecOf(options), "file:///shared/meet");
   EXPECT_FALSE(ParseRendezvous("file://", Environment(ranks)).ok());
 }
 

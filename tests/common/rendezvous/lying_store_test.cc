@@ -67,16 +67,15 @@ TEST(LyingRendezvousStoreTest, AnExchangeWithAnotherNumberOfValuesFails) {
   options.host = "127.0.0.1";
   options.port = store.port();
   options.secret = TestSecret();
-  const auto rendezvous = Rendezvous::Join(options);
-  ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
+  const auto rendezvous = Rendezvous::Join(options).value();
   for (const int values : {0, 1, 3}) {
     store.Answer(values);
-    EXPECT_EQ((*rendezvous)->Exchange("x", "").status().message(),
+    EXPECT_EQ(rendezvous->Exchange("x", "").status().message(),
               absl::StrCat("rendezvous store at 127.0.0.1:", store.port(), " answered exchange 'x' with ",
                            values, " values instead of 2"));
   }
   store.Answer(2);
-  EXPECT_TRUE((*rendezvous)->Exchange("x", "").ok());
+  EXPECT_TRUE(rendezvous->Exchange("x", "").ok());
 }
 
 }  // namespace

@@ -41,10 +41,9 @@ TEST(RendezvousStore, ExchangeReturnsAllValuesInRankOrder) {
     std::vector<MemberId> members;
     for (int rank = 0; rank < ranks; ++rank) members.push_back(JoinAs(store, rank, ranks));
     OnStoreRanks(ranks, [&](int rank) {
-      const auto values = Exchange(store, members[rank], "x", std::to_string(rank), kLong);
-      ASSERT_TRUE(values.ok()) << values.status();
-      ASSERT_EQ(values->size(), ranks);
-      for (int other = 0; other < ranks; ++other) EXPECT_EQ((*values)[other], std::to_string(other));
+      const auto values = Exchange(store, members[rank], "x", std::to_string(rank), kLong).value();
+      ASSERT_EQ(values.size(), ranks);
+      for (int other = 0; other < ranks; ++other) EXPECT_EQ(values[other], std::to_string(other));
     });
   }
 }
@@ -56,9 +55,8 @@ TEST(RendezvousStore, NameCanBeUsedAgainWithoutMixingRounds) {
   for (int rank = 0; rank < kRanks; ++rank) members.push_back(JoinAs(store, rank, kRanks));
   OnStoreRanks(kRanks, [&](int rank) {
     for (int round = 0; round < 200; ++round) {
-      const auto values = Exchange(store, members[rank], "x", std::to_string(round), kLong);
-      ASSERT_TRUE(values.ok()) << values.status();
-      for (const std::string& value : *values) ASSERT_EQ(value, std::to_string(round));
+      const auto values = Exchange(store, members[rank], "x", std::to_string(round), kLong).value();
+      for (const std::string& value : values) ASSERT_EQ(value, std::to_string(round));
     }
   });
 }
@@ -107,9 +105,8 @@ TEST(RendezvousStore, LossOfARankThatHasGivenItsValueDoesNotEndTheExchange) {
   const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
   WaitingThread gone([&] { (void)Exchange(store, one, "x", "from 1", kLong); });
   store.Lose(one);
-  const auto values = Exchange(store, zero, "x", "from 0", kLong);
-  ASSERT_TRUE(values.ok()) << values.status();
-  EXPECT_EQ(values->at(1), "from 1");
+  const auto values = Exchange(store, zero, "x", "from 0", kLong).value();
+  EXPECT_EQ(values.at(1), "from 1");
 }
 
 // The second leaves because of the first.
@@ -280,9 +277,8 @@ TEST(RendezvousStore, ACancelledCallEnds) {
   for (const auto call : {get, exchange, get, exchange}) store.Cancel(call);
   ASSERT_EQ(ends.size(), 2u) << "each call ends once";
   for (const absl::Status& end : ends) EXPECT_TRUE(absl::IsCancelled(end)) << end;
-  const auto values = Exchange(store, zero, "x", "from 0", kLong);
-  ASSERT_TRUE(values.ok()) << "its value counts until its timeout: " << values.status();
-  EXPECT_EQ(values->at(1), "from 1");
+  const auto values = Exchange(store, zero, "x", "from 0", kLong).value();
+  EXPECT_EQ(values.at(1), "from 1");
 }
 
 TEST(RendezvousStore, TheValueOfAProcessThatHasGoneIsDiscardedAfterItsTimeout) {
@@ -362,14 +358,13 @@ std::string ParseError(const std::string& spec, const std::string& name, std::op
 }
 
 TEST(ParseRendezvous, ReadsWhatTorchrunSets) {
-  const auto options = ParseRendezvous("env://", StoreEnvironment(kTorchrun));
-  ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->rank, 3);
-  EXPECT_EQ(options->world_size, 4);
-  EXPECT_EQ(options->local_rank, 1);
-  EXPECT_EQ(options->host, "node0");
-  EXPECT_EQ(options->port, 29500);
-  EXPECT_FALSE(options->hosted_elsewhere);
+  const auto options = ParseRendezvous("env://", StoreEnvironment(kTorchrun)).value();
+  EXPECT_EQ(options.rank, 3);
+  EXPECT_EQ(options.world_size, 4);
+  EXPECT_EQ(options.local_rank, 1);
+  EXPECT_EQ(options.host, "node0");
+  EXPECT_EQ(options.port, 29500);
+  EXPECT_FALSE(options.hosted_elsewhere);
 }
 
 TEST(ParseRendezvous, UsesMpirunsRankIfNoOtherIsSet) {

@@ -75,9 +75,8 @@ int FreePort() { return SilentListener().port(); }
 class RendezvousTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto server = RendezvousServer::Start("127.0.0.1", 0, TestSecret());
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
+    auto server = RendezvousServer::Start("127.0.0.1", 0, TestSecret()).value();
+    server_ = std::move(server);
   }
 
   std::unique_ptr<Rendezvous> Join(int rank, int world_size, absl::Duration timeout = absl::Seconds(20)) {
@@ -96,28 +95,24 @@ TEST_F(RendezvousTest, RanksExchangeSetAndGet) {
     ASSERT_NE(rendezvous, nullptr);
     const std::string binary("\0\xff ", 3);
     for (int round = 0; round < 20; ++round) {
-      const auto values = rendezvous->Exchange("x", binary + std::to_string(rank * 100 + round));
-      ASSERT_TRUE(values.ok()) << values.status();
-      ASSERT_EQ(values->size(), kRanks);
+      const auto values = rendezvous->Exchange("x", binary + std::to_string(rank * 100 + round)).value();
+      ASSERT_EQ(values.size(), kRanks);
       for (int other = 0; other < kRanks; ++other) {
-        ASSERT_EQ((*values)[other], binary + std::to_string(other * 100 + round));
+        ASSERT_EQ(values[other], binary + std::to_string(other * 100 + round));
       }
     }
     ASSERT_TRUE(rendezvous->Set("key " + std::to_string(rank), binary).ok());
-    const auto value = rendezvous->Get("key " + std::to_string((rank + 1) % kRanks), "a neighbor");
-    ASSERT_TRUE(value.ok()) << value.status();
-    EXPECT_EQ(*value, binary);
+    const auto value = rendezvous->Get("key " + std::to_string((rank + 1) % kRanks), "a neighbor").value();
+    EXPECT_EQ(value, binary);
   });
 }
 
 TEST_F(RendezvousTest, ProcessWithoutARankSetsAndGets) {
   auto rank = Join(0, 1);
-  auto server = Rendezvous::Connect(Options(0, 1, server_->port()));
-  ASSERT_TRUE(server.ok()) << server.status();
-  ASSERT_TRUE((*server)->Set("address", "here").ok());
+  auto server = Rendezvous::Connect(Options(0, 1, server_->port())).value();
+  ASSERT_TRUE(server->Set("address", "here").ok());
   EXPECT_EQ(*rank->Get("address", "the server"), "here");
-  EXPECT_EQ((*server)->Exchange("x", "").status().message(),
-            "exchange 'x' is only for ranks that have joined");
+  EXPECT_EQ(server->Exchange("x", "").status().message(), "exchange 'x' is only for ranks that have joined");
 }
 
 TEST_F(RendezvousTest, DeadlineNamesTheMissingRanks) {
@@ -188,9 +183,8 @@ TEST_F(RendezvousTest, SomeRanksExchangeAmongThemselves) {
     EXPECT_EQ(part->options().world_size, static_cast<int>(ranks.size()));
     EXPECT_EQ(ranks[part->options().rank], rank);
     for (int round = 0; round < 3; ++round) {
-      const auto values = part->Exchange("x", std::to_string(rank));
-      ASSERT_TRUE(values.ok()) << values.status();
-      for (size_t i = 0; i < ranks.size(); ++i) EXPECT_EQ((*values)[i], std::to_string(ranks[i]));
+      const auto values = part->Exchange("x", std::to_string(rank)).value();
+      for (size_t i = 0; i < ranks.size(); ++i) EXPECT_EQ(values[i], std::to_string(ranks[i]));
     }
     EXPECT_TRUE(part->Set("key", "").ok());
     EXPECT_EQ(rendezvous->Exchange("all", "").value_or(std::vector<std::string>()).size(), 5);
@@ -265,10 +259,9 @@ TEST_F(RendezvousTest, EndOfTheStoreIsNamed) {
 
 // The child of DeathOfAProcessEndsTheWaitsForIt: joins as rank 1 and waits to be killed.
 TEST(RendezvousChild, DISABLED_JoinsAndWaits) {
-  auto rendezvous = Rendezvous::Join(Options(1, 2, std::atoi(std::getenv("PSRING_TEST_PORT"))));
-  ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
-  ASSERT_TRUE((*rendezvous)->Exchange("both are here", "").ok());
-  (void)(*rendezvous)->Get("never", "the end");
+  auto rendezvous = Rendezvous::Join(Options(1, 2, std::atoi(std::getenv("PSRING_TEST_PORT")))).value();
+  ASSERT_TRUE(rendezvous->Exchange("both are here", "").ok());
+  (void)rendezvous->Get("never", "the end");
 }
 
 TEST_F(RendezvousTest, DeathOfAProcessEndsTheWaitsForIt) {
@@ -301,9 +294,8 @@ TEST(Rendezvous, RankZeroHostsTheStoreAndOthersMayStartEarlier) {
       for (const int other : {1, 2}) EXPECT_TRUE(AwaitSleepOf(threads[other]));
       served = MonotonicNow();
     }
-    auto rendezvous = Rendezvous::Join(options);
-    ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
-    ASSERT_TRUE((*rendezvous)->Exchange("start", "").ok());
+    auto rendezvous = Rendezvous::Join(options).value();
+    ASSERT_TRUE(rendezvous->Exchange("start", "").ok());
     if (rank == 0) RecordProperty("ms_until_all_met", absl::ToInt64Milliseconds(MonotonicNow() - served));
     EXPECT_LT(MonotonicNow() - served, absl::Seconds(10)) << "connections are retried after at most 100 ms";
   });
@@ -344,11 +336,10 @@ TEST(Rendezvous, APortInUseIsAnError) {
 }
 
 TEST(Rendezvous, ThePortOfAnotherStoreIsAnError) {
-  auto first = RendezvousServer::Start("127.0.0.1", 0, TestSecret());
-  ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_EQ(RendezvousServer::Start("127.0.0.1", (*first)->port(), TestSecret()).status().code(),
+  auto first = RendezvousServer::Start("127.0.0.1", 0, TestSecret()).value();
+  EXPECT_EQ(RendezvousServer::Start("127.0.0.1", first->port(), TestSecret()).status().code(),
             absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(RendezvousServer::Start("0.0.0.0", (*first)->port(), TestSecret()).status().code(),
+  EXPECT_EQ(RendezvousServer::Start("0.0.0.0", first->port(), TestSecret()).status().code(),
             absl::StatusCode::kAlreadyExists);
 }
 
@@ -397,12 +388,10 @@ TEST_F(RendezvousTest, AProcessWithAnotherSecretGetsOneClearLine) {
 
 TEST_F(RendezvousTest, AForgedMemberHasNoEffect) {
   auto zero = Join(0, 2), one = Join(1, 2);
-  auto socket = ConnectTcp("127.0.0.1", server_->port(), MonotonicNow() + absl::Seconds(20));
-  ASSERT_TRUE(socket.ok()) << socket.status();
+  auto socket = ConnectTcp("127.0.0.1", server_->port(), MonotonicNow() + absl::Seconds(20)).value();
   const Credentials member = {.secret = TestSecret(), .purpose = Purpose::kRendezvous};
-  ASSERT_TRUE(AuthenticateTo(socket->get(), member, "it", MonotonicNow() + absl::Seconds(20)).ok());
-  const auto stub =
-      proto::Rendezvous::NewStub(grpc::CreateInsecureChannelFromFd("forged", socket->release()));
+  ASSERT_TRUE(AuthenticateTo(socket.get(), member, "it", MonotonicNow() + absl::Seconds(20)).ok());
+  const auto stub = proto::Rendezvous::NewStub(grpc::CreateInsecureChannelFromFd("forged", socket.release()));
   for (const std::string& id : {std::string(), std::string("1"), std::string(16, '\0')}) {
     grpc::ClientContext context;
     proto::LeaveRequest leave;
@@ -424,20 +413,18 @@ TEST_F(RendezvousTest, AForgedMemberHasNoEffect) {
 }
 
 TEST(Rendezvous, AMemberThatMakesNoCallsIsNotLost) {
-  auto server = RendezvousServer::Start("127.0.0.1", 0, TestSecret(), "rank", /*ping=*/absl::Seconds(2));
-  ASSERT_TRUE(server.ok()) << server.status();
-  auto member = Rendezvous::Join(Options(0, 1, (*server)->port(), absl::Seconds(20)));
-  ASSERT_TRUE(member.ok()) << member.status();
+  auto server =
+      RendezvousServer::Start("127.0.0.1", 0, TestSecret(), "rank", /*ping=*/absl::Seconds(2)).value();
+  auto member = Rendezvous::Join(Options(0, 1, server->port(), absl::Seconds(20))).value();
   absl::SleepFor(absl::Seconds(5));  // longer than a ping and the time for its answer
-  EXPECT_TRUE((*member)->Exchange("after a long step", "").ok());
+  EXPECT_TRUE(member->Exchange("after a long step", "").ok());
 }
 
 TEST(Rendezvous, ProxiesOfTheEnvironmentAreNotUsed) {
   ASSERT_EQ(::setenv("http_proxy", "http://127.0.0.1:1", 1), 0);
   ASSERT_EQ(::setenv("grpc_proxy", "http://127.0.0.1:1", 1), 0);
-  auto server = RendezvousServer::Start("127.0.0.1", 0, TestSecret());
-  ASSERT_TRUE(server.ok()) << server.status();
-  EXPECT_TRUE(Rendezvous::Join(Options(0, 1, (*server)->port(), absl::Seconds(5))).ok());
+  auto server = RendezvousServer::Start("127.0.0.1", 0, TestSecret()).value();
+  EXPECT_TRUE(Rendezvous::Join(Options(0, 1, server->port(), absl::Seconds(5))).ok());
   ::unsetenv("http_proxy");
   ::unsetenv("grpc_proxy");
 }

@@ -35,9 +35,8 @@ TEST(Workload, ReadsHeaderAndRows) {
 }
 
 TEST(Workload, BackwardMayEndAfterTheLastGradient) {
-  const auto workload = ParseWorkload("mine", std::string("# backward_ms: 3\n") + kHead + "w,4,2\n");
-  ASSERT_TRUE(workload.ok());
-  EXPECT_DOUBLE_EQ(workload->compute_ms(), 13);
+  const auto workload = ParseWorkload("mine", std::string("# backward_ms: 3\n") + kHead + "w,4,2\n").value();
+  EXPECT_DOUBLE_EQ(workload.compute_ms(), 13);
 }
 
 TEST(Workload, TensorsMayBeDeclaredInAnyOrder) {
@@ -46,9 +45,8 @@ TEST(Workload, TensorsMayBeDeclaredInAnyOrder) {
   EXPECT_EQ(usual.tensors()[0].name, "a");
   EXPECT_EQ(place, (std::vector<int>{1, 0}));
   const std::string head = "# batch: 32\n# device: V100\n# forward_ms: 10\nname,bytes,ready_ms,declared\n";
-  const auto workload = ParseWorkload("mine", head + "wide,40,1,0\nlast,80,2,2\nfirst,4,3,1\n");
-  ASSERT_TRUE(workload.ok()) << workload.status();
-  const ParameterLayout layout = DeclaredLayoutOf(*workload, place);
+  const auto workload = ParseWorkload("mine", head + "wide,40,1,0\nlast,80,2,2\nfirst,4,3,1\n").value();
+  const ParameterLayout layout = DeclaredLayoutOf(workload, place);
   EXPECT_EQ(place, (std::vector<int>{0, 2, 1}));
   ASSERT_EQ(layout.tensors().size(), 3u);
   EXPECT_EQ(layout.tensors()[2].name, "last");
@@ -114,13 +112,12 @@ TEST(Workload, FilesThatASpreadsheetHasSavedAreRead) {
         "# forward_ms: 10,5;;\n# device: V100;;\n# batch: 32;;\n" + semicolons,
         "\"# forward_ms: 10,5\",,\n\"# note: a, b\",,\n" + head.substr(0, 27) + rows,
         head + "name,bytes,ready_ms\nhead,8388608,\"1,5\"\nfirst,9437184,\"20,0\"\n"}) {
-    const absl::StatusOr<Workload> workload = ParseWorkload("mine", text);
-    ASSERT_TRUE(workload.ok()) << workload.status() << "\n" << text;
-    EXPECT_EQ(workload->bytes(), 8388608 + 9437184) << text;
-    EXPECT_EQ(workload->tensors[0].ready_ms, 1.5) << text;
-    EXPECT_EQ(workload->forward_ms, 10.5) << text;
-    EXPECT_EQ(workload->batch, 32) << text;
-    EXPECT_EQ(workload->device, "V100") << text;
+    const Workload workload = ParseWorkload("mine", text).value();
+    EXPECT_EQ(workload.bytes(), 8388608 + 9437184) << text;
+    EXPECT_EQ(workload.tensors[0].ready_ms, 1.5) << text;
+    EXPECT_EQ(workload.forward_ms, 10.5) << text;
+    EXPECT_EQ(workload.batch, 32) << text;
+    EXPECT_EQ(workload.device, "V100") << text;
   }
 }
 
@@ -162,12 +159,11 @@ TEST(Workload, BuiltInWorkloadsHaveTheSizesOfTheirModels) {
       {"vgg19_22k", 916'211'268}};
   EXPECT_EQ(WorkloadNames().size(), bytes.size());
   for (const auto& [name, expected] : bytes) {
-    const absl::StatusOr<Workload> workload = LoadWorkload(name);
-    ASSERT_TRUE(workload.ok()) << workload.status();
-    EXPECT_EQ(workload->bytes(), expected) << name;
-    EXPECT_GT(workload->forward_ms, 0) << name;
-    EXPECT_FALSE(workload->source.empty()) << name;
-    EXPECT_FALSE(workload->licence.empty()) << name;
+    const Workload workload = LoadWorkload(name).value();
+    EXPECT_EQ(workload.bytes(), expected) << name;
+    EXPECT_GT(workload.forward_ms, 0) << name;
+    EXPECT_FALSE(workload.source.empty()) << name;
+    EXPECT_FALSE(workload.licence.empty()) << name;
   }
   EXPECT_NEAR(LoadWorkload("resnet50")->backward_ms, 64.8, 0.1);
 }

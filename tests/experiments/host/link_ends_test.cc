@@ -20,9 +20,8 @@ constexpr double kSeconds = 0.05, kTimeout = 20;
 class LinkEnds : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto sockets = ConnectOverLoopback();
-    ASSERT_TRUE(sockets.ok()) << sockets.status();
-    sockets_ = std::move(*sockets);
+    auto sockets = ConnectOverLoopback().value();
+    sockets_ = std::move(sockets);
   }
   int near() const { return sockets_.near.get(); }
   int far() const { return sockets_.far.get(); }

@@ -61,13 +61,12 @@ TEST(Machine, OurOwnWorkIsNotForeign) {
 }
 
 TEST(Calibrate, MeasuresTheLoopback) {
-  const auto wires = CalibrateLoopback(2, absl::Milliseconds(200));
-  ASSERT_TRUE(wires.ok()) << wires.status();
-  EXPECT_GT(wires->latency_s, 1e-7);
-  EXPECT_LT(wires->latency_s, 0.1);
-  EXPECT_GT(wires->bytes_per_s, 1e6);
-  EXPECT_GE(wires->medium_bytes_per_s, 1e6);
-  EXPECT_GT(wires->add_s_per_byte, 0);
+  const auto wires = CalibrateLoopback(2, absl::Milliseconds(200)).value();
+  EXPECT_GT(wires.latency_s, 1e-7);
+  EXPECT_LT(wires.latency_s, 0.1);
+  EXPECT_GT(wires.bytes_per_s, 1e6);
+  EXPECT_GE(wires.medium_bytes_per_s, 1e6);
+  EXPECT_GT(wires.add_s_per_byte, 0);
 }
 
 }  // namespace

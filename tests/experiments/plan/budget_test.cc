@@ -100,14 +100,13 @@ TEST(Budget, AShortenedPlanSaysSo) {
 TEST(LongPlan, AdviceNamesBudgetsThatWorkAndRecordedTimes) {
   CompareOptions asked{.repeats = 30};
   asked.training.samples = 6'000'000;
-  const auto plan = MakePlan(asked, TestCatalog(), TestProbe(), 2);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_GT(plan->expected_s, kMostUnaskedSeconds);
+  const auto plan = MakePlan(asked, TestCatalog(), TestProbe(), 2).value();
+  ASSERT_GT(plan.expected_s, kMostUnaskedSeconds);
   const auto advice = [&](const CompareOptions& options) {
-    return LongPlanAdvice(options, TestProbe(), 2, kSpent, *plan);
+    return LongPlanAdvice(options, TestProbe(), 2, kSpent, plan);
   };
   EXPECT_THAT(advice(asked),
-              Has(absl::StrCat("this takes about ", HumanSeconds(plan->expected_s), "; to start"),
+              Has(absl::StrCat("this takes about ", HumanSeconds(plan.expected_s), "; to start"),
                   ", or fewer --repeats, --samples"));
   EXPECT_THAT(advice(asked), Lacks("--workload", "\n"));
   // The budget that it names is enough.

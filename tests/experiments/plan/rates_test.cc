@@ -31,20 +31,18 @@ TEST(Rates, EveryStrategyGetsTheSameFactorsOfItsOwnRate) {
 TEST(Rates, TuningTrainsEveryStrategyWithEveryNumberOfWorkers) {
   CompareOptions options;
   options.lr_factors = {0.5, 1, 2};
-  const absl::StatusOr<Plan> plan = MakePlan(options, TestCatalog(), TestProbe(), 2);
-  ASSERT_TRUE(plan.ok()) << plan.status();
+  const Plan plan = MakePlan(options, TestCatalog(), TestProbe(), 2).value();
   std::set<std::string> trained, measured;
-  for (const Configuration& configuration : plan->accuracy) trained.insert(configuration.name());
-  for (const Configuration& configuration : plan->cost) {
+  for (const Configuration& configuration : plan.accuracy) trained.insert(configuration.name());
+  for (const Configuration& configuration : plan.cost) {
     if (configuration.strategy.name != "none") measured.insert(configuration.name());
   }
   EXPECT_EQ(trained, measured);
-  EXPECT_EQ(TrainingsOfEach(options, *plan), 4);
+  EXPECT_EQ(TrainingsOfEach(options, plan), 4);
   // The time of the trials is planned.
   options.lr_factors.clear();
-  const absl::StatusOr<Plan> untuned = MakePlan(options, TestCatalog(), TestProbe(), 2);
-  ASSERT_TRUE(untuned.ok());
-  EXPECT_LT(plan->accuracy.front().training.samples, untuned->accuracy.front().training.samples);
+  const Plan untuned = MakePlan(options, TestCatalog(), TestProbe(), 2).value();
+  EXPECT_LT(plan.accuracy.front().training.samples, untuned.accuracy.front().training.samples);
 }
 
 TEST(Rates, EachNumberOfWorkersGetsItsOwnBestRate) {
@@ -65,16 +63,15 @@ TEST(Rates, EachNumberOfWorkersGetsItsOwnBestRate) {
 TEST(Rates, AreReadBackFromTheirFile) {
   std::vector<TriedRate> tried = {{"ps-ssp:2", 4, 0.05, 0.8125, 0.5, true},
                                   {"ps-ssp:2", 4, 1e12, std::nullopt, 0, false}};
-  const auto read = RatesFromCsv(RatesCsv(tried));
-  ASSERT_TRUE(read.ok()) << read.status();
-  ASSERT_EQ(read->size(), 2);
-  EXPECT_EQ((*read)[0].strategy, "ps-ssp:2");
-  EXPECT_EQ((*read)[0].workers, 4);
-  EXPECT_EQ((*read)[0].lr, 0.05);
-  EXPECT_EQ((*read)[0].accuracy, 0.8125);
-  EXPECT_TRUE((*read)[0].picked);
-  EXPECT_FALSE((*read)[1].accuracy.has_value());
-  EXPECT_FALSE((*read)[1].picked);
+  const auto read = RatesFromCsv(RatesCsv(tried)).value();
+  ASSERT_EQ(read.size(), 2);
+  EXPECT_EQ(read[0].strategy, "ps-ssp:2");
+  EXPECT_EQ(read[0].workers, 4);
+  EXPECT_EQ(read[0].lr, 0.05);
+  EXPECT_EQ(read[0].accuracy, 0.8125);
+  EXPECT_TRUE(read[0].picked);
+  EXPECT_FALSE(read[1].accuracy.has_value());
+  EXPECT_FALSE(read[1].picked);
   const std::string header = RatesCsv({});
   for (const char* row : {"ring,x,0.1,,,true\n", "ring,2,0.1\n", "ring,2.5,0.1,,,true\n",
                           "ring,2,\"1,100\",,,true\n", "ring,2,0.1,,,yes\n", "ring,2,0.1,1,nan,true\n"}) {

@@ -34,10 +34,9 @@ TEST(RecordedPlan, SetsRoundsStepsAndSamples) {
   const Plan first = Planned(Asked(), 0.05), second = Planned(Asked(), 0.002);
   ASSERT_NE(first.steps, second.steps);
   ASSERT_NE(first.accuracy.front().training.samples, second.accuracy.front().training.samples);
-  const auto recorded = RecordedPlanFromJson(ManifestOf(first, first.rounds - 1));
-  ASSERT_TRUE(recorded.ok()) << recorded.status();
+  const auto recorded = RecordedPlanFromJson(ManifestOf(first, first.rounds - 1)).value();
   Plan plan = second;
-  ASSERT_TRUE(TakeRecordedPlan(*recorded, Asked(), plan).ok());
+  ASSERT_TRUE(TakeRecordedPlan(recorded, Asked(), plan).ok());
   EXPECT_EQ(plan.rounds, first.rounds - 1);
   EXPECT_EQ(plan.steps, first.steps);
   EXPECT_FALSE(plan.rounds_fitted);
@@ -55,10 +54,9 @@ TEST(RecordedPlan, KeepsValuesThatAreSet) {
   CompareOptions asked = Asked();
   asked.repeats = 7;
   asked.training.steps = 9;
-  const auto recorded = RecordedPlanFromJson(ManifestOf(Planned(Asked(), 0.05), 3));
-  ASSERT_TRUE(recorded.ok());
+  const auto recorded = RecordedPlanFromJson(ManifestOf(Planned(Asked(), 0.05), 3)).value();
   Plan plan = Planned(asked, 0.002);
-  ASSERT_TRUE(TakeRecordedPlan(*recorded, asked, plan).ok());
+  ASSERT_TRUE(TakeRecordedPlan(recorded, asked, plan).ok());
   EXPECT_EQ(plan.rounds, 7);
   EXPECT_EQ(plan.steps, 9);
   EXPECT_EQ(plan.cost.front().training.steps, 9);
@@ -67,14 +65,16 @@ TEST(RecordedPlan, KeepsValuesThatAreSet) {
 TEST(RecordedPlan, AResumedRunHasAllPlannedRoundsAndTrainings) {
   Plan first = Planned(Asked(), 0.05);
   first.accuracy_repeats = 3;
-  const auto recorded = RecordedPlanFromJson(ManifestJson(
-      {.verb = "compare", .plan = first, .rounds_done = 2, .trainings_done = {"records/accuracy-1/ring-2"}}));
-  ASSERT_TRUE(recorded.ok()) << recorded.status();
-  EXPECT_EQ(recorded->rounds_done, 2);
-  EXPECT_EQ(recorded->trainings_done, std::vector<std::string>{"records/accuracy-1/ring-2"});
-  EXPECT_FALSE(recorded->all_done());
+  const auto recorded = RecordedPlanFromJson(ManifestJson({.verb = "compare",
+                                                           .plan = first,
+                                                           .rounds_done = 2,
+                                                           .trainings_done = {"records/accuracy-1/ring-2"}}))
+                            .value();
+  EXPECT_EQ(recorded.rounds_done, 2);
+  EXPECT_EQ(recorded.trainings_done, std::vector<std::string>{"records/accuracy-1/ring-2"});
+  EXPECT_FALSE(recorded.all_done());
   Plan plan = Planned(Asked(), 0.002);
-  ASSERT_TRUE(ContinueRecordedPlan(*recorded, Asked(), plan).ok());
+  ASSERT_TRUE(ContinueRecordedPlan(recorded, Asked(), plan).ok());
   EXPECT_EQ(plan.rounds, first.rounds);
   EXPECT_EQ(plan.accuracy_repeats, 3);
   ASSERT_EQ(plan.accuracy.size(), first.accuracy.size());
@@ -92,12 +92,11 @@ TEST(RecordedPlan, AResumedRunHasAllPlannedRoundsAndTrainings) {
 }
 
 TEST(RecordedPlan, NamesAMissingConfiguration) {
-  const auto recorded = RecordedPlanFromJson(ManifestOf(Planned(Asked(), 0.05), 3));
-  ASSERT_TRUE(recorded.ok());
+  const auto recorded = RecordedPlanFromJson(ManifestOf(Planned(Asked(), 0.05), 3)).value();
   CompareOptions asked = Asked();
   asked.workers = {3};
   Plan plan = Planned(asked, 0.05);
-  EXPECT_THAT(TakeRecordedPlan(*recorded, asked, plan).message(), Has("x 3"));
+  EXPECT_THAT(TakeRecordedPlan(recorded, asked, plan).message(), Has("x 3"));
 }
 
 TEST(RecordedPlan, RejectsOtherTexts) {

@@ -61,14 +61,13 @@ TEST(PublishedSystems, WithheldRunsArePredictedWithinTheStatedErrors) {
   std::vector<CheckedSystem> checked;
   std::vector<double> errors;
   for (const PublishedSystem& system : PublishedSystems()) {
-    const absl::StatusOr<CheckedSystem> it = CheckSystem(system);
-    ASSERT_TRUE(it.ok()) << it.status();
-    checked.push_back(*it);
-    for (const CheckedRow& row : it->rows) {
+    const CheckedSystem it = CheckSystem(system).value();
+    checked.push_back(it);
+    for (const CheckedRow& row : it.rows) {
       if (row.withheld) errors.push_back(std::abs(row.error()));
     }
     // The registry holds what the fit finds.
-    for (const auto& [name, value] : it->all) {
+    for (const auto& [name, value] : it.all) {
       EXPECT_NEAR(system.constants.at(name) / value, 1, 0.03) << system.name << " " << name << " " << value;
     }
   }
@@ -179,9 +178,8 @@ TEST(CalibrateRun, FindsTheConstantsOfTheRunAndPredictsItsLargest) {
   const absl::StatusOr<std::vector<RunStep>> steps =
       ParseRunSteps(RunOf({{"fraction", 0.6}, {"latency_us", 200}}, {2, 4, 8}));
   ASSERT_TRUE(steps.ok()) << steps.status();
-  const absl::StatusOr<std::string> text = CalibrationText({.steps = *steps, .strategies = {kRing}});
-  ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_THAT(*text, Has("withheld", "--fraction 0.6"));
+  const std::string text = CalibrationText({.steps = *steps, .strategies = {kRing}}).value();
+  EXPECT_THAT(text, Has("withheld", "--fraction 0.6"));
 }
 
 TEST(CalibrateRun, ReadsARunThatASpreadsheetHasSaved) {
@@ -189,11 +187,10 @@ TEST(CalibrateRun, ReadsARunThatASpreadsheetHasSaved) {
   for (const char c : RunOf({{"fraction", 0.6}}, {2, 4})) {
     text += c == ',' ? ";" : c == '.' ? "," : c == '\n' ? ";;\r\n" : std::string(1, c);
   }
-  const auto steps = ParseRunSteps(text);
-  ASSERT_TRUE(steps.ok()) << steps.status();
+  const auto steps = ParseRunSteps(text).value();
   const auto same = ParseRunSteps(RunOf({{"fraction", 0.6}}, {2, 4})).value();
-  ASSERT_EQ(steps->size(), same.size());
-  for (size_t i = 0; i < same.size(); ++i) EXPECT_EQ((*steps)[i].step_s, same[i].step_s);
+  ASSERT_EQ(steps.size(), same.size());
+  for (size_t i = 0; i < same.size(); ++i) EXPECT_EQ(steps[i].step_s, same[i].step_s);
 }
 
 TEST(CalibrateRun, BadInputSaysWhatIsMissing) {
@@ -226,12 +223,11 @@ std::string BenchOf(const Constants& truth, const std::vector<int>& workers, int
 }
 
 TEST(CalibrateRun, FitsTheExchangesOfABenchmarkOfSeveralMachines) {
-  const auto steps = ParseBenchExchanges(BenchOf({{"fraction", 0.6}, {"latency_us", 200}}, {2, 4, 8}));
-  ASSERT_TRUE(steps.ok()) << steps.status();
-  EXPECT_EQ(steps->size(), 9u);
-  const auto text = CalibrationText({.steps = *steps, .strategies = {kRing}});
-  ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_THAT(*text, Has("ring 16M", "withheld", "--fraction 0.6"));
+  const auto steps =
+      ParseBenchExchanges(BenchOf({{"fraction", 0.6}, {"latency_us", 200}}, {2, 4, 8})).value();
+  EXPECT_EQ(steps.size(), 9u);
+  const auto text = CalibrationText({.steps = steps, .strategies = {kRing}}).value();
+  EXPECT_THAT(text, Has("ring 16M", "withheld", "--fraction 0.6"));
 }
 
 TEST(CalibrateRun, RejectsABenchmarkThatItCannotFit) {
@@ -243,9 +239,8 @@ TEST(CalibrateRun, RejectsABenchmarkThatItCannotFit) {
               Has("no all-reduce or server round"));
   EXPECT_THAT(why(R"({"results":[],"network":{"mb_per_s":-1,"nproc_per_node":1}})"), Has("mb_per_s"));
   EXPECT_FALSE(ParseBenchExchanges("broken").ok());
-  const auto steps = ParseBenchExchanges(BenchOf({{"fraction", 0.6}}, {2, 4}, 2));
-  ASSERT_TRUE(steps.ok()) << steps.status();
-  EXPECT_THAT(CalibrationText({.steps = *steps, .strategies = {kRing}}).status().message(),
+  const auto steps = ParseBenchExchanges(BenchOf({{"fraction", 0.6}}, {2, 4}, 2)).value();
+  EXPECT_THAT(CalibrationText({.steps = steps, .strategies = {kRing}}).status().message(),
               Has("add --gpus_per_node 2"));
 }
 
@@ -291,10 +286,9 @@ TEST(Workloads, ThoseOfArchitecturesHaveTheirPublishedParameters) {
                                          {"inception_bn", 11.3e6},
                                          {"resnet152", 60.2e6},
                                          {"vgg19_22k", 229e6}}) {
-    const absl::StatusOr<Workload> workload = LoadWorkload(name);
-    ASSERT_TRUE(workload.ok()) << workload.status();
-    EXPECT_NEAR(static_cast<double>(workload->bytes()) / 4 / parameters, 1, 0.002) << name;
-    EXPECT_FALSE(RecordedOnCpu(*workload));
+    const Workload workload = LoadWorkload(name).value();
+    EXPECT_NEAR(static_cast<double>(workload.bytes()) / 4 / parameters, 1, 0.002) << name;
+    EXPECT_FALSE(RecordedOnCpu(workload));
   }
   EXPECT_TRUE(RecordedOnCpu({.device = "CPU"}));
 }

@@ -48,18 +48,18 @@ TEST(PredictFlags, BadInputIsOneLineWithARemedy) {
 }
 
 TEST(PredictFlags, FlagsOverrideTheCluster) {
-  const auto flags = UnderstandPredict({.workers = "8,16", .cluster = "p3dn", .link = "25gbit"}, {});
-  ASSERT_TRUE(flags.ok()) << flags.status();
-  EXPECT_DOUBLE_EQ(flags->cluster.link_bytes_per_s, 25e9 / 8);
-  EXPECT_EQ(flags->cluster.gpus_per_node, 8);
-  EXPECT_EQ(flags->options.place, ServerPlace::kDedicated) << "no worker has an advantage";
+  const auto flags = UnderstandPredict({.workers = "8,16", .cluster = "p3dn", .link = "25gbit"}, {}).value();
+  EXPECT_DOUBLE_EQ(flags.cluster.link_bytes_per_s, 25e9 / 8);
+  EXPECT_EQ(flags.cluster.gpus_per_node, 8);
+  EXPECT_EQ(flags.options.place, ServerPlace::kDedicated) << "no worker has an advantage";
 }
 
 TEST(Clusters, AreParsedFromJsonAndErrorsNameTheProblem) {
-  const auto cluster = ClusterFromJson(
-      "mine", R"({"link": "25gbit", "gpus_per_node": 4, "intra": "100gbit", "latency_us": 7})");
-  ASSERT_TRUE(cluster.ok()) << cluster.status();
-  EXPECT_DOUBLE_EQ(cluster->latency_s, 7e-6);
+  const auto cluster =
+      ClusterFromJson("mine",
+                      R"({"link": "25gbit", "gpus_per_node": 4, "intra": "100gbit", "latency_us": 7})")
+          .value();
+  EXPECT_DOUBLE_EQ(cluster.latency_s, 7e-6);
   for (const auto& [text, what] :
        {std::pair(R"({"link": 25})", "cluster mine: link: expected a text of at most 64 bytes, found 25"),
         {R"({"lnk": "1gbit"})", "cluster mine: unknown field \"lnk\""},
@@ -125,15 +125,13 @@ Cluster Network() {
 
 TEST(Predictor, AStepIsComputingPlusExposedCommunication) {
   Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
-  const auto ring = predictor.Predict({.strategy = kRing, .workers = 4}, Network());
-  ASSERT_TRUE(ring.ok()) << ring.status();
-  EXPECT_NEAR(ring->step, 0.1 + 0.15, 1e-3);
-  EXPECT_NEAR(ring->samples_per_s, 40 / ring->step, 1e-9);
-  EXPECT_EQ(ring->limit, "node links");
-  const auto server = predictor.Predict({kSync, 4, 1}, Network());
-  ASSERT_TRUE(server.ok()) << server.status();
-  EXPECT_NEAR(server->step, 0.1 + 0.8, 1e-6);  // one bucket: nothing to pipeline
-  EXPECT_EQ(server->limit, "server links");
+  const auto ring = predictor.Predict({.strategy = kRing, .workers = 4}, Network()).value();
+  EXPECT_NEAR(ring.step, 0.1 + 0.15, 1e-3);
+  EXPECT_NEAR(ring.samples_per_s, 40 / ring.step, 1e-9);
+  EXPECT_EQ(ring.limit, "node links");
+  const auto server = predictor.Predict({kSync, 4, 1}, Network()).value();
+  EXPECT_NEAR(server.step, 0.1 + 0.8, 1e-6);  // one bucket: nothing to pipeline
+  EXPECT_EQ(server.limit, "server links");
 }
 
 TEST(Predictor, TheBytesSentAreThoseOfTheSchedule) {
@@ -150,9 +148,8 @@ TEST(Predictor, TheBytesSentAreThoseOfTheSchedule) {
   for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
     const std::optional<Scheme> scheme = SchemeOf({.uses_group = true, .algorithm = algorithm});
     if (!scheme) continue;
-    const auto schedule = MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = 8});
-    ASSERT_TRUE(schedule.ok()) << schedule.status();
-    EXPECT_NEAR(MeanSentBytes(**schedule, 1e6), PayloadBytesPerWorker({.scheme = *scheme, .workers = 8}, 1e6),
+    const auto schedule = MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = 8}).value();
+    EXPECT_NEAR(MeanSentBytes(*schedule, 1e6), PayloadBytesPerWorker({.scheme = *scheme, .workers = 8}, 1e6),
                 1)
         << algorithm;
   }
@@ -160,10 +157,9 @@ TEST(Predictor, TheBytesSentAreThoseOfTheSchedule) {
 
 TEST(Predictor, ASerialServerIsAlsoLimitedByItsLinks) {
   Predictor predictor(Block(), {.place = ServerPlace::kDedicated, .pipelined = false});
-  const auto server = predictor.Predict({kSync, 4, 1}, Network());
-  ASSERT_TRUE(server.ok()) << server.status();
-  EXPECT_EQ(server->limit, "server links");  // half of the time in, half of it out
-  EXPECT_NEAR(server->limit_part, 1, 0.01);
+  const auto server = predictor.Predict({kSync, 4, 1}, Network()).value();
+  EXPECT_EQ(server.limit, "server links");  // half of the time in, half of it out
+  EXPECT_NEAR(server.limit_part, 1, 0.01);
 }
 
 TEST(Predictor, UpdatesFollowEveryBucketOfAnAllReduce) {
@@ -174,11 +170,10 @@ TEST(Predictor, UpdatesFollowEveryBucketOfAnAllReduce) {
   const PredictCase ring{.strategy = kRing, .workers = 2};
   const double without = predictor.Predict(ring, network)->step;
   network.worker_update_s_per_byte = 1e-10;
-  const auto with = predictor.Predict(ring, network);
-  ASSERT_TRUE(with.ok()) << with.status();
-  EXPECT_NEAR(with->step, without + 0.010, 1e-9);
-  EXPECT_NEAR(with->update, 0.010, 1e-12);
-  EXPECT_NEAR(with->step, with->compute + with->exposed + 0.006, 1e-9);  // the last one is not exposed
+  const auto with = predictor.Predict(ring, network).value();
+  EXPECT_NEAR(with.step, without + 0.010, 1e-9);
+  EXPECT_NEAR(with.update, 0.010, 1e-12);
+  EXPECT_NEAR(with.step, with.compute + with.exposed + 0.006, 1e-9);  // the last one is not exposed
   // A server's workers update nothing.
   EXPECT_DOUBLE_EQ(predictor.Predict({kSync, 2, 1}, network)->step,
                    predictor.Predict({kSync, 2, 1}, Network())->step);
@@ -355,11 +350,10 @@ TEST(MachineProfile, OneNumberOfWorkersCannotSeparateAddingFromTransfers) {
   std::vector<ProfilePoint> points;
   for (double bytes = 4096; bytes < 1e8; bytes *= 8)
     points.push_back({Scheme::AllReduce("ring"), 2, bytes, 1e-4 + bytes / 1e9});
-  const auto profile = FitProfile(points, true);
-  ASSERT_TRUE(profile.ok()) << profile.status();
-  EXPECT_EQ(profile->not_told_apart, (std::vector<std::string>{"g"}));
-  EXPECT_NEAR(profile->latency_s.value, 0.5e-4, 1e-9);
-  EXPECT_NEAR(profile->bytes_per_s.value, 2e9, 1e5);  // 2(N-1)M over the medium
+  const auto profile = FitProfile(points, true).value();
+  EXPECT_EQ(profile.not_told_apart, (std::vector<std::string>{"g"}));
+  EXPECT_NEAR(profile.latency_s.value, 0.5e-4, 1e-9);
+  EXPECT_NEAR(profile.bytes_per_s.value, 2e9, 1e5);  // 2(N-1)M over the medium
 }
 
 TEST(MachineProfile, KeepsTheRateIfNoiseWouldAttributeEverythingToAdding) {
@@ -369,10 +363,9 @@ TEST(MachineProfile, KeepsTheRateIfNoiseWouldAttributeEverythingToAdding) {
     points.push_back({Scheme::AllReduce("ring"), 2, bytes, 1e-4 + bytes / 1e9});
     points.push_back({Scheme::AllReduce("ring"), 3, bytes, 1e-4 + 1.2 * bytes / 1e9});
   }
-  const auto profile = FitProfile(points, true);
-  ASSERT_TRUE(profile.ok()) << profile.status();
-  EXPECT_GT(profile->bytes_per_s.value, 1e9);
-  EXPECT_EQ(profile->not_told_apart, (std::vector<std::string>{"g"}));
+  const auto profile = FitProfile(points, true).value();
+  EXPECT_GT(profile.bytes_per_s.value, 1e9);
+  EXPECT_EQ(profile.not_told_apart, (std::vector<std::string>{"g"}));
 }
 
 TEST(MachineProfile, IsMadeFromABenchmarkAndRoundTrips) {
@@ -384,14 +377,12 @@ TEST(MachineProfile, IsMadeFromABenchmarkAndRoundTrips) {
         "\"transport\":\"tcp\",\"workers\":2,\"size\":%d,\"out_of_place\":{\"time\":%g}}",
         rows.empty() ? "" : ",", size, 100 + size * 1e-3);
   }
-  const auto profiles = ProfilesOfBench("bench.json", "{\"results\":[" + rows + "]}");
-  ASSERT_TRUE(profiles.ok()) << profiles.status();
-  ASSERT_EQ(profiles->size(), 1u);
-  EXPECT_NEAR(profiles->front().latency_s.value, 50e-6, 1e-9);
-  const auto again = ProfilesFromJson(ProfilesJson(*profiles));
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_DOUBLE_EQ(again->front().bytes_per_s.value, profiles->front().bytes_per_s.value);
-  EXPECT_EQ(again->front().transport, "tcp");
+  const auto profiles = ProfilesOfBench("bench.json", "{\"results\":[" + rows + "]}").value();
+  ASSERT_EQ(profiles.size(), 1u);
+  EXPECT_NEAR(profiles.front().latency_s.value, 50e-6, 1e-9);
+  const auto again = ProfilesFromJson(ProfilesJson(profiles)).value();
+  EXPECT_DOUBLE_EQ(again.front().bytes_per_s.value, profiles.front().bytes_per_s.value);
+  EXPECT_EQ(again.front().transport, "tcp");
   EXPECT_FALSE(ProfilesOfBench("x", "{}").ok());
   EXPECT_FALSE(ProfilesOfBench("x", "{\"results\":[]}").ok());
 }

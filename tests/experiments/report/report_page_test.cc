@@ -107,9 +107,8 @@ TEST_F(ReportPageTest, WithoutJavaScriptAReaderSeesTheVerdictAndItsValidity) {
   const RunData run = Read();
   EXPECT_THAT(WithoutScript(ReportPage({run}, Language::kChinese)),
               Has("<div lang=\"zh-CN\"><p>请用 ring。</p><p>有限制地有效。所有 rank"));
-  const auto again = RunsOfPage("anna.html", ReportPage({run}, Language::kEnglish));
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_THAT(WithoutScript(ReportPage({run, again->front()}, Language::kEnglish)),
+  const auto again = RunsOfPage("anna.html", ReportPage({run}, Language::kEnglish)).value();
+  EXPECT_THAT(WithoutScript(ReportPage({run, again.front()}, Language::kEnglish)),
               Has("<p>anna: Use ring &amp; not &lt;b&gt;.</p>"));
 }
 
@@ -155,10 +154,9 @@ TEST_F(ReportPageTest, RunsAreReadBackFromAPageExactly) {
   Put("steps.jsonl", "{\"strategy\":\"ring\",\"workers\":2,\"rank\":0,\"loss\":1}\n");
   Put("table.json", TableOfOneRow());
   const RunData folder = Read();
-  const auto runs = RunsOfPage("anna/report.html", ReportPage({folder, folder}, Language::kChinese));
-  ASSERT_TRUE(runs.ok()) << runs.status();
-  ASSERT_EQ(runs->size(), 2u);
-  for (const RunData& run : *runs) {
+  const auto runs = RunsOfPage("anna/report.html", ReportPage({folder, folder}, Language::kChinese)).value();
+  ASSERT_EQ(runs.size(), 2u);
+  for (const RunData& run : runs) {
     Json json = Json::parse(run.json);
     EXPECT_EQ(json["source"], "anna/report.html");
     EXPECT_EQ(run.name, "anna/report");
@@ -167,9 +165,8 @@ TEST_F(ReportPageTest, RunsAreReadBackFromAPageExactly) {
     EXPECT_EQ(json, Json::parse(folder.json));
   }
   // A page of pages keeps the names of the first pages.
-  const auto again = RunsOfPage("pool.html", ReportPage(*runs, Language::kEnglish));
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ((*again)[1].json, (*runs)[1].json);
+  const auto again = RunsOfPage("pool.html", ReportPage(runs, Language::kEnglish)).value();
+  EXPECT_EQ(again[1].json, runs[1].json);
 }
 
 TEST_F(ReportPageTest, RejectsPagesThatAreNotPsrings) {
@@ -189,12 +186,13 @@ TEST_F(ReportPageTest, RejectsPagesThatAreNotPsrings) {
 }
 
 TEST_F(ReportPageTest, PartsOfAPageWithAnotherStructureAreLeftOut) {
-  const auto runs = RunsOfPage(
-      "x.html",
-      R"(<script type="application/json" id="data">{"runs":[{"run_id":7,"manifest":[],"summary":{},"table":{"en":1},
-      "findings":"x","findings_zh":[1,"a"],"steps":{"loss":[3]},"trace":7,"arrivals":[[]],"missing":{},"more":1}]}</script>)");
-  ASSERT_TRUE(runs.ok()) << runs.status();
-  const Json run = Json::parse(runs->front().json);
+  const auto runs =
+      RunsOfPage(
+          "x.html",
+          R"(<script type="application/json" id="data">{"runs":[{"run_id":7,"manifest":[],"summary":{},"table":{"en":1},
+      "findings":"x","findings_zh":[1,"a"],"steps":{"loss":[3]},"trace":7,"arrivals":[[]],"missing":{},"more":1}]}</script>)")
+          .value();
+  const Json run = Json::parse(runs.front().json);
   for (const char* part : {"manifest", "summary", "table"}) EXPECT_TRUE(run[part].is_null()) << part;
   EXPECT_EQ(run["run_id"], "");
   EXPECT_EQ(run["findings"].size(), 0u);

@@ -45,20 +45,18 @@ TEST_F(RunClaimTest, IsNamedByTimeVerbAndANumberWithinOneSecond) {
   std::vector<std::unique_ptr<RunClaim>> claims;
   for (const char* path :
        {"runs/19700101T000000Z-train", "runs/19700101T000000Z-train-2", "runs/19700101T000000Z-train-3"}) {
-    auto claim = Claim("");
-    ASSERT_TRUE(claim.ok()) << claim.status();
-    EXPECT_EQ((*claim)->path(), path);
+    auto claim = Claim("").value();
+    EXPECT_EQ(claim->path(), path);
     EXPECT_TRUE(fs::is_directory(path));
-    claims.push_back(*std::move(claim));
+    claims.push_back(std::move(claim));
   }
 }
 
 TEST_F(RunClaimTest, AnAbandonedClaimRestoresThePreviousState) {
   fs::create_directory("empty");
   for (const std::string out : {"", "empty", "a/b/c", "a/b/c/"}) {
-    auto claim = Claim(out);
-    ASSERT_TRUE(claim.ok()) << claim.status();
-    claim->reset();
+    auto claim = Claim(out).value();
+    claim.reset();
     EXPECT_TRUE(fs::is_empty("empty"));
     EXPECT_EQ(std::distance(fs::directory_iterator("."), {}), 1) << out;
   }
@@ -69,12 +67,11 @@ TEST_F(RunClaimTest, RejectsAClaimedFolderAlsoIfItsRunWasKilled) {
       "cannot write to a/b: it is not empty, another run may use it or have written its results there; "
       "choose "
       "another folder";
-  auto claim = Claim("a/b");
-  ASSERT_TRUE(claim.ok()) << claim.status();
+  auto claim = Claim("a/b").value();
   EXPECT_EQ(Refusal("a/b"), says);
   EXPECT_EQ(Claim("a/b").status().code(), absl::StatusCode::kFailedPrecondition);
-  ASSERT_TRUE((*claim)->Keep().ok());
-  claim->reset();
+  ASSERT_TRUE(claim->Keep().ok());
+  claim.reset();
   EXPECT_EQ(Refusal("a/b/"), absl::StrCat(says));
   EXPECT_TRUE(fs::exists("a/b/manifest.json")) << "a refused run must not remove the other run's files";
 }
@@ -96,11 +93,10 @@ TEST_F(RunClaimTest, ConcurrentClaimsGetDifferentFolders) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       for (int n = 0; n < kTimes; ++n) {
-        auto claim = Claim("");
-        ASSERT_TRUE(claim.ok()) << claim.status();
-        ASSERT_TRUE((*claim)->Keep().ok());
+        auto claim = Claim("").value();
+        ASSERT_TRUE(claim->Keep().ok());
         MutexLock lock(mutex);
-        claims.push_back(*std::move(claim));
+        claims.push_back(std::move(claim));
       }
     });
   }
@@ -154,11 +150,10 @@ TEST_F(RunClaimTest, LatestIsTheLastStartedRun) {
 }
 
 TEST_F(RunClaimTest, AFolderIsReopenedUnlessItIsInUse) {
-  auto claim = Claim("run");
-  ASSERT_TRUE(claim.ok()) << claim.status();
-  ASSERT_TRUE((*claim)->Keep().ok());
+  auto claim = Claim("run").value();
+  ASSERT_TRUE(claim->Keep().ok());
   EXPECT_NE(RunClaim::Reopen("run").status().message().find("run is in use"), std::string::npos);
-  claim->reset();
+  claim.reset();
   const auto again = RunClaim::Reopen("run");
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_FALSE(RunClaim::Reopen("run").ok());

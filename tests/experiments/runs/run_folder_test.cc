@@ -28,12 +28,10 @@ class RunFolderTest : public testing::Test {
 };
 
 TEST_F(RunFolderTest, KeepsItsClaimAndCreatesTheFiles) {
-  auto claim = RunClaim::Make(Path("run"), "compare", absl::UnixEpoch());
-  ASSERT_TRUE(claim.ok()) << claim.status();
-  auto folder = RunFolder::Create(**claim);
-  ASSERT_TRUE(folder.ok()) << folder.status();
-  EXPECT_EQ(folder->run_id(), "run");
-  claim->reset();
+  auto claim = RunClaim::Make(Path("run"), "compare", absl::UnixEpoch()).value();
+  auto folder = RunFolder::Create(*claim).value();
+  EXPECT_EQ(folder.run_id(), "run");
+  claim.reset();
   EXPECT_TRUE(fs::exists(root_ / "run/runs.csv"));
 }
 
@@ -49,11 +47,10 @@ TEST_F(RunFolderTest, ReadsRecords) {
                         ToJson(StepRecord{.step = 0}) + "\n" + ToJson(StepRecord{.step = 1}) + "\n")
                   .ok());
   ASSERT_TRUE(WriteFile(Path("result-server0.json"), ToJson(ServerResult{.pushes = 8})).ok());
-  const auto records = ReadRecords(root_.string(), 1, 1);
-  ASSERT_TRUE(records.ok()) << records.status();
-  EXPECT_EQ(records->ranks[0].strategy, "ring");
-  EXPECT_EQ(records->steps[0].size(), 2);
-  EXPECT_EQ(records->servers[0].pushes, 8);
+  const auto records = ReadRecords(root_.string(), 1, 1).value();
+  EXPECT_EQ(records.ranks[0].strategy, "ring");
+  EXPECT_EQ(records.steps[0].size(), 2);
+  EXPECT_EQ(records.servers[0].pushes, 8);
 }
 
 TEST_F(RunFolderTest, AWorkerThatWasStoppedCountsAsLost) {
@@ -61,11 +58,10 @@ TEST_F(RunFolderTest, AWorkerThatWasStoppedCountsAsLost) {
   ASSERT_TRUE(WriteFile(Path("steps-rank0.jsonl"), "").ok());
   ASSERT_TRUE(WriteFile(Path("steps-rank1.jsonl"), ToJson(StepRecord{.step = 6}) + "\n").ok());
   ASSERT_TRUE(WriteFile(Path("result-server0.json"), ToJson(ServerResult{})).ok());
-  const auto records = ReadRecords(root_.string(), 2, 1);
-  ASSERT_TRUE(records.ok()) << records.status();
-  EXPECT_EQ(records->ranks.size(), 1);
-  EXPECT_EQ(records->servers[0].lost_workers, std::vector<int64_t>{1});
-  EXPECT_EQ(records->servers[0].lost_at_step, std::vector<int64_t>{7});
+  const auto records = ReadRecords(root_.string(), 2, 1).value();
+  EXPECT_EQ(records.ranks.size(), 1);
+  EXPECT_EQ(records.servers[0].lost_workers, std::vector<int64_t>{1});
+  EXPECT_EQ(records.servers[0].lost_at_step, std::vector<int64_t>{7});
 }
 
 TEST_F(RunFolderTest, NamesAResultThatIsALinkToItself) {

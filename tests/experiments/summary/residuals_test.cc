@@ -95,14 +95,13 @@ const PredictionInputs kGround{
 
 TEST(PredictRow, TakesComputingAndUpdatesFromNone) {
   const SummaryRow none = Row("none", 2);
-  const auto beside = PredictRow(Row("ring", 2), &none, kGround);
-  ASSERT_TRUE(beside.ok()) << beside.status();
+  const auto beside = PredictRow(Row("ring", 2), &none, kGround).value();
   // 2 MB from 10 ms on take 20 ms and 1 ms of updating; then 6 MB take 60 ms and 3 ms of updating.
-  EXPECT_NEAR(beside->prediction.step, 0.094, 5e-4);
-  EXPECT_DOUBLE_EQ(beside->prediction.compute, 0.020);
-  EXPECT_NEAR(beside->prediction.update, 0.004, 1e-9);
-  EXPECT_EQ(beside->compute_from, "none x 2");
-  EXPECT_NEAR(beside->residual.total(), 60 - 1e3 * beside->prediction.step, 1e-9);
+  EXPECT_NEAR(beside.prediction.step, 0.094, 5e-4);
+  EXPECT_DOUBLE_EQ(beside.prediction.compute, 0.020);
+  EXPECT_NEAR(beside.prediction.update, 0.004, 1e-9);
+  EXPECT_EQ(beside.compute_from, "none x 2");
+  EXPECT_NEAR(beside.residual.total(), 60 - 1e3 * beside.prediction.step, 1e-9);
 }
 
 TEST(PredictRow, UsesAWorkloadsTimesWithoutNone) {
@@ -112,10 +111,9 @@ TEST(PredictRow, UsesAWorkloadsTimesWithoutNone) {
                              .forward_ms = 30,
                              .backward_ms = 10,
                              .tensors = {{"b", 2'000'000, 0}, {"a", 6'000'000, 10}}};
-  const auto beside = PredictRow(Row("ring", 2), nullptr, ground);
-  ASSERT_TRUE(beside.ok()) << beside.status();
-  EXPECT_DOUBLE_EQ(beside->prediction.compute, 0.040);
-  EXPECT_EQ(beside->compute_from, "the recording of mine");
+  const auto beside = PredictRow(Row("ring", 2), nullptr, ground).value();
+  EXPECT_DOUBLE_EQ(beside.prediction.compute, 0.040);
+  EXPECT_EQ(beside.compute_from, "the recording of mine");
 
   SummaryRow row = Row("ring", 2);
   row.configuration.training.accumulate = 3;
@@ -191,11 +189,10 @@ TEST(PredictRow, AppliesStragglers) {
   // In `none` both take 40 ms on average: 20 and 60.
   none.mean.computed_ms = 40;
   none.mean.bucket_ready_ms = {20, 40};
-  const auto beside = PredictRow(row, &none, kGround);
-  ASSERT_TRUE(beside.ok()) << beside.status();
-  EXPECT_NEAR(beside->prediction.compute, 0.040, 1e-9);
-  EXPECT_NEAR(beside->prediction.wait, 0.020, 1e-9);
-  EXPECT_GT(beside->prediction.step, even + 0.019);
+  const auto beside = PredictRow(row, &none, kGround).value();
+  EXPECT_NEAR(beside.prediction.compute, 0.040, 1e-9);
+  EXPECT_NEAR(beside.prediction.wait, 0.020, 1e-9);
+  EXPECT_GT(beside.prediction.step, even + 0.019);
   row.configuration.training.jitter_ms = "4";
   EXPECT_NEAR(PredictRow(row, &none, kGround)->prediction.compute, 0.004 + 0.036, 1e-9);
 }

@@ -57,15 +57,14 @@ ConfigurationRuns Runs(const std::string& strategy, int workers, const std::vect
 }
 
 TEST(Summarise, ExcludesWarmUp) {
-  const auto figures = FiguresOf(TestConfiguration("ring", 2), Records(2));
-  ASSERT_TRUE(figures.ok());
-  EXPECT_EQ(figures->steps, 2);
-  EXPECT_EQ(figures->samples, 512);
-  EXPECT_DOUBLE_EQ(figures->step_ms, 10);
-  EXPECT_DOUBLE_EQ(figures->wall_s, 0.02);
-  EXPECT_DOUBLE_EQ(figures->samples_per_s, 512 / 0.02);
-  EXPECT_DOUBLE_EQ(figures->payload_tx_bytes, 1000);
-  EXPECT_DOUBLE_EQ(figures->worker_peak_memory_mb, 101);
+  const auto figures = FiguresOf(TestConfiguration("ring", 2), Records(2)).value();
+  EXPECT_EQ(figures.steps, 2);
+  EXPECT_EQ(figures.samples, 512);
+  EXPECT_DOUBLE_EQ(figures.step_ms, 10);
+  EXPECT_DOUBLE_EQ(figures.wall_s, 0.02);
+  EXPECT_DOUBLE_EQ(figures.samples_per_s, 512 / 0.02);
+  EXPECT_DOUBLE_EQ(figures.payload_tx_bytes, 1000);
+  EXPECT_DOUBLE_EQ(figures.worker_peak_memory_mb, 101);
 }
 
 TEST(Summarise, AsynchronousSamplesPerSecondDoNotDependOnTheLengthOfTheLaunch) {
@@ -163,11 +162,10 @@ TEST(Summarise, CountsDroppedGradientsButNotTheirSamples) {
       {.pushes = 12, .payload_rx_bytes = 3000, .payload_tx_bytes = 6000, .dropped_gradients = 2}};
   records.steps[2][1].dropped = true;  // it skips the last step
   records.steps[2].resize(2);
-  const auto figures = FiguresOf(TestConfiguration("ps-backup:1", 3), records);
-  ASSERT_TRUE(figures.ok()) << figures.status();
-  EXPECT_EQ(figures->samples, 4 * 128);
-  EXPECT_DOUBLE_EQ(*figures->dropped_gradients, 2);
-  EXPECT_DOUBLE_EQ(*figures->server_payload_bytes,
+  const auto figures = FiguresOf(TestConfiguration("ps-backup:1", 3), records).value();
+  EXPECT_EQ(figures.samples, 4 * 128);
+  EXPECT_DOUBLE_EQ(*figures.dropped_gradients, 2);
+  EXPECT_DOUBLE_EQ(*figures.server_payload_bytes,
                    3000);  // 12 pushes: 3 steps with two buckets of two workers
   EXPECT_FALSE(FiguresOf(TestConfiguration("ps-sync", 3), records)->dropped_gradients.has_value());
 }
@@ -184,10 +182,9 @@ TEST(Summarise, AResumedTrainingCountsAllItsSamples) {
   ring.training.resume = "step20";
   RunRecords records = Records(2);  // 512 measured samples
   records.ranks[0].curve = {{.samples = 5120, .test_accuracy = 0.8}};
-  const auto figures = FiguresOf(ring, records);
-  ASSERT_TRUE(figures.ok()) << figures.status();
-  EXPECT_EQ(figures->samples, 512);
-  const auto rows = Summarise("run", {{.configuration = ring, .accuracy = {*figures}}}, {});
+  const auto figures = FiguresOf(ring, records).value();
+  EXPECT_EQ(figures.samples, 512);
+  const auto rows = Summarise("run", {{.configuration = ring, .accuracy = {figures}}}, {});
   EXPECT_EQ(rows[0].trained_samples, 5120);
 }
 

@@ -100,24 +100,23 @@ TEST(Waiting, ComputesFiguresByWorker) {
   records.ranks[1].pushes = 1;
   records.ranks[1].staleness_sum = 2;
   records.ranks[1].staleness_max = 2;
-  const auto figures = FiguresOf(TestConfiguration("ps-async", 2), records);
-  ASSERT_TRUE(figures.ok());
-  ASSERT_EQ(figures->workers.size(), 2);
-  EXPECT_EQ(figures->workers[0].steps, 2);
-  EXPECT_DOUBLE_EQ(*figures->workers[0].staleness_mean, .5);
-  EXPECT_DOUBLE_EQ(*figures->workers[0].staleness_theory, .5);
-  EXPECT_DOUBLE_EQ(*figures->workers[1].staleness_theory, 2);
-  EXPECT_EQ(figures->workers[1].staleness_max, 2);
-  EXPECT_EQ(figures->steps, 1) << "three steps divided by two workers";
-  EXPECT_DOUBLE_EQ(figures->workers[0].samples_per_s + figures->workers[1].samples_per_s,
-                   figures->samples_per_s);
-  EXPECT_DOUBLE_EQ(figures->workers[0].samples_per_s, 2 * 128 / .04);
-  const auto mean = MeanWorkers({*figures, *figures});
+  const auto figures = FiguresOf(TestConfiguration("ps-async", 2), records).value();
+  ASSERT_EQ(figures.workers.size(), 2);
+  EXPECT_EQ(figures.workers[0].steps, 2);
+  EXPECT_DOUBLE_EQ(*figures.workers[0].staleness_mean, .5);
+  EXPECT_DOUBLE_EQ(*figures.workers[0].staleness_theory, .5);
+  EXPECT_DOUBLE_EQ(*figures.workers[1].staleness_theory, 2);
+  EXPECT_EQ(figures.workers[1].staleness_max, 2);
+  EXPECT_EQ(figures.steps, 1) << "three steps divided by two workers";
+  EXPECT_DOUBLE_EQ(figures.workers[0].samples_per_s + figures.workers[1].samples_per_s,
+                   figures.samples_per_s);
+  EXPECT_DOUBLE_EQ(figures.workers[0].samples_per_s, 2 * 128 / .04);
+  const auto mean = MeanWorkers({figures, figures});
   EXPECT_DOUBLE_EQ(mean[1].step_ms, 40);
   EXPECT_DOUBLE_EQ(*mean[1].staleness_mean, 2);
-  RunFigures one_lost = *figures;
+  RunFigures one_lost = figures;
   one_lost.workers.pop_back();
-  EXPECT_DOUBLE_EQ(MeanWorkers({*figures, one_lost})[1].step_ms, 40);
+  EXPECT_DOUBLE_EQ(MeanWorkers({figures, one_lost})[1].step_ms, 40);
 }
 
 TEST(Waiting, ATimeThatIsNotANumberCountsAsNone) {
@@ -138,21 +137,18 @@ TEST(Waiting, MeasuredTimesExcludeWaiting) {
   RunRecords records = RecordsOf(
       {{Step(0, 0, 0, 10, 33), Step(0, 1, 35, 45, 68)}, {Step(1, 0, 0, 30, 33), Step(1, 1, 35, 65, 68)}});
   const LaunchNote undisturbed;
-  const auto times = TimesOf(Strategy("ps-sync"), undisturbed, records);
-  ASSERT_TRUE(times.ok()) << times.status();
-  EXPECT_EQ(times->workers[0].compute_ms, (std::vector<double>{9, 9}));
-  EXPECT_EQ(times->workers[0].other_ms, (std::vector<double>{1, 3}))
-      << "including the 2 ms between the steps";
-  EXPECT_EQ(times->workers[0].exchange_ms, (std::vector<double>{3, 3}));
-  EXPECT_EQ(times->workers[1].compute_ms, (std::vector<double>{29, 29}));
+  const auto times = TimesOf(Strategy("ps-sync"), undisturbed, records).value();
+  EXPECT_EQ(times.workers[0].compute_ms, (std::vector<double>{9, 9}));
+  EXPECT_EQ(times.workers[0].other_ms, (std::vector<double>{1, 3})) << "including the 2 ms between the steps";
+  EXPECT_EQ(times.workers[0].exchange_ms, (std::vector<double>{3, 3}));
+  EXPECT_EQ(times.workers[1].compute_ms, (std::vector<double>{29, 29}));
 
   // Of 29 ms, worker 1 slept 18, twice the 9 of its layers; 2 are other time.
   for (StepRecord& step : records.steps[1]) step.delay_ms = 18;
   const LaunchNote slowed{.trainer_flags = {"--straggler=1:3"}};
-  const auto own = TimesOf(Strategy("ps-sync"), slowed, records);
-  ASSERT_TRUE(own.ok()) << own.status();
-  EXPECT_EQ(own->workers[1].compute_ms, (std::vector<double>{9, 9}));
-  EXPECT_EQ(own->workers[1].other_ms, (std::vector<double>{3, 5}));
+  const auto own = TimesOf(Strategy("ps-sync"), slowed, records).value();
+  EXPECT_EQ(own.workers[1].compute_ms, (std::vector<double>{9, 9}));
+  EXPECT_EQ(own.workers[1].other_ms, (std::vector<double>{3, 5}));
   records.steps[1][0].warmup = records.steps[1][1].warmup = true;
   EXPECT_FALSE(TimesOf(Strategy("ps-sync"), undisturbed, records).ok());
 }
@@ -229,12 +225,11 @@ TEST(Rates, PicksTheBestValidationAccuracyForEachStrategy) {
 
 TEST(Launches, RoundTrip) {
   const Configuration configuration = TestConfiguration("ps-ssp:2", 4);
-  const auto read = LaunchNoteFromJson(ToJson(NoteOf(configuration)));
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->strategy, "ps-ssp:2");
-  EXPECT_EQ(read->workers, 4);
-  EXPECT_EQ(FlagOf(*read, "--strategy", ""), "ps-ssp:2");
-  EXPECT_EQ(FlagOf(*read, "--straggler", "none"), "none");
+  const auto read = LaunchNoteFromJson(ToJson(NoteOf(configuration))).value();
+  EXPECT_EQ(read.strategy, "ps-ssp:2");
+  EXPECT_EQ(read.workers, 4);
+  EXPECT_EQ(FlagOf(read, "--strategy", ""), "ps-ssp:2");
+  EXPECT_EQ(FlagOf(read, "--straggler", "none"), "none");
   EXPECT_FALSE(LaunchNoteFromJson("[]").ok());
   EXPECT_EQ(ListLaunches("/no/such/run").status().code(), absl::StatusCode::kNotFound);
 }
@@ -246,15 +241,14 @@ CompareOptions VirtualOptions() {
 }
 
 TEST(VirtualPlan, HasOneTrainingPerConfigurationAndRound) {
-  const auto plan = MakeVirtualPlan(VirtualOptions(), TestCatalog(), TestProbe(), 2);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_TRUE(plan->simulated);
-  EXPECT_TRUE(plan->accuracy.empty());
-  ASSERT_EQ(plan->cost.size(), 5) << "single once, two strategies with 4 and 200 workers";
-  for (const Configuration& configuration : plan->cost) {
+  const auto plan = MakeVirtualPlan(VirtualOptions(), TestCatalog(), TestProbe(), 2).value();
+  EXPECT_TRUE(plan.simulated);
+  EXPECT_TRUE(plan.accuracy.empty());
+  ASSERT_EQ(plan.cost.size(), 5) << "single once, two strategies with 4 and 200 workers";
+  for (const Configuration& configuration : plan.cost) {
     EXPECT_FALSE(configuration.oversubscribed);
     EXPECT_EQ(configuration.training.compute_ms, "13.5") << "as measured";
-    EXPECT_EQ(configuration.training.samples, plan->cost.front().training.samples);
+    EXPECT_EQ(configuration.training.samples, plan.cost.front().training.samples);
   }
 }
 

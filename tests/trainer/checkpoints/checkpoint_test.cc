@@ -43,11 +43,10 @@ CheckpointBytes BytesOf(const CheckpointFiles& files) {
 TEST(Checkpoint, IsDecodedAsEncoded) {
   for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam}) {
     const TrainingCheckpoint was = SmallCheckpoint(kind);
-    const auto back = DecodeCheckpoint(BytesOf(EncodeCheckpoint(was, SmallLayout())), SmallLayout());
-    ASSERT_TRUE(back.ok()) << back.status();
-    EXPECT_EQ(back->weights, was.weights);
-    EXPECT_EQ(back->slots, was.slots);
-    const TrainingPosition &a = back->position, &b = was.position;
+    const auto back = DecodeCheckpoint(BytesOf(EncodeCheckpoint(was, SmallLayout())), SmallLayout()).value();
+    EXPECT_EQ(back.weights, was.weights);
+    EXPECT_EQ(back.slots, was.slots);
+    const TrainingPosition &a = back.position, &b = was.position;
     EXPECT_EQ(std::tie(a.model, a.data, a.strategy, a.asynchronous, a.data_count, a.drawn_batch, a.workers),
               std::tie(b.model, b.data, b.strategy, b.asynchronous, b.data_count, b.drawn_batch, b.workers));
     EXPECT_EQ(std::tie(a.seed, a.wire, a.flags, a.sequence, a.step, a.updates, a.samples, a.epoch),
@@ -62,21 +61,19 @@ TEST(Checkpoint, IsDecodedAsEncoded) {
 
 TEST(Checkpoint, TensorsHavePyTorchsShapesAndOrder) {
   const CheckpointFiles files = EncodeCheckpoint(SmallCheckpoint(), SmallLayout());
-  const auto model = DecodeSafetensors(FileOf(files, kModelFile));
-  ASSERT_TRUE(model.ok());
-  ASSERT_EQ(model->size(), 4);
-  EXPECT_EQ((*model)[0].name, "conv1.weight");
-  EXPECT_EQ((*model)[0].shape, (std::vector<int64_t>{2, 3, 2, 1}));
+  const auto model = DecodeSafetensors(FileOf(files, kModelFile)).value();
+  ASSERT_EQ(model.size(), 4);
+  EXPECT_EQ(model[0].name, "conv1.weight");
+  EXPECT_EQ(model[0].shape, (std::vector<int64_t>{2, 3, 2, 1}));
   // psring's order was [out][height][width][in] = 1 2 3 | 4 5 6 for the first filter.
-  EXPECT_EQ((*model)[0].values, (std::vector<float>{1, 4, 2, 5, 3, 6, 7, 10, 8, 11, 9, 12}));
-  EXPECT_EQ((*model)[2].name, "fc1.weight");
-  EXPECT_EQ((*model)[2].shape, (std::vector<int64_t>{1, 8}));
-  EXPECT_EQ((*model)[2].values, (std::vector<float>{33, 35, 37, 39, 34, 36, 38, 40}));
-  const auto optimizer = DecodeSafetensors(FileOf(files, kOptimizerFile));
-  ASSERT_TRUE(optimizer.ok());
-  ASSERT_EQ(optimizer->size(), 8);
-  EXPECT_EQ((*optimizer)[0].name, "exp_avg.conv1.weight");
-  EXPECT_EQ((*optimizer)[1].name, "exp_avg_sq.conv1.weight");
+  EXPECT_EQ(model[0].values, (std::vector<float>{1, 4, 2, 5, 3, 6, 7, 10, 8, 11, 9, 12}));
+  EXPECT_EQ(model[2].name, "fc1.weight");
+  EXPECT_EQ(model[2].shape, (std::vector<int64_t>{1, 8}));
+  EXPECT_EQ(model[2].values, (std::vector<float>{33, 35, 37, 39, 34, 36, 38, 40}));
+  const auto optimizer = DecodeSafetensors(FileOf(files, kOptimizerFile)).value();
+  ASSERT_EQ(optimizer.size(), 8);
+  EXPECT_EQ(optimizer[0].name, "exp_avg.conv1.weight");
+  EXPECT_EQ(optimizer[1].name, "exp_avg_sq.conv1.weight");
 }
 
 // `names` of the tensors of SmallCheckpoint, in its order.
@@ -90,11 +87,11 @@ CheckpointBytes Renamed(const std::vector<std::string>& names) {
 TEST(Checkpoint, PrefixesOfPyTorchsWrappersAreRemoved) {
   for (const std::string prefix : {"", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.",
                                    "module.module.", "_orig_mod.module._orig_mod."}) {
-    const auto read = DecodeCheckpoint(
-        Renamed({prefix + "conv1.weight", prefix + "conv1.bias", prefix + "fc1.weight", prefix + "fc1.bias"}),
-        SmallLayout());
-    ASSERT_TRUE(read.ok()) << prefix << ": " << read.status();
-    EXPECT_EQ(read->weights, SmallValues());
+    const auto read = DecodeCheckpoint(Renamed({prefix + "conv1.weight", prefix + "conv1.bias",
+                                                prefix + "fc1.weight", prefix + "fc1.bias"}),
+                                       SmallLayout())
+                          .value();
+    EXPECT_EQ(read.weights, SmallValues());
   }
   const auto error_of = [](const std::vector<std::string>& names) {
     return std::string(DecodeCheckpoint(Renamed(names), SmallLayout()).status().message());
@@ -150,18 +147,16 @@ TEST(Checkpoint, TablesAreReadInPieces) {
   TrainingCheckpoint was = SmallCheckpoint();
   was.rows = NumberedRows;
   const CheckpointFiles files = EncodeCheckpoint(was, layout);
-  const auto model = DecodeSafetensors(FileOf(files, kModelFile));
-  ASSERT_TRUE(model.ok()) << model.status();
-  ASSERT_EQ(model->size(), 6);
-  EXPECT_EQ((*model)[5].name, "tables.1.weight");
-  EXPECT_EQ((*model)[5].values, (std::vector<float>{100, 101, 102}));
-  const auto back = DecodeCheckpoint(BytesOf(files), layout);
-  ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(back->weights, was.weights);
+  const auto model = DecodeSafetensors(FileOf(files, kModelFile)).value();
+  ASSERT_EQ(model.size(), 6);
+  EXPECT_EQ(model[5].name, "tables.1.weight");
+  EXPECT_EQ(model[5].values, (std::vector<float>{100, 101, 102}));
+  const auto back = DecodeCheckpoint(BytesOf(files), layout).value();
+  EXPECT_EQ(back.weights, was.weights);
   std::vector<float> rows(4);
-  ASSERT_TRUE(back->rows({.table = 0, .array = 2, .first = 8, .count = 2}, rows.data()).ok());
+  ASSERT_TRUE(back.rows({.table = 0, .array = 2, .first = 8, .count = 2}, rows.data()).ok());
   EXPECT_EQ(rows, (std::vector<float>{2008, 2008, 2009, 2009}));
-  ASSERT_TRUE(back->rows({.table = 1, .array = 1, .first = 1, .count = 1}, rows.data()).ok());
+  ASSERT_TRUE(back.rows({.table = 1, .array = 1, .first = 1, .count = 1}, rows.data()).ok());
   EXPECT_EQ(rows[0], 1101);
 }
 
@@ -294,10 +289,9 @@ TEST_F(LoadedCheckpoint, AFolderGivesItsNewestAndAFileItsCheckpoint) {
                                    {folder_ / "step10" / "", 10},
                                    {File(10, kModelFile), 10},
                                    {File(10, kPositionFile), 10}}) {
-    const auto loaded = Load(path.string());
-    ASSERT_TRUE(loaded.ok()) << path << loaded.status();
-    EXPECT_EQ(loaded->position.step, step) << path;
-    EXPECT_EQ(loaded->slots.size(), 1);
+    const auto loaded = Load(path.string()).value();
+    EXPECT_EQ(loaded.position.step, step) << path;
+    EXPECT_EQ(loaded.slots.size(), 1);
     EXPECT_TRUE(notes_.empty());
   }
   EXPECT_EQ(Load((folder_ / "none").string()).status().code(), absl::StatusCode::kNotFound);
@@ -308,11 +302,10 @@ TEST_F(LoadedCheckpoint, AFolderGivesItsNewestAndAFileItsCheckpoint) {
 TEST_F(LoadedCheckpoint, AnotherFileGivesOnlyWeights) {
   Save(10, 1);
   fs::copy(File(10, kModelFile), folder_ / "theirs.safetensors");
-  const auto loaded = Load((folder_ / "theirs.safetensors").string());
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded->position.step, 0);
-  EXPECT_EQ(loaded->weights, SmallCheckpoint().weights);
-  EXPECT_TRUE(loaded->slots.empty());
+  const auto loaded = Load((folder_ / "theirs.safetensors").string()).value();
+  EXPECT_EQ(loaded.position.step, 0);
+  EXPECT_EQ(loaded.weights, SmallCheckpoint().weights);
+  EXPECT_TRUE(loaded.slots.empty());
 }
 
 TEST_F(LoadedCheckpoint, UsesThePreviousIfTheNewestIsDamaged) {
@@ -322,9 +315,8 @@ TEST_F(LoadedCheckpoint, UsesThePreviousIfTheNewestIsDamaged) {
   for (const char* name : {kModelFile, kOptimizerFile, kPositionFile, workers.c_str()}) {
     const std::string whole = *ReadFile(File(20, name).string());
     Put(File(20, name), whole.substr(0, whole.size() / 2));
-    const auto loaded = Load(folder_.string());
-    ASSERT_TRUE(loaded.ok()) << loaded.status();
-    EXPECT_EQ(loaded->position.step, 10);
+    const auto loaded = Load(folder_.string()).value();
+    EXPECT_EQ(loaded.position.step, 10);
     ASSERT_EQ(notes_.size(), 1) << name;
     EXPECT_TRUE(absl::StrContains(notes_[0], "step20 is damaged")) << notes_[0];
     Put(File(20, name), whole);
@@ -336,29 +328,26 @@ TEST_F(LoadedCheckpoint, NotesANewerFolderWithoutItsPosition) {
   Save(20, 2);
   fs::remove(File(20, kPositionFile));
   fs::create_directories(folder_ / "step5");  // of a removal that was interrupted
-  const auto loaded = Load(folder_.string());
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded->position.step, 10);
+  const auto loaded = Load(folder_.string()).value();
+  EXPECT_EQ(loaded.position.step, 10);
   ASSERT_EQ(notes_.size(), 1);
   EXPECT_TRUE(absl::StrContains(notes_[0], "step20 has no training.json and is skipped")) << notes_[0];
 }
 
 // The run that continues from it may remove it.
 TEST_F(LoadedCheckpoint, ItsTablesCanBeReadAfterItIsRemoved) {
-  const auto loaded = LoadTables();
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto loaded = LoadTables().value();
   fs::remove_all(folder_ / "step10");
   std::vector<float> row(2);
-  ASSERT_TRUE(loaded->rows({.table = 0, .array = 1, .first = 7, .count = 1}, row.data()).ok());
+  ASSERT_TRUE(loaded.rows({.table = 0, .array = 1, .first = 7, .count = 1}, row.data()).ok());
   EXPECT_EQ(row, (std::vector<float>{1007, 1007}));
 }
 
 TEST_F(LoadedCheckpoint, ATableThatBecomesShorterIsDamaged) {
-  const auto loaded = LoadTables();
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto loaded = LoadTables().value();
   fs::resize_file(File(10, kModelFile), fs::file_size(File(10, kModelFile)) - 4);
   std::vector<float> rows(3);
-  EXPECT_EQ(loaded->rows({.table = 1, .count = 3}, rows.data()).message(),
+  EXPECT_EQ(loaded.rows({.table = 1, .count = 3}, rows.data()).message(),
             absl::StrCat((folder_ / "step10").string(), " is damaged: it ends early"));
 }
 

@@ -28,9 +28,8 @@ namespace fs = std::filesystem;
 class WorkerPartsTest : public testing::Test {
  protected:
   WorkerPartsTest() {
-    auto server = RendezvousServer::Start("127.0.0.1", 0, TestSecret());
-    EXPECT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
+    auto server = RendezvousServer::Start("127.0.0.1", 0, TestSecret()).value();
+    server_ = std::move(server);
     for (int rank = 0; rank < 2; ++rank) {
       auto joined = Rendezvous::Join({.rank = rank,
                                       .world_size = 2,
@@ -38,9 +37,9 @@ class WorkerPartsTest : public testing::Test {
                                       .port = server_->port(),
                                       .hosted_elsewhere = true,
                                       .secret = TestSecret(),
-                                      .timeout = absl::Seconds(1)});
-      EXPECT_TRUE(joined.ok()) << joined.status();
-      ranks_.push_back(*std::move(joined));
+                                      .timeout = absl::Seconds(1)})
+                        .value();
+      ranks_.push_back(std::move(joined));
     }
     parts_.resize(2);
     std::thread other([this] { Meet(1); });
@@ -49,9 +48,8 @@ class WorkerPartsTest : public testing::Test {
   }
   void Meet(int rank) {
     std::vector<int> blind;
-    auto met = WorkerParts::Meet(*ranks_[static_cast<size_t>(rank)], testing::TempDir(), blind);
-    EXPECT_TRUE(met.ok()) << met.status();
-    parts_[static_cast<size_t>(rank)] = *std::move(met);
+    auto met = WorkerParts::Meet(*ranks_[static_cast<size_t>(rank)], testing::TempDir(), blind).value();
+    parts_[static_cast<size_t>(rank)] = std::move(met);
   }
   absl::Status MeetAs(int rank, const std::string& where) {
     return parts_[static_cast<size_t>(rank)]->MeetRank(1, where);
@@ -93,9 +91,8 @@ class NamedFolderTest : public testing::Test {
     FakeRendezvous rank0(store, 0, 2), rank1(store, 1, 2);
     std::vector<int> blind;
     WaitingThread other([&] {
-      auto met = WorkerParts::Meet(rank1, (top_ / "own").string(), blind);
-      ASSERT_TRUE(met.ok()) << met.status();
-      EXPECT_TRUE((*met)->Leave("step5", {.next = 5, .residual = "residual"}).ok());
+      auto met = WorkerParts::Meet(rank1, (top_ / "own").string(), blind).value();
+      EXPECT_TRUE(met->Leave("step5", {.next = 5, .residual = "residual"}).ok());
     });
     EXPECT_TRUE(rank0.Exchange("checkpoint/folder", named).ok());
     EXPECT_TRUE(rank0.Exchange("checkpoint/folder seen", "sees").ok());

@@ -85,13 +85,12 @@ class DataFiles : public testing::Test {
 TEST_F(DataFiles, AreReadPlainAndCompressed) {
   Compress("train-images-idx3-ubyte", Images(3, 4, 5));
   for (const std::string name : {"mnist", "fashion-mnist"}) {
-    const auto data = LoadData({.name = name, .dir = dir_.string()});
-    ASSERT_TRUE(data.ok()) << data.status();
-    EXPECT_EQ(data->train.count(), 3);
-    EXPECT_EQ(data->test.count(), 2);
-    EXPECT_EQ(data->train.spec().inputs[0].shape, (std::vector<int>{4, 5, 1}));
-    EXPECT_EQ(data->train.spec().classes, 10);
-    const Gathered all = Gather(data->train, {0, 1, 2});
+    const auto data = LoadData({.name = name, .dir = dir_.string()}).value();
+    EXPECT_EQ(data.train.count(), 3);
+    EXPECT_EQ(data.test.count(), 2);
+    EXPECT_EQ(data.train.spec().inputs[0].shape, (std::vector<int>{4, 5, 1}));
+    EXPECT_EQ(data.train.spec().classes, 10);
+    const Gathered all = Gather(data.train, {0, 1, 2});
     EXPECT_EQ(all.labels, (std::vector<int32_t>{0, 9, 5}));
     const float mean = name == "mnist" ? .1307f : .2860f, deviation = name == "mnist" ? .3081f : .3530f;
     EXPECT_FLOAT_EQ(all.inputs[59], (59 / 255.0f - mean) / deviation);

@@ -43,14 +43,13 @@ Window Read(const Dataset& data, int64_t index) {
 TEST_F(Texts, BytesAreNumberedAndLabelsAreTheNextTokens) {
   std::string text;
   for (int i = 0; i < 50; ++i) text += "dbca";
-  const auto data = ReadText(Write("a", text), 3);
-  ASSERT_TRUE(data.ok()) << data.status();
-  EXPECT_EQ(data->train.spec().classes, 4);
+  const auto data = ReadText(Write("a", text), 3).value();
+  EXPECT_EQ(data.train.spec().classes, 4);
   // 196 bytes train, 4 test: a window of 3 needs one token more.
-  EXPECT_EQ(data->train.count(), 65);
-  EXPECT_EQ(data->train.predictions(), 195);
-  EXPECT_EQ(data->test.count(), 1);
-  const Window first = Read(data->train, 0), second = Read(data->train, 1);
+  EXPECT_EQ(data.train.count(), 65);
+  EXPECT_EQ(data.train.predictions(), 195);
+  EXPECT_EQ(data.test.count(), 1);
+  const Window first = Read(data.train, 0), second = Read(data.train, 1);
   EXPECT_EQ(first.tokens, (std::vector<int32_t>{3, 1, 2}));
   EXPECT_EQ(first.labels, (std::vector<int32_t>{1, 2, 0}));
   EXPECT_EQ(second.tokens, (std::vector<int32_t>{0, 3, 1}));
@@ -65,13 +64,12 @@ TEST_F(Texts, ShortTextsAreRejected) {
 TEST_F(Texts, TokenFilesHave16BitNumbers) {
   Write("train.bin", std::string("\1\0\2\0\0\1\3\0\4\0", 10));
   Write("val.bin", std::string("\5\0\6\0\7\0", 6));
-  const auto data = ReadTokens(dir_.string(), 2);
-  ASSERT_TRUE(data.ok()) << data.status();
-  EXPECT_EQ(data->train.count(), 2);
-  EXPECT_EQ(data->test.count(), 1);
-  EXPECT_EQ(data->train.spec().classes, 257);
-  EXPECT_EQ(Read(data->train, 1).tokens, (std::vector<int32_t>{256, 3}));
-  EXPECT_EQ(Read(data->train, 1).labels, (std::vector<int32_t>{3, 4}));
+  const auto data = ReadTokens(dir_.string(), 2).value();
+  EXPECT_EQ(data.train.count(), 2);
+  EXPECT_EQ(data.test.count(), 1);
+  EXPECT_EQ(data.train.spec().classes, 257);
+  EXPECT_EQ(Read(data.train, 1).tokens, (std::vector<int32_t>{256, 3}));
+  EXPECT_EQ(Read(data.train, 1).labels, (std::vector<int32_t>{3, 4}));
   Write("val.bin", "odd");
   EXPECT_NE(ReadTokens(dir_.string(), 2).status().message().find("is odd"), std::string::npos);
 }
@@ -97,11 +95,10 @@ std::string Header(int32_t magic, int32_t version, int32_t tokens) {
 TEST_F(Texts, LlmcsHeaderIsNotRead) {
   Write("train.bin", Header(20240520, 1, 300) + Numbers(300, 50257 - 300, 2));
   Write("val.bin", Header(20240520, 1, 9) + Numbers(9, 5, 2));
-  const auto data = ReadTokens(dir_.string(), 2);
-  ASSERT_TRUE(data.ok()) << data.status();
-  EXPECT_EQ(data->train.count(), 149);
-  EXPECT_EQ(data->train.spec().classes, 50257);
-  EXPECT_EQ(Read(data->test, 0).tokens, (std::vector<int32_t>{5, 6}));
+  const auto data = ReadTokens(dir_.string(), 2).value();
+  EXPECT_EQ(data.train.count(), 149);
+  EXPECT_EQ(data.train.spec().classes, 50257);
+  EXPECT_EQ(Read(data.test, 0).tokens, (std::vector<int32_t>{5, 6}));
 }
 
 TEST_F(Texts, OtherTokenFilesAreRejected) {

@@ -59,20 +59,17 @@ TEST(Replay, AFasterDeviceHasItsGradientsEarlier) {
   TrainingOptions options;
   options.workload = "resnet50";
   options.compute_speedup = 4;
-  const auto row = ModelOf(options);
-  ASSERT_TRUE(row.ok()) << row.status();
+  const auto row = ModelOf(options).value();
   const auto device = MakeCpuDevice();
   const auto ops = MakeReferenceOps();
-  const auto data = DataOf(options);
-  ASSERT_TRUE(data.ok());
-  const auto model = row->make(data->train.spec(), *ops);
-  ASSERT_TRUE(model.ok());
-  EXPECT_NEAR(static_cast<double>((*model)->parameters().count()), 25.6e6, 0.1e6);
+  const auto data = DataOf(options).value();
+  const auto model = row.make(data.train.spec(), *ops).value();
+  EXPECT_NEAR(static_cast<double>(model->parameters().count()), 25.6e6, 0.1e6);
   const auto stream = device->NewStream(StreamKind::kCompute, "compute");
   BatchScore score;
   const int64_t begin = MonotonicNanos();
   Activations activations;
-  ASSERT_TRUE((*model)->Forward({}, {.size = 32}, activations, &score, *stream).ok());
+  ASSERT_TRUE(model->Forward({}, {.size = 32}, activations, &score, *stream).ok());
   EXPECT_GE(MsSince(begin), 63.3 / 4);
   EXPECT_LT(MsSince(begin), 63.3);
 }

@@ -18,15 +18,14 @@ TEST(RecordWriter, AFullDiskIsReportedAfterAFewSteps) {
   const fs::path folder = fs::path(testing::TempDir()) / absl::StrCat("psring-record-writer-", getpid());
   fs::create_directories(folder);
   if (!MakeFullFile(folder / "steps-rank3.jsonl")) GTEST_SKIP() << "only root may create devices";
-  const auto writer = RecordWriter::Open(folder.string(), 3);
-  ASSERT_TRUE(writer.ok()) << writer.status();
+  const auto writer = RecordWriter::Open(folder.string(), 3).value();
   absl::Status status;
   int64_t step = 0;
-  for (; status.ok() && step < 100; ++step) status = (*writer)->Add({.rank = 3, .step = step});
+  for (; status.ok() && step < 100; ++step) status = writer->Add({.rank = 3, .step = step});
   EXPECT_EQ(status.message(),
             absl::StrCat("cannot write ", folder.string(), "/steps-rank3.jsonl: No space left on device"));
   EXPECT_LT(step, 50);
-  const absl::Status finished = (*writer)->Finish(Trace(3), RankResult());
+  const absl::Status finished = writer->Finish(Trace(3), RankResult());
   EXPECT_TRUE(absl::StrContains(finished.message(), "No space left on device")) << finished;
   EXPECT_FALSE(fs::exists(folder / "result-rank3.json"));
   fs::remove_all(folder);

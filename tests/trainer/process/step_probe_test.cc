@@ -35,17 +35,16 @@ TEST(StepMeans, CountOnlyMeasuredSteps) {
 TEST(StepProbe, ReportsTheCostOfRecordingWithoutWarmUp) {
   int64_t now = 0;
   const Clock clock = [&now] { return now; };
-  auto probe = StepProbe::Start(nullptr, /*ranks=*/1, clock, clock);
-  ASSERT_TRUE(probe.ok()) << probe.status();
+  auto probe = StepProbe::Start(nullptr, /*ranks=*/1, clock, clock).value();
   Trace trace(0, 16, clock);
   for (int64_t step = 0; step < 5; ++step) {
     trace.Add({.kind = SpanKind::kBackward, .step = step, .begin_ns = step, .end_ns = step + 3'000'000});
     StepRecord record{.step = step, .warmup = step == 0};
     record.begin_ns = step;
-    probe->OnStep(record, [&] { now += step == 0 ? 1'000'000'000 : 2'000'000; });
+    probe.OnStep(record, [&] { now += step == 0 ? 1'000'000'000 : 2'000'000; });
   }
   RankResult result;
-  probe->Fill(trace, result);
+  probe.Fill(trace, result);
   EXPECT_GE(result.probe_ms, 2);
   EXPECT_LT(result.probe_ms, 3);  // spans cost microseconds
   EXPECT_DOUBLE_EQ(result.computed_ms, 3);
@@ -54,10 +53,9 @@ TEST(StepProbe, ReportsTheCostOfRecordingWithoutWarmUp) {
 }
 
 TEST(StepProbe, ReportsNothingWithoutMeasuredSteps) {
-  auto probe = StepProbe::Start(nullptr);
-  ASSERT_TRUE(probe.ok());
+  auto probe = StepProbe::Start(nullptr).value();
   RankResult result;
-  probe->Fill(Trace(0), result);
+  probe.Fill(Trace(0), result);
   EXPECT_EQ(result.probe_ms, -1);
   EXPECT_EQ(result.computed_ms, -1);
 }
@@ -67,19 +65,19 @@ int ReadingsOf(int steps, int64_t step_ms, int64_t& wire_tx_bytes, int ranks = 1
   int64_t now = 0, sent = 7'000'000;
   int readings = 0;
   auto probe = StepProbe::Start(
-      [&]() -> absl::StatusOr<int64_t> {
-        ++readings;
-        return sent;
-      },
-      ranks, [&now] { return now; });
-  EXPECT_TRUE(probe.ok()) << probe.status();
+                   [&]() -> absl::StatusOr<int64_t> {
+                     ++readings;
+                     return sent;
+                   },
+                   ranks, [&now] { return now; })
+                   .value();
   for (int64_t step = 0; step <= steps; ++step) {
     now += step_ms * 1'000'000;
     sent += step == 0 ? 500'000 : 1000;  // messages before the steps do not count
-    probe->OnStep(StepRecord{.step = step, .warmup = step == 0}, [] {});
+    probe.OnStep(StepRecord{.step = step, .warmup = step == 0}, [] {});
   }
   RankResult result;
-  probe->Fill(Trace(0), result);
+  probe.Fill(Trace(0), result);
   wire_tx_bytes = result.wire_tx_bytes;
   return readings;
 }
@@ -97,8 +95,7 @@ TEST(StepProbe, CountsBytesSentFromOccasionalReadings) {
 }
 
 TEST(StepProbe, DoesNotGrowWithSteps) {
-  auto probe = StepProbe::Start(nullptr, /*ranks=*/1, [] { return int64_t{0}; });
-  ASSERT_TRUE(probe.ok());
+  auto probe = StepProbe::Start(nullptr, /*ranks=*/1, [] { return int64_t{0}; }).value();
   const auto allocated = [] {
     const struct mallinfo2 heap = mallinfo2();
     return heap.uordblks + heap.hblkhd;
@@ -106,23 +103,22 @@ TEST(StepProbe, DoesNotGrowWithSteps) {
   // More steps than a trace has spans.
   constexpr int64_t kSteps = 2 * Trace::kCapacity;
   const size_t before = allocated();
-  for (int64_t step = 0; step < kSteps; ++step) probe->OnStep(StepRecord{.step = step}, [] {});
+  for (int64_t step = 0; step < kSteps; ++step) probe.OnStep(StepRecord{.step = step}, [] {});
   // malloc counts the few KB in its caches as allocated. A block of 64 bytes for each step would take 8 MiB.
   EXPECT_LT(allocated(), before + (64 << 10));
 }
 
 TEST(StepProbe, UsesTheLastBeginOfARepeatedStep) {
-  auto probe = StepProbe::Start(nullptr);
-  ASSERT_TRUE(probe.ok());
+  auto probe = StepProbe::Start(nullptr).value();
   Trace trace(0);
   trace.Add({.kind = SpanKind::kBackward, .step = 7, .begin_ns = 0, .end_ns = 9'000'000});
   for (const int64_t begin_ns : {1'000'000, 4'000'000}) {
     StepRecord record{.step = 7};
     record.begin_ns = begin_ns;
-    probe->OnStep(record, [] {});
+    probe.OnStep(record, [] {});
   }
   RankResult result;
-  probe->Fill(trace, result);
+  probe.Fill(trace, result);
   EXPECT_DOUBLE_EQ(result.computed_ms, 5);
 }
 

@@ -65,10 +65,9 @@ std::vector<RankOutcome> Train(const TrainingOptions& options, int workers, Kept
     if (workers > 1 && (options.wire != "float32" || each_alone)) {
       rendezvous[worker.rank] = std::make_unique<FakeRendezvous>(store, worker.rank, workers);
       std::vector<int> blind;
-      auto met = WorkerParts::Meet(*rendezvous[worker.rank], folder.string(), blind);
-      ASSERT_TRUE(met.ok()) << met.status();
+      auto met = WorkerParts::Meet(*rendezvous[worker.rank], folder.string(), blind).value();
       EXPECT_TRUE(blind.empty());
-      parts[worker.rank] = *std::move(met);
+      parts[worker.rank] = std::move(met);
       worker.parts = parts[worker.rank].get();
     }
     worker.save = [&kept](int64_t step, const CheckpointContent& content) {
@@ -243,10 +242,9 @@ TEST(Resume, OtherStrategiesAndWorkersContinueFromTheCheckpoint) {
     EXPECT_THAT(notes, Has(way.note));
     ASSERT_TRUE(more.contains(way.step + 10));
     // It began with the checkpoint's weights and has improved since.
-    const auto position = DecodePosition(BytesOf(more[way.step + 10]));
-    ASSERT_TRUE(position.ok());
-    EXPECT_GT(position->samples, 480);
-    EXPECT_EQ(position->sequence, 2);
+    const auto position = DecodePosition(BytesOf(more[way.step + 10])).value();
+    EXPECT_GT(position.samples, 480);
+    EXPECT_EQ(position.sequence, 2);
   }
 }
 

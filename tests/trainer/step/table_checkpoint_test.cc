@@ -86,9 +86,8 @@ SavedSteps TrainTables(const TrainingOptions& options, int workers, const SavedF
     if (workers > 1 && (absl::StartsWith(options.strategy, "ps-async"))) {
       rendezvous[worker.rank] = std::make_unique<FakeRendezvous>(store, worker.rank, workers);
       std::vector<int> blind;
-      auto met = WorkerParts::Meet(*rendezvous[worker.rank], folder.string(), blind);
-      ASSERT_TRUE(met.ok()) << met.status();
-      parts[worker.rank] = *std::move(met);
+      auto met = WorkerParts::Meet(*rendezvous[worker.rank], folder.string(), blind).value();
+      parts[worker.rank] = std::move(met);
       worker.parts = parts[worker.rank].get();
     }
     worker.save = [&kept](int64_t step, const CheckpointContent& content) {
@@ -130,9 +129,8 @@ TEST_P(TableCheckpoints, ContinueWithAnyStrategyAndServersWithTheSameBits) {
     SavedSteps saved = TrainTables(OptionsOf(before, optimizer), before.workers);
     ExpectSameState(saved, expected, 3);
     ExpectSameState(saved, expected, 6);
-    const auto tensors = FindTensors(saved[3][kModelFile]);
-    ASSERT_TRUE(tensors.ok()) << tensors.status();
-    EXPECT_EQ(tensors->back().name, "tables.7.weight");
+    const auto tensors = FindTensors(saved[3][kModelFile]).value();
+    EXPECT_EQ(tensors.back().name, "tables.7.weight");
     for (const Way& after : ways) {
       if (before.servers > 1 && after.servers > 1) continue;
       SCOPED_TRACE(absl::StrCat(before.name(), " to ", after.name()));
@@ -176,9 +174,8 @@ TEST(TableCheckpoint, AdamCountsTheUpdatesOfItsMoments) {
     std::map<std::string, std::vector<float>> before, after;
     for (const auto& [files, values] : {std::pair{&saved[6], &before}, {&to[begin + 1], &after}}) {
       for (const char* file : {kModelFile, kOptimizerFile}) {
-        auto tensors = DecodeSafetensors(files->at(file));
-        ASSERT_TRUE(tensors.ok()) << tensors.status();
-        for (NamedTensor& tensor : *tensors) {
+        auto tensors = DecodeSafetensors(files->at(file)).value();
+        for (NamedTensor& tensor : tensors) {
           (*values)[tensor.name] = std::move(tensor.values);
         }
       }
@@ -216,9 +213,8 @@ TEST(TableCheckpoint, OfAsynchronousWorkersContinues) {
   SavedSteps resumed = TrainTables(options(1), 2, &middle);
   ASSERT_TRUE(resumed.contains(60));
   EXPECT_FALSE(resumed[60][kModelFile] == middle.at(kModelFile));
-  const auto position = DecodePosition(FilesFrom(resumed[60]));
-  ASSERT_TRUE(position.ok()) << position.status();
-  EXPECT_EQ(position->updates, 120);
+  const auto position = DecodePosition(FilesFrom(resumed[60])).value();
+  EXPECT_EQ(position.updates, 120);
 }
 
 TEST(TableCheckpoint, OfOtherTablesIsAnErrorOfOneLine) {
@@ -248,9 +244,8 @@ TEST(TableCheckpoint, ThatCannotBeReadToItsEndEndsAllRanksAtOnce) {
     SCOPED_TRACE(strategy);
     std::ofstream(path, std::ios::binary) << saved[3][kOptimizerFile];
     CheckpointBytes shorter = FilesFrom(saved[3]), without = shorter;
-    auto opened = FileContent::Open(path);
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    shorter.optimizer = *opened;
+    auto opened = FileContent::Open(path).value();
+    shorter.optimizer = opened;
     without.model = without.optimizer = FileContent();
     std::filesystem::resize_file(path, saved[3][kOptimizerFile].size() - 4);
     const MonotonicTime begin = MonotonicNow();

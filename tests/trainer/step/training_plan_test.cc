@@ -54,12 +54,11 @@ TEST(PlanSteps, CountsThatOverflowAreRejected) {
 }
 
 TEST(PlanSteps, SamplesOfATextAreTokens) {
-  const auto plan = PlanSteps({.samples = 5 * 4 * 64 * 10, .batch = 10}, 1000, 4, /*predictions=*/64);
-  ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->steps, 5);
-  EXPECT_EQ(plan->global_batch, 4 * 64 * 10);
-  EXPECT_EQ(plan->steps_per_epoch, 25);
-  EXPECT_EQ(plan->epoch_samples, 64'000);
+  const auto plan = PlanSteps({.samples = 5 * 4 * 64 * 10, .batch = 10}, 1000, 4, /*predictions=*/64).value();
+  EXPECT_EQ(plan.steps, 5);
+  EXPECT_EQ(plan.global_batch, 4 * 64 * 10);
+  EXPECT_EQ(plan.steps_per_epoch, 25);
+  EXPECT_EQ(plan.epoch_samples, 64'000);
 }
 
 TEST(PlanSteps, TheScheduleEndsWithTheLastSample) {
@@ -96,10 +95,9 @@ TEST(PlanSteps, AShortLastBatchIsAStepUnlessDropped) {
 }
 
 TEST(PlanSteps, DataSmallerThanABatchIsOneShortStepUnlessDropped) {
-  const auto plan = PlanSteps({.batch = 128, .drop_last = "false"}, 5, 4);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->steps, 1);
-  EXPECT_EQ(plan->total_samples, 5);
+  const auto plan = PlanSteps({.batch = 128, .drop_last = "false"}, 5, 4).value();
+  EXPECT_EQ(plan.steps, 1);
+  EXPECT_EQ(plan.total_samples, 5);
 }
 
 TEST(PlanSteps, RejectsABatchLargerThanTheData) {

@@ -181,9 +181,8 @@ TEST_P(AsynchronousStrategy, StalenessCountsTheUpdatesOfOthers) {
   // In turn, so that the order of arrival is known.
   for (int64_t step = 0; step < kSteps; ++step) {
     for (int rank = 0; rank < workers; ++rank) {
-      const auto report = job.ranks[rank]->Step(step, workers);
-      ASSERT_TRUE(report.ok()) << report.status();
-      for (const BucketRecord& bucket : report->buckets) {
+      const auto report = job.ranks[rank]->Step(step, workers).value();
+      for (const BucketRecord& bucket : report.buckets) {
         EXPECT_EQ(bucket.staleness, step == 0 ? rank : workers - 1);
         ++pushes;
         staleness += bucket.staleness;

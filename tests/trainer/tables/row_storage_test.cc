@@ -20,10 +20,9 @@ TEST(RowStorage, AnUpdateChangesOnlyItsRowsWithTheBitsOfADenseUpdate) {
                                      {.name = "b", .rows = 9, .width = 5, .bound = 1}};
   for (const OptimizerKind kind : kKinds) {
     const OptimizerConfig config{.kind = kind};
-    auto storage = RowStorage::Create(tables, config, *host);
-    ASSERT_TRUE(storage.ok()) << storage.status();
-    storage->Initialize(7);
-    const std::vector<float> before(storage->values().floats(), storage->values().floats() + 60 + 45);
+    auto storage = RowStorage::Create(tables, config, *host).value();
+    storage.Initialize(7);
+    const std::vector<float> before(storage.values().floats(), storage.values().floats() + 60 + 45);
     std::vector<float> dense(before.begin() + 60, before.end()), dense_gradient(45);
     const auto optimizer = Optimizer::Create(config, *host, 45);
     const std::vector<int32_t> rows = {0, 4, 8};
@@ -32,14 +31,14 @@ TEST(RowStorage, AnUpdateChangesOnlyItsRowsWithTheBitsOfADenseUpdate) {
       std::vector<float> gradient(15);
       for (float& value : gradient) value = random.Uniform(-1, 1);
       for (int i = 0; i < 15; ++i) dense_gradient[rows[i / 5] * 5 + i % 5] = gradient[i];
-      storage->Update(1, rows, gradient.data(), StepOf(config, 4, .1, step + 1));
+      storage.Update(1, rows, gradient.data(), StepOf(config, 4, .1, step + 1));
       optimizer->Apply(0, {dense.data(), 45}, {dense_gradient.data(), 45}, 4, .1, step + 1, *ops, *stream);
     }
     for (int i = 0; i < 45; ++i) {
       const bool is_updated = i / 5 % 4 == 0;
-      EXPECT_EQ(storage->values().floats()[60 + i], is_updated ? dense[i] : before[60 + i]) << i;
+      EXPECT_EQ(storage.values().floats()[60 + i], is_updated ? dense[i] : before[60 + i]) << i;
     }
-    EXPECT_EQ(std::vector<float>(storage->values().floats(), storage->values().floats() + 60),
+    EXPECT_EQ(std::vector<float>(storage.values().floats(), storage.values().floats() + 60),
               std::vector<float>(before.begin(), before.begin() + 60));
   }
 }

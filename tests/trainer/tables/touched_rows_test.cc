@@ -155,16 +155,15 @@ TEST(Words, ArePairsOfNearWordsWithNegatives) {
   std::ofstream out(path);
   for (int i = 0; i < 100; ++i) out << "One fish, two fish; red-fish " << (i == 50 ? "once" : "") << "\n";
   out.close();
-  const auto data = ReadWords(path, /*seed=*/1);
-  ASSERT_TRUE(data.ok()) << data.status();
+  const auto data = ReadWords(path, /*seed=*/1).value();
   std::filesystem::remove(path);
-  EXPECT_EQ(data->train.count() + data->test.count(), 600) << "without the word that occurs once";
-  EXPECT_EQ(data->train.spec().inputs[0].range, 4) << "fish, one, red, two";
+  EXPECT_EQ(data.train.count() + data.test.count(), 600) << "without the word that occurs once";
+  EXPECT_EQ(data.train.spec().inputs[0].range, 4) << "fish, one, red, two";
   std::map<int32_t, int> negatives;
   for (int64_t i = 1; i < 500; ++i) {
     int32_t word, targets[6], labels[6];
     void* const to[] = {&word, targets};
-    data->train.Gather({i}, to, labels);
+    data.train.Gather({i}, to, labels);
     EXPECT_EQ(word, i % 2 == 1 ? 0 : i % 6 == 0 ? 1 : i % 6 == 2 ? 3 : 2) << i;
     EXPECT_EQ(std::vector<int32_t>(labels, labels + 6), (std::vector<int32_t>{1, 0, 0, 0, 0, 0}));
     for (int k = 1; k < 6; ++k) ++negatives[targets[k]];
