@@ -285,8 +285,7 @@ TEST(Parse, HelpNamesAPositionalArgumentOnce) {
   CLI::App several("", "program");
   std::vector<std::string> runs;
   several.add_option("runs", runs, "Folders")->required()->expected(1, 4);
-  const std::string text = Parse(several, {"--help"}).text;
-  EXPECT_THAT(text, Has("Usage: program [FLAGS] runs...\n"));
+  EXPECT_THAT(Parse(several, {"--help"}).text, Has("Usage: program [FLAGS] runs...\n"));
 }
 
 // Sets an environment variable for the duration of a test.

@@ -68,8 +68,7 @@ TEST(StepRecord, ALossThatIsNotANumberIsNullAndReadAsNaN) {
   StepRecord record;
   record.loss = std::numeric_limits<double>::infinity();
   EXPECT_TRUE(nlohmann::json::parse(ToJson(record))["loss"].is_null());
-  const auto back = StepRecordFromJson(ToJson(record)).value();
-  EXPECT_TRUE(std::isnan(back.loss));
+  EXPECT_TRUE(std::isnan(StepRecordFromJson(ToJson(record)).value().loss));
 }
 
 TEST(StepRecord, ErrorsNameTheProblem) {

@@ -142,10 +142,7 @@ class RawMessages : public testing::Test {
   }
   ServerHandshake::State Advance(ServerHandshake& server) { return server.Advance(kMember, seen_); }
   // What the server answers to a valid first message.
-  static std::string ReadAnswer(const FileDescriptor& from) {
-    const std::string begin = Read(from, 8);
-    return begin + Read(from, 48);
-  }
+  static std::string ReadAnswer(const FileDescriptor& from) { return Read(from, 8) + Read(from, 48); }
 
   SeenNonces seen_;
 };
@@ -375,8 +372,7 @@ TEST(PendingConnectionsTest, WaitEndsWhenAListenerIsShutDown) {
 TEST_F(ListenerTest, ReportsConnectionsThatEndDuringTheirHandshakeInOneLine) {
   testing::internal::CaptureStderr();
   for (int i = 0; i < 5; ++i) {
-    const FileDescriptor socket = Connect();
-    EXPECT_EQ(send(socket.get(), "psring", 6, MSG_NOSIGNAL), 6);
+    EXPECT_EQ(send(Connect().get(), "psring", 6, MSG_NOSIGNAL), 6);
   }
   EXPECT_TRUE(Join(kMember).ok());
   EXPECT_TRUE(Eventually([&] { return !details().empty(); }));

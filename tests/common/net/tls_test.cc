@@ -318,8 +318,7 @@ TEST(Tls, OtherProtocolsAreRejected) {
     TcpPair ends = MakeTcpPair();
     Write(ends.client, text);
     ends.client = FileDescriptor();
-    const absl::Status status = EncryptFrom(ends.server, context).status();
-    EXPECT_FALSE(status.ok()) << text;
+    EXPECT_FALSE(EncryptFrom(ends.server, context).status().ok()) << text;
   }
   for (const std::string& text : {std::string("SSH-2.0-OpenSSH_9.2p1\r\n"), std::string(100, '\0')}) {
     TcpPair ends = MakeTcpPair();

@@ -249,8 +249,7 @@ TEST(TrainingArguments, RoundTripAllFieldsTogether) {
 TEST(TrainingOptionsOf, IsTheInverseOfTrainingArguments) {
   TrainingOptions options;
   for (const Field& field : Fields()) field.change(options);
-  const auto back = TrainingOptionsOf(TrainingArguments(options)).value();
-  EXPECT_EQ(Dump(back), Dump(options));
+  EXPECT_EQ(Dump(TrainingOptionsOf(TrainingArguments(options)).value()), Dump(options));
   EXPECT_EQ(Dump(TrainingOptionsOf({}).value()), Dump(TrainingOptions()));
 }
 

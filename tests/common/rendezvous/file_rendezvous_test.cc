@@ -114,8 +114,7 @@ TEST_F(FileRendezvousTest, ALeftoverFileIsReplaced) {
     OnFileRanks(2, [&](int rank) {
       const auto rendezvous = Join(rank, 2);
       ASSERT_NE(rendezvous, nullptr);
-      const auto values = rendezvous->Exchange("word", "new").value();
-      EXPECT_EQ(values[1 - rank], "new");
+      EXPECT_EQ(rendezvous->Exchange("word", "new").value()[1 - rank], "new");
     });
     EXPECT_FALSE(fs::exists(path()));
   }
@@ -214,8 +213,7 @@ TEST_F(FileRendezvousTest, DeadlineNamesTheMissingRanks) {
   EXPECT_EQ(one->Get("ps/0", "the parameter server").status().message(),
             "waited 0.2 s for the parameter server ('ps/0')");
   // A failed exchange stays failed, for all of its ranks.
-  const auto zero = Join(0, 3);
-  EXPECT_EQ(zero->Exchange("begin", "").status().message(), late.message());
+  EXPECT_EQ(Join(0, 3)->Exchange("begin", "").status().message(), late.message());
 }
 
 TEST_F(FileRendezvousTest, ARankThatLeavesOrIsRejectedEndsTheWaitsForIt) {
@@ -241,8 +239,7 @@ TEST_F(FileRendezvousTest, ADeadRankEndsTheWaitsForIt) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
   const MonotonicTime begin = MonotonicNow();
-  const absl::Status dead = zero->Exchange("begin", "").status();
-  EXPECT_THAT(dead.message(), Has(absl::StrCat(":", child, ") has died")));
+  EXPECT_THAT(zero->Exchange("begin", "").status().message(), Has(absl::StrCat(":", child, ") has died")));
   EXPECT_THAT(zero->Get("ps/0", "the server").status().message(), Has("has died"));
   EXPECT_LT(MonotonicNow() - begin, absl::Seconds(15));
 }

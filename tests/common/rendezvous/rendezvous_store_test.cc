@@ -81,8 +81,7 @@ TEST(RendezvousStore, FailedExchangeStaysFailed) {
   RendezvousStore store;
   const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
   EXPECT_FALSE(Exchange(store, zero, "x", "", absl::ZeroDuration()).ok());
-  const absl::Status late = Exchange(store, one, "x", "", kLong).status();
-  EXPECT_EQ(late.message(), "waited 0 s for rank 1 at exchange 'x'");
+  EXPECT_EQ(Exchange(store, one, "x", "", kLong).status().message(), "waited 0 s for rank 1 at exchange 'x'");
 }
 
 TEST(RendezvousStore, LossOfARankEndsTheWaitsForIt) {
@@ -105,8 +104,7 @@ TEST(RendezvousStore, LossOfARankThatHasGivenItsValueDoesNotEndTheExchange) {
   const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
   WaitingThread gone([&] { (void)Exchange(store, one, "x", "from 1", kLong); });
   store.Lose(one);
-  const auto values = Exchange(store, zero, "x", "from 0", kLong).value();
-  EXPECT_EQ(values.at(1), "from 1");
+  EXPECT_EQ(Exchange(store, zero, "x", "from 0", kLong).value().at(1), "from 1");
 }
 
 // The second leaves because of the first.
@@ -277,8 +275,7 @@ TEST(RendezvousStore, ACancelledCallEnds) {
   for (const auto call : {get, exchange, get, exchange}) store.Cancel(call);
   ASSERT_EQ(ends.size(), 2u) << "each call ends once";
   for (const absl::Status& end : ends) EXPECT_TRUE(absl::IsCancelled(end)) << end;
-  const auto values = Exchange(store, zero, "x", "from 0", kLong).value();
-  EXPECT_EQ(values.at(1), "from 1");
+  EXPECT_EQ(Exchange(store, zero, "x", "from 0", kLong).value().at(1), "from 1");
 }
 
 TEST(RendezvousStore, TheValueOfAProcessThatHasGoneIsDiscardedAfterItsTimeout) {

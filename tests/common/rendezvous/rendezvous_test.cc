@@ -102,8 +102,7 @@ TEST_F(RendezvousTest, RanksExchangeSetAndGet) {
       }
     }
     ASSERT_TRUE(rendezvous->Set("key " + std::to_string(rank), binary).ok());
-    const auto value = rendezvous->Get("key " + std::to_string((rank + 1) % kRanks), "a neighbor").value();
-    EXPECT_EQ(value, binary);
+    EXPECT_EQ(rendezvous->Get("key " + std::to_string((rank + 1) % kRanks), "a neighbor").value(), binary);
   });
 }
 
@@ -159,8 +158,7 @@ TEST_F(RendezvousTest, DifferentWorldSizesAreRejected) {
             "rank 3 does not exist in a world size of 3");
   // A wait for the rejected rank ends with the reason.
   const MonotonicTime begin = MonotonicNow();
-  const auto waited = zero->Exchange("begin", "");
-  EXPECT_THAT(waited.status().message(), Has("the world size of rank 1"));
+  EXPECT_THAT(zero->Exchange("begin", "").status().message(), Has("the world size of rank 1"));
   EXPECT_LT(MonotonicNow() - begin, absl::Seconds(15)) << "before any timeout";
 }
 

@@ -34,8 +34,7 @@ TEST_F(RendezvousStoreAttack, AFloodOfSilentClientsDelaysNoMember) {
   ASSERT_TRUE(Eventually([&] { return flood.opened() >= Flood::kOpen; }));
   for (int i = 0; i < 5; ++i) {
     const MonotonicTime begin = MonotonicNow();
-    const auto member = Rendezvous::Connect(At(store_->port())).value();
-    EXPECT_EQ(member->Set("key", "value"), absl::OkStatus());
+    EXPECT_EQ(Rendezvous::Connect(At(store_->port())).value()->Set("key", "value"), absl::OkStatus());
     EXPECT_LT(MonotonicNow() - begin, Flood::kMostDelay);
   }
 }

@@ -41,8 +41,7 @@ TEST(Workload, BackwardMayEndAfterTheLastGradient) {
 
 TEST(Workload, TensorsMayBeDeclaredInAnyOrder) {
   std::vector<int> place;
-  const ParameterLayout usual = DeclaredLayoutOf(Parsed("b,40,1\na,80,2\n"), place);
-  EXPECT_EQ(usual.tensors()[0].name, "a");
+  EXPECT_EQ(DeclaredLayoutOf(Parsed("b,40,1\na,80,2\n"), place).tensors()[0].name, "a");
   EXPECT_EQ(place, (std::vector<int>{1, 0}));
   const std::string head = "# batch: 32\n# device: V100\n# forward_ms: 10\nname,bytes,ready_ms,declared\n";
   const auto workload = ParseWorkload("mine", head + "wide,40,1,0\nlast,80,2,2\nfirst,4,3,1\n").value();

@@ -445,8 +445,7 @@ TEST(Plan, RepeatsNoWarningOfTheTrainer) {
 
 TEST(Plan, TheDescriptionListsConfigurationsAndExpectedTime) {
   const Plan plan = PlanFor({});
-  const std::string text = DescribePlan(plan);
-  EXPECT_THAT(text, Has("ps-async x 4", "expected:  " + HumanSeconds(plan.expected_s)));
+  EXPECT_THAT(DescribePlan(plan), Has("ps-async x 4", "expected:  " + HumanSeconds(plan.expected_s)));
 }
 
 TEST(Plan, ParsesAndFormatsDurations) {

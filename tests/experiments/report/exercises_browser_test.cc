@@ -148,8 +148,7 @@ TEST_F(ExercisesBrowserTest, OfARunThatHidesNothingAskWhatCouldBeHidden) {
       0)
       << Slurp(root_ / "psring.err");
   const Json seen = Visit(root_ / "apart/report.html");
-  const std::map<std::string, Json> answers = AnswersOf(seen);
-  EXPECT_NEAR(answers.at("hidden").get<double>(), 10, 1e-6);
+  EXPECT_NEAR(AnswersOf(seen).at("hidden").get<double>(), 10, 1e-6);
   const std::string reason = seen["english"]["reasons"][0].back();
   EXPECT_THAT(reason, HasSubstr("Nothing was hidden. The computation takes 10 ms"));
   EXPECT_THAT(seen["english"]["elsewhere"].get<std::string>(), HasSubstr("at most 0% of its communication"));

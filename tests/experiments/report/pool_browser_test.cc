@@ -38,8 +38,7 @@ TEST_F(PoolBrowserTest, ShowsWhatEachMachineMeasuredAndTheSpread) {
   EXPECT_EQ(
       Errors(),
       "psring report: not pooled: other: batch_per_worker of single x 1 is 64, but 128 in anna/report\n");
-  const std::string printed = Slurp(root_ / "psring.out");
-  EXPECT_THAT(printed, Has("2 machines ran the same plan", "pool.html"));
+  EXPECT_THAT(Slurp(root_ / "psring.out"), Has("2 machines ran the same plan", "pool.html"));
 
   const Json seen = Visit(root_ / "pool.html");
   EXPECT_THAT(seen["errors"], IsEmpty());

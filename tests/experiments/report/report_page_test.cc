@@ -165,8 +165,7 @@ TEST_F(ReportPageTest, RunsAreReadBackFromAPageExactly) {
     EXPECT_EQ(json, Json::parse(folder.json));
   }
   // A page of pages keeps the names of the first pages.
-  const auto again = RunsOfPage("pool.html", ReportPage(runs, Language::kEnglish)).value();
-  EXPECT_EQ(again[1].json, runs[1].json);
+  EXPECT_EQ(RunsOfPage("pool.html", ReportPage(runs, Language::kEnglish)).value()[1].json, runs[1].json);
 }
 
 TEST_F(ReportPageTest, RejectsPagesThatAreNotPsrings) {

@@ -104,8 +104,7 @@ TEST(ComputeVariation, AFileHasOneTimeOnEachLine) {
                            "\xEF\xBB\xBF"
                            "1,,\r\n3,,\r\n",
                            "  # ms\n 1.0 \n\n\"3,0\"\n"}) {
-    const ComputeVariation variation = read(text).value();
-    EXPECT_EQ(variation.samples, (std::vector<double>{0.5, 1.5})) << text;
+    EXPECT_EQ(read(text).value().samples, (std::vector<double>{0.5, 1.5})) << text;
   }
   for (const auto& [text, what] : {std::pair("1\n2,5\n", "line 2: it must be one time, with a decimal point"),
                                    {"1\n\"2,500\"\n", "line 2: time '2,500' is not a number"},
@@ -224,8 +223,7 @@ TEST(LocalAggregation, AddingWithinTheMachineTakesTime) {
 }
 
 TEST(LocalAggregation, AMachineIsAsSlowAsItsSlowestWorker) {
-  const Delays machines = DelaysOfMachines({.slowness = {1, 3, 1, 1}}, 2).value();
-  EXPECT_EQ(machines.slowness, (std::vector<double>{3, 1}));
+  EXPECT_EQ((DelaysOfMachines({.slowness = {1, 3, 1, 1}}, 2).value()).slowness, (std::vector<double>{3, 1}));
   const TimeDistribution exponential{.kind = TimeDistribution::Kind::kExponential, .scale_ms = 10};
   EXPECT_FALSE(DelaysOfMachines({.jitter = exponential}, 2).ok());
 }

@@ -226,8 +226,7 @@ TEST(Table, TheShortTableShowsWiresOnlyIfTheyDiffer) {
   server.mean.wires = {"gRPC over TCP"};
   EXPECT_THAT(ShortTable({none, ring, server}), Lacks("wire"));
   ring.mean.wires = {"shared memory"};
-  const std::string table = ShortTable({none, ring, server});
-  EXPECT_THAT(table, Has("wire\n", " shared memory\n", " gRPC over TCP\n"));
+  EXPECT_THAT(ShortTable({none, ring, server}), Has("wire\n", " shared memory\n", " gRPC over TCP\n"));
 }
 
 TEST(Table, MarksWhatIsMeasuredAndDerivedAndOversubscribed) {
@@ -277,8 +276,7 @@ TEST(Findings, AServerThatSharesMemoryWithTheWorkerOnItsMachineDoesNotDifferInIt
   one.sample.transport = server.sample.transport = "shm";
   EXPECT_THAT(AllFindings({one, ring, server}), Has("The transports differ"));
   for (SummaryRow* row : {&ring, &server, &one}) row->configuration.per_machine = 1;
-  const std::string text = AllFindings({one, ring, server});
-  EXPECT_THAT(text, Has("Between machines, all payload went over TCP."));
+  EXPECT_THAT(AllFindings({one, ring, server}), Has("Between machines, all payload went over TCP."));
   EXPECT_THAT(ShortTable({one, ring, server}), Lacks("wire"));
   EXPECT_THAT(AllFindings({one}), Has("All payload went over shared memory."));
   ring.mean.wires = {"NCCL over InfiniBand"};
@@ -326,23 +324,20 @@ TEST(Findings, NameNoWinnerIfADifferenceIsTooUncertain) {
 
 TEST(Findings, EachFurtherComparisonDemandsClearerEvidence) {
   const std::vector<double> faster = {120, 121, 119, 124, 116}, slower = {111, 105, 110, 104, 106};
-  const std::string alone = AllFindings({Row("ring", 2, faster), Row("ps-sync", 2, slower)});
-  EXPECT_THAT(alone, Lacks("too uncertain"));
+  EXPECT_THAT(AllFindings({Row("ring", 2, faster), Row("ps-sync", 2, slower)}), Lacks("too uncertain"));
   const std::vector<double> same = {100, 101, 99, 98, 102};
   std::vector<SummaryRow> rows = {Row("ring", 2, faster), Row("ps-sync", 2, slower)};
   for (const int workers : {3, 5, 6}) {
     rows.push_back(Row("ring", workers, same, /*cores=*/8));
     rows.push_back(Row("ps-sync", workers, same, /*cores=*/8));
   }
-  const std::string among_many = AllFindings(rows);
-  EXPECT_THAT(among_many, Has("too uncertain"));
+  EXPECT_THAT(AllFindings(rows), Has("too uncertain"));
 }
 
 TEST(Findings, OneRoundIsNamedOnce) {
   const std::string text = AllFindings({Row("ring", 2, {120}), Row("ps-sync", 2, {100})});
   EXPECT_THAT(text, Has("(ratio 1.20, one round, so no interval)"));
-  const std::string several = AllFindings({Row("ring", 2, {120, 126}), Row("ps-sync", 2, {100, 101})});
-  EXPECT_THAT(several, Has(", 2 rounds)"));
+  EXPECT_THAT(AllFindings({Row("ring", 2, {120, 126}), Row("ps-sync", 2, {100, 101})}), Has(", 2 rounds)"));
 }
 
 TEST(Findings, InvalidRowsHaveNoCosts) {

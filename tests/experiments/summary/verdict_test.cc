@@ -149,8 +149,7 @@ TEST(Verdict, NamesNoStrategyIfNoDifferenceIsShown) {
 TEST(Verdict, RecommendsEqualStrategiesTogether) {
   std::vector<SummaryRow> rows = RowsOfFour(200, 500);
   rows.push_back(TimedRow("star", 4, 200.2));
-  const std::string text = English(rows);
-  EXPECT_THAT(text, Has("Use ring or star: 2.50", "No difference between ring and star is shown."));
+  EXPECT_THAT(English(rows), Has("Use ring or star: 2.50", "No difference between ring and star is shown."));
 }
 
 TEST(Verdict, DoesNotClaimThatTheoryExplainsADifferenceThatItDoesNotPredict) {

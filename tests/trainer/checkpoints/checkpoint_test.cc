@@ -315,8 +315,7 @@ TEST_F(LoadedCheckpoint, UsesThePreviousIfTheNewestIsDamaged) {
   for (const char* name : {kModelFile, kOptimizerFile, kPositionFile, workers.c_str()}) {
     const std::string whole = *ReadFile(File(20, name).string());
     Put(File(20, name), whole.substr(0, whole.size() / 2));
-    const auto loaded = Load(folder_.string()).value();
-    EXPECT_EQ(loaded.position.step, 10);
+    EXPECT_EQ(Load(folder_.string()).value().position.step, 10);
     ASSERT_EQ(notes_.size(), 1) << name;
     EXPECT_TRUE(absl::StrContains(notes_[0], "step20 is damaged")) << notes_[0];
     Put(File(20, name), whole);
@@ -328,8 +327,7 @@ TEST_F(LoadedCheckpoint, NotesANewerFolderWithoutItsPosition) {
   Save(20, 2);
   fs::remove(File(20, kPositionFile));
   fs::create_directories(folder_ / "step5");  // of a removal that was interrupted
-  const auto loaded = Load(folder_.string()).value();
-  EXPECT_EQ(loaded.position.step, 10);
+  EXPECT_EQ(Load(folder_.string()).value().position.step, 10);
   ASSERT_EQ(notes_.size(), 1);
   EXPECT_TRUE(absl::StrContains(notes_[0], "step20 has no training.json and is skipped")) << notes_[0];
 }

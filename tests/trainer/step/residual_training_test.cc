@@ -175,8 +175,7 @@ TEST_P(ResumedResNet, EndsLikeUninterruptedTraining) {
       return absl::OkStatus();
     };
   });
-  const auto tensors = DecodeSafetensors(files[kModelFile]).value();
-  EXPECT_EQ(tensors.back().name, "layer4.1.bn2.running_var");
+  EXPECT_EQ(DecodeSafetensors(files[kModelFile]).value().back().name, "layer4.1.bn2.running_var");
   std::vector<CheckpointBytes> from(workers, {.path = "kept",
                                               .position = files[kPositionFile],
                                               .model = files[kModelFile],

@@ -238,8 +238,7 @@ TEST(Resume, OtherStrategiesAndWorkersContinueFromTheCheckpoint) {
     if (way.strategy == std::string("ps-async")) {
       EXPECT_EQ(steps, 10 * way.workers);
     }
-    const std::string notes = absl::StrJoin(lines, "\n");
-    EXPECT_THAT(notes, Has(way.note));
+    EXPECT_THAT(absl::StrJoin(lines, "\n"), Has(way.note));
     ASSERT_TRUE(more.contains(way.step + 10));
     // It began with the checkpoint's weights and has improved since.
     const auto position = DecodePosition(BytesOf(more[way.step + 10])).value();
@@ -409,8 +408,7 @@ TEST(Resume, AsynchronousWorkersContinueAtTheirOwnSamples) {
         }
       }
       const Files end = kept.rbegin()->second;
-      const TrainingPosition stopped = position_of(end);
-      EXPECT_EQ(stopped.worker_steps, (std::vector<int64_t>{30, 30, 30}));
+      EXPECT_EQ(position_of(end).worker_steps, (std::vector<int64_t>{30, 30, 30}));
       // From the checkpoint in the middle, with an asynchronous worker ahead of others.
       const TrainingPosition middle = position_of(kept.begin()->second);
       const Files from = kept.begin()->second;
@@ -456,8 +454,7 @@ TEST(Resume, RejectsAnotherModel) {
   TrainingOptions other = Options("single");
   other.model = "mlp";
   Kept more;
-  const auto outcomes = Train(other, 1, more, &kept[60]);
-  EXPECT_THAT(outcomes[0].result.status().message(), Has("another model"));
+  EXPECT_THAT(Train(other, 1, more, &kept[60])[0].result.status().message(), Has("another model"));
 }
 
 }  // namespace

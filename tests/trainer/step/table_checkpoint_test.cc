@@ -129,8 +129,7 @@ TEST_P(TableCheckpoints, ContinueWithAnyStrategyAndServersWithTheSameBits) {
     SavedSteps saved = TrainTables(OptionsOf(before, optimizer), before.workers);
     ExpectSameState(saved, expected, 3);
     ExpectSameState(saved, expected, 6);
-    const auto tensors = FindTensors(saved[3][kModelFile]).value();
-    EXPECT_EQ(tensors.back().name, "tables.7.weight");
+    EXPECT_EQ(FindTensors(saved[3][kModelFile]).value().back().name, "tables.7.weight");
     for (const Way& after : ways) {
       if (before.servers > 1 && after.servers > 1) continue;
       SCOPED_TRACE(absl::StrCat(before.name(), " to ", after.name()));
@@ -213,8 +212,7 @@ TEST(TableCheckpoint, OfAsynchronousWorkersContinues) {
   SavedSteps resumed = TrainTables(options(1), 2, &middle);
   ASSERT_TRUE(resumed.contains(60));
   EXPECT_FALSE(resumed[60][kModelFile] == middle.at(kModelFile));
-  const auto position = DecodePosition(FilesFrom(resumed[60])).value();
-  EXPECT_EQ(position.updates, 120);
+  EXPECT_EQ(DecodePosition(FilesFrom(resumed[60])).value().updates, 120);
 }
 
 TEST(TableCheckpoint, OfOtherTablesIsAnErrorOfOneLine) {

@@ -160,8 +160,7 @@ TEST(TableTraining, ContinuesFromACheckpointWithTheSameBits) {
     if (name == kModelFile) bytes.model = text;
     if (name == kOptimizerFile) bytes.optimizer = text;
   }
-  const auto tensors = FindTensors(bytes.model).value();
-  EXPECT_EQ(tensors.back().name, "tables.7.weight");
+  EXPECT_EQ(FindTensors(bytes.model).value().back().name, "tables.7.weight");
   const auto second = RunRanks(options, 1, Clicks(), [&](Worker& worker) { worker.resume = &bytes; });
   ASSERT_TRUE(second[0].result.ok()) << second[0].result.status();
   EXPECT_EQ(second[0].weights, expected[0].weights);

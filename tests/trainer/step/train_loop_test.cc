@@ -168,8 +168,7 @@ TEST(TrainLoop, StalenessIsWithinTheBound) {
     // The others were ahead by at most K: they began no step s before rank 2 had finished step s - K - 1.
     for (int64_t step = bound + 1; step < 20; ++step) {
       const StepRecord& slow = outcomes[2].steps[step - bound - 1];
-      const StepRecord& fast = outcomes[0].steps[step];
-      EXPECT_GE(fast.begin_ns, slow.buckets.back().begin_ns) << "step " << step;
+      EXPECT_GE(outcomes[0].steps[step].begin_ns, slow.buckets.back().begin_ns) << "step " << step;
     }
   }
 }
