@@ -31,10 +31,9 @@ TEST(BitRate, BytesAreNotTakenForBits) {
   } cases[] = {{"25GB/s", "200gbit"},   {"25GBps", "200gbit"},    {"1GB", "8gbit"},
                {"1 GB", "8gbit"},       {"0.5MB/s", "4mbit"},     {"25Mbytes/s", "200mbit"},
                {"512B/s", "4.096kbit"}, {"1MiB/s", "8.38861mbit"}};
-  for (const auto& [text, bits] : cases) {
+  for (const auto& [text, bits] : cases)
     EXPECT_EQ(ParseBitRate(text).status().message(),
               absl::StrCat("'", text, "' is in bytes, but a rate is in bits; write ", bits));
-  }
 }
 
 TEST(BitRate, AnInvalidRateIsAnErrorWithAnExample) {

@@ -18,12 +18,9 @@ TEST(ByteSize, UsualSpellingsAreAccepted) {
   } cases[] = {{"4096", 4096},    {"4K", 4096},       {"4k", 4096},    {"4KB", 4096},
                {"4kb", 4096},     {"4KiB", 4096},     {"4 KiB", 4096}, {"4Ki", 4096},
                {"1.5M", 3 << 19}, {"2G", 2ull << 30}, {"7B", 7},       {"1T", 1ull << 40}};
-  for (const auto& [text, bytes] : cases) {
-    EXPECT_EQ(ParseByteSize(text).value(), bytes) << text;
-  }
-  for (const char* text : {"", "B", "K", "iB", "4i", "44i", "4KKB", "4 5", "1gbit", "2T", "-1K", "4K,8K"}) {
+  for (const auto& [text, bytes] : cases) EXPECT_EQ(ParseByteSize(text).value(), bytes) << text;
+  for (const char* text : {"", "B", "K", "iB", "4i", "44i", "4KKB", "4 5", "1gbit", "2T", "-1K", "4K,8K"})
     EXPECT_FALSE(ParseByteSize(text).ok()) << text;
-  }
 }
 
 TEST(DurationText, UsualSpellingsAreAccepted) {

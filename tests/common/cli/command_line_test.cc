@@ -196,10 +196,9 @@ TEST(Parse, ValueOfASwitchIsTrueOrFalse) {
   EXPECT_TRUE(Parse(door.app, {"compare", "--dry_run=true", "--no_eval=false"}).proceed);
   EXPECT_TRUE(door.dry_run);
   EXPECT_TRUE(door.evaluate);
-  for (const char* value : {"abc", "", "2", "99999999999999999999"}) {
+  for (const char* value : {"abc", "", "2", "99999999999999999999"})
     EXPECT_EQ(Error({"compare", absl::StrCat("--dry_run=", value)}),
               absl::StrCat("psring compare: --dry_run: '", value, "' is neither true nor false"));
-  }
 }
 
 TEST(Parse, InvalidNumbersAreErrors) {

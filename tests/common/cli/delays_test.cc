@@ -58,9 +58,8 @@ TEST(Delays, StragglersAreNamedOnceAndAreNotFaster) {
   EXPECT_EQ(SlownessOf(stragglers, 1), 3);
   EXPECT_EQ(SlownessOf(stragglers, 2), 1.5);
   EXPECT_TRUE(ParseStragglers("none")->empty());
-  for (const char* wrong : {"", "1", "1:", ":3", "1:0.5", "-1:2", "1:3,1:2", "1:3,", "1:nan"}) {
+  for (const char* wrong : {"", "1", "1:", ":3", "1:0.5", "-1:2", "1:3,1:2", "1:3,", "1:nan"})
     EXPECT_FALSE(ParseStragglers(wrong).ok()) << wrong;
-  }
   EXPECT_TRUE(CheckStragglers("1:3", 2).ok());
   EXPECT_EQ(CheckStragglers("2:3", 2).message(),
             "--straggler 2:3: with 2 workers they are numbered 0 to 1; there is no worker 2");

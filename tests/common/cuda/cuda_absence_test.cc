@@ -19,9 +19,8 @@ namespace {
 
 void ExpectSaid(const absl::Status& status, const std::vector<std::string>& parts) {
   EXPECT_FALSE(status.ok());
-  for (const std::string& part : parts) {
+  for (const std::string& part : parts)
     EXPECT_TRUE(absl::StrContains(status.message(), part)) << part << " in " << status;
-  }
 }
 
 class FakeCudaTest : public testing::Test {

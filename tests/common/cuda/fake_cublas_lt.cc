@@ -154,10 +154,9 @@ cublasStatus_t Matmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void
     for (size_t column = 0; column < n; ++column) {
       for (size_t row = 0; row < m; ++row) {
         double sum = 0;
-        for (size_t i = 0; i < k; ++i) {
+        for (size_t i = 0; i < k; ++i)
           sum += as[a_turned ? i + row * la.leading : row + i * la.leading] *
                  bs[b_turned ? column + i * lb.leading : i + column * lb.leading];
-        }
         const size_t at = row + column * lc.leading;
         sum *= scale;
         if (keep != 0) sum += keep * ValueAt(TypeOf(lc.type), d, at);

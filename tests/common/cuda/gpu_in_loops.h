@@ -66,10 +66,9 @@ inline void MultiplyInLoops(const MatrixProduct& p, Precision precision = Precis
       const size_t at = row * p.n + column;
       double sum = (p.add ? ValueAt(p.output, p.c, at) : 0) +
                    (p.bias != nullptr ? ValueAt(p.output, p.bias, column) : 0);
-      for (size_t i = 0; i < p.k; ++i) {
+      for (size_t i = 0; i < p.k; ++i)
         sum += a[p.a_transposed ? i * p.m + row : row * p.k + i] *
                b[p.b_transposed ? column * p.k + i : i * p.n + column];
-      }
       StoreAt(p.output, p.c, at, p.relu ? std::max(sum, 0.0) : sum);
     }
   }

@@ -78,9 +78,8 @@ std::string InAChild(const std::function<void()>& then) {
   close(ends[1]);
   std::string output;
   char text[4096];
-  for (ssize_t bytes = 0; (bytes = read(ends[0], text, sizeof text)) > 0;) {
+  for (ssize_t bytes = 0; (bytes = read(ends[0], text, sizeof text)) > 0;)
     output.append(text, static_cast<size_t>(bytes));
-  }
   close(ends[0]);
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, 0), child);

@@ -27,9 +27,8 @@ TEST(JsonObject, ReadsFieldsOfEachType) {
 }
 
 TEST(JsonObject, RejectsTextThatIsNotAnObject) {
-  for (const char* text : {"", "5", "[]", "null", R"("text")", "{", "{} {}", R"({"a": 1e999})", "\xff"}) {
+  for (const char* text : {"", "5", "[]", "null", R"("text")", "{", "{} {}", R"({"a": 1e999})", "\xff"})
     EXPECT_TRUE(absl::IsInvalidArgument(JsonObject::Parse(text, kPlenty).status())) << text;
-  }
 }
 
 // In quadratic time this would take minutes.

@@ -105,9 +105,8 @@ TEST(Safetensors, OverlappingTensorsAreRejected) {
 
 TEST(Safetensors, TruncationIsAnError) {
   const std::string whole = EncodeSafetensors(Some(), {{"format", "pt"}});
-  for (size_t length = 0; length < whole.size(); ++length) {
+  for (size_t length = 0; length < whole.size(); ++length)
     EXPECT_FALSE(DecodeSafetensors(std::string_view(whole).substr(0, length)).ok()) << length;
-  }
 }
 
 // With a flipped bit, the result is an error or a consistent file.

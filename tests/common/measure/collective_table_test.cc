@@ -72,9 +72,8 @@ TEST(CollectiveTable, MissingFiguresAreNotAvailable) {
 
 TEST(CollectiveTable, HeaderLinesAreComments) {
   for (const bool limits : {false, true}) {
-    for (absl::string_view line : absl::StrSplit(CollectiveTableHeader(limits), '\n', absl::SkipEmpty())) {
+    for (absl::string_view line : absl::StrSplit(CollectiveTableHeader(limits), '\n', absl::SkipEmpty()))
       EXPECT_EQ(line[0], '#');
-    }
   }
   EXPECT_EQ(CollectiveTableFooter(0, 4.25),
             "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 4.25 \n#\n");
@@ -90,18 +89,16 @@ TEST(ByteSize, AcceptsTheSizesOfNcclTests) {
 }
 
 TEST(ByteSize, RejectsOthers) {
-  for (const char* text : {"", "K", "4X", "-1", "1e3", "inf", "4Xi", "0.1", "44i", "2000G", "1.2.3"}) {
+  for (const char* text : {"", "K", "4X", "-1", "1e3", "inf", "4Xi", "0.1", "44i", "2000G", "1.2.3"})
     EXPECT_FALSE(ParseByteSize(text).ok()) << text;
-  }
 }
 
 TEST(ByteSize, TextIsShortAndRoundTrips) {
   EXPECT_EQ(ByteSizeText(4096), "4K");
   EXPECT_EQ(ByteSizeText(3 << 19), "1.5M");
   EXPECT_EQ(ByteSizeText(1000), "1000");
-  for (const uint64_t bytes : {uint64_t{0}, uint64_t{4095}, uint64_t{25} << 20, uint64_t{3} << 29}) {
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{4095}, uint64_t{25} << 20, uint64_t{3} << 29})
     EXPECT_EQ(*ParseByteSize(ByteSizeText(bytes)), bytes);
-  }
 }
 
 }  // namespace

@@ -371,9 +371,7 @@ TEST(PendingConnectionsTest, WaitEndsWhenAListenerIsShutDown) {
 
 TEST_F(ListenerTest, ReportsConnectionsThatEndDuringTheirHandshakeInOneLine) {
   testing::internal::CaptureStderr();
-  for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(send(Connect().get(), "psring", 6, MSG_NOSIGNAL), 6);
-  }
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(send(Connect().get(), "psring", 6, MSG_NOSIGNAL), 6);
   EXPECT_TRUE(Join(kMember).ok());
   EXPECT_TRUE(Eventually([&] { return !details().empty(); }));
   listener_.reset();

@@ -146,9 +146,8 @@ TEST_F(HttpServerTest, DiscardsLittleOfWhatFollowsARequest) {
   Send(client, "GET / HTTP/1.1\r\n\r\n");
   const std::string block(1 << 16, 'x');
   ssize_t more = 0;
-  for (ssize_t n = 0; more < (1 << 20) && n >= 0; more += n) {
+  for (ssize_t n = 0; more < (1 << 20) && n >= 0; more += n)
     n = send(client.get(), block.data(), block.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  }
   ASSERT_GT(more, 1 << 17);
   sent.count_down();
   EXPECT_THAT(ReadAll(client), StartsWith("HTTP/1.1 200 OK"));

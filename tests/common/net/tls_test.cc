@@ -278,9 +278,8 @@ absl::Status VerdictOn(X509* certificate, EVP_PKEY* key, int version = TLS1_3_VE
     SSL* const ssl = SSL_new(made);
     SSL_set_fd(ssl, ends.client.get());
     int result = 0;
-    while ((result = SSL_connect(ssl)) != 1 && SSL_get_error(ssl, result) == SSL_ERROR_WANT_READ) {
+    while ((result = SSL_connect(ssl)) != 1 && SSL_get_error(ssl, result) == SSL_ERROR_WANT_READ)
       (void)AwaitSocket(ends.client.get(), POLLIN, Soon(), "the server");
-    }
     ERR_clear_error();
     SSL_free(ssl);
     SSL_CTX_free(made);

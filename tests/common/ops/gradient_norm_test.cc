@@ -33,9 +33,8 @@ TEST(ClipFactor, ScalesTheMeanGradientDownToTheBoundAndNeverUp) {
 }
 
 TEST(ClipFactor, RejectsAGradientThatIsNotFinite) {
-  for (const double none : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+  for (const double none : {std::numeric_limits<double>::infinity(), std::nan("")})
     EXPECT_EQ(ClipFactor(1, none, 4).status().code(), absl::StatusCode::kOutOfRange);
-  }
 }
 
 }  // namespace

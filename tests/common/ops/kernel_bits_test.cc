@@ -41,10 +41,9 @@ Span View(std::vector<T>& values) {
 template <typename T>
 void ExpectSameBits(const std::vector<T>& actual, const std::vector<T>& expected, const char* what) {
   ASSERT_EQ(actual.size(), expected.size());
-  for (size_t i = 0; i < actual.size(); ++i) {
+  for (size_t i = 0; i < actual.size(); ++i)
     ASSERT_EQ(std::memcmp(&actual[i], &expected[i], sizeof(T)), 0)
         << what << ", element " << i << ": " << Load(actual[i]) << " instead of " << Load(expected[i]);
-  }
 }
 
 template <typename T>
@@ -168,9 +167,8 @@ TYPED_TEST(KernelBits, OfProductsAreThoseOfLanesAndOfSumsInTheOrderOfVectors) {
           const T* const d = dy.data() + i * s.outputs();
           sample.Forward(expected_y.data() + i * s.outputs());
           sample.Gradient(0, d, expected_da.data() + i * of_a);
-          for (int other = 1; other <= others; ++other) {
+          for (int other = 1; other <= others; ++other)
             sample.Gradient(other, d, expected_db.data() + i * of_b + size_t(other - 1) * of_a);
-          }
         }
         cpu::DotsForward(s, View(a), View(b), View(y));
         cpu::DotsBackward(s, View(a), View(b), View(dy), View(da), View(db));
@@ -194,9 +192,8 @@ double Loss(int classes, T* z, int label) {
   for (int c = whole; c < classes; ++c) sum += exponential(c);
   const double loss = std::log(double{sum}) - (double{Load(z[label])} - highest);
   const float inverse = 1.0f / sum;
-  for (int c = 0; c < classes; ++c) {
+  for (int c = 0; c < classes; ++c)
     z[c] = Store<T>(c == label ? exponential(c) * inverse - 1.0f : exponential(c) * inverse);
-  }
   return loss;
 }
 

@@ -358,9 +358,8 @@ TEST_P(OpsTest, OptimizerStepsHaveTheBitsOfTheDefinition) {
       if (kind == 3) ops.Apply(AdagradStep{1.0f / 3, .05f, 1e-10f}, w.span(), g.span(), {b.span()}, stream);
       return std::vector{w.Get(), a.Get(), b.Get()};
     };
-    for (int kind = 0; kind < 4; ++kind) {
+    for (int kind = 0; kind < 4; ++kind)
       EXPECT_EQ(step(*ops_, *device_, *stream_, kind), step(*reference, *cpu, *cpu_stream, kind));
-    }
   }
 }
 

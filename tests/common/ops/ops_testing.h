@@ -91,9 +91,8 @@ inline void ExpectNear(const Floats& actual, const Floats& expected, float toler
   ASSERT_EQ(actual.size(), expected.size());
   float largest = 0;
   for (const float value : expected) largest = std::max(largest, std::abs(value));
-  for (size_t i = 0; i < actual.size(); ++i) {
+  for (size_t i = 0; i < actual.size(); ++i)
     ASSERT_NEAR(actual[i], expected[i], tolerance * std::max(1.0f, largest)) << "element " << i;
-  }
 }
 
 constexpr Activation ReluIf(bool relu) { return relu ? Activation::kRelu : Activation::kNone; }

@@ -85,9 +85,8 @@ class OptimizerTest : public testing::TestWithParam<OptimizerKind> {
     }
     EXPECT_EQ(stream_->Synchronize(), absl::OkStatus());
     Floats state(weights.begin() + shift, weights.end());
-    for (const Span slot : optimizer.slots()) {
+    for (const Span slot : optimizer.slots())
       state.insert(state.end(), slot.floats(), slot.floats() + slot.count);
-    }
     return state;
   }
 

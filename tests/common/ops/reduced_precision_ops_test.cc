@@ -23,9 +23,8 @@ void ExpectWithin(const Floats& actual, const Floats& expected, float tolerance)
   ASSERT_EQ(actual.size(), expected.size());
   float largest = 0;
   for (const float value : expected) largest = std::max(largest, std::abs(value));
-  for (size_t i = 0; i < actual.size(); ++i) {
+  for (size_t i = 0; i < actual.size(); ++i)
     ASSERT_NEAR(actual[i], expected[i], tolerance * std::max(1.0f, largest)) << "element " << i;
-  }
 }
 
 struct ReducedLayerResult {

@@ -87,10 +87,9 @@ TEST_P(RowOpsTest, BagsAgreeWithTheReference) {
     ExpectLikeTheReference(*ops_, *device_, *stream_,
                            [&](Ops& ops, const Memory& m) { return SumBags(ops, shape, m); });
   }
-  for (const int width : {1, 16, 64, 65}) {
+  for (const int width : {1, 16, 64, 65})
     ExpectLikeTheReference(*ops_, *device_, *stream_,
                            [&](Ops& ops, const Memory& m) { return AddGroups(ops, width, m); });
-  }
 }
 
 TEST_P(RowOpsTest, ARowOutsideTheTableIsAnErrorWithItsLookup) {

@@ -285,12 +285,10 @@ TEST(TrainingFlags, AreAllInTheTableOfThisTest) {
 TEST(TrainingFlags, HelpListsTheFlagsThatMostUsersNeed) {
   TrainingOptions options;
   const std::string help = ParseInto(options, {"--help"}).text;
-  for (const char* flag : {"--strategy ", "--model ", "--batch ", "--straggler ", "--help-all "}) {
+  for (const char* flag : {"--strategy ", "--model ", "--batch ", "--straggler ", "--help-all "})
     EXPECT_TRUE(absl::StrContains(help, flag)) << flag;
-  }
-  for (const char* flag : {"--momentum", "--align_steps", "--debug"}) {
+  for (const char* flag : {"--momentum", "--align_steps", "--debug"})
     EXPECT_FALSE(absl::StrContains(help, flag)) << flag;
-  }
 }
 
 TEST(TrainingFlags, HelpAllListsGroupsAndDefaults) {
@@ -300,9 +298,8 @@ TEST(TrainingFlags, HelpAllListsGroupsAndDefaults) {
   EXPECT_TRUE(absl::StrContains(help, "One step:")) << help;
   EXPECT_TRUE(absl::StrContains(help, "(default 128)")) << help;
   EXPECT_FALSE(absl::StrContains(help, "(default -1)")) << "that stands for: not given";
-  for (const std::string& line : std::vector<std::string>(absl::StrSplit(help, '\n'))) {
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(help, '\n')))
     EXPECT_LE(line.size(), 100) << line;
-  }
 }
 
 TEST(TrainingFlags, SkippedFlagsAreNotAdded) {
@@ -355,9 +352,8 @@ TEST(TrainingFlags, ErrorsNameTheFlag) {
       {"--strategy=", "--strategy: it is empty"},
       {"--no_evil", "unknown flag --no_evil; did you mean --no_eval?"},
   };
-  for (const auto& [argument, error] : errors) {
+  for (const auto& [argument, error] : errors)
     EXPECT_EQ(ParseError({argument}), "trainer: " + error + "\n") << argument;
-  }
 }
 
 TEST(ValidateTrainingOptions, AcceptsDefaults) {

@@ -303,9 +303,8 @@ TEST(StoreAddress, IsASpecificAddressOfThisMachine) {
 }
 
 TEST(AddressToDial, IsTheHostUnlessItIsThisMachinesNameForLoopback) {
-  for (const char* host : {"localhost", "127.0.0.1", "203.0.113.1", "no-such-host.invalid"}) {
+  for (const char* host : {"localhost", "127.0.0.1", "203.0.113.1", "no-such-host.invalid"})
     EXPECT_EQ(AddressToDial("127.0.0.9", host).value_or(""), host);
-  }
 }
 
 // As on Debian, whose /etc/hosts has the line "127.0.1.1 NAME".

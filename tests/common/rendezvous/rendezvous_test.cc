@@ -97,9 +97,8 @@ TEST_F(RendezvousTest, RanksExchangeSetAndGet) {
     for (int round = 0; round < 20; ++round) {
       const auto values = rendezvous->Exchange("x", binary + std::to_string(rank * 100 + round)).value();
       ASSERT_EQ(values.size(), kRanks);
-      for (int other = 0; other < kRanks; ++other) {
+      for (int other = 0; other < kRanks; ++other)
         ASSERT_EQ(values[other], binary + std::to_string(other * 100 + round));
-      }
     }
     ASSERT_TRUE(rendezvous->Set("key " + std::to_string(rank), binary).ok());
     EXPECT_EQ(rendezvous->Get("key " + std::to_string((rank + 1) % kRanks), "a neighbor").value(), binary);
@@ -166,9 +165,8 @@ TEST_F(RendezvousTest, TheDeadlineNamesADuplicateRank) {
   auto zero = Join(0, 3, absl::Seconds(1)), one = Join(1, 3);
   EXPECT_FALSE(Rendezvous::Join(Options(1, 3, server_->port())).ok());
   const auto waited = zero->Exchange("begin", "");
-  for (const char* part : {"ranks 1 and 2", "rank 2 never joined", "claims to be rank 1, which is taken"}) {
+  for (const char* part : {"ranks 1 and 2", "rank 2 never joined", "claims to be rank 1, which is taken"})
     EXPECT_THAT(waited.status().message(), Has(part));
-  }
 }
 
 TEST_F(RendezvousTest, SomeRanksExchangeAmongThemselves) {

@@ -82,9 +82,8 @@ TEST(Workload, NumbersOutOfRangeAreErrors) {
   std::string many = head;
   for (int i = 0; i <= 100'000; ++i) many += "w,4,1\n";
   ExpectRefused(many, "line 100005: a workload has at most");
-  for (const char* time : {"1e300", "inf", "nan", "-1", "3600001"}) {
+  for (const char* time : {"1e300", "inf", "nan", "-1", "3600001"})
     ExpectRefused(head + "w,4," + time + "\n", "' is not a number from 0 to 3.6e+06");
-  }
   ExpectRefused("# batch: 1000001\n" + head, "line 1: batch '1000001'");
   ExpectRefused("# flops_per_sample: inf\n" + head, "line 1: flops_per_sample 'inf'");
 }

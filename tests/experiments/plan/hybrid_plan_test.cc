@@ -51,10 +51,9 @@ TEST(HybridPlan, HybridHasTheFlagsOfBothOfItsParts) {
       "the flag");
   options.strategies = {"ps-sync", "hybrid"};
   EXPECT_EQ(RefusalOf(options), "");
-  for (const Configuration& configuration : PlanOfTables(options).cost) {
+  for (const Configuration& configuration : PlanOfTables(options).cost)
     EXPECT_EQ(configuration.training.ps_schedule,
               configuration.strategy.name == "ps-sync" ? "serial" : "pipelined");
-  }
   options = {.strategies = {"ring", "hybrid"}, .workers = {2}};
   options.training.local_aggregation = true;
   EXPECT_NE(RefusalOf(options).find("--local_aggregation is for ps-sync"), std::string::npos);

@@ -73,10 +73,9 @@ TEST(Plan, RejectsFlagsThatNoStrategySupports) {
               testing::StartsWith("--on_worker_loss continue is for parameter-server strategies"));
   ring.strategies = {"ring", "ps-sync"};
   EXPECT_EQ(Refusal(ring), "");
-  for (const Configuration& configuration : PlanFor(ring).cost) {
+  for (const Configuration& configuration : PlanFor(ring).cost)
     EXPECT_EQ(configuration.training.on_worker_loss,
               configuration.strategy.name == "ps-sync" ? "continue" : "");
-  }
   // Each strategy by itself: of several servers with backup workers all must stop.
   ring.servers = {1, 2};
   EXPECT_EQ(Refusal(ring), "");
@@ -146,9 +145,8 @@ TEST(Plan, OnlyTheAccuracyPartEvaluatesEveryFewSteps) {
     EXPECT_EQ(configuration.training.eval_every, 0);
   }
   ASSERT_FALSE(plan.accuracy.empty());
-  for (const Configuration& configuration : plan.accuracy) {
+  for (const Configuration& configuration : plan.accuracy)
     EXPECT_EQ(configuration.training.eval_every, 7) << configuration.name();
-  }
 }
 
 TEST(Plan, EveryConfigurationHasTheTarget) {
@@ -162,9 +160,8 @@ TEST(Plan, EveryConfigurationHasTheTarget) {
 }
 
 TEST(Plan, MoreWorkersThanCoresAreOversubscribed) {
-  for (const Configuration& configuration : PlanFor({}, /*cores=*/2).cost) {
+  for (const Configuration& configuration : PlanFor({}, /*cores=*/2).cost)
     EXPECT_EQ(configuration.oversubscribed, configuration.workers > 2) << configuration.name();
-  }
 }
 
 TEST(Plan, AddsReferencesToAStrategy) {
@@ -205,9 +202,8 @@ TEST(Plan, ShortensTrainingsEquallyIfTimeIsShort) {
   const int64_t planned = plan.accuracy.front().training.samples;
   EXPECT_FALSE(ShortenAccuracy(plan.accuracy_s, 0.5, plan));
   EXPECT_TRUE(ShortenAccuracy(plan.accuracy_s, 2, plan));
-  for (const Configuration& configuration : plan.accuracy) {
+  for (const Configuration& configuration : plan.accuracy)
     EXPECT_NEAR(static_cast<double>(configuration.training.samples), planned / 2.0, 300);
-  }
   EXPECT_TRUE(ShortenAccuracy(-100, 1, plan));
   EXPECT_EQ(plan.accuracy.front().training.samples, 10 * 256);
 }
@@ -260,14 +256,12 @@ TEST(Plan, AGlobalBatchIsDividedAmongTheWorkers) {
   EXPECT_TRUE(CheckBatches(options, TestCatalog(), 60000).ok());
   const Plan plan = PlanFor(options);
   for (const auto* part : {&plan.cost, &plan.accuracy}) {
-    for (const Configuration& configuration : *part) {
+    for (const Configuration& configuration : *part)
       EXPECT_EQ(configuration.training.batch * configuration.workers, 256) << configuration.name();
-    }
   }
   options.training.accumulate = 4;
-  for (const Configuration& configuration : PlanFor(options).cost) {
+  for (const Configuration& configuration : PlanFor(options).cost)
     EXPECT_EQ(WorkerBatch(configuration.training) * configuration.workers, 256) << configuration.name();
-  }
 }
 
 TEST(Plan, RejectsAGlobalBatchThatDoesNotDivide) {

@@ -77,9 +77,8 @@ TEST(Rates, AreReadBackFromTheirFile) {
                           "ring,2,\"1,100\",,,true\n", "ring,2,0.1,,,yes\n", "ring,2,0.1,1,nan,true\n"}) {
     EXPECT_THAT(RatesFromCsv(header + row).status().message(), Has("line 2: ")) << row;
   }
-  for (const std::string& text : {std::string(), std::string("a header\n"), header}) {
+  for (const std::string& text : {std::string(), std::string("a header\n"), header})
     EXPECT_FALSE(RatesFromCsv(text).ok()) << text;
-  }
 }
 
 }  // namespace

@@ -42,12 +42,10 @@ TEST(RecordedPlan, SetsRoundsStepsAndSamples) {
   EXPECT_FALSE(plan.rounds_fitted);
   EXPECT_FALSE(plan.accuracy_fitted);
   ASSERT_EQ(plan.cost.size(), first.cost.size());
-  for (size_t i = 0; i < plan.cost.size(); ++i) {
+  for (size_t i = 0; i < plan.cost.size(); ++i)
     EXPECT_EQ(TrainingArguments(plan.cost[i].training), TrainingArguments(first.cost[i].training));
-  }
-  for (size_t i = 0; i < plan.accuracy.size(); ++i) {
+  for (size_t i = 0; i < plan.accuracy.size(); ++i)
     EXPECT_EQ(TrainingArguments(plan.accuracy[i].training), TrainingArguments(first.accuracy[i].training));
-  }
 }
 
 TEST(RecordedPlan, KeepsValuesThatAreSet) {

@@ -67,9 +67,8 @@ TEST(PublishedSystems, WithheldRunsArePredictedWithinTheStatedErrors) {
       if (row.withheld) errors.push_back(std::abs(row.error()));
     }
     // The registry holds what the fit finds.
-    for (const auto& [name, value] : it.all) {
+    for (const auto& [name, value] : it.all)
       EXPECT_NEAR(system.constants.at(name) / value, 1, 0.03) << system.name << " " << name << " " << value;
-    }
   }
   std::sort(errors.begin(), errors.end());
   EXPECT_LE(errors[errors.size() / 2], 0.10);
@@ -120,9 +119,8 @@ PredictedRow Row(const StrategyInfo& strategy, double samples_per_s, const Situa
   PredictedRow row{.point = situation.point, .single_samples_per_s = 1, .situation = situation};
   row.point.strategy = strategy;
   row.nearest = FindSystem("byteps-tcp").value();
-  for (size_t i = 0; i < std::size(kNetworkGuesses); ++i) {
+  for (size_t i = 0; i < std::size(kNetworkGuesses); ++i)
     row.guesses.push_back({.step = 1, .samples_per_s = samples_per_s * (i == 1 ? 0.5 : 1)});
-  }
   return row;
 }
 
@@ -184,9 +182,8 @@ TEST(CalibrateRun, FindsTheConstantsOfTheRunAndPredictsItsLargest) {
 
 TEST(CalibrateRun, ReadsARunThatASpreadsheetHasSaved) {
   std::string text = "\xEF\xBB\xBF";
-  for (const char c : RunOf({{"fraction", 0.6}}, {2, 4})) {
+  for (const char c : RunOf({{"fraction", 0.6}}, {2, 4}))
     text += c == ',' ? ";" : c == '.' ? "," : c == '\n' ? ";;\r\n" : std::string(1, c);
-  }
   const auto steps = ParseRunSteps(text).value();
   const auto same = ParseRunSteps(RunOf({{"fraction", 0.6}}, {2, 4})).value();
   ASSERT_EQ(steps.size(), same.size());

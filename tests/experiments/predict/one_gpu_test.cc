@@ -37,9 +37,8 @@ TEST(OneGpu, IsExceededByMoreWorkersUnlessAFlagAllowsIt) {
 // Two buckets, the second at the end of backward; the first so many ms before it.
 StepRecord StepWith(std::vector<double> before_end_ms, bool warmup = false) {
   StepRecord step{.warmup = warmup};
-  for (const double before : before_end_ms) {
+  for (const double before : before_end_ms)
     step.buckets.push_back({.ready_ns = 1'000'000'000 - static_cast<int64_t>(1e6 * before)});
-  }
   return step;
 }
 

@@ -214,9 +214,8 @@ PredictReport Report(Predictor& predictor, const std::vector<int>& workers) {
     for (const PredictCase& point :
          {PredictCase{kRing, n, 0}, PredictCase{kSync, n, 1}, PredictCase{kAsync, n, 1}}) {
       PredictedRow row{.point = point, .single_samples_per_s = 100};
-      for (const NetworkGuess& guess : kNetworkGuesses) {
+      for (const NetworkGuess& guess : kNetworkGuesses)
         row.guesses.push_back(*predictor.Predict(point, Guessed(report.cluster, guess)));
-      }
       report.rows.push_back(row);
     }
   }
@@ -281,10 +280,9 @@ TEST(PredictReport, NamesAWorkerThatMakesMostOfTheSamples) {
   const auto text = [&](ServerPlace place) {
     Predictor predictor(Block(), {.place = place});
     PredictReport report = Report(predictor, {4});
-    for (PredictedRow& row : report.rows) {
+    for (PredictedRow& row : report.rows)
       row.guesses =
           std::vector<Prediction>(std::size(kNetworkGuesses), *predictor.Predict(row.point, slow_links));
-    }
     return absl::StrReplaceAll(PredictText(report), {{"\n", " "}});
   };
   const std::string beside = text(ServerPlace::kRank0), apart = text(ServerPlace::kDedicated);
@@ -325,10 +323,9 @@ TEST(MachineProfile, RecoversTheParametersOfSyntheticTimes) {
   for (const char* schedule : {"ring", "star"}) {
     const Scheme scheme = Scheme::AllReduce(schedule);
     for (const int workers : {2, 4}) {
-      for (double bytes = 4096; bytes < 1e8; bytes *= 8) {
+      for (double bytes = 4096; bytes < 1e8; bytes *= 8)
         points.push_back(
             {scheme, workers, bytes, ExchangeSeconds({.scheme = scheme, .workers = workers}, bytes, truth)});
-      }
     }
   }
   auto profile = FitProfile(points, true);

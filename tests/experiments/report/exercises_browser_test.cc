@@ -134,10 +134,9 @@ TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
     if (row["strategy"] == "ps-async") bars.push_back(row["of_workers"]);
   }
   EXPECT_EQ(bars, (std::vector<std::string>{"worker 0", "others"})) << "a bar for each class of workers";
-  for (const char* figure : {"split", "bytes"}) {
+  for (const char* figure : {"split", "bytes"})
     EXPECT_THAT(uneven["captions"][figure].get<std::string>(),
                 HasSubstr("One worker makes 90% of the samples of ps-async × 2"));
-  }
 }
 
 // On a virtual clock, communication follows the computation.
@@ -178,9 +177,7 @@ TEST_F(ExercisesBrowserTest, OfTablesAskNothingAboutTheSizeOfAGradient) {
     EXPECT_FALSE(answers.contains(id)) << id;
   EXPECT_THAT(seen["english"]["captions"]["map"].get<std::string>(),
               HasSubstr("The model of this run has tables."));
-  for (const Json& sentence : seen["english"]["here"]) {
-    EXPECT_NE(sentence["key"], "here_ring") << sentence;
-  }
+  for (const Json& sentence : seen["english"]["here"]) EXPECT_NE(sentence["key"], "here_ring") << sentence;
   EXPECT_THAT(seen["english"]["factors"], IsEmpty());
 }
 

@@ -43,9 +43,8 @@ TEST(Kineto, UsesTheNamesThatHolisticTraceAnalysisRecognises) {
 }
 
 TEST(Kineto, ReturnsNothingForOtherFiles) {
-  for (const char* text : {"", "[]", "{}", R"({"traceEvents":3})", R"({"traceEvents":[1,{"ph":2}]})"}) {
+  for (const char* text : {"", "[]", "{}", R"({"traceEvents":3})", R"({"traceEvents":[1,{"ph":2}]})"})
     EXPECT_TRUE(KinetoTraces(text).empty()) << text;
-  }
 }
 
 TEST(Kineto, ALaunchNameCannotLeaveTheFolder) {

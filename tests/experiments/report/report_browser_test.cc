@@ -32,9 +32,8 @@ TEST_F(ReportBrowserTest, ShowsAComparison) {
   ExpectSound(seen, "run");
   const Json& page = seen["english"];
   EXPECT_THAT(page["not_drawn"].dump(), ::testing::Not(HasSubstr("could not be drawn")));
-  for (const char* figure : {"split", "bytes", "staleness", "step", "curves", "map", "lens-chart"}) {
+  for (const char* figure : {"split", "bytes", "staleness", "step", "curves", "map", "lens-chart"})
     EXPECT_TRUE(page["figures"].contains(figure)) << figure;
-  }
   EXPECT_EQ(page["lead"], Json::parse(Slurp(root_ / "run/table.json"))["en"]["verdict"]);
   EXPECT_THAT(page["command"].get<std::string>(), HasSubstr("--strategies ring,ps-sync,ps-async"));
 

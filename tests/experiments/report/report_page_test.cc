@@ -41,9 +41,8 @@ class ReportPageTest : public testing::Test {
   std::string Missing() const {
     std::string text;
     const Json run = ReadJson();
-    for (const Json& entry : run["missing"]) {
+    for (const Json& entry : run["missing"])
       absl::StrAppend(&text, entry["file"].get<std::string>(), ": ", entry["why"].get<std::string>(), "\n");
-    }
     return text;
   }
 
@@ -176,10 +175,9 @@ TEST_F(ReportPageTest, RejectsPagesThatAreNotPsrings) {
   };
   EXPECT_EQ(why("<html></html>"), "x.html is not a page of psring report: it contains no run's data");
   EXPECT_EQ(why(begin + "{\"runs\":[{}]}"), "x.html is not a page of psring report: it is truncated");
-  for (const char* data : {"", "[]", "{}", "{\"runs\":7}", "{\"runs\":[7]}", "{\"runs\":[{}"}) {
+  for (const char* data : {"", "[]", "{}", "{\"runs\":7}", "{\"runs\":[7]}", "{\"runs\":[{}"})
     EXPECT_EQ(why(begin + data + end), "x.html is not a page of psring report: its data is malformed")
         << data;
-  }
   EXPECT_EQ(why(begin + "{\"runs\":[]}" + end),
             "x.html is not a page of psring report: it contains no run's data");
 }
@@ -250,9 +248,8 @@ TEST_F(ReportPageTest, ListsFilesThatAreTooLargeWithTheirSizeAndTheLimit) {
     fs::resize_file(folder_ / name, most + 1);
   }
   const std::string missing = Missing();
-  for (const auto& [name, most] : limits) {
+  for (const auto& [name, most] : limits)
     EXPECT_THAT(missing, Has(absl::StrCat("/", name, ": it has ", most + 1, " bytes; the limit is ", most)));
-  }
 }
 
 TEST_F(ReportPageTest, ShowsTheTableThatTheRunWrote) {
@@ -292,10 +289,9 @@ TEST_F(ReportPageTest, AcceptsFilesOfAnyContent) {
 TEST(DigestStepsTest, KeepsTheLossOfOneRound) {
   std::string text = "no json\n";
   for (int repeat = 0; repeat < 2; ++repeat) {
-    for (int rank = 0; rank < 2; ++rank) {
+    for (int rank = 0; rank < 2; ++rank)
       absl::StrAppend(&text, R"({"part":"cost","strategy":"ps-async","workers":2,"repeat":)", repeat,
                       R"(,"rank":)", rank, R"(,"samples":8,"begin_ns":1000000000,"loss":0.5})", "\n");
-    }
   }
   const Json digest = Json::parse(DigestSteps(text));
   ASSERT_EQ(digest["loss"].size(), 1u);
@@ -376,10 +372,9 @@ TEST(DigestTraceTest, KeepsTheArrowsAndRoundEndsOfTheStep) {
 
 TEST(DigestTraceTest, PrefersAStepWithArrows) {
   std::string text = "{\"traceEvents\":[";
-  for (int step = 0; step < 5; ++step) {
+  for (int step = 0; step < 5; ++step)
     absl::StrAppend(&text, R"({"ph":"X","pid":0,"tid":1,"name":"forward","ts":)", 100 * step,
                     ",\"dur\":", 10 + step, ",\"args\":{\"step\":", step, "}},");
-  }
   for (const char* end : {R"("s","id":1,"pid":0,"ts":400)", R"("f","id":1,"pid":1,"ts":401)"})
     absl::StrAppend(&text, R"({"ph":)", end, R"(,"args":{"step":4,"bucket":0}},)");
   text += R"({"ph":"X","pid":1000000,"name":"ring x 2","ts":0,"dur":500}]})";

@@ -57,10 +57,9 @@ class ReportBrowserTest : public BrowserTest {
     for (const Json& question : questions) {
       EXPECT_THAT(question["wrong"].get<std::string>(), testing::HasSubstr("Not quite.")) << question;
       EXPECT_THAT(question["said"].get<std::string>(), testing::HasSubstr("Right.")) << question;
-      for (const Json& slip : question["slips"]) {
+      for (const Json& slip : question["slips"])
         EXPECT_THAT(slip["said"].get<std::string>(),
                     testing::HasSubstr("Not quite. " + slip["text"].get<std::string>()));
-      }
     }
     ASSERT_FALSE(questions.empty());
     const size_t count = questions.size();

@@ -165,9 +165,8 @@ void CraftedRun::ChangeWhatReportAndPredictRead() {
   PutText(run() / "summary.csv", csv);
   fs::create_symlink("loop", root_ / "work/loop");
   fs::create_symlink("bench.json", run() / "bench.json");
-  for (const std::string& path : {std::string("run"), std::string("loop"), std::string(300, 'x')}) {
+  for (const std::string& path : {std::string("run"), std::string("loop"), std::string(300, 'x')})
     ExpectOneLine({"predict", "--calibrate", path, "--link", "1gbit"}, /*fails=*/path != "run", path);
-  }
   fs::remove(run() / "bench.json");
 }
 

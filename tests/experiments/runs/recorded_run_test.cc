@@ -94,9 +94,8 @@ TEST(RecordedRun, OmitsWhatReachesOutsideFromEveryPartOfTheManifest) {
                            "--bind=0.0.0.0", "--master-addr=evil", "--live_port=80", "--tls=a,b,c"}) {
     Json typed = Manifest({"psring", "compare", flag}), settled = Manifest({"psring", "compare"});
     settled["settled"] = {flag};
-    for (const Json& manifest : {typed, settled}) {
+    for (const Json& manifest : {typed, settled})
       EXPECT_THAT(MakeAgain(Recorded(manifest), "").arguments, ElementsAre("compare")) << flag;
-    }
   }
   EXPECT_THAT(MakeAgain(Recorded(Manifest({"psring", "train", "--tls", "auto"})), "").arguments,
               ElementsAre("train", "--tls", "auto"));

@@ -46,9 +46,8 @@ TEST_F(RepeatedRun, ATrainingIsRepeatedBitForBit) {
   ASSERT_TRUE(again->Succeeded()) << again->Story();
   EXPECT_THAT(again->errors(), Has("psring train: note: flags: --out", "--strategy=ring --workers=2"));
   EXPECT_EQ(Weights(Folder("again")), weights);
-  for (const char* part : {"cost", "accuracy"}) {
+  for (const char* part : {"cost", "accuracy"})
     EXPECT_EQ(Manifest("again")[part]["configurations"], Manifest("first")[part]["configurations"]);
-  }
   EXPECT_THAT(Manifest("again")["command_line"].dump(), Lacks("--config"));
   // The command line overrides the file.
   const auto other =
@@ -155,9 +154,8 @@ TEST_F(RepeatedRun, AReplayReachesNothingOutside) {
   for (const auto& entry : fs::recursive_directory_iterator(Folder("first"))) {
     if (entry.path().filename() != "launch.json") continue;
     auto launch = nlohmann::json::parse(ReadFile(entry.path().string()).value_or(""));
-    for (const char* flag : {"--checkpoint_dir=", "--record="}) {
+    for (const char* flag : {"--checkpoint_dir=", "--record="})
       launch["trainer_flags"].push_back(absl::StrCat(flag, Folder("victim")));
-    }
     ASSERT_TRUE(WriteFile(entry.path().string(), launch.dump()).ok());
     ++changed;
   }

@@ -138,9 +138,8 @@ TEST(RunTrace, HybridHasArrowsOfItsRingAndOfTheServersRows) {
     launch.ranks.push_back(RankTrace(rank, 10, 30, /*bucket=*/1));  // the rows
   }
   std::set<std::string> seen;
-  for (const auto& [id, arrow] : ArrowsOf(EventsOf(launch))) {
+  for (const auto& [id, arrow] : ArrowsOf(EventsOf(launch)))
     seen.insert(absl::StrFormat("%s %d %d", arrow.name, arrow.from, arrow.to));
-  }
   EXPECT_EQ(seen, (std::set<std::string>{"send 0 1", "send 1 0", absl::StrFormat("push 0 %d", kServersRow),
                                          absl::StrFormat("push 1 %d", kServersRow),
                                          absl::StrFormat("pull %d 0", kServersRow),

@@ -214,9 +214,8 @@ TEST(ServerSimulation, DelaysEqualThoseOfLiveWorkers) {
   double slowest_ms = 0;
   for (int step = 3; step < 53; ++step) {
     double of_step = 0;
-    for (int worker = 0; worker < 4; ++worker) {
+    for (int worker = 0; worker < 4; ++worker)
       of_step = std::max(of_step, DrawMs(run.delays.jitter, 7, TimeUse::kJitter, worker, step));
-    }
     slowest_ms += of_step / 50;
   }
   EXPECT_NEAR(Simulated(run, FlatCluster()).step_s, 0.02 + slowest_ms / 1e3, 1e-5);

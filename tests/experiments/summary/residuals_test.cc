@@ -218,9 +218,8 @@ TEST(ResidualsCsv, HasALinePerRoundAndOneForTheMean) {
   const std::vector<std::string> lines = absl::StrSplit(csv, '\n', absl::SkipEmpty());
   ASSERT_EQ(lines.size(), 1 + 3);  // no lines for `none`
   const size_t columns = std::vector<std::string>(absl::StrSplit(lines[0], ',')).size();
-  for (const std::string& line : lines) {
+  for (const std::string& line : lines)
     EXPECT_EQ(std::vector<std::string>(absl::StrSplit(line, ',')).size(), columns) << line;
-  }
   const std::vector<std::string> ring = absl::StrSplit(lines.back(), ',');
   double parts = 0, value = 0, total = 0;
   ASSERT_TRUE(absl::SimpleAtod(ring[8], &total));

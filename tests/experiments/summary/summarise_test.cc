@@ -36,9 +36,8 @@ RunRecords Records(int ranks, double step_ms = 10) {
                              .weights_hash = "same",
                              .peak_memory_mb = 100.0 + rank});
     auto& steps = records.steps.emplace_back();
-    for (int64_t step = 0; step < 3; ++step) {
+    for (int64_t step = 0; step < 3; ++step)
       steps.push_back(Step(rank, step, static_cast<int64_t>(step * step_ms), step_ms));
-    }
     steps[0].warmup = true;
     steps[0].step_ms = 1000;
   }

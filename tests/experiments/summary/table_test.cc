@@ -39,9 +39,8 @@ SummaryRow Row(const std::string& strategy, int workers, const std::vector<doubl
 
 std::string AllFindings(const std::vector<SummaryRow>& rows) {
   std::string text;
-  for (const std::string& sentence : Findings(rows, Wires{.latency_s = 2e-5, .medium_bytes_per_s = 5e9}, 2)) {
+  for (const std::string& sentence : Findings(rows, Wires{.latency_s = 2e-5, .medium_bytes_per_s = 5e9}, 2))
     text += sentence + "\n";
-  }
   return text;
 }
 
@@ -67,9 +66,8 @@ TEST(Table, HasALineForEachClassOfUnequalWorkers) {
   EXPECT_EQ(parts.columns[1].cells, (std::vector<std::string>{"4", "4", "1", "3"}));
   EXPECT_EQ(parts.columns[2].cells[2], "840");
   EXPECT_EQ(parts.columns[2].cells[3], "160");
-  for (const std::string& table : {Table(uneven), ShortTable(uneven)}) {
+  for (const std::string& table : {Table(uneven), ShortTable(uneven)})
     EXPECT_THAT(table, Has("\n- worker 0: 84%", "unequal shares"));
-  }
   EXPECT_EQ(PartsOfTable({UnevenRow({30, 20, 20, 20})}, Language::kEnglish).rows.size(), 1);
   const auto json = nlohmann::json::parse(TableJson(uneven, std::nullopt, 4));
   EXPECT_EQ(json["en"]["rows"].size(), 4);
@@ -102,9 +100,8 @@ TEST(Table, ShowsTimesInMilliseconds) {
   SummaryRow fast = Row("ring", 2, {100, 101}), slow = Row("ring", 4, {100, 101});
   slow.mean.step_ms = 133.8;
   std::map<std::string, std::vector<std::string>> cells;  // by heading
-  for (const TableColumn& column : PartsOfTable({fast, slow}, Language::kEnglish).columns) {
+  for (const TableColumn& column : PartsOfTable({fast, slow}, Language::kEnglish).columns)
     cells[column.first + column.second] = column.cells;
-  }
   EXPECT_EQ(cells["stepms"], (std::vector<std::string>{"13.5", "134"}));
   EXPECT_EQ(cells["com-pute"], (std::vector<std::string>{"11.2", "11.2"}));
   EXPECT_EQ(cells["ex-posed"], (std::vector<std::string>{"2.2", "2.2"}));
@@ -181,9 +178,8 @@ TEST(Table, NamesTheModelAboveTheTable) {
             (std::vector<std::string>{
                 "Model: resnet50 (replayed), 25,557,032 parameters (102 MB of float32 gradients).",
                 "Weak scaling (--batch): every worker computes 32 samples per step."}));
-  for (const std::string& table : {Table({row}), ShortTable({row})}) {
+  for (const std::string& table : {Table({row}), ShortTable({row})})
     EXPECT_THAT(table, testing::StartsWith("Model: resnet50 (replayed), 25,557,032 parameters"));
-  }
   row.configuration.training.global_batch = 64;
   EXPECT_THAT(AboveTable({row}, Language::kEnglish).back(), Has("the workers share 64 samples per step"));
   EXPECT_TRUE(AboveTable({}, Language::kEnglish).empty());

@@ -94,9 +94,8 @@ TEST(Verdict, RecommendsOneProcessBeforeItSaysThatNoStrategyIsFaster) {
 
 TEST(Verdict, RecommendsFewerWorkersIfTheyAreShownToBeFaster) {
   std::vector<SummaryRow> rows = RowsOfFour(380, 900);
-  for (const auto& row : {TimedRow("none", 2, 100), TimedRow("ring", 2, 110), TimedRow("ps-sync", 2, 160)}) {
+  for (const auto& row : {TimedRow("none", 2, 100), TimedRow("ring", 2, 110), TimedRow("ps-sync", 2, 160)})
     rows.push_back(row);
-  }
   const std::string text = English(rows);
   EXPECT_THAT(text, StartsWith("Use ring: 1.45 ("));
   EXPECT_THAT(text, Has("with 2 workers on 1 Gbit/s links"));

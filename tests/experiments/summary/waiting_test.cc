@@ -38,9 +38,8 @@ StepRecord Step(int rank, int64_t step, int64_t begin, int64_t ready, int64_t ov
 
 RunRecords RecordsOf(std::vector<std::vector<StepRecord>> steps) {
   RunRecords records;
-  for (size_t rank = 0; rank < steps.size(); ++rank) {
+  for (size_t rank = 0; rank < steps.size(); ++rank)
     records.ranks.push_back({.rank = static_cast<int>(rank), .bucket_elements = {10}});
-  }
   records.steps = std::move(steps);
   return records;
 }

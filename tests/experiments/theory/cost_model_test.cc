@@ -89,9 +89,8 @@ TEST(CostModel, SeveralServersShareTheLoadOnlyIfTheyHaveTheirOwnLinks) {
       << "then a worker's own link is full";
   EXPECT_DOUBLE_EQ(seconds(3, ServerPlace::kRank0, true), 3 * one_gradient) << "rank 0's host has one link";
   // As a direct all-reduce: a host sends what its worker pushes and what its server answers.
-  for (const bool pipelined : {true, false}) {
+  for (const bool pipelined : {true, false})
     EXPECT_DOUBLE_EQ(seconds(4, ServerPlace::kColocated, pipelined), 1.5 * one_gradient);
-  }
   // Each adds its share.
   EXPECT_DOUBLE_EQ(ExchangeSeconds({.scheme = Scheme::kServerSync, .workers = 4, .servers = 2},
                                    kGradientBytes, {.add_s_per_byte = 1e-9}),
@@ -220,10 +219,9 @@ TEST(CostModel, NothingIsFasterThanTheLowerBound) {
   // Patarasuk & Yuan 2009.
   for (const char* schedule : {"ring", "star", "direct", "halving-doubling", "double-binary-tree"}) {
     const Scheme scheme = Scheme::AllReduce(schedule);
-    for (int n : {2, 3, 4, 7, 64}) {
+    for (int n : {2, 3, 4, 7, 64})
       EXPECT_GE(Seconds(scheme, n, ServerPlace::kRank0, true) + 1e-12,
                 2.0 * (n - 1) / n * kGradientBytes / kBandwidth.bytes_per_s);
-    }
   }
 }
 

@@ -136,9 +136,8 @@ ParameterLayout LayoutWithTables(int rows = 10) {
 
 absl::Status NumberedRows(const RowRange& range, float* to) {
   const int width = range.table == 0 ? 2 : 1;
-  for (int i = 0; i < range.count * width; ++i) {
+  for (int i = 0; i < range.count * width; ++i)
     to[i] = static_cast<float>(1000 * range.array + 100 * range.table + range.first + i / width);
-  }
   return absl::OkStatus();
 }
 

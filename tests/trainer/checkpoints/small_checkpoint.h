@@ -51,9 +51,8 @@ inline TrainingCheckpoint SmallCheckpoint(OptimizerKind kind = OptimizerKind::kA
   p.ready_order = {"fc1.bias", "fc1.weight", "conv1.bias", "conv1.weight"};
   p.worker_steps = {39, 41};
   checkpoint.weights = SmallValues();
-  for (size_t slot = 0; slot < OptimizerSlots(kind).size(); ++slot) {
+  for (size_t slot = 0; slot < OptimizerSlots(kind).size(); ++slot)
     checkpoint.slots.push_back(SmallValues(static_cast<float>(slot) + .25f));
-  }
   return checkpoint;
 }
 

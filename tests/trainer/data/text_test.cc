@@ -77,9 +77,8 @@ TEST_F(Texts, TokenFilesHave16BitNumbers) {
 // `count` numbers from `first` on, of `width` bytes in little-endian order.
 std::string Numbers(int count, int64_t first, int width) {
   std::string bytes;
-  for (int64_t number = first; number < first + count; ++number) {
+  for (int64_t number = first; number < first + count; ++number)
     bytes.append(reinterpret_cast<const char*>(&number), static_cast<size_t>(width));
-  }
   return bytes;
 }
 

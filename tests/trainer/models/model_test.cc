@@ -223,9 +223,8 @@ TEST_P(EveryModel, ReportsAllLayersLastFirst) {
     ASSERT_EQ(range.first + range.count, rest);
     rest = range.first;
     for (const Tensor& tensor : f.model->parameters().tensors()) {
-      for (size_t i = tensor.first; tensor.first >= rest && i < tensor.first + tensor.count; ++i) {
+      for (size_t i = tensor.first; tensor.first >= rest && i < tensor.first + tensor.count; ++i)
         ASSERT_NE(f.gradient[i], kUntouched) << "reported as complete: element " << i;
-      }
     }
   });
   EXPECT_EQ(rest, 0);
@@ -418,9 +417,8 @@ TEST(Models, WeightDecayLeavesOutBiasesAndNormalizations) {
   const auto model = *ModelOf({.model = "gpt-nano", .layers = 1})->make(TextSpec(64, 73), *ops);
   const ParameterLayout& layout = model->parameters();
   std::vector<bool> decays(layout.count(), true);
-  for (const ParameterRange& range : WithoutDecay(layout)) {
+  for (const ParameterRange& range : WithoutDecay(layout))
     std::fill_n(decays.begin() + static_cast<std::ptrdiff_t>(range.first), range.count, false);
-  }
   for (const Tensor& tensor : layout.tensors()) {
     const bool is_matrix = tensor.name.find("ln_") == std::string::npos && tensor.name.ends_with(".weight");
     EXPECT_EQ(decays[tensor.first], is_matrix) << tensor.name;
@@ -448,9 +446,8 @@ TEST(Models, TheHelpNamesAll) {
   TrainingOptions options;
   AddTrainingFlags(app, options);
   const std::string help = app.get_option("--model")->get_description();
-  for (const ModelRow& row : Models()) {
+  for (const ModelRow& row : Models())
     EXPECT_NE(help.find(row.name), std::string::npos) << row.name << " is missing in: " << help;
-  }
 }
 
 TEST(Models, AnUnknownNameSuggestsTheNearest) {

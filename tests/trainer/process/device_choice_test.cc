@@ -13,9 +13,8 @@ TEST(CheckSharing, EveryRankHasItsOwnGpuUnlessSharingIsAllowed) {
   EXPECT_TRUE(CheckSharing({"a", "b", "a"}, true).ok());
   const absl::Status refused = CheckSharing({"a", "b", "a"}, false);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  for (const char* part : {"ranks 0, 2", "2 GPUs for 3 ranks", "--oversubscribe", "--device cpu"}) {
+  for (const char* part : {"ranks 0, 2", "2 GPUs for 3 ranks", "--oversubscribe", "--device cpu"})
     EXPECT_TRUE(absl::StrContains(refused.message(), part)) << part << " in " << refused;
-  }
   EXPECT_TRUE(absl::StrContains(CheckSharing({"a", "a"}, false).message(), "is 1 GPU for 2 ranks"));
 }
 

@@ -56,9 +56,8 @@ TEST_F(FaultsTest, AFullDiskOfRecordsEndsTrainingAndEveryRankNamesIt) {
     std::unique_ptr<Child> server;
     if (strategy == "ps-sync") server = StartServer(0, 1, 2);
     std::vector<std::unique_ptr<Child>> ranks;
-    for (int rank = 0; rank < 2; ++rank) {
+    for (int rank = 0; rank < 2; ++rank)
       ranks.push_back(StartTrainer(rank, 2, absl::StrCat("--strategy ", strategy, kEndless)));
-    }
     const std::string cause =
         "cannot write " + (dir_ / "records" / "steps-rank1.jsonl").string() + ": No space left on device";
     ExpectError(*ranks[0], {"trainer: rank 0: ", "rank 1: " + cause});
@@ -170,10 +169,9 @@ TEST_F(FaultsTest, TooLittleAddressSpaceIsReportedAtOnce) {
 
 TEST_F(FaultsTest, ASoftLimitOfDescriptorsIsRaised) {
   std::vector<std::unique_ptr<Child>> ranks;
-  for (int rank = 0; rank < 2; ++rank) {
+  for (int rank = 0; rank < 2; ++rank)
     ranks.push_back(StartAfter("ulimit -S -n 16", absl::StrCat("trainer", rank),
                                TrainerOn(absl::StrCat("--strategy ring", kShort)), rank, 2));
-  }
   for (const auto& rank : ranks) EXPECT_EQ(rank->Wait(), 0) << rank->errors();
 }
 

@@ -28,10 +28,9 @@ class HybridProcess : public TrainerProcess {
     std::vector<std::unique_ptr<Child>> children;
     for (int server = 0; server < servers; ++server)
       children.push_back(StartServer(server, servers, workers));
-    for (int rank = 0; rank < workers; ++rank) {
+    for (int rank = 0; rank < workers; ++rank)
       children.push_back(StartTrainer(
           rank, workers, absl::StrCat("--strategy hybrid --servers ", servers, " ", flags, kClicks)));
-    }
     for (const auto& child : children) EXPECT_EQ(child->Wait(), 0) << child->errors();
   }
   // Of one process with `workers` micro-batches.

@@ -16,10 +16,9 @@ class LocalAggregationProcess : public TrainerProcess {
  protected:
   std::vector<std::unique_ptr<Child>> StartRanks(const std::string& flags) {
     std::vector<std::unique_ptr<Child>> ranks;
-    for (int rank = 0; rank < kRanks; ++rank) {
+    for (int rank = 0; rank < kRanks; ++rank)
       ranks.push_back(
           StartTrainer(rank, kRanks, absl::StrCat("--strategy ps-sync --local_aggregation ", flags), kEach));
-    }
     return ranks;
   }
 };

@@ -14,9 +14,8 @@ namespace {
 TEST(StopSignal, AFailureAbortsOnlyTheOtherRanks) {
   StopSignal stop;
   std::map<int, absl::Status> aborted;
-  for (int rank : {3, 4, 5}) {
+  for (int rank : {3, 4, 5})
     stop.OnStop(rank, [&aborted, rank](absl::Status why) { aborted[rank] = std::move(why); });
-  }
   stop.OnStop(5, nullptr);  // it has returned
   stop.AbortOthers(4, absl::InternalError("rank 4: no more"));
   ASSERT_EQ(aborted.size(), 1);

@@ -21,10 +21,9 @@ namespace {
 
 TEST_F(TrainerProcess, ARingOfTwoOverTcpHasEqualReplicasAndWritesRecords) {
   std::vector<std::unique_ptr<Child>> ranks;
-  for (int rank = 0; rank < 2; ++rank) {
+  for (int rank = 0; rank < 2; ++rank)
     ranks.push_back(
         StartTrainer(rank, 2, absl::StrCat("--progress json --strategy ring --transport tcp", kShort)));
-  }
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks[rank]->Wait(), 0) << ranks[rank]->errors();
   const RankResult result0 = Result(0), result1 = Result(1);
   EXPECT_EQ(result0.weights_hash, result1.weights_hash);
@@ -58,9 +57,8 @@ TEST_F(TrainerProcess, ARingOfTwoOverTcpHasEqualReplicasAndWritesRecords) {
 
 TEST_F(TrainerProcess, SaysHowManyRanksThereAre) {
   std::vector<std::unique_ptr<Child>> ranks;
-  for (int rank = 0; rank < 2; ++rank) {
+  for (int rank = 0; rank < 2; ++rank)
     ranks.push_back(StartTrainer(rank, 2, absl::StrCat("--strategy ring", kShort)));
-  }
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks[rank]->Wait(), 0) << ranks[rank]->errors();
   EXPECT_TRUE(ranks[0]->output().starts_with("training with 2 ranks\n")) << ranks[0]->output();
   EXPECT_EQ(ranks[0]->errors().find("only one rank"), std::string::npos) << ranks[0]->errors();
@@ -76,9 +74,8 @@ TEST_F(TrainerProcess, ADeterministicServerOverGrpcEqualsTheReference) {
                {PSRING_PS_SERVER, "--workers", "2", "--rendezvous", Rendezvous(), "--record", dir_.string()},
                Environment(0, 2));
   std::vector<std::unique_ptr<Child>> ranks;
-  for (int rank = 0; rank < 2; ++rank) {
+  for (int rank = 0; rank < 2; ++rank)
     ranks.push_back(StartTrainer(rank, 2, absl::StrCat("--strategy ps-sync --deterministic", kShort)));
-  }
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks[rank]->Wait(), 0) << ranks[rank]->errors();
   EXPECT_EQ(server.Wait(), 0) << server.errors();
   const RankResult result = Result(0);
@@ -162,9 +159,8 @@ TEST_F(TrainerProcess, BoundedStalenessAndBackupWorkersRunAsProcesses) {
         {PSRING_PS_SERVER, "--workers", "3", "--rendezvous", Rendezvous(), "--record", dir_.string()},
         Environment(0, 3));
     std::vector<std::unique_ptr<Child>> ranks;
-    for (int rank = 0; rank < 3; ++rank) {
+    for (int rank = 0; rank < 3; ++rank)
       ranks.push_back(StartTrainer(rank, 3, absl::StrCat("--strategy ", strategy, kShort)));
-    }
     for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks[rank]->Wait(), 0) << ranks[rank]->errors();
     EXPECT_EQ(server.Wait(), 0) << server.errors();
     const auto served =
@@ -191,10 +187,9 @@ TEST_F(TrainerProcess, TheServersPayloadIsAsRequestedAndGivesTheSameBits) {
     Child server("server-" + transport, dir_,
                  {PSRING_PS_SERVER, "--workers", "2", "--rendezvous", Rendezvous()}, Environment(0, 2));
     std::vector<std::unique_ptr<Child>> ranks;
-    for (int rank = 0; rank < 2; ++rank) {
+    for (int rank = 0; rank < 2; ++rank)
       ranks.push_back(StartTrainer(
           rank, 2, absl::StrCat("--strategy ps-sync --deterministic --transport ", transport, kShort)));
-    }
     for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks[rank]->Wait(), 0) << ranks[rank]->errors();
     EXPECT_EQ(server.Wait(), 0) << server.errors();
     for (int rank = 0; rank < 2; ++rank) {

@@ -71,9 +71,8 @@ TEST(GpuLimits, OnlyTheFirstStepAllocates) {
           before = now;
         };
       };
-      for (const RankOutcome& outcome : RunRanks(options, workers, SmallData(), watched)) {
+      for (const RankOutcome& outcome : RunRanks(options, workers, SmallData(), watched))
         EXPECT_EQ(outcome.result.status(), absl::OkStatus());
-      }
     }
   }
 }

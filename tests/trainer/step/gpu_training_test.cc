@@ -224,9 +224,8 @@ TEST_F(OnGpu, NativeSchedulesAddGradientsOnTheGpu) {
     options.optimizer = "adam";
     options.steps = 8;
     ExpectTheSame(options, workers, 1e-3);
-    for (const RankOutcome& outcome : Train(options, workers, "cuda")) {
+    for (const RankOutcome& outcome : Train(options, workers, "cuda"))
       EXPECT_EQ(outcome.result->payload, "cuda_peer on shared GPUs");
-    }
   }
 }
 

@@ -150,9 +150,8 @@ TEST_P(RecomputedTraining, EndsWithTheSameBits) {
     EXPECT_EQ(recomputed[rank].result->ddp.ready_order, expected[rank].result->ddp.ready_order);
     EXPECT_EQ(recomputed[rank].result->bucket_elements, expected[rank].result->bucket_elements);
     ASSERT_EQ(recomputed[rank].steps.size(), expected[rank].steps.size());
-    for (size_t step = 0; step < expected[rank].steps.size(); ++step) {
+    for (size_t step = 0; step < expected[rank].steps.size(); ++step)
       EXPECT_EQ(recomputed[rank].steps[step].payload_tx_bytes, expected[rank].steps[step].payload_tx_bytes);
-    }
   }
   EXPECT_EQ(recomputed[0].result->curve.back().test_loss, expected[0].result->curve.back().test_loss);
 }

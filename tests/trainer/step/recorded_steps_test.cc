@@ -107,9 +107,8 @@ TEST_F(RecordedSteps, UseOnlySocketsUnderNcclTcp) {
     ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
     EXPECT_EQ(outcome.result->wires, std::vector<std::string>{"NCCL over sockets"});
   }
-  for (const char* variable : {"NCCL_NET=Socket", "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"}) {
+  for (const char* variable : {"NCCL_NET=Socket", "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"})
     EXPECT_THAT(nccl_.Log(0), testing::Contains(variable));
-  }
   ForgetForThisProcess();
 }
 
@@ -258,9 +257,8 @@ TEST_F(RecordedSteps, AndPlainStepsAreEnqueuedBeforeTheHostWaits) {
           if (steps > 1) pace.paused = steps < last_step;
         };
       };
-      for (const RankOutcome& outcome : RunRanks(options, alone ? 1 : 3, Data(), watched)) {
+      for (const RankOutcome& outcome : RunRanks(options, alone ? 1 : 3, Data(), watched))
         EXPECT_TRUE(outcome.result.ok()) << outcome.result.status();
-      }
     }
   }
 }

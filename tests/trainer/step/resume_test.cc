@@ -326,9 +326,8 @@ TEST(Resume, AnotherOptimizerBeginsWithItsFirstUpdate) {
     EXPECT_EQ(DecodePosition(BytesOf(to))->updates, 1);
     const std::vector<float> before = ValuesOf(from.at(kModelFile)), after = ValuesOf(to.at(kModelFile));
     double most = 0;
-    for (size_t i = 0; i < before.size(); ++i) {
+    for (size_t i = 0; i < before.size(); ++i)
       most = std::max(most, std::abs(double{before[i]} - double{after[i]}));
-    }
     EXPECT_NEAR(most, .01, 1e-6) << strategy;  // the sign of the gradient, times the rate
   }
 }
@@ -403,9 +402,8 @@ TEST(Resume, AsynchronousWorkersContinueAtTheirOwnSamples) {
         ASSERT_EQ(at.worker_steps.size(), 3) << absl::StrJoin(notes, "\n");
         EXPECT_EQ(std::accumulate(at.worker_steps.begin(), at.worker_steps.end(), int64_t{0}), at.updates);
         EXPECT_EQ(at.step, at.updates / 3);
-        for (int worker = 0; worker < 3; ++worker) {
+        for (int worker = 0; worker < 3; ++worker)
           EXPECT_EQ(files.contains(WorkerFile(worker)), wire != std::string("float32"));
-        }
       }
       const Files end = kept.rbegin()->second;
       EXPECT_EQ(position_of(end).worker_steps, (std::vector<int64_t>{30, 30, 30}));
@@ -419,10 +417,9 @@ TEST(Resume, AsynchronousWorkersContinueAtTheirOwnSamples) {
                 absl::StrCat("resumed after step ", middle.step, " of 60 (", middle.samples, " samples)"));
       const TrainingPosition last = position_of(kept[60]);
       EXPECT_EQ(last.updates, 180);
-      for (int worker = 0; worker < 3; ++worker) {
+      for (int worker = 0; worker < 3; ++worker)
         EXPECT_EQ(last.worker_steps[worker],
                   middle.worker_steps[worker] + static_cast<int64_t>(resumed[worker].steps.size()));
-      }
     }
   }
 }

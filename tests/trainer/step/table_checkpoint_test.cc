@@ -174,9 +174,7 @@ TEST(TableCheckpoint, AdamCountsTheUpdatesOfItsMoments) {
     for (const auto& [files, values] : {std::pair{&saved[6], &before}, {&to[begin + 1], &after}}) {
       for (const char* file : {kModelFile, kOptimizerFile}) {
         auto tensors = DecodeSafetensors(files->at(file)).value();
-        for (NamedTensor& tensor : tensors) {
-          (*values)[tensor.name] = std::move(tensor.values);
-        }
+        for (NamedTensor& tensor : tensors) (*values)[tensor.name] = std::move(tensor.values);
       }
     }
     const double correction1 = 1 - std::pow(.9, 7), correction2 = 1 - std::pow(.999, 7);

@@ -229,9 +229,8 @@ TEST(Hybrid, OfMoreRanksHasEqualReplicasAndRepeatsItself) {
       for (const RankOutcome& rank : ranks) {
         ASSERT_TRUE(rank.result.ok()) << rank.result.status();
         EXPECT_EQ(rank.weights, ranks[0].weights);
-        for (size_t i = 0; i < rank.steps.size(); ++i) {
+        for (size_t i = 0; i < rank.steps.size(); ++i)
           EXPECT_EQ(rank.steps[i].weights_hash, ranks[0].steps[i].weights_hash) << "step " << i;
-        }
       }
       EXPECT_EQ(again[0].weights, ranks[0].weights);
       EXPECT_EQ(again[0].result->curve[0].test_loss, ranks[0].result->curve[0].test_loss);

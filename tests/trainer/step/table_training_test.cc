@@ -73,9 +73,8 @@ TEST_P(TableStrategies, AllReduceEqualsOneProcess) {
         ASSERT_EQ(rank.weights.size(), expected[0].weights.size());
         EXPECT_LE(RelativeL2(rank.weights, expected[0].weights), 1e-4);
         EXPECT_EQ(rank.weights, ranks[0].weights);
-        for (size_t i = 0; i < rank.steps.size(); ++i) {
+        for (size_t i = 0; i < rank.steps.size(); ++i)
           EXPECT_EQ(rank.steps[i].weights_hash, ranks[0].steps[i].weights_hash) << "step " << i;
-        }
       }
     }
   }
@@ -89,9 +88,8 @@ TEST(TableTraining, BytesAreThoseOfTheRowsAndOfTheDenseGradient) {
   for (const RankOutcome& rank : ranks) {
     ASSERT_TRUE(rank.result.ok()) << rank.result.status();
     double rows = 0;
-    for (const StepRecord& step : rank.steps) {
+    for (const StepRecord& step : rank.steps)
       rows += static_cast<double>(step.payload_tx_bytes - GradientBytes(*rank.result));
-    }
     EXPECT_GT(rank.result->rows.gathered_bytes, 0);
     EXPECT_EQ(rank.result->rows.reduced_bytes, 0);
     EXPECT_NEAR(rank.result->rows.gathered_bytes, rows / static_cast<double>(rank.steps.size()), .01);

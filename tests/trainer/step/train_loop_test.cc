@@ -279,9 +279,8 @@ TEST_F(Wide, AServersBucketsAreInThatOrderFromTheBeginning) {
     EXPECT_EQ(ddp.bucket_bytes, (std::vector<int64_t>{4000, 8000, 8000, 8000}));
     EXPECT_EQ(outcome.result->bucket_elements, (std::vector<int64_t>{1000, 2000, 2000, 2000}));
     EXPECT_EQ(outcome.weights, outcomes[0].weights);
-    for (const StepRecord& record : outcome.steps) {
+    for (const StepRecord& record : outcome.steps)
       EXPECT_LT(record.buckets[0].ready_ns, record.buckets[1].ready_ns);
-    }
   }
   // The trial with one sample left no trace.
   TrainingOptions alone = Options("single");

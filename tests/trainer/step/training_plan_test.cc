@@ -229,9 +229,8 @@ TEST(StatisticsNote, NamesTheBatchesOfEveryMode) {
   EXPECT_EQ(of({.strategy = "ring", .broadcast_buffers = "false"}),
             "rank 0's batches; each rank has its own");
   EXPECT_EQ(of({.strategy = "ring", .sync_batch_norm = true}), "all ranks' batches (--sync_batch_norm)");
-  for (const char* strategy : {"ps-sync", "ps-async", "none"}) {
+  for (const char* strategy : {"ps-sync", "ps-async", "none"})
     EXPECT_EQ(of({.strategy = strategy}), "rank 0's batches; each rank has its own");
-  }
   EXPECT_EQ(of({.strategy = "single", .micro_batches = 4}, 1),
             "the first of 4 micro-batches, as rank 0 would");
   EXPECT_EQ(of({.strategy = "dp", .replicas = 3}, 1), "replica 0's batches");

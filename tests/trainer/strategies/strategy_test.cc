@@ -83,9 +83,8 @@ struct Job {
   Job(const std::string& strategy, int workers) {
     const StrategyRow& row = **FindStrategy(strategy);
     connections = Connect(row, workers, absl::Seconds(10));
-    for (int rank = 0; rank < workers; ++rank) {
+    for (int rank = 0; rank < workers; ++rank)
       ranks.push_back(std::make_unique<Rank>(row, rank, workers, connections));
-    }
     OnThreads(workers, [&](int rank) {
       const absl::Status started = ranks[rank]->Start();
       EXPECT_TRUE(started.ok()) << started;
@@ -348,9 +347,8 @@ TEST(Registry, ParsesTheNumberInAName) {
   EXPECT_EQ(says("ps-ssp"),
             "strategy 'ps-ssp': ps-ssp:K needs a whole number from 1 (K: the most steps that a worker may be "
             "ahead), as in ps-ssp:1");
-  for (const std::string wrong : {"ps-ssp:0", "ps-ssp:", "ps-ssp:1:2", "ps-ssp:1000001", "ps-backup:-1"}) {
+  for (const std::string wrong : {"ps-ssp:0", "ps-ssp:", "ps-ssp:1:2", "ps-ssp:1000001", "ps-backup:-1"})
     EXPECT_THAT(says(wrong), Has("needs a whole number from ")) << wrong;
-  }
   EXPECT_EQ(says("ring:2"), "strategy 'ring:2': ring takes no number");
   EXPECT_THAT(says("ps-spp:2"), Has("did you mean 'ps-ssp:K'?"));
 }

@@ -53,9 +53,8 @@ TEST(RowStorage, PartsHaveTheInitialRowsOfTheWholeTable) {
     auto own = RowStorage::Create(tables, sgd, *host, {part, 3});
     own->Initialize(3);
     ASSERT_EQ(own->values().count, part == 0 ? 9 : 6);
-    for (size_t i = 0; i < own->values().count; ++i) {
+    for (size_t i = 0; i < own->values().count; ++i)
       EXPECT_EQ(own->values().floats()[i], whole->values().floats()[(i / 3 * 3 + part) * 3 + i % 3]);
-    }
   }
 }
 

@@ -113,17 +113,15 @@ TEST(VirtualClock, ASynchronousStepTakesTheSlowestWorkerPlusTheNetwork) {
     EXPECT_DOUBLE_EQ(step.delay_ms, step.rank == 1 ? 12 : 0);
   }
   options.strategy = "ring";
-  for (const StepRecord& step : Simulate(options, 4, SmallData()).steps) {
+  for (const StepRecord& step : Simulate(options, 4, SmallData()).steps)
     EXPECT_DOUBLE_EQ(step.step_ms, 18 + 1.5) << "2(N-1)/N of a gradient";
-  }
 }
 
 TEST(VirtualClock, SimultaneousPushesAreServedInTurn) {
   TrainingOptions options = VirtualOptions("ps-sync");
   options.serve_ms = "2";
-  for (const StepRecord& step : Simulate(options, 4, SmallData()).steps) {
+  for (const StepRecord& step : Simulate(options, 4, SmallData()).steps)
     EXPECT_DOUBLE_EQ(step.step_ms, 6 + 1 + 4 * 2 + 1);
-  }
   // Asynchronous: no more than one push every 2 ms, however many workers there are.
   options.strategy = "ps-async";
   const Simulated simulated = Simulate(options, 8, SmallData());
