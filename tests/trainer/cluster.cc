@@ -196,6 +196,14 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
   return outcomes;
 }
 
+std::vector<RankOutcome> TrainRanks(const TrainingOptions& options, int workers, const DataSplits& data,
+                                    const std::function<void(Worker&)>& adjust, Arrivals* arrivals,
+                                    int per_machine) {
+  std::vector<RankOutcome> outcomes = RunRanks(options, workers, data, adjust, arrivals, per_machine);
+  for (const RankOutcome& outcome : outcomes) (void)outcome.result.value();
+  return outcomes;
+}
+
 uint64_t GradientBytes(const RankResult& result) {
   uint64_t bytes = 0;
   for (const int64_t elements : result.bucket_elements)

@@ -50,6 +50,11 @@ std::vector<RankOutcome> RunRanks(
     const TrainingOptions& options, int workers, const DataSplits& data,
     const std::function<void(Worker&)>& adjust = [](Worker&) {}, Arrivals* arrivals = nullptr,
     int per_machine = 1);
+// The same; throws the status of a rank that fails.
+std::vector<RankOutcome> TrainRanks(
+    const TrainingOptions& options, int workers, const DataSplits& data,
+    const std::function<void(Worker&)>& adjust = [](Worker&) {}, Arrivals* arrivals = nullptr,
+    int per_machine = 1);
 
 // Runs `body(rank)` on one thread per rank and waits for all.
 void OnThreads(int ranks, const std::function<void(int rank)>& body);

@@ -10,8 +10,7 @@ namespace psring {
 namespace {
 
 RankOutcome Train(const TrainingOptions& options, const DataSplits& data) {
-  std::vector<RankOutcome> outcomes = RunRanks(options, 1, data);
-  EXPECT_TRUE(outcomes[0].result.ok()) << outcomes[0].result.status();
+  std::vector<RankOutcome> outcomes = TrainRanks(options, 1, data);
   return std::move(outcomes[0]);
 }
 

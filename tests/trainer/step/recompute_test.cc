@@ -132,8 +132,7 @@ struct RecomputeVariant {
 class RecomputedTraining : public testing::TestWithParam<RecomputeVariant> {};
 
 std::vector<RankOutcome> TrainBlocks(const TrainingOptions& options, int workers) {
-  std::vector<RankOutcome> outcomes = RunRanks(options, workers, DataOfBlocks(options.model));
-  for (const RankOutcome& outcome : outcomes) EXPECT_TRUE(outcome.result.ok()) << outcome.result.status();
+  std::vector<RankOutcome> outcomes = TrainRanks(options, workers, DataOfBlocks(options.model));
   return outcomes;
 }
 

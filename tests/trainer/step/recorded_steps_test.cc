@@ -57,13 +57,11 @@ class RecordedSteps : public testing::Test {
   // Trains without and with graphs and compares; returns the ranks with graphs.
   std::vector<RankOutcome> ExpectTheBitsOfPlainTraining(TrainingOptions options, int ranks = 3) {
     Begin(ranks);
-    const std::vector<RankOutcome> plain = RunRanks(options, ranks, Data());
+    const std::vector<RankOutcome> plain = TrainRanks(options, ranks, Data());
     Begin(ranks);
     options.cuda_graph = true;
-    std::vector<RankOutcome> recorded = RunRanks(options, ranks, Data());
+    std::vector<RankOutcome> recorded = TrainRanks(options, ranks, Data());
     for (size_t rank = 0; rank < recorded.size(); ++rank) {
-      EXPECT_TRUE(plain[rank].result.ok()) << plain[rank].result.status();
-      EXPECT_TRUE(recorded[rank].result.ok()) << recorded[rank].result.status();
       EXPECT_EQ(recorded[rank].weights, plain[rank].weights) << "rank " << rank;
       EXPECT_EQ(recorded[rank].steps.size(), plain[rank].steps.size());
       for (size_t i = 0; i < std::min(recorded[rank].steps.size(), plain[rank].steps.size()); ++i) {
@@ -86,9 +84,8 @@ TEST_F(RecordedSteps, AreOneLaunchIncludingTheirAllReduces) {
   TrainingOptions options = Options();
   options.cuda_graph = true;
   const int before = TheFakeCuda().graph_launches;
-  const std::vector<RankOutcome> outcomes = RunRanks(options, 3, Data());
+  const std::vector<RankOutcome> outcomes = TrainRanks(options, 3, Data());
   for (int rank = 0; rank < 3; ++rank) {
-    ASSERT_TRUE(outcomes[rank].result.ok()) << outcomes[rank].result.status();
     // Called in the first step, with other buckets, and in the second, which is recorded; then never again.
     const auto [plain, recorded] = Told(rank);
     EXPECT_GT(plain, 0);

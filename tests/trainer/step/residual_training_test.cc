@@ -39,8 +39,7 @@ TrainingOptions TinyResNet(const std::string& strategy, const char* model = "res
 }
 
 std::vector<RankOutcome> Train(const TrainingOptions& options, int workers) {
-  std::vector<RankOutcome> outcomes = RunRanks(options, workers, Pictures());
-  for (const RankOutcome& outcome : outcomes) EXPECT_TRUE(outcome.result.ok()) << outcome.result.status();
+  std::vector<RankOutcome> outcomes = TrainRanks(options, workers, Pictures());
   return outcomes;
 }
 
@@ -150,8 +149,7 @@ TEST(ResidualTraining, LearnsABatchAndEvaluatesItByRunningStatistics) {
   data.train = data.test = Pictures().train.Part(first);
   TrainingOptions options = TinyResNet("single");
   options.steps = 100;
-  const auto outcomes = RunRanks(options, 1, data);
-  ASSERT_TRUE(outcomes[0].result.ok()) << outcomes[0].result.status();
+  const auto outcomes = TrainRanks(options, 1, data);
   const CurvePoint& end = outcomes[0].result->curve.back();
   EXPECT_EQ(end.test_accuracy, 1);
   EXPECT_NEAR(end.test_loss, outcomes[0].steps.back().loss, .02);

@@ -67,10 +67,8 @@ TEST(TableServers, ADeterministicServerEqualsOneProcessBitForBit) {
       single.micro_batches = workers;
       server.deterministic = true;
       server.servers = servers;
-      const auto expected = RunRanks(single, 1, ServedClicks()),
-                 ranks = RunRanks(server, workers, ServedClicks());
-      ASSERT_TRUE(expected[0].result.ok()) << expected[0].result.status();
-      ASSERT_TRUE(ranks[0].result.ok()) << ranks[0].result.status();
+      const auto expected = TrainRanks(single, 1, ServedClicks()),
+                 ranks = TrainRanks(server, workers, ServedClicks());
       EXPECT_EQ(ranks[0].weights, DenseWeights(expected[0], ranks[0].weights.size()));
       ASSERT_EQ(ranks[0].result->curve.size(), 1);
       EXPECT_EQ(ranks[0].result->curve[0].test_loss, expected[0].result->curve[0].test_loss);
@@ -81,8 +79,7 @@ TEST(TableServers, ADeterministicServerEqualsOneProcessBitForBit) {
 TEST(TableServers, BytesAreThoseOfTheRows) {
   TrainingOptions options = ServedDlrm("ps-sync");
   options.steps = 3;
-  const auto ranks = RunRanks(options, 2, ServedClicks());
-  ASSERT_TRUE(ranks[1].result.ok()) << ranks[1].result.status();
+  const auto ranks = TrainRanks(options, 2, ServedClicks());
   const uint64_t dense = GradientBytes(*ranks[1].result);
   for (const StepRecord& step : ranks[1].steps) {
     // Numbers are sent twice, to pull and to push; rows of width 8 are received and sent.
@@ -99,9 +96,7 @@ TEST(TableServers, OtherModesLearnTheSameClicks) {
     options.batch = 50;
     options.steps = 200;
     options.lr = .5;
-    const auto ranks = RunRanks(options, 2, ServedClicks());
-    ASSERT_TRUE(ranks[0].result.ok()) << ranks[0].result.status();
-    ASSERT_TRUE(ranks[1].result.ok()) << ranks[1].result.status();
+    const auto ranks = TrainRanks(options, 2, ServedClicks());
     EXPECT_LT(ranks[0].result->final_loss, ranks[0].steps.front().loss - .03) << strategy;
   }
 }
@@ -116,8 +111,7 @@ TEST(OnlyTables, TrainWithAsynchronousServersAndBackupWorkers) {
   options.steps = kSteps;
   options.optimizer = "adagrad";
   options.lr = .1;
-  const auto expected = RunRanks(options, kWorkers, ServedText());
-  ASSERT_TRUE(expected[0].result.ok()) << expected[0].result.status();
+  const auto expected = TrainRanks(options, kWorkers, ServedText());
   const double first_loss = expected[0].steps.front().loss, learned = first_loss - LossOf(expected[0]);
   EXPECT_GT(learned, .2);
   for (const int servers : {1, 2}) {
@@ -125,10 +119,9 @@ TEST(OnlyTables, TrainWithAsynchronousServersAndBackupWorkers) {
       SCOPED_TRACE(absl::StrCat(strategy, ", ", servers, " servers"));
       options.strategy = strategy;
       options.servers = servers;
-      const auto ranks = RunRanks(options, kWorkers, ServedText());
+      const auto ranks = TrainRanks(options, kWorkers, ServedText());
       int64_t steps = 0, pushes = 0, staleness = 0, dropped = 0;
       for (const RankOutcome& rank : ranks) {
-        ASSERT_TRUE(rank.result.ok()) << rank.result.status();
         steps += static_cast<int64_t>(rank.steps.size());
         pushes += rank.result->pushes;
         staleness += rank.result->staleness_sum;
@@ -157,12 +150,10 @@ TEST(OnlyTables, OneAsynchronousWorkerEqualsOneProcessBitForBit) {
     TrainingOptions options = ServedWords("single");
     options.optimizer = optimizer;
     options.lr = optimizer == std::string("sgd") ? .5 : .01;
-    const auto expected = RunRanks(options, 1, ServedText());
-    ASSERT_TRUE(expected[0].result.ok()) << expected[0].result.status();
+    const auto expected = TrainRanks(options, 1, ServedText());
     for (const char* strategy : {"ps-async", "ps-ssp:1", "ps-backup:0"}) {
       options.strategy = strategy;
-      const auto ranks = RunRanks(options, 1, ServedText());
-      ASSERT_TRUE(ranks[0].result.ok()) << ranks[0].result.status();
+      const auto ranks = TrainRanks(options, 1, ServedText());
       EXPECT_EQ(LossOf(ranks[0]), LossOf(expected[0])) << optimizer << ", " << strategy;
     }
   }
@@ -174,10 +165,9 @@ TEST(TableServers, RowsOfADroppedGradientAreNotPushed) {
   options.straggler = "3:20";
   options.batch = 50;
   options.steps = 20;
-  const auto ranks = RunRanks(options, 4, ServedClicks());
+  const auto ranks = TrainRanks(options, 4, ServedClicks());
   int64_t dropped = 0, updates = 0;
   for (const RankOutcome& rank : ranks) {
-    ASSERT_TRUE(rank.result.ok()) << rank.result.status();
     dropped += rank.result->dropped_gradients;
     for (const StepRecord& step : rank.steps) {
       updates += step.dropped ? 0 : 1;
@@ -199,10 +189,9 @@ TEST(Hybrid, OfTwoRanksEqualsOneProcessBitForBit) {
       TrainingOptions single = ServedDlrm("single", optimizer), hybrid = ServedDlrm("hybrid", optimizer);
       single.micro_batches = 2;
       hybrid.servers = servers;
-      const auto expected = RunRanks(single, 1, ServedClicks()), ranks = RunRanks(hybrid, 2, ServedClicks());
-      ASSERT_TRUE(expected[0].result.ok()) << expected[0].result.status();
+      const auto expected = TrainRanks(single, 1, ServedClicks()),
+                 ranks = TrainRanks(hybrid, 2, ServedClicks());
       for (const RankOutcome& rank : ranks) {
-        ASSERT_TRUE(rank.result.ok()) << rank.result.status();
         EXPECT_EQ(rank.weights, DenseWeights(expected[0], rank.weights.size()));
         EXPECT_EQ(rank.result->algorithm, "ring");
       }
@@ -221,13 +210,10 @@ TEST(Hybrid, OfMoreRanksHasEqualReplicasAndRepeatsItself) {
       single.micro_batches = workers;
       hybrid.servers = 2;
       hybrid.check_replicas = true;
-      const auto expected = RunRanks(single, 1, ServedClicks()),
-                 ranks = RunRanks(hybrid, workers, ServedClicks()),
-                 again = RunRanks(hybrid, workers, ServedClicks());
-      ASSERT_TRUE(expected[0].result.ok()) << expected[0].result.status();
-      ASSERT_TRUE(again[0].result.ok()) << again[0].result.status();
+      const auto expected = TrainRanks(single, 1, ServedClicks()),
+                 ranks = TrainRanks(hybrid, workers, ServedClicks()),
+                 again = TrainRanks(hybrid, workers, ServedClicks());
       for (const RankOutcome& rank : ranks) {
-        ASSERT_TRUE(rank.result.ok()) << rank.result.status();
         EXPECT_EQ(rank.weights, ranks[0].weights);
         for (size_t i = 0; i < rank.steps.size(); ++i)
           EXPECT_EQ(rank.steps[i].weights_hash, ranks[0].steps[i].weights_hash) << "step " << i;
@@ -246,8 +232,7 @@ TEST(Hybrid, BytesAreThoseOfARingAndOfTheRows) {
     TrainingOptions options = ServedDlrm("hybrid");
     options.steps = 3;
     options.servers = servers;
-    const auto ranks = RunRanks(options, workers, ServedClicks());
-    ASSERT_TRUE(ranks[0].result.ok()) << ranks[0].result.status();
+    const auto ranks = TrainRanks(options, workers, ServedClicks());
     // All ranks of a ring together.
     const uint64_t dense = 2 * static_cast<uint64_t>(workers - 1) * GradientBytes(*ranks[0].result);
     double asked = 0, pulled = 0, pushed = 0;
@@ -281,9 +266,7 @@ TEST(Hybrid, BytesAreThoseOfARingAndOfTheRows) {
 TEST(Hybrid, TrainsAModelThatHasOnlyTables) {
   TrainingOptions single = ServedWords("single"), hybrid = ServedWords("hybrid");
   single.micro_batches = 2;
-  const auto expected = RunRanks(single, 1, ServedText()), ranks = RunRanks(hybrid, 2, ServedText());
-  ASSERT_TRUE(expected[0].result.ok()) << expected[0].result.status();
-  ASSERT_TRUE(ranks[0].result.ok()) << ranks[0].result.status();
+  const auto expected = TrainRanks(single, 1, ServedText()), ranks = TrainRanks(hybrid, 2, ServedText());
   ASSERT_EQ(ranks[0].steps.size(), expected[0].steps.size());
   EXPECT_EQ(ranks[0].result->curve[0].test_loss, expected[0].result->curve[0].test_loss);
   EXPECT_GT(ranks[1].steps[1].payload_tx_bytes, 0);
@@ -295,9 +278,7 @@ TEST(Hybrid, AShareWithoutSamplesHasNoRows) {
   single.drop_last = hybrid.drop_last = "false";
   single.steps = hybrid.steps = 0;
   single.batch = hybrid.batch = 666;  // the last step has two samples
-  const auto expected = RunRanks(single, 1, ServedClicks()), ranks = RunRanks(hybrid, 3, ServedClicks());
-  ASSERT_TRUE(expected[0].result.ok()) << expected[0].result.status();
-  ASSERT_TRUE(ranks[0].result.ok()) << ranks[0].result.status();
+  const auto expected = TrainRanks(single, 1, ServedClicks()), ranks = TrainRanks(hybrid, 3, ServedClicks());
   EXPECT_EQ(ranks[0].steps.size(), expected[0].steps.size());
   EXPECT_LE(RelativeL2(ranks[0].weights, DenseWeights(expected[0], ranks[0].weights.size())), 1e-4);
 }
@@ -347,9 +328,7 @@ TEST(TableServers, AShareWithoutSamplesHasNoRows) {
   single.drop_last = server.drop_last = "false";
   single.steps = server.steps = 0;
   single.batch = server.batch = 666;  // the last step has two samples
-  const auto expected = RunRanks(single, 1, ServedClicks()), ranks = RunRanks(server, 3, ServedClicks());
-  ASSERT_TRUE(expected[0].result.ok()) << expected[0].result.status();
-  ASSERT_TRUE(ranks[0].result.ok()) << ranks[0].result.status();
+  const auto expected = TrainRanks(single, 1, ServedClicks()), ranks = TrainRanks(server, 3, ServedClicks());
   EXPECT_EQ(ranks[0].weights, DenseWeights(expected[0], ranks[0].weights.size()));
 }
 

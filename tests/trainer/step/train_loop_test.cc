@@ -57,8 +57,7 @@ TEST(TrainLoop, LearnsTheSyntheticPictures) {
   options.epochs = 1;
   options.batch = 32;
   options.evaluate = true;
-  const auto outcomes = RunRanks(options, 1, data);
-  ASSERT_TRUE(outcomes[0].result.ok()) << outcomes[0].result.status();
+  const auto outcomes = TrainRanks(options, 1, data);
   const RankResult& result = *outcomes[0].result;
   ASSERT_EQ(result.curve.size(), 1);
   EXPECT_GT(result.curve[0].test_accuracy, .3);  // of ten classes; 144 noisy pixels allow no more
@@ -77,8 +76,7 @@ TEST(TrainLoop, SnapshotsDoNotAffectTraining) {
     const auto without = RunRanks(options, workers, data);
     options.evaluate = true;
     options.eval_every = 8;
-    const auto with = RunRanks(options, workers, data);
-    ASSERT_TRUE(with[0].result.ok()) << with[0].result.status();
+    const auto with = TrainRanks(options, workers, data);
     EXPECT_EQ(with[0].weights, without[0].weights) << strategy;
     const std::vector<CurvePoint>& curve = with[0].result->curve;
     ASSERT_EQ(curve.size(), 3);  // 8, 16 and the end
@@ -94,10 +92,9 @@ TEST(TrainLoop, SnapshotsDoNotAffectTraining) {
 }
 
 TEST(TrainLoop, AsynchronousWorkersEndWithOneSetOfWeights) {
-  const auto outcomes = RunRanks(SmallOptions("ps-async"), 3, SmallData());
+  const auto outcomes = TrainRanks(SmallOptions("ps-async"), 3, SmallData());
   int64_t pushes = 0;
   for (const RankOutcome& outcome : outcomes) {
-    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
     EXPECT_EQ(outcome.weights, outcomes[0].weights);
     EXPECT_EQ(outcome.result->weights_hash, outcomes[0].result->weights_hash);
     pushes += outcome.result->pushes;
@@ -114,10 +111,9 @@ TEST(TrainLoop, FasterAsynchronousWorkersMakeMoreSteps) {
   options.warmup_steps = 2;
   // One of the two makes at least 23 of the 46, and 20 of all 66 are left.
   LateRank late(46);
-  const auto outcomes = RunRanks(options, 3, SmallData(), std::ref(late));
+  const auto outcomes = TrainRanks(options, 3, SmallData(), std::ref(late));
   size_t steps = 0;
   for (const RankOutcome& outcome : outcomes) {
-    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
     steps += outcome.steps.size();
   }
   EXPECT_EQ(steps, 3 * 22) << "exactly the budget";
@@ -130,9 +126,8 @@ TEST(TrainLoop, AStragglersBucketsAreDelayedByAMultipleOfItsComputing) {
   TrainingOptions options = SmallOptions("ps-sync");
   options.straggler = "1:20";
   options.jitter_ms = "1";
-  const auto outcomes = RunRanks(options, 2, SmallData());
+  const auto outcomes = TrainRanks(options, 2, SmallData());
   for (const RankOutcome& outcome : outcomes) {
-    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
     const bool slowed = outcome.result->rank == 1;
     double slept = 0, ratio = 0;
     for (const StepRecord& step : outcome.steps) {
@@ -156,9 +151,8 @@ TEST(TrainLoop, AStragglersBucketsAreDelayedByAMultipleOfItsComputing) {
 TEST(TrainLoop, StalenessIsWithinTheBound) {
   for (const int bound : {1, 3}) {
     const auto outcomes =
-        RunRanks(SmallOptions(absl::StrCat("ps-ssp:", bound)), 3, SmallData(), SlowFor(2, 3));
+        TrainRanks(SmallOptions(absl::StrCat("ps-ssp:", bound)), 3, SmallData(), SlowFor(2, 3));
     for (const RankOutcome& outcome : outcomes) {
-      ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
       EXPECT_EQ(outcome.result->algorithm, absl::StrCat("ssp:", bound));
       EXPECT_EQ(outcome.weights, outcomes[0].weights);
       EXPECT_EQ(outcome.result->pushes, 20 * 3);
@@ -180,11 +174,10 @@ TEST(TrainLoop, ALateBackupWorkerSkipsStepsAndEndsWithTheOthers) {
   options.evaluate = true;
   options.eval_every = 8;
   LateRank late(2 * 12);
-  const auto outcomes = RunRanks(options, 3, SmallData(), std::ref(late));
+  const auto outcomes = TrainRanks(options, 3, SmallData(), std::ref(late));
   std::map<int64_t, std::string> hash_of_version;
   int64_t in_updates = 0;
   for (const RankOutcome& outcome : outcomes) {
-    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
     EXPECT_EQ(outcome.weights, outcomes[0].weights);
     EXPECT_EQ(outcome.result->strategy, "ps-backup:1");
     EXPECT_EQ(outcome.result->global_batch, 2 * options.batch);
@@ -241,9 +234,8 @@ class Wide : public testing::Test {
 TEST_F(Wide, BucketsAreRebuiltInTheOrderOfReadiness) {
   const TrainingOptions options = Options("ring");
   const auto data = DataOf(options);
-  const auto outcomes = RunRanks(options, 3, *data);
+  const auto outcomes = TrainRanks(options, 3, *data);
   for (const RankOutcome& outcome : outcomes) {
-    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
     const DdpFigures& ddp = outcome.result->ddp;
     EXPECT_TRUE(ddp.has_rebuilt_buckets);
     EXPECT_EQ(ddp.ready_order, (std::vector<std::string>{"wide", "last", "middle", "first"}));
@@ -261,8 +253,7 @@ TEST_F(Wide, BucketsAreRebuiltInTheOrderOfReadiness) {
   }
   // Every tensor's first gradient is 4, the batch; so is their mean 1 in every step.
   TrainingOptions alone = Options("single");
-  const auto reference = RunRanks(alone, 1, *data);
-  ASSERT_TRUE(reference[0].result.ok()) << reference[0].result.status();
+  const auto reference = TrainRanks(alone, 1, *data);
   EXPECT_FALSE(reference[0].result->ddp.has_rebuilt_buckets);
   EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-6);
   for (const size_t first : {0, 1000, 3000, 5000}) EXPECT_NE(outcomes[0].weights[first], 0);
@@ -270,9 +261,8 @@ TEST_F(Wide, BucketsAreRebuiltInTheOrderOfReadiness) {
 
 TEST_F(Wide, AServersBucketsAreInThatOrderFromTheBeginning) {
   const TrainingOptions options = Options("ps-sync");
-  const auto outcomes = RunRanks(options, 2, *DataOf(options));
+  const auto outcomes = TrainRanks(options, 2, *DataOf(options));
   for (const RankOutcome& outcome : outcomes) {
-    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
     const DdpFigures& ddp = outcome.result->ddp;
     EXPECT_FALSE(ddp.has_rebuilt_buckets);
     EXPECT_EQ(ddp.ready_order.front(), "wide");
@@ -284,17 +274,15 @@ TEST_F(Wide, AServersBucketsAreInThatOrderFromTheBeginning) {
   }
   // The trial with one sample left no trace.
   TrainingOptions alone = Options("single");
-  const auto reference = RunRanks(alone, 1, *DataOf(alone));
-  ASSERT_TRUE(reference[0].result.ok()) << reference[0].result.status();
+  const auto reference = TrainRanks(alone, 1, *DataOf(alone));
   EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-6);
 }
 
 TEST(TrainLoop, DdpTimesMatchTheStep) {
   TrainingOptions options = SmallOptions("ring");
   options.accumulate = 2;
-  const auto outcomes = RunRanks(options, 2, SmallData());
+  const auto outcomes = TrainRanks(options, 2, SmallData());
   for (const RankOutcome& outcome : outcomes) {
-    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
     const DdpFigures& ddp = outcome.result->ddp;
     double compute_ms = 0, comm_ms = 0;
     for (const StepRecord& step : outcome.steps) {

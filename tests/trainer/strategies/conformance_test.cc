@@ -60,8 +60,7 @@ TEST_P(SynchronousConformance, ReplicasAreEqualAfterEachStepAndCloseToTheReferen
     TrainingOptions options = SmallOptions(name());
     options.optimizer = optimizer;
     options.check_replicas = true;
-    const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), ReferenceData());
-    ExpectAllOk(outcomes);
+    const std::vector<RankOutcome> outcomes = TrainRanks(options, workers(), ReferenceData());
     std::set<std::string> hashes;
     for (int rank = 0; rank < workers(); ++rank) {
       ASSERT_EQ(outcomes[rank].steps.size(), 20);
@@ -88,8 +87,7 @@ std::vector<float> FirstGradient(const std::string& strategy, int workers, int m
   options.lr = kRate;
   options.steps = 1;
   options.micro_batches = micro_batches;
-  const std::vector<RankOutcome> outcomes = RunRanks(options, workers, ReferenceData());
-  ExpectAllOk(outcomes);
+  const std::vector<RankOutcome> outcomes = TrainRanks(options, workers, ReferenceData());
   std::vector<float> gradient = outcomes[0].weights;
   for (float& element : gradient) element = static_cast<float>(-element / kRate);
   return gradient;
@@ -111,13 +109,11 @@ TEST_P(SynchronousConformance, AdamMovesElementsLikeTheReference) {
   options.optimizer = "adam";
   options.lr = 1e-3;
   options.steps = 3;
-  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), ReferenceData());
-  ExpectAllOk(outcomes);
+  const std::vector<RankOutcome> outcomes = TrainRanks(options, workers(), ReferenceData());
   TrainingOptions alone = options;
   alone.strategy = "single";
   alone.micro_batches = workers();
-  const std::vector<RankOutcome> reference = RunRanks(alone, 1, ReferenceData());
-  ExpectAllOk(reference);
+  const std::vector<RankOutcome> reference = TrainRanks(alone, 1, ReferenceData());
   const std::vector<float> gradient = FirstGradient("single", 1, workers());
   size_t compared = 0;
   for (size_t i = 0; i < gradient.size(); ++i) {
@@ -136,8 +132,7 @@ TEST_P(SynchronousConformance, ClippedReplicasAreCloseToTheClippedReference) {
   TrainingOptions options = SmallOptions(name());
   options.optimizer = "sgd";
   options.clip_norm = kClipNorm;
-  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), ReferenceData());
-  ExpectAllOk(outcomes);
+  const std::vector<RankOutcome> outcomes = TrainRanks(options, workers(), ReferenceData());
   const std::vector<float> clipped = Reference("sgd", workers(), kClipNorm);
   for (const RankOutcome& outcome : outcomes) EXPECT_EQ(outcome.weights, outcomes[0].weights);
   EXPECT_LE(RelativeL2(outcomes[0].weights, clipped), 1e-5);
@@ -149,11 +144,9 @@ TEST_P(SynchronousConformance, AccumulatedBatchesAreOneStepAndSentOnce) {
   options.optimizer = "sgd";
   options.accumulate = 3;
   options.clip_norm = kClipNorm;
-  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), ReferenceData());
-  ExpectAllOk(outcomes);
+  const std::vector<RankOutcome> outcomes = TrainRanks(options, workers(), ReferenceData());
   options.accumulate = 1;
-  const std::vector<RankOutcome> without = RunRanks(options, workers(), ReferenceData());
-  ExpectAllOk(without);
+  const std::vector<RankOutcome> without = TrainRanks(options, workers(), ReferenceData());
   for (int rank = 0; rank < workers(); ++rank) {
     EXPECT_EQ(outcomes[rank].weights, outcomes[0].weights);
     EXPECT_EQ(outcomes[rank].result->global_batch,
@@ -168,8 +161,7 @@ TEST_P(SynchronousConformance, AccumulatedBatchesAreOneStepAndSentOnce) {
   alone.optimizer = "sgd";
   alone.clip_norm = kClipNorm;
   alone.batch = 3 * workers() * options.batch;
-  const std::vector<RankOutcome> reference = RunRanks(alone, 1, ReferenceData());
-  ExpectAllOk(reference);
+  const std::vector<RankOutcome> reference = TrainRanks(alone, 1, ReferenceData());
   EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-5);
 }
 
@@ -187,8 +179,7 @@ TEST_P(SynchronousConformance, EverySampleCountsOnceInAShortLastBatch) {
     options.accumulate = accumulate;
     options.steps = 0;
     options.epochs = 3;
-    const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), data);
-    ExpectAllOk(outcomes);
+    const std::vector<RankOutcome> outcomes = TrainRanks(options, workers(), data);
     int64_t samples = 0;
     for (const RankOutcome& outcome : outcomes) {
       samples += outcome.result->samples;
@@ -201,8 +192,7 @@ TEST_P(SynchronousConformance, EverySampleCountsOnceInAShortLastBatch) {
     alone.drop_last = "false";
     alone.batch = accumulate * workers() * options.batch;
     alone.steps = static_cast<int64_t>(outcomes[0].steps.size());
-    const std::vector<RankOutcome> reference = RunRanks(alone, 1, data);
-    ExpectAllOk(reference);
+    const std::vector<RankOutcome> reference = TrainRanks(alone, 1, data);
     EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-5);
   }
 }
@@ -215,8 +205,7 @@ TEST_P(Conformance, RecordsEveryStep) {
   TrainingOptions options = SmallOptions(name());
   options.steps = 4;
   options.warmup_steps = 2;
-  const std::vector<RankOutcome> outcomes = RunRanks(options, workers(), ReferenceData());
-  ExpectAllOk(outcomes);
+  const std::vector<RankOutcome> outcomes = TrainRanks(options, workers(), ReferenceData());
   // Asynchronous workers share the steps: faster ones make more.
   const bool shares = name() == "ps-async";
   size_t all_steps = 0;
@@ -270,8 +259,7 @@ uint64_t RingElements(uint64_t count, int n, int rank) {
 }
 
 TEST_P(Conformance, SendsExactlyTheTheoreticalBytes) {
-  const std::vector<RankOutcome> outcomes = RunRanks(SmallOptions(name()), workers(), ReferenceData());
-  ExpectAllOk(outcomes);
+  const std::vector<RankOutcome> outcomes = TrainRanks(SmallOptions(name()), workers(), ReferenceData());
   if (row().needs.process_group && name() != "ring" && name() != "star") {
     // In total, one gradient in each direction for every rank except one.
     double sent = 0;
@@ -360,11 +348,9 @@ TEST_P(SynchronousConformance, With16BitsItIsCloseToFloat32AndSendsHalf) {
        {std::tuple{"bfloat16", 0.0, 5e-3}, {"float16", kClipNorm, 1e-3}}) {
     TrainingOptions options = SmallOptions(name());
     options.clip_norm = clip_norm;
-    const auto full = RunRanks(options, workers(), ReferenceData());
+    const auto full = TrainRanks(options, workers(), ReferenceData());
     options.wire = wire;
-    const auto half = RunRanks(options, workers(), ReferenceData());
-    ExpectAllOk(half);
-    ExpectAllOk(full);
+    const auto half = TrainRanks(options, workers(), ReferenceData());
     for (int rank = 0; rank < workers(); ++rank) {
       EXPECT_EQ(half[rank].weights, half[0].weights);
       // Up to the rounding of chunks.
