@@ -5,16 +5,13 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/full_disk.h"
 #include "tests/trainer/process/trainer_process.h"
@@ -38,31 +35,23 @@ class FaultsTest : public TrainerProcess {
   std::string TrainerOn(const std::string& flags) const {
     return absl::StrCat(PSRING_TRAINER, " --rendezvous ", Rendezvous(), " ", flags);
   }
-  void ExpectError(Child& child, const std::vector<std::string>& parts) {
-    EXPECT_GT(child.Wait(), 0);
-    const std::string errors = child.errors();
-    EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
-    for (const std::string& part : parts) EXPECT_TRUE(absl::StrContains(errors, part)) << errors;
-  }
 };
 
 TEST_F(FaultsTest, AFullDiskOfRecordsEndsTrainingAndEveryRankNamesIt) {
   for (const std::string strategy : {"ring", "ps-sync"}) {
     SCOPED_TRACE(strategy);
-    store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
+    MeetAnew();
     fs::remove_all(dir_ / "records");
     fs::create_directories(dir_ / "records");
     if (!MakeFullFile(dir_ / "records" / "steps-rank1.jsonl")) GTEST_SKIP() << "only root may create devices";
     std::unique_ptr<Child> server;
     if (strategy == "ps-sync") server = StartServer(0, 1, 2);
-    std::vector<std::unique_ptr<Child>> ranks;
-    for (int rank = 0; rank < 2; ++rank)
-      ranks.push_back(StartTrainer(rank, 2, absl::StrCat("--strategy ", strategy, kEndless)));
+    const auto ranks = StartTrainers(2, absl::StrCat("--strategy ", strategy, kEndless));
     const std::string cause =
         "cannot write " + (dir_ / "records" / "steps-rank1.jsonl").string() + ": No space left on device";
-    ExpectError(*ranks[0], {"trainer: rank 0: ", "rank 1: " + cause});
-    ExpectError(*ranks[1], {"trainer: rank 1: " + cause});
-    if (server != nullptr) ExpectError(*server, {"ps_server: ended because of rank 1: " + cause});
+    ExpectOneLine(*ranks[0], {"trainer: rank 0: ", "rank 1: " + cause});
+    ExpectOneLine(*ranks[1], {"trainer: rank 1: " + cause});
+    if (server != nullptr) ExpectOneLine(*server, {"ps_server: ended because of rank 1: " + cause});
   }
 }
 
@@ -76,19 +65,18 @@ TEST_F(FaultsTest, AFullCheckpointFolderEndsTrainingAndEveryRankNamesIt) {
   }
   for (const std::string strategy : {"ring", "ps-sync"}) {
     SCOPED_TRACE(strategy);
-    store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
+    MeetAnew();
     std::unique_ptr<Child> server;
     if (strategy != "ring") server = StartServer(0, 1, 2);
     const std::string flags = absl::StrCat("--strategy ", strategy, kEndless,
                                            " --checkpoint_every 3 --checkpoint_dir ", folder.string());
     const std::string command = absl::StrCat(small, " && exec ", TrainerOn(flags));
-    std::vector<std::unique_ptr<Child>> ranks;
+    Children ranks;
     ranks.push_back(StartAfter("true", "trainer0", absl::StrCat(as_root, "'", command, "'"), 0, 2));
     ranks.push_back(StartAfter("true", "trainer1", TrainerOn(flags), 1, 2));
     for (const auto& rank : ranks) {
       EXPECT_GT(rank->Wait(), 0);
-      EXPECT_TRUE(absl::StrContains(rank->errors(), "No space left on device")) << rank->errors();
-      EXPECT_TRUE(absl::StrContains(rank->errors(), folder.string())) << rank->errors();
+      EXPECT_THAT(rank->errors(), Has("No space left on device", folder.string()));
     }
   }
 }
@@ -124,22 +112,22 @@ TEST_F(FaultsTest, ABombInOneRanksDataEndsTheJobAndIsNotExpanded) {
        {std::tuple("train-images-idx3-ubyte", images, "longer than its header says"),
         std::tuple("train-labels-idx1-ubyte", labels + std::string("\x20\0\0\0", 4), "536870912 labels")}) {
     SCOPED_TRACE(what);
-    store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
+    MeetAnew();
     const fs::path bombs = dir_ / "bombs";
     fs::remove_all(bombs);
     fs::copy(sound, bombs);
     fs::remove(bombs / name);
     WriteBomb(bombs, name, bytes);
     ASSERT_LT(fs::file_size(bombs / (std::string(name) + ".gz")), size_t{1} << 20);
-    std::vector<std::unique_ptr<Child>> ranks;
+    Children ranks;
     for (const fs::path& data : {sound, bombs}) {
       ranks.push_back(StartTrainer(static_cast<int>(ranks.size()), 2,
                                    absl::StrCat("--strategy ring --model mlp-small --data mnist --batch 16 "
                                                 "--steps 1000000 --no_eval --data_dir ",
                                                 data.string())));
     }
-    ExpectError(*ranks[0], {"trainer: rank 0: ", "rank 1: ", what});
-    ExpectError(*ranks[1], {"trainer: rank 1: ", std::string(name) + ".gz", what});
+    ExpectOneLine(*ranks[0], {"trainer: rank 0: ", "rank 1: ", what});
+    ExpectOneLine(*ranks[1], {"trainer: rank 1: ", std::string(name) + ".gz", what});
   }
   rusage used = {};
   ASSERT_EQ(getrusage(RUSAGE_CHILDREN, &used), 0);
@@ -149,30 +137,31 @@ TEST_F(FaultsTest, ABombInOneRanksDataEndsTheJobAndIsNotExpanded) {
 TEST_F(FaultsTest, TooFewDescriptorsAreReportedAtOnce) {
   const auto trainer = StartAfter("ulimit -n 32", "trainer0",
                                   TrainerOn(absl::StrCat("--strategy direct --timeout 60", kEndless)), 0, 16);
-  ExpectError(*trainer,
-              {"trainer: this process may open 32 files, and 16 ranks need about ", "; run: ulimit -n "});
+  ExpectOneLine(*trainer,
+                {"trainer: this process may open 32 files, and 16 ranks need about ", "; run: ulimit -n "});
   const auto server = StartAfter(
       "ulimit -n 32", "server",
       absl::StrCat(PSRING_PS_SERVER, " --workers 16 --timeout 60 --rendezvous ", Rendezvous()), 0, 16);
-  ExpectError(*server, {"ps_server: this process may open 32 files, and 16 ranks need about "});
+  ExpectOneLine(*server, {"ps_server: this process may open 32 files, and 16 ranks need about "});
 }
 
 TEST_F(FaultsTest, TooLittleAddressSpaceIsReportedAtOnce) {
   const auto trainer = StartAfter("ulimit -v 204800", "trainer0",
                                   TrainerOn(absl::StrCat("--strategy ring --timeout 60", kEndless)), 0, 2);
-  ExpectError(*trainer, {"trainer: this process may use 200 MiB of address space, and psring needs about "});
+  ExpectOneLine(*trainer,
+                {"trainer: this process may use 200 MiB of address space, and psring needs about "});
   const auto server = StartAfter(
       "ulimit -v 204800", "server",
       absl::StrCat(PSRING_PS_SERVER, " --workers 2 --timeout 60 --rendezvous ", Rendezvous()), 0, 2);
-  ExpectError(*server, {"ps_server: this process may use 200 MiB of address space"});
+  ExpectOneLine(*server, {"ps_server: this process may use 200 MiB of address space"});
 }
 
 TEST_F(FaultsTest, ASoftLimitOfDescriptorsIsRaised) {
-  std::vector<std::unique_ptr<Child>> ranks;
+  Children ranks;
   for (int rank = 0; rank < 2; ++rank)
     ranks.push_back(StartAfter("ulimit -S -n 16", absl::StrCat("trainer", rank),
                                TrainerOn(absl::StrCat("--strategy ring", kShort)), rank, 2));
-  for (const auto& rank : ranks) EXPECT_EQ(rank->Wait(), 0) << rank->errors();
+  ExpectSuccess(ranks);
 }
 
 }  // namespace

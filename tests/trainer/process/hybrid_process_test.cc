@@ -22,33 +22,9 @@ constexpr char kClicks[] =
 
 class HybridProcess : public TrainerProcess {
  protected:
-  // Of `workers` ranks and `servers` servers.
-  void Run(int workers, int servers, const std::string& flags) {
-    store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
-    std::vector<std::unique_ptr<Child>> children;
-    for (int server = 0; server < servers; ++server)
-      children.push_back(StartServer(server, servers, workers));
-    for (int rank = 0; rank < workers; ++rank)
-      children.push_back(StartTrainer(
-          rank, workers, absl::StrCat("--strategy hybrid --servers ", servers, " ", flags, kClicks)));
-    for (const auto& child : children) EXPECT_EQ(child->Wait(), 0) << child->errors();
-  }
   // Of one process with `workers` micro-batches.
   RankResult Single(int workers) {
-    const auto alone = StartAlone(absl::StrCat("--strategy single --micro_batches ", workers, " --record ",
-                                               (dir_ / "records").string(), kClicks));
-    EXPECT_EQ(alone->Wait(), 0) << alone->errors();
-    return Result(0);
-  }
-  std::vector<StepRecord> StepsOf(int rank) const {
-    std::ifstream file(dir_ / "records" / absl::StrCat("steps-rank", rank, ".jsonl"));
-    std::vector<StepRecord> steps;
-    for (std::string line; std::getline(file, line);) {
-      const auto record = StepRecordFromJson(line);
-      EXPECT_TRUE(record.ok()) << record.status();
-      if (record.ok()) steps.push_back(*record);
-    }
-    return steps;
+    return TrainAlone(absl::StrCat("--strategy single --micro_batches ", workers, kClicks));
   }
 };
 
@@ -59,7 +35,7 @@ TEST_F(HybridProcess, EqualsOneProcessAndCountsEveryByte) {
                                                 {3, 2, "--transport tcp"}}) {
     SCOPED_TRACE(absl::StrCat(workers, " workers, ", servers, " servers, ", flags));
     const RankResult single = Single(workers);
-    Run(workers, servers, flags);
+    RunJob(workers, servers, absl::StrCat("--strategy hybrid --servers ", servers, " ", flags, kClicks));
     const RankResult result = Result(0);
     ASSERT_EQ(result.curve.size(), 1);
     ASSERT_EQ(single.curve.size(), 1);
@@ -93,10 +69,7 @@ TEST_F(HybridProcess, EqualsOneProcessAndCountsEveryByte) {
     // The servers have also answered the rows of the test data, whose number is in neither record.
     uint64_t to_servers = 0, from_servers = 0;
     for (int server = 0; server < servers; ++server) {
-      const auto served =
-          ServerResultFromJson(
-              ReadFile((dir_ / absl::StrCat("result-server", server, ".json")).string()).value_or(""))
-              .value();
+      const ServerResult served = Served(server);
       EXPECT_EQ(served.pushes, 0) << "of buckets";
       to_servers += served.payload_rx_bytes;
       from_servers += served.payload_tx_bytes;
@@ -110,36 +83,22 @@ TEST_F(HybridProcess, EqualsOneProcessAndCountsEveryByte) {
 TEST_F(HybridProcess, StartsItsServersItself) {
   const RankResult single = Single(2);
   for (const char* placement : {"--servers 2", "--server_placement colocated"}) {
-    const auto ranks = StartAlone(absl::StrCat("--strategy hybrid --ranks_per_process 2 ", placement,
-                                               " --record ", (dir_ / "both").string(), kClicks));
-    EXPECT_EQ(ranks->Wait(), 0) << ranks->errors();
-    for (int rank = 0; rank < 2; ++rank) {
-      const auto result =
-          RankResultFromJson(
-              ReadFile((dir_ / "both" / absl::StrCat("result-rank", rank, ".json")).string()).value_or(""))
-              .value();
-      EXPECT_EQ(result.weights_hash, single.weights_hash);
-    }
+    ExpectSuccess(*StartAlone(absl::StrCat("--strategy hybrid --ranks_per_process 2 ", placement,
+                                           " --record ", (dir_ / "both").string(), kClicks)));
+    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(Result(rank, "both").weights_hash, single.weights_hash);
     fs::remove_all(dir_ / "both");
   }
 }
 
 TEST_F(HybridProcess, ItsCheckpointContinuesWithServersThatHaveAllParameters) {
   const std::string first = (dir_ / "first").string(), second = (dir_ / "second").string();
-  const auto hybrid = StartAlone(absl::StrCat("--strategy hybrid --ranks_per_process 2 --servers 2 ",
-                                              "--checkpoint_every 3 --checkpoint_dir ", first, kClicks));
-  EXPECT_EQ(hybrid->Wait(), 0) << hybrid->errors();
-  const auto servers = StartAlone(
+  ExpectSuccess(*StartAlone(absl::StrCat("--strategy hybrid --ranks_per_process 2 --servers 2 ",
+                                         "--checkpoint_every 3 --checkpoint_dir ", first, kClicks)));
+  ExpectSuccess(*StartAlone(
       absl::StrCat("--strategy ps-sync --deterministic --ranks_per_process 2 --servers 3 --resume ", first,
-                   "/step3 --checkpoint_dir ", second, kClicks));
-  EXPECT_EQ(servers->Wait(), 0) << servers->errors();
-  for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
-    const auto expected = ReadFile(absl::StrCat(first, "/step6/", name)),
-               actual = ReadFile(absl::StrCat(second, "/step6/", name));
-    ASSERT_TRUE(expected.ok()) << expected.status();
-    ASSERT_TRUE(actual.ok()) << actual.status();
-    EXPECT_TRUE(*actual == *expected) << name;
-  }
+                   "/step3 --checkpoint_dir ", second, kClicks)));
+  for (const char* name : {"/step6/model.safetensors", "/step6/optimizer.safetensors"})
+    EXPECT_TRUE(ReadFile(second + name).value() == ReadFile(first + name).value()) << name;
   // A table of another size.
   std::string more = kClicks;
   more.replace(more.find("zipf:300"), 8, "zipf:400");
@@ -167,10 +126,8 @@ TEST_F(HybridProcess, IsRejectedInOneLine) {
            {"--strategy hybrid --staleness_lr inverse", 2, "--staleness_lr is for asynchronous"},
            {"--strategy hybrid --micro_batches 2", 2, "--micro_batches is for --strategy single"},
        }) {
-    const auto child = StartAlone(bad.flags);
-    EXPECT_EQ(child->Wait(), bad.code) << bad.flags;
-    EXPECT_THAT(child->errors(), Has(bad.message)) << bad.flags;
-    EXPECT_EQ(std::ranges::count(child->errors(), '\n'), 1) << bad.flags << ": " << child->errors();
+    SCOPED_TRACE(bad.flags);
+    ExpectOneLine(*StartAlone(bad.flags), {bad.message}, bad.code);
   }
   // Without a launcher that asks first, the ranks learn it from the model.
   const auto ranks =
@@ -186,13 +143,10 @@ class HybridLosses : public HybridProcess {
   // Kills the server or rank 2 in the middle of training; every other rank must end with one of `names`.
   void ExpectTheEnd(bool kills_server, const std::vector<std::string>& names) {
     const auto server = StartServer(0, 1, 3);
-    std::vector<std::unique_ptr<Child>> ranks;
-    for (int rank = 0; rank < 3; ++rank) {
-      ranks.push_back(StartTrainer(
-          rank, 3,
-          "--strategy hybrid --progress json --model dlrm-small --data zipf:300:1 --width 8 --optimizer sgd "
-          "--steps 1000000 --batch 16"));
-    }
+    const auto ranks = StartTrainers(
+        3,
+        "--strategy hybrid --progress json --model dlrm-small --data zipf:300:1 --width 8 --optimizer sgd "
+        "--steps 1000000 --batch 16");
     ASSERT_TRUE(MakesSteps(*ranks[2])) << ranks[2]->errors();
     (kills_server ? *server : *ranks[2]).Signal(SIGKILL);
     const MonotonicTime begin = MonotonicNow();

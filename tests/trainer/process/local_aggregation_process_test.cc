@@ -1,7 +1,6 @@
 // Two machines of two ranks, as processes of this one, which add up their gradients before the server.
 #include <gmock/gmock.h>
 
-#include "tests/test_secret.h"
 #include "tests/trainer/process/trainer_process.h"
 
 namespace psring {
@@ -14,41 +13,32 @@ constexpr int kRanks = 4, kEach = 2;
 
 class LocalAggregationProcess : public TrainerProcess {
  protected:
-  std::vector<std::unique_ptr<Child>> StartRanks(const std::string& flags) {
-    std::vector<std::unique_ptr<Child>> ranks;
-    for (int rank = 0; rank < kRanks; ++rank)
-      ranks.push_back(
-          StartTrainer(rank, kRanks, absl::StrCat("--strategy ps-sync --local_aggregation ", flags), kEach));
-    return ranks;
+  Children StartRanks(const std::string& flags) {
+    return StartTrainers(kRanks, absl::StrCat("--strategy ps-sync --local_aggregation ", flags), kEach);
   }
 };
 
 TEST_F(LocalAggregationProcess, TheServerSeesTwoWorkersAndTheWeightsAreTheReferences) {
   const auto server = StartServer(0, 1, kRanks / kEach);
-  const auto ranks = StartRanks(absl::StrCat("--deterministic", kShort));
-  for (const auto& rank : ranks) EXPECT_EQ(rank->Wait(), 0) << rank->errors();
-  EXPECT_EQ(server->Wait(), 0) << server->errors();
+  ExpectSuccess(StartRanks(absl::StrCat("--deterministic", kShort)));
+  ExpectSuccess(*server);
   const RankResult result = Result(0);
   for (int rank = 1; rank < kRanks; ++rank) EXPECT_EQ(Result(rank).weights_hash, result.weights_hash);
 
-  const auto served =
-      ServerResultFromJson(ReadFile((dir_ / "result-server0.json").string()).value_or("")).value();
   const uint64_t gradients = 6 * (kRanks / kEach) * 4 * static_cast<uint64_t>(SentElements(result));
-  EXPECT_EQ(served.payload_rx_bytes, gradients);
-  EXPECT_EQ(served.payload_tx_bytes, gradients);
+  EXPECT_EQ(Served(0).payload_rx_bytes, gradients);
+  EXPECT_EQ(Served(0).payload_tx_bytes, gradients);
 
-  const auto alone =
-      StartAlone(absl::StrCat("--strategy single --micro_batches ", kRanks / kEach, " --accumulate ", kEach,
-                              " --record ", (dir_ / "records").string(), kShort));
-  EXPECT_EQ(alone->Wait(), 0) << alone->errors();
-  EXPECT_EQ(Result(0).weights_hash, result.weights_hash);
+  const RankResult alone = TrainAlone(
+      absl::StrCat("--strategy single --micro_batches ", kRanks / kEach, " --accumulate ", kEach, kShort));
+  EXPECT_EQ(alone.weights_hash, result.weights_hash);
 }
 
 // A rank that leads its machine, and one that does not.
 TEST_F(LocalAggregationProcess, AKilledRankEndsTheJobAndIsNamed) {
   for (const int killed : {2, 3}) {
     SCOPED_TRACE(killed);
-    store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
+    MeetAnew();
     const auto server = StartServer(0, 1, kRanks / kEach);
     const auto ranks = StartRanks(
         "--progress json --model mlp-small --data synthetic --steps 1000000 --no_eval --timeout 20");

@@ -13,14 +13,9 @@ class TableMemory : public TrainerProcess {
  protected:
   // Peak memory of rank 0 in MiB.
   double PeakMb(int rows, const std::string& flags) {
-    store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
-    const auto server = StartServer(0, 1, 1);
-    const auto rank =
-        StartTrainer(0, 1,
-                     absl::StrCat("--strategy ps-sync --model dlrm-small --data zipf:", rows,
-                                  ":1 --optimizer adagrad --batch 16 --steps 4 --no_eval", flags));
-    EXPECT_EQ(rank->Wait(), 0) << rank->errors();
-    EXPECT_EQ(server->Wait(), 0) << server->errors();
+    RunJob(1, 1,
+           absl::StrCat("--strategy ps-sync --model dlrm-small --data zipf:", rows,
+                        ":1 --optimizer adagrad --batch 16 --steps 4 --no_eval", flags));
     return Result(0).peak_memory_mb;
   }
 };

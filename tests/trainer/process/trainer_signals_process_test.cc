@@ -5,16 +5,14 @@
 #include <set>
 #include <sstream>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "common/io/files.h"
-#include "common/measure/records.h"
 #include "tests/trainer/process/trainer_process.h"
 
 namespace psring {
 namespace {
+
+constexpr char kEndlessly[] = " --model mlp-small --data synthetic --steps 1000000 --progress json --no_eval";
 
 // Names in /dev/shm that may be psring's.
 // Folders belong to launchers of other tests that run at the same time.
@@ -33,25 +31,21 @@ class Killed : public TrainerProcess, public testing::WithParamInterface<std::st
 TEST_P(Killed, OverSharedMemoryStopsTheRestAndLeavesNoFiles) {
   const bool kill_server = GetParam() == "server";
   const std::set<std::string> before = SharedFiles();
-  Child server("server", dir_, {PSRING_PS_SERVER, "--workers", "2", "--rendezvous", Rendezvous()},
-               Environment(0, 2));
-  const std::string flags =
-      "--strategy ps-sync --transport shm --model mlp-small --data synthetic --steps 1000000 --progress json "
-      "--no_eval";
-  const auto rank0 = StartTrainer(0, 2, flags);
-  const auto rank1 = StartTrainer(1, 2, flags);
+  const auto server = StartServer(0, 1, 2);
+  const auto ranks = StartTrainers(2, absl::StrCat("--strategy ps-sync --transport shm", kEndlessly));
+  const auto &rank0 = ranks[0], &rank1 = ranks[1];
   ASSERT_TRUE(MakesSteps(*rank0)) << rank0->errors();
   if (kill_server) {
-    server.Signal(SIGKILL);
+    server->Signal(SIGKILL);
     EXPECT_EQ(rank1->Wait(), 1);
   } else {
     rank1->Signal(SIGKILL);
-    EXPECT_EQ(server.Wait(), 1);
-    EXPECT_NE(server.errors().find("worker 1 was lost"), std::string::npos) << server.errors();
+    EXPECT_EQ(server->Wait(), 1);
+    EXPECT_THAT(server->errors(), Has("worker 1 was lost"));
   }
   EXPECT_EQ(rank0->Wait(), 1);
   const std::string says = kill_server ? "lost the parameter server" : "worker 1 was lost";
-  EXPECT_NE(rank0->errors().find(says), std::string::npos) << rank0->errors();
+  EXPECT_THAT(rank0->errors(), Has(says));
   EXPECT_EQ(SharedFiles(), before);
 }
 
@@ -63,34 +57,28 @@ TEST_F(TrainerProcess, NamesRanksWithDifferentFlags) {
   const auto rank1 = StartTrainer(1, 2, absl::StrCat("--strategy ring --lr 0.5", kShort));
   EXPECT_EQ(rank0->Wait(), 1);
   EXPECT_EQ(rank1->Wait(), 1);
-  EXPECT_NE(rank0->errors().find("trainer: rank 0: "), std::string::npos) << rank0->errors();
-  EXPECT_NE(rank0->errors().find("--lr=0.5"), std::string::npos) << rank0->errors();
+  EXPECT_THAT(rank0->errors(), Has("trainer: rank 0: ", "--lr=0.5"));
 }
 
 TEST_F(TrainerProcess, AKilledRankStopsTheOther) {
-  const std::string flags =
-      "--strategy ring --model mlp-small --data synthetic --steps 1000000 --progress json --no_eval";
-  const auto rank0 = StartTrainer(0, 2, flags);
-  const auto rank1 = StartTrainer(1, 2, flags);
+  const auto ranks = StartTrainers(2, absl::StrCat("--strategy ring", kEndlessly));
+  const auto &rank0 = ranks[0], &rank1 = ranks[1];
   ASSERT_TRUE(MakesSteps(*rank0)) << rank0->errors();
   rank1->Signal(SIGKILL);
   EXPECT_EQ(rank0->Wait(), 1);
-  EXPECT_NE(rank0->errors().find("rank 1"), std::string::npos) << rank0->errors();
-  EXPECT_NE(rank0->errors().find("step "), std::string::npos) << rank0->errors();
+  EXPECT_THAT(rank0->errors(), Has("rank 1", "step "));
   EXPECT_FALSE(fs::exists(dir_ / "records" / "result-rank0.json"));
 }
 
 TEST_F(TrainerProcess, ATerminatedRankStopsAndReportsIt) {
-  const std::string flags =
-      "--strategy ring --model mlp-small --data synthetic --steps 1000000 --progress json --no_eval";
-  const auto rank0 = StartTrainer(0, 2, flags);
-  const auto rank1 = StartTrainer(1, 2, flags);
+  const auto ranks = StartTrainers(2, absl::StrCat("--strategy ring", kEndlessly));
+  const auto &rank0 = ranks[0], &rank1 = ranks[1];
   ASSERT_TRUE(MakesSteps(*rank0)) << rank0->errors();
   rank0->Signal(SIGTERM);
   EXPECT_EQ(rank0->Wait(), 143);
-  EXPECT_NE(rank0->errors().find("stopped by SIGTERM"), std::string::npos) << rank0->errors();
+  EXPECT_THAT(rank0->errors(), Has("stopped by SIGTERM"));
   EXPECT_EQ(rank1->Wait(), 1);
-  EXPECT_NE(rank1->errors().find("rank 0"), std::string::npos) << rank1->errors();
+  EXPECT_THAT(rank1->errors(), Has("rank 0"));
 }
 
 TEST_F(TrainerProcess, IgnoresASigintThatItsParentIgnored) {
@@ -115,19 +103,16 @@ TEST_F(TrainerProcess, RejectsASecondTrainerWithTheSameRecordFolder) {
                    (dir_ / "records").string(), " --steps ");
   const auto first = StartAlone(absl::StrCat(flags, "1000000 --progress json"));
   ASSERT_TRUE(MakesSteps(*first)) << first->errors();
-  std::vector<std::string> arguments = {PSRING_TRAINER};
-  for (const auto flag : absl::StrSplit(absl::StrCat(flags, "3"), ' ')) arguments.emplace_back(flag);
-  Child second("second", dir_, arguments, {});
-  EXPECT_EQ(second.Wait(), 1);
+  const auto second = StartAlone(absl::StrCat(flags, "3"), {}, "second");
+  EXPECT_EQ(second->Wait(), 1);
   const std::string path = (dir_ / "records" / "steps-rank0.jsonl").string();
-  EXPECT_EQ(second.errors(), absl::StrCat("trainer: cannot write ", path,
-                                          ": another run is writing it; give each run its own --record "
-                                          "folder\n"));
+  EXPECT_EQ(second->errors(), absl::StrCat("trainer: cannot write ", path,
+                                           ": another run is writing it; give each run its own --record "
+                                           "folder\n"));
   first->Signal(SIGKILL);
   EXPECT_EQ(first->Wait(), 128 + SIGKILL);
   // A killed run does not block the folder.
-  Child third("third", dir_, arguments, {});
-  EXPECT_EQ(third.Wait(), 0) << third.errors();
+  ExpectSuccess(*StartAlone(absl::StrCat(flags, "3")));
   EXPECT_EQ(Result(0).steps, 3);
 }
 
