@@ -10,8 +10,7 @@ namespace psring {
 namespace {
 
 RankOutcome Train(const TrainingOptions& options, const DataSplits& data) {
-  std::vector<RankOutcome> outcomes = TrainRanks(options, 1, data);
-  return std::move(outcomes[0]);
+  return TrainRanks(options, 1, data)[0];
 }
 
 TrainingOptions Replicated(int replicas) {

@@ -57,7 +57,7 @@ class RecordedSteps : public testing::Test {
   // Trains without and with graphs and compares; returns the ranks with graphs.
   std::vector<RankOutcome> ExpectTheBitsOfPlainTraining(TrainingOptions options, int ranks = 3) {
     Begin(ranks);
-    const std::vector<RankOutcome> plain = TrainRanks(options, ranks, Data());
+    const auto plain = TrainRanks(options, ranks, Data());
     Begin(ranks);
     options.cuda_graph = true;
     std::vector<RankOutcome> recorded = TrainRanks(options, ranks, Data());
@@ -84,7 +84,7 @@ TEST_F(RecordedSteps, AreOneLaunchIncludingTheirAllReduces) {
   TrainingOptions options = Options();
   options.cuda_graph = true;
   const int before = TheFakeCuda().graph_launches;
-  const std::vector<RankOutcome> outcomes = TrainRanks(options, 3, Data());
+  const auto outcomes = TrainRanks(options, 3, Data());
   for (int rank = 0; rank < 3; ++rank) {
     // Called in the first step, with other buckets, and in the second, which is recorded; then never again.
     const auto [plain, recorded] = Told(rank);
@@ -156,7 +156,7 @@ TEST_F(RecordedSteps, ReportTheirOwnTimes) {
   for (const char* optimizer : {"momentum", "adam"}) {
     TrainingOptions options = Options();
     options.optimizer = optimizer;
-    const std::vector<RankOutcome> ranks = ExpectTheBitsOfPlainTraining(options);
+    const auto ranks = ExpectTheBitsOfPlainTraining(options);
     for (const RankOutcome& rank : ranks) {
       // Not ordered: a stream relates its GPU's clock to the host's again and again, with errors.
       std::set<int64_t> begins;
@@ -195,7 +195,7 @@ TEST_F(RecordedSteps, DoNotWaitForALostPeer) {
       return ++steps < 4 ? absl::OkStatus() : absl::CancelledError("killed");
     };
   };
-  const std::vector<RankOutcome> outcomes = RunRanks(options, 3, Data(), dies);
+  const auto outcomes = RunRanks(options, 3, Data(), dies);
   for (const int survivor : {0, 2}) {
     const absl::Status status = outcomes[survivor].result.status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
@@ -219,7 +219,7 @@ TEST_F(RecordedSteps, ReportNcclsAsynchronousErrors) {
       return absl::CancelledError("killed");
     };
   };
-  const std::vector<RankOutcome> outcomes = RunRanks(options, 3, Data(), fails);
+  const auto outcomes = RunRanks(options, 3, Data(), fails);
   for (const int survivor : {0, 2}) {
     const absl::Status status = outcomes[survivor].result.status();
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;

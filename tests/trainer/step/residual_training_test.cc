@@ -39,12 +39,11 @@ TrainingOptions TinyResNet(const std::string& strategy, const char* model = "res
 }
 
 std::vector<RankOutcome> Train(const TrainingOptions& options, int workers) {
-  std::vector<RankOutcome> outcomes = TrainRanks(options, workers, Pictures());
-  return outcomes;
+  return TrainRanks(options, workers, Pictures());
 }
 
 double TestLoss(const std::vector<RankOutcome>& outcomes) {
-  return outcomes[0].result.ok() ? outcomes[0].result->curve.back().test_loss : -1;
+  return outcomes[0].result->curve.back().test_loss;
 }
 
 TEST(ResidualTraining, ADeterministicServerEqualsOneProcessBitForBit) {

@@ -60,7 +60,7 @@ TEST_P(SynchronousConformance, ReplicasAreEqualAfterEachStepAndCloseToTheReferen
     TrainingOptions options = SmallOptions(name());
     options.optimizer = optimizer;
     options.check_replicas = true;
-    const std::vector<RankOutcome> outcomes = TrainRanks(options, workers(), ReferenceData());
+    const auto outcomes = TrainRanks(options, workers(), ReferenceData());
     std::set<std::string> hashes;
     for (int rank = 0; rank < workers(); ++rank) {
       ASSERT_EQ(outcomes[rank].steps.size(), 20);
@@ -87,7 +87,7 @@ std::vector<float> FirstGradient(const std::string& strategy, int workers, int m
   options.lr = kRate;
   options.steps = 1;
   options.micro_batches = micro_batches;
-  const std::vector<RankOutcome> outcomes = TrainRanks(options, workers, ReferenceData());
+  const auto outcomes = TrainRanks(options, workers, ReferenceData());
   std::vector<float> gradient = outcomes[0].weights;
   for (float& element : gradient) element = static_cast<float>(-element / kRate);
   return gradient;
@@ -109,11 +109,11 @@ TEST_P(SynchronousConformance, AdamMovesElementsLikeTheReference) {
   options.optimizer = "adam";
   options.lr = 1e-3;
   options.steps = 3;
-  const std::vector<RankOutcome> outcomes = TrainRanks(options, workers(), ReferenceData());
+  const auto outcomes = TrainRanks(options, workers(), ReferenceData());
   TrainingOptions alone = options;
   alone.strategy = "single";
   alone.micro_batches = workers();
-  const std::vector<RankOutcome> reference = TrainRanks(alone, 1, ReferenceData());
+  const auto reference = TrainRanks(alone, 1, ReferenceData());
   const std::vector<float> gradient = FirstGradient("single", 1, workers());
   size_t compared = 0;
   for (size_t i = 0; i < gradient.size(); ++i) {
@@ -132,7 +132,7 @@ TEST_P(SynchronousConformance, ClippedReplicasAreCloseToTheClippedReference) {
   TrainingOptions options = SmallOptions(name());
   options.optimizer = "sgd";
   options.clip_norm = kClipNorm;
-  const std::vector<RankOutcome> outcomes = TrainRanks(options, workers(), ReferenceData());
+  const auto outcomes = TrainRanks(options, workers(), ReferenceData());
   const std::vector<float> clipped = Reference("sgd", workers(), kClipNorm);
   for (const RankOutcome& outcome : outcomes) EXPECT_EQ(outcome.weights, outcomes[0].weights);
   EXPECT_LE(RelativeL2(outcomes[0].weights, clipped), 1e-5);
@@ -144,9 +144,9 @@ TEST_P(SynchronousConformance, AccumulatedBatchesAreOneStepAndSentOnce) {
   options.optimizer = "sgd";
   options.accumulate = 3;
   options.clip_norm = kClipNorm;
-  const std::vector<RankOutcome> outcomes = TrainRanks(options, workers(), ReferenceData());
+  const auto outcomes = TrainRanks(options, workers(), ReferenceData());
   options.accumulate = 1;
-  const std::vector<RankOutcome> without = TrainRanks(options, workers(), ReferenceData());
+  const auto without = TrainRanks(options, workers(), ReferenceData());
   for (int rank = 0; rank < workers(); ++rank) {
     EXPECT_EQ(outcomes[rank].weights, outcomes[0].weights);
     EXPECT_EQ(outcomes[rank].result->global_batch,
@@ -161,7 +161,7 @@ TEST_P(SynchronousConformance, AccumulatedBatchesAreOneStepAndSentOnce) {
   alone.optimizer = "sgd";
   alone.clip_norm = kClipNorm;
   alone.batch = 3 * workers() * options.batch;
-  const std::vector<RankOutcome> reference = TrainRanks(alone, 1, ReferenceData());
+  const auto reference = TrainRanks(alone, 1, ReferenceData());
   EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-5);
 }
 
@@ -179,7 +179,7 @@ TEST_P(SynchronousConformance, EverySampleCountsOnceInAShortLastBatch) {
     options.accumulate = accumulate;
     options.steps = 0;
     options.epochs = 3;
-    const std::vector<RankOutcome> outcomes = TrainRanks(options, workers(), data);
+    const auto outcomes = TrainRanks(options, workers(), data);
     int64_t samples = 0;
     for (const RankOutcome& outcome : outcomes) {
       samples += outcome.result->samples;
@@ -192,7 +192,7 @@ TEST_P(SynchronousConformance, EverySampleCountsOnceInAShortLastBatch) {
     alone.drop_last = "false";
     alone.batch = accumulate * workers() * options.batch;
     alone.steps = static_cast<int64_t>(outcomes[0].steps.size());
-    const std::vector<RankOutcome> reference = TrainRanks(alone, 1, data);
+    const auto reference = TrainRanks(alone, 1, data);
     EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-5);
   }
 }
@@ -205,7 +205,7 @@ TEST_P(Conformance, RecordsEveryStep) {
   TrainingOptions options = SmallOptions(name());
   options.steps = 4;
   options.warmup_steps = 2;
-  const std::vector<RankOutcome> outcomes = TrainRanks(options, workers(), ReferenceData());
+  const auto outcomes = TrainRanks(options, workers(), ReferenceData());
   // Asynchronous workers share the steps: faster ones make more.
   const bool shares = name() == "ps-async";
   size_t all_steps = 0;
@@ -259,7 +259,7 @@ uint64_t RingElements(uint64_t count, int n, int rank) {
 }
 
 TEST_P(Conformance, SendsExactlyTheTheoreticalBytes) {
-  const std::vector<RankOutcome> outcomes = TrainRanks(SmallOptions(name()), workers(), ReferenceData());
+  const auto outcomes = TrainRanks(SmallOptions(name()), workers(), ReferenceData());
   if (row().needs.process_group && name() != "ring" && name() != "star") {
     // In total, one gradient in each direction for every rank except one.
     double sent = 0;
@@ -301,20 +301,19 @@ TEST_P(Dependence, AFailedRankStopsTheOthers) {
   // With Gloo only neighbors are sure to see a closed connection; the others may wait for their timeout.
   if (name() == "gloo") options.timeout_s = 5;
   const MonotonicTime begin = MonotonicNow();
-  const std::vector<RankOutcome> outcomes =
-      RunRanks(options, workers(), ReferenceData(), [&](Worker& worker) {
-        // Workers of a server wait at the server.
-        if (worker.client != nullptr && worker.rank == failing) {
-          worker.on_step = [client = worker.client](const StepRecord& record) {
-            if (record.step == 2) client->Abort(absl::InternalError("the disk is full"));
-          };
-          return;
-        }
-        // The second barrier comes before step 3.
-        worker.barrier = [calls = 0, fails = worker.rank == failing]() mutable {
-          return fails && ++calls == 2 ? absl::InternalError("the disk is full") : absl::OkStatus();
-        };
-      });
+  const auto outcomes = RunRanks(options, workers(), ReferenceData(), [&](Worker& worker) {
+    // Workers of a server wait at the server.
+    if (worker.client != nullptr && worker.rank == failing) {
+      worker.on_step = [client = worker.client](const StepRecord& record) {
+        if (record.step == 2) client->Abort(absl::InternalError("the disk is full"));
+      };
+      return;
+    }
+    // The second barrier comes before step 3.
+    worker.barrier = [calls = 0, fails = worker.rank == failing]() mutable {
+      return fails && ++calls == 2 ? absl::InternalError("the disk is full") : absl::OkStatus();
+    };
+  });
   EXPECT_LT(MonotonicNow() - begin, absl::Seconds(25)) << "before any timeout";
   for (int rank = 0; rank < workers(); ++rank) {
     ASSERT_FALSE(outcomes[rank].result.ok()) << "rank " << rank;

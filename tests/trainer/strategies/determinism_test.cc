@@ -21,7 +21,7 @@ TEST_P(DeterministicServer, EqualsTheReferenceBitForBit) {
       options.optimizer = optimizer;
       options.deterministic = true;
       options.ps_schedule = schedule;
-      const std::vector<RankOutcome> outcomes = TrainRanks(options, GetParam(), ReferenceData());
+      const auto outcomes = TrainRanks(options, GetParam(), ReferenceData());
       EXPECT_EQ(outcomes[0].weights, Reference(optimizer, GetParam())) << optimizer << ", " << schedule;
     }
   }
@@ -34,7 +34,7 @@ TEST_P(DeterministicServer, EqualsTheReferenceOnSeveralServersAndClippedToo) {
       options.deterministic = true;
       options.servers = servers;
       options.clip_norm = clip_norm;
-      const std::vector<RankOutcome> outcomes = TrainRanks(options, GetParam(), ReferenceData());
+      const auto outcomes = TrainRanks(options, GetParam(), ReferenceData());
       EXPECT_EQ(outcomes[0].weights, Reference("momentum", GetParam(), clip_norm))
           << servers << " servers, clipped to " << clip_norm;
     }
@@ -48,10 +48,10 @@ TEST_P(DeterministicServer, EqualsTheReferenceWithAccumulatedAndShortBatches) {
     options.clip_norm = clip_norm;
     options.accumulate = 3;
     options.drop_last = "false";
-    const std::vector<RankOutcome> outcomes = TrainRanks(options, GetParam(), ReferenceData());
+    const auto outcomes = TrainRanks(options, GetParam(), ReferenceData());
     options.strategy = "single";
     options.micro_batches = GetParam();
-    const std::vector<RankOutcome> reference = TrainRanks(options, 1, ReferenceData());
+    const auto reference = TrainRanks(options, 1, ReferenceData());
     EXPECT_EQ(outcomes[0].weights, reference[0].weights) << "clipped to " << clip_norm;
   }
 }

@@ -22,10 +22,6 @@ inline const DataSplits& ReferenceData() {
   return data;
 }
 
-inline void ExpectAllOk(const std::vector<RankOutcome>& outcomes) {
-  for (const RankOutcome& outcome : outcomes) ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
-}
-
 // Of rank 0; fails the test if a rank has failed.
 inline std::vector<float> WeightsOf(const std::vector<RankOutcome>& outcomes) {
   for (const RankOutcome& outcome : outcomes) EXPECT_TRUE(outcome.result.ok()) << outcome.result.status();
@@ -41,8 +37,7 @@ inline const std::vector<float>& Reference(const std::string& optimizer, int wor
     options.clip_norm = clip_norm;
     options.optimizer = optimizer;
     options.micro_batches = workers;
-    std::vector<RankOutcome> outcomes = TrainRanks(options, 1, ReferenceData());
-    weights = outcomes[0].weights;
+    weights = TrainRanks(options, 1, ReferenceData())[0].weights;
   }
   return weights;
 }

@@ -52,9 +52,9 @@ TEST(Together, BucketsReadyAtOnceAreOneCallWithTheSameResults) {
     options.bucket_mb = .0001;  // a tensor each: a layer's weights and bias are ready at once
     options.check_replicas = true;
     options.clip_norm = clip_norm;
-    const std::vector<RankOutcome> apart = RunRanks(options, 2, SmallData());
+    const auto apart = RunRanks(options, 2, SmallData());
     std::vector<std::unique_ptr<JoiningGroup>> groups(2);
-    const std::vector<RankOutcome> together = TrainRanks(options, 2, SmallData(), [&](Worker& worker) {
+    const auto together = TrainRanks(options, 2, SmallData(), [&](Worker& worker) {
       groups[worker.rank] = std::make_unique<JoiningGroup>(*worker.group);
       worker.group = groups[worker.rank].get();
     });
