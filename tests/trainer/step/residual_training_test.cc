@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -11,9 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/io/safetensors.h"
-#include "tests/kept_files.h"
-#include "tests/trainer/cluster.h"
-#include "trainer/checkpoints/checkpoint.h"
+#include "tests/trainer/kept_training.h"
 #include "trainer/data/pictures.h"
 
 namespace psring {
@@ -164,22 +161,10 @@ TEST_P(ResumedResNet, EndsLikeUninterruptedTraining) {
   const auto expected = Train(options, workers);
   options.checkpoint_dir = "kept";
   options.checkpoint_every = 3;
-  std::map<std::string, std::string> files;
-  RunRanks(options, workers, Pictures(), [&files](Worker& worker) {
-    worker.save = [&files](int64_t step, const CheckpointContent& content) {
-      const CheckpointFiles saved = FilesOf(content);
-      if (step == 3) files.insert(saved.begin(), saved.end());
-      return absl::OkStatus();
-    };
-  });
-  EXPECT_EQ(DecodeSafetensors(files[kModelFile]).value().back().name, "layer4.1.bn2.running_var");
-  std::vector<CheckpointBytes> from(workers, {.path = "kept",
-                                              .position = files[kPositionFile],
-                                              .model = files[kModelFile],
-                                              .optimizer = files[kOptimizerFile],
-                                              .has_optimizer = true});
-  const auto resumed =
-      RunRanks(options, workers, Pictures(), [&from](Worker& worker) { worker.resume = &from[worker.rank]; });
+  Kept kept, more;
+  RunKeeping(options, workers, Pictures(), kept);
+  EXPECT_EQ(DecodeSafetensors(kept[3][kModelFile]).value().back().name, "layer4.1.bn2.running_var");
+  const auto resumed = RunKeeping(options, workers, Pictures(), more, &kept[3]);
   EXPECT_EQ(resumed[0].steps.size(), 2);
   EXPECT_EQ(resumed[0].weights, expected[0].weights);
   EXPECT_EQ(TestLoss(resumed), TestLoss(expected));

@@ -1,80 +1,30 @@
 // Training that is stopped at any step and resumed ends with the weights of uninterrupted training; ranks are
 // threads.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <filesystem>
-#include <map>
 #include <numeric>
-#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/io/safetensors.h"
 #include "tests/has.h"
-#include "tests/kept_files.h"
-#include "tests/ring_worker/fake_rendezvous.h"
-#include "tests/trainer/cluster.h"
+#include "tests/trainer/kept_training.h"
 #include "tests/trainer/strategies/reference.h"
-#include "trainer/checkpoints/checkpoint.h"
 
 namespace psring {
 namespace {
-
-using Files = std::map<std::string, std::string>;  // of a checkpoint, by name
-using Kept = std::map<int64_t, Files>;             // by step
-
-CheckpointBytes BytesOf(const Files& files, int rank = 0) {
-  const auto file = [&](const std::string& name) {
-    const auto found = files.find(name);
-    return found == files.end() ? std::string() : found->second;
-  };
-  return {.path = "kept",
-          .position = file(kPositionFile),
-          .model = file(kModelFile),
-          .optimizer = file(kOptimizerFile),
-          .residual = file(WorkerFile(rank)),
-          .has_optimizer = true};
-}
 
 // Trains and stores the checkpoints in `kept`. `stop_after`: rank 0, or with `stop_all` every rank, is
 // stopped after so many steps.
 std::vector<RankOutcome> Train(const TrainingOptions& options, int workers, Kept& kept,
                                const Files* resume = nullptr, int stop_after = -1,
                                std::vector<std::string>* notes = nullptr, bool stop_all = false) {
-  const DataSplits data = SmallData();
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / absl::StrCat("psring-resume-", getpid());
-  std::filesystem::create_directories(folder);
-  const auto store = std::make_shared<FakeStore>();
-  std::vector<std::unique_ptr<FakeRendezvous>> rendezvous(workers);
-  std::vector<std::unique_ptr<WorkerParts>> parts(workers);
-  std::vector<CheckpointBytes> from(workers);
   std::atomic<int64_t> steps = 0;  // of all workers that may stop
-  const bool each_alone =
-      absl::StartsWith(options.strategy, "ps-async") || absl::StartsWith(options.strategy, "ps-ssp");
-  auto outcomes = RunRanks(options, workers, data, [&](Worker& worker) {
-    if (resume != nullptr) {
-      from[worker.rank] = BytesOf(*resume, worker.rank);
-      worker.resume = &from[worker.rank];
-    }
-    if (workers > 1 && (options.wire != "float32" || each_alone)) {
-      rendezvous[worker.rank] = std::make_unique<FakeRendezvous>(store, worker.rank, workers);
-      std::vector<int> blind;
-      auto met = WorkerParts::Meet(*rendezvous[worker.rank], folder.string(), blind).value();
-      EXPECT_TRUE(blind.empty());
-      parts[worker.rank] = std::move(met);
-      worker.parts = parts[worker.rank].get();
-    }
-    worker.save = [&kept](int64_t step, const CheckpointContent& content) {
-      const CheckpointFiles files = FilesOf(content);
-      kept[step] = Files(files.begin(), files.end());
-      return absl::OkStatus();
-    };
+  return RunKeeping(options, workers, SmallData(), kept, resume, [&](Worker& worker) {
     if (notes != nullptr && worker.rank == 0) {
       worker.on_note = [notes](const std::string& note) { notes->push_back(note); };
     }
@@ -95,10 +45,6 @@ std::vector<RankOutcome> Train(const TrainingOptions& options, int workers, Kept
       };
     }
   });
-  parts.clear();
-  EXPECT_TRUE(std::filesystem::is_empty(folder));  // the ranks' parts are deleted
-  std::filesystem::remove_all(folder);
-  return outcomes;
 }
 
 TrainingOptions Options(const std::string& strategy) {

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,17 +14,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
 #include "common/io/safetensors.h"
-#include "tests/kept_files.h"
-#include "tests/ring_worker/fake_rendezvous.h"
-#include "tests/trainer/cluster.h"
-#include "trainer/checkpoints/checkpoint.h"
+#include "tests/trainer/kept_training.h"
 #include "trainer/data/clicks.h"
 
 namespace psring {
 namespace {
-
-using SavedFiles = std::map<std::string, std::string>;  // by name
-using SavedSteps = std::map<int64_t, SavedFiles>;
 
 const DataSplits& SavedClicks() {
   static const DataSplits data = MakeClicks({.rows = 300, .alpha = 1, .train = 2000, .test = 100}, 1);
@@ -57,48 +50,15 @@ TrainingOptions OptionsOf(const Way& way, const std::string& optimizer) {
   return options;
 }
 
-CheckpointBytes FilesFrom(const SavedFiles& files) {
-  return {.path = "kept",
-          .folder = "kept",
-          .position = files.at(kPositionFile),
-          .model = files.at(kModelFile),
-          .optimizer = files.at(kOptimizerFile),
-          .has_optimizer = true};
-}
-
-// Returns the checkpoints by step.
-SavedSteps TrainTables(const TrainingOptions& options, int workers, const SavedFiles* resume = nullptr,
-                       std::vector<absl::Status>* errors = nullptr) {
-  SavedSteps kept;
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / absl::StrCat("psring-tables-", getpid());
-  std::filesystem::create_directories(folder);
-  const auto store = std::make_shared<FakeStore>();
-  std::vector<std::unique_ptr<FakeRendezvous>> rendezvous(workers);
-  std::vector<std::unique_ptr<WorkerParts>> parts(workers);
-  CheckpointBytes with_files, without;
-  if (resume != nullptr) {
-    with_files = FilesFrom(*resume);
-    without = {.path = "rank 0's checkpoint", .position = with_files.position, .has_optimizer = true};
-  }
-  const auto outcomes = RunRanks(options, workers, SavedClicks(), [&](Worker& worker) {
-    if (resume != nullptr) worker.resume = worker.rank == 0 ? &with_files : &without;
-    if (workers > 1 && (absl::StartsWith(options.strategy, "ps-async"))) {
-      rendezvous[worker.rank] = std::make_unique<FakeRendezvous>(store, worker.rank, workers);
-      std::vector<int> blind;
-      auto met = WorkerParts::Meet(*rendezvous[worker.rank], folder.string(), blind).value();
-      parts[worker.rank] = std::move(met);
-      worker.parts = parts[worker.rank].get();
-    }
-    worker.save = [&kept](int64_t step, const CheckpointContent& content) {
-      KeptFiles files;
-      const absl::Status written = content(files);
-      kept[step] = SavedFiles(files.files.begin(), files.files.end());
-      return written;
-    };
+// Returns the checkpoints by step. Only rank 0 reads the files of `resume`.
+Kept TrainTables(const TrainingOptions& options, int workers, const Files* resume = nullptr,
+                 std::vector<absl::Status>* errors = nullptr) {
+  Kept kept;
+  CheckpointBytes without{.path = "rank 0's checkpoint", .has_optimizer = true};
+  if (resume != nullptr) without.position = resume->at(kPositionFile);
+  const auto outcomes = RunKeeping(options, workers, SavedClicks(), kept, resume, [&](Worker& worker) {
+    if (resume != nullptr && worker.rank > 0) worker.resume = &without;
   });
-  parts.clear();
-  std::filesystem::remove_all(folder);
   for (const RankOutcome& outcome : outcomes) {
     if (errors != nullptr) {
       errors->push_back(outcome.result.status());
@@ -110,7 +70,7 @@ SavedSteps TrainTables(const TrainingOptions& options, int workers, const SavedF
 }
 
 // Weights, tables and the optimizer's state, bit for bit.
-void ExpectSameState(SavedSteps& actual, SavedSteps& expected, int64_t step) {
+void ExpectSameState(Kept& actual, Kept& expected, int64_t step) {
   ASSERT_TRUE(actual.contains(step) && expected.contains(step));
   for (const char* file : {kModelFile, kOptimizerFile}) {
     EXPECT_FALSE(expected[step][file].empty());
@@ -124,16 +84,16 @@ TEST_P(TableCheckpoints, ContinueWithAnyStrategyAndServersWithTheSameBits) {
   const std::string optimizer = GetParam();
   const std::vector<Way> ways = {{"single", 1},     {"ring"},   {"ps-sync"},
                                  {"ps-sync", 2, 3}, {"hybrid"}, {"hybrid", 2, 2}};
-  SavedSteps expected = TrainTables(OptionsOf(ways[0], optimizer), 1);
+  Kept expected = TrainTables(OptionsOf(ways[0], optimizer), 1);
   for (const Way& before : ways) {
-    SavedSteps saved = TrainTables(OptionsOf(before, optimizer), before.workers);
+    Kept saved = TrainTables(OptionsOf(before, optimizer), before.workers);
     ExpectSameState(saved, expected, 3);
     ExpectSameState(saved, expected, 6);
     EXPECT_EQ(FindTensors(saved[3][kModelFile]).value().back().name, "tables.7.weight");
     for (const Way& after : ways) {
       if (before.servers > 1 && after.servers > 1) continue;
       SCOPED_TRACE(absl::StrCat(before.name(), " to ", after.name()));
-      SavedSteps resumed = TrainTables(OptionsOf(after, optimizer), after.workers, &saved[3]);
+      Kept resumed = TrainTables(OptionsOf(after, optimizer), after.workers, &saved[3]);
       EXPECT_FALSE(resumed.contains(3));
       ExpectSameState(resumed, expected, 6);
     }
@@ -147,16 +107,16 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, TableCheckpoints, testing::Values("sgd", "a
 TEST(TableCheckpoint, OfAnAsynchronousWorkerContinuesWithTheSameBits) {
   for (const char* strategy : {"ps-async", "ps-ssp:2"}) {
     SCOPED_TRACE(strategy);
-    SavedSteps expected = TrainTables(OptionsOf({strategy, 1, 1}, "adam"), 1);
+    Kept expected = TrainTables(OptionsOf({strategy, 1, 1}, "adam"), 1);
     ASSERT_TRUE(expected.contains(3));
-    SavedSteps resumed = TrainTables(OptionsOf({strategy, 1, 2}, "adam"), 1, &expected[3]);
+    Kept resumed = TrainTables(OptionsOf({strategy, 1, 2}, "adam"), 1, &expected[3]);
     ExpectSameState(resumed, expected, 6);
   }
 }
 
 // The moments of rows continue with the count of their updates, with any batch.
 TEST(TableCheckpoint, AdamCountsTheUpdatesOfItsMoments) {
-  SavedSteps saved = TrainTables(OptionsOf({"single"}, "adam"), 1);
+  Kept saved = TrainTables(OptionsOf({"single"}, "adam"), 1);
   for (const Way& way : {Way{"single", 1}, Way{"ring", 2}, Way{"ps-sync", 2, 2}, Way{"hybrid", 2},
                          Way{"ps-async", 1}, Way{"ps-ssp:1", 1, 2}}) {
     SCOPED_TRACE(way.name());
@@ -167,9 +127,9 @@ TEST(TableCheckpoint, AdamCountsTheUpdatesOfItsMoments) {
     const int64_t begin = 6 * 16 / (4 * way.workers);
     options.steps = begin + 1;
     options.checkpoint_every = 0;
-    SavedSteps to = TrainTables(options, way.workers, &saved[6]);
+    Kept to = TrainTables(options, way.workers, &saved[6]);
     ASSERT_TRUE(to.contains(begin + 1));
-    EXPECT_EQ(DecodePosition(FilesFrom(to[begin + 1]))->updates, 7);
+    EXPECT_EQ(DecodePosition(BytesOf(to[begin + 1]))->updates, 7);
     std::map<std::string, std::vector<float>> before, after;
     for (const auto& [files, values] : {std::pair{&saved[6], &before}, {&to[begin + 1], &after}}) {
       for (const char* file : {kModelFile, kOptimizerFile}) {
@@ -204,28 +164,28 @@ TEST(TableCheckpoint, OfAsynchronousWorkersContinues) {
     asynchronous.checkpoint_every = 20;
     return asynchronous;
   };
-  SavedSteps saved = TrainTables(options(2), 2);
+  Kept saved = TrainTables(options(2), 2);
   ASSERT_GE(saved.size(), 2);
-  const SavedFiles middle = saved.begin()->second;
-  SavedSteps resumed = TrainTables(options(1), 2, &middle);
+  const Files middle = saved.begin()->second;
+  Kept resumed = TrainTables(options(1), 2, &middle);
   ASSERT_TRUE(resumed.contains(60));
   EXPECT_FALSE(resumed[60][kModelFile] == middle.at(kModelFile));
-  EXPECT_EQ(DecodePosition(FilesFrom(resumed[60])).value().updates, 120);
+  EXPECT_EQ(DecodePosition(BytesOf(resumed[60])).value().updates, 120);
 }
 
 TEST(TableCheckpoint, OfOtherTablesIsAnErrorOfOneLine) {
-  SavedSteps saved = TrainTables(OptionsOf({"ps-sync"}, "adagrad"), 2);
+  Kept saved = TrainTables(OptionsOf({"ps-sync"}, "adagrad"), 2);
   for (const char* strategy : {"ps-sync", "hybrid", "single"}) {
     SCOPED_TRACE(strategy);
-    const auto error_of = [&](const SavedFiles& files) {
+    const auto error_of = [&](const Files& files) {
       std::vector<absl::Status> errors;
       TrainTables(OptionsOf({strategy, 1}, "adagrad"), 1, &files, &errors);
       return std::string(errors[0].message());
     };
-    SavedFiles damaged = saved[3];
+    Files damaged = saved[3];
     damaged[kOptimizerFile].resize(damaged[kOptimizerFile].size() - 4);
     EXPECT_EQ(error_of(damaged), "kept is damaged: its tensor \"sum.tables.7.weight\" is outside the file");
-    SavedFiles other = saved[3];
+    Files other = saved[3];
     other[kOptimizerFile] = other[kModelFile];
     EXPECT_TRUE(absl::StrContains(error_of(other), "kept: it is of another model: it has no sum."))
         << error_of(other);
@@ -234,12 +194,12 @@ TEST(TableCheckpoint, OfOtherTablesIsAnErrorOfOneLine) {
 
 // The file becomes shorter while rank 0 sends it, and the other rank waits for the rows.
 TEST(TableCheckpoint, ThatCannotBeReadToItsEndEndsAllRanksAtOnce) {
-  SavedSteps saved = TrainTables(OptionsOf({"ps-sync"}, "adagrad"), 2);
+  Kept saved = TrainTables(OptionsOf({"ps-sync"}, "adagrad"), 2);
   const std::string path = absl::StrCat(testing::TempDir(), "/shorter-", getpid());
   for (const char* strategy : {"ps-sync", "hybrid"}) {
     SCOPED_TRACE(strategy);
     std::ofstream(path, std::ios::binary) << saved[3][kOptimizerFile];
-    CheckpointBytes shorter = FilesFrom(saved[3]), without = shorter;
+    CheckpointBytes shorter = BytesOf(saved[3]), without = shorter;
     auto opened = FileContent::Open(path).value();
     shorter.optimizer = opened;
     without.model = without.optimizer = FileContent();

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "common/io/safetensors.h"
-#include "tests/kept_files.h"
-#include "tests/trainer/cluster.h"
+#include "tests/trainer/kept_training.h"
+#include "tests/trainer/strategies/reference.h"
 #include "trainer/data/clicks.h"
 
 namespace psring {
@@ -128,25 +128,13 @@ TEST(TableTraining, AccumulatedBatchesAreAddedBeforeWorkers) {
 TEST(TableTraining, ContinuesFromACheckpointWithTheSameBits) {
   TrainingOptions options = SmallDlrm("single");
   options.optimizer = "adagrad";
-  options.checkpoint_dir = "unused";  // `save` keeps the files
+  options.checkpoint_dir = "kept";
   const auto expected = TrainRanks(options, 1, Clicks());
   options.checkpoint_every = 3;
-  CheckpointFiles kept;
-  const auto first = TrainRanks(options, 1, Clicks(), [&](Worker& worker) {
-    worker.save = [&](int64_t step, const CheckpointContent& content) {
-      if (step == 3) kept = FilesOf(content);
-      return absl::OkStatus();
-    };
-  });
-  CheckpointBytes bytes{.path = "memory", .folder = "memory", .has_optimizer = true};
-  for (const auto& [name, text] : kept) {
-    if (name == kPositionFile) bytes.position = text;
-    if (name == kModelFile) bytes.model = text;
-    if (name == kOptimizerFile) bytes.optimizer = text;
-  }
-  EXPECT_EQ(FindTensors(bytes.model).value().back().name, "tables.7.weight");
-  const auto second = TrainRanks(options, 1, Clicks(), [&](Worker& worker) { worker.resume = &bytes; });
-  EXPECT_EQ(second[0].weights, expected[0].weights);
+  Kept kept, more;
+  RunKeeping(options, 1, Clicks(), kept);
+  EXPECT_EQ(FindTensors(kept[3][kModelFile]).value().back().name, "tables.7.weight");
+  EXPECT_EQ(WeightsOf(RunKeeping(options, 1, Clicks(), more, &kept[3])), expected[0].weights);
 }
 
 TEST(TableTraining, WhatTablesDoNotSupportIsRejected) {

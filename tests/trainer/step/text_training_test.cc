@@ -5,15 +5,12 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "tests/kept_files.h"
-#include "tests/trainer/cluster.h"
+#include "tests/trainer/kept_training.h"
 #include "tests/trainer/strategies/reference.h"
-#include "trainer/checkpoints/checkpoint.h"
 #include "trainer/data/text.h"
 #include "trainer/virtual/virtual_training.h"
 
@@ -113,26 +110,9 @@ TEST(Dropout, ContinuesWithTheSameMasksAfterACheckpoint) {
   options.batch = 128;
   options.checkpoint_dir = "kept";
   options.checkpoint_every = 12;
-  std::map<int64_t, std::map<std::string, std::string>> kept;
-  CheckpointBytes from;
-  const auto train = [&](const CheckpointBytes* resume) {
-    return WeightsOf(RunRanks(options, 1, TextData(), [&](Worker& worker) {
-      worker.resume = resume;
-      worker.save = [&](int64_t step, const CheckpointContent& content) {
-        const CheckpointFiles files = FilesOf(content);
-        kept[step] = {files.begin(), files.end()};
-        return absl::OkStatus();
-      };
-    }));
-  };
-  const std::vector<float> expected = train(nullptr);
-  ASSERT_TRUE(kept.contains(12));
-  from = {.path = "kept",
-          .position = kept[12][kPositionFile],
-          .model = kept[12][kModelFile],
-          .optimizer = kept[12][kOptimizerFile],
-          .has_optimizer = true};
-  EXPECT_EQ(train(&from), expected);
+  Kept kept, more;
+  const std::vector<float> expected = WeightsOf(RunKeeping(options, 1, TextData(), kept));
+  EXPECT_EQ(WeightsOf(RunKeeping(options, 1, TextData(), more, &kept.at(12))), expected);
 }
 
 TEST(Dropout, EvaluationDropsNothing) {
