@@ -161,7 +161,7 @@ TEST_P(ResumedResNet, EndsLikeUninterruptedTraining) {
   const auto expected = Train(options, workers);
   options.checkpoint_dir = "kept";
   options.checkpoint_every = 3;
-  Kept kept, more;
+  KeptSteps kept, more;
   RunKeeping(options, workers, Pictures(), kept);
   EXPECT_EQ(DecodeSafetensors(kept[3][kModelFile]).value().back().name, "layer4.1.bn2.running_var");
   const auto resumed = RunKeeping(options, workers, Pictures(), more, &kept[3]);

@@ -20,7 +20,7 @@ namespace {
 
 // Trains and stores the checkpoints in `kept`. `stop_after`: rank 0, or with `stop_all` every rank, is
 // stopped after so many steps.
-std::vector<RankOutcome> Train(const TrainingOptions& options, int workers, Kept& kept,
+std::vector<RankOutcome> Train(const TrainingOptions& options, int workers, KeptSteps& kept,
                                const Files* resume = nullptr, int stop_after = -1,
                                std::vector<std::string>* notes = nullptr, bool stop_all = false) {
   std::atomic<int64_t> steps = 0;  // of all workers that may stop
@@ -70,12 +70,12 @@ TEST_P(Stopped, AtAnyStepItEndsWithTheWeightsOfUninterruptedTraining) {
     options.optimizer = optimizer;
     if (options.optimizer == std::string("sgd")) options.momentum = -1;
     GetParam().change(options);
-    Kept undisturbed;
+    KeptSteps undisturbed;
     const std::vector<float> weights = WeightsOf(Train(options, GetParam().workers, undisturbed));
     ASSERT_EQ(undisturbed.size(), 1) << "only at the end";
     for (const int stop_after : {1, 24, 25, 59}) {
       SCOPED_TRACE(absl::StrCat(optimizer, ", stopped after ", stop_after));
-      Kept kept;
+      KeptSteps kept;
       const auto stopped = Train(options, GetParam().workers, kept, nullptr, stop_after);
       EXPECT_THAT(stopped[0].result.status().message(), Has("stopped by a signal"));
       ASSERT_TRUE(kept.contains(stop_after));
@@ -120,12 +120,12 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Resume, WritesCheckpointsAtTheInterval) {
   TrainingOptions options = Options("ring");
   options.checkpoint_every = 25;
-  Kept kept;
+  KeptSteps kept;
   const std::vector<float> weights = WeightsOf(Train(options, 2, kept));
   ASSERT_EQ(kept.size(), 3);
   for (const int64_t step : {25, 50, 60}) {
     ASSERT_TRUE(kept.contains(step));
-    Kept more;
+    KeptSteps more;
     EXPECT_EQ(WeightsOf(Train(options, 2, more, &kept[step])), weights) << step;
   }
 }
@@ -136,15 +136,15 @@ TEST(Resume, AnotherSynchronousStrategyContinuesWithTheSameBits) {
   TrainingOptions server = Options("ps-sync");
   TrainingOptions servers = server;
   servers.servers = 2;
-  Kept kept;
+  KeptSteps kept;
   const std::vector<float> weights = WeightsOf(Train(single, 1, kept));
   const std::vector<std::pair<TrainingOptions, int>> ways = {{single, 1}, {server, 2}, {servers, 2}};
   for (const auto& [before, workers_before] : ways) {
-    Kept of_before;
+    KeptSteps of_before;
     Train(before, workers_before, of_before, nullptr, 31);
     ASSERT_TRUE(of_before.contains(31));
     for (const auto& [after, workers_after] : ways) {
-      Kept none;
+      KeptSteps none;
       EXPECT_EQ(WeightsOf(Train(after, workers_after, none, &of_before[31])), weights)
           << before.strategy << " to " << after.strategy;
     }
@@ -153,7 +153,7 @@ TEST(Resume, AnotherSynchronousStrategyContinuesWithTheSameBits) {
 
 // From a ring of two after 30 steps to other strategies.
 TEST(Resume, OtherStrategiesAndWorkersContinueFromTheCheckpoint) {
-  Kept kept;
+  KeptSteps kept;
   Train(Options("ring"), 2, kept, nullptr, 30);
   ASSERT_TRUE(kept.contains(30));
   // 30 steps of 16 samples: one epoch of 400, and 80 samples more.
@@ -172,7 +172,7 @@ TEST(Resume, OtherStrategiesAndWorkersContinueFromTheCheckpoint) {
     TrainingOptions options = Options(way.strategy);
     options.deterministic = false;
     options.steps = way.step + 10;
-    Kept more;
+    KeptSteps more;
     std::vector<std::string> lines;
     const auto outcomes = Train(options, way.workers, more, &kept[30], -1, &lines);
     int64_t steps = 0;
@@ -187,7 +187,7 @@ TEST(Resume, OtherStrategiesAndWorkersContinueFromTheCheckpoint) {
     EXPECT_THAT(absl::StrJoin(lines, "\n"), Has(way.note));
     ASSERT_TRUE(more.contains(way.step + 10));
     // It began with the checkpoint's weights and has improved since.
-    const auto position = DecodePosition(BytesOf(more[way.step + 10])).value();
+    const auto position = DecodePosition(KeptBytes(more[way.step + 10])).value();
     EXPECT_GT(position.samples, 480);
     EXPECT_EQ(position.sequence, 2);
   }
@@ -222,7 +222,7 @@ TEST(Resume, AdamCountsTheUpdatesOfItsMoments) {
     options.weight_decay = 0;
     options.steps = 1000;
     options.batch = 16;
-    Kept kept;
+    KeptSteps kept;
     Train(options, 1, kept, nullptr, 8);
     Files from = kept.rbegin()->second;
     int64_t updates = 8;
@@ -231,12 +231,12 @@ TEST(Resume, AdamCountsTheUpdatesOfItsMoments) {
       SCOPED_TRACE(absl::StrCat(optimizer, ", ", way.strategy, " after ", updates, " updates"));
       options.strategy = way.strategy;
       options.batch = way.batch;
-      Kept one;
+      KeptSteps one;
       Train(options, way.workers, one, &from, 1);
       ASSERT_EQ(one.size(), 1);
       const Files to = one.begin()->second;
       ++updates;
-      EXPECT_EQ(DecodePosition(BytesOf(to))->updates, updates);
+      EXPECT_EQ(DecodePosition(KeptBytes(to))->updates, updates);
       const std::vector<float> before = ValuesOf(from[kModelFile]), after = ValuesOf(to.at(kModelFile)),
                                mean = ValuesOf(to.at(kOptimizerFile), "exp_avg."),
                                variance = ValuesOf(to.at(kOptimizerFile), "exp_avg_sq.");
@@ -259,17 +259,17 @@ TEST(Resume, AnotherOptimizerBeginsWithItsFirstUpdate) {
   TrainingOptions options = Options("single");
   options.optimizer = "sgd";
   options.schedule = "constant";
-  Kept kept;
+  KeptSteps kept;
   Train(options, 1, kept, nullptr, 30);
   const Files from = kept.rbegin()->second;
   options.optimizer = "adam";
   options.lr = .01;
   for (const char* strategy : {"single", "ps-sync"}) {
     options.strategy = strategy;
-    Kept one;
+    KeptSteps one;
     Train(options, 1, one, &from, 1);
     const Files to = one.begin()->second;
-    EXPECT_EQ(DecodePosition(BytesOf(to))->updates, 1);
+    EXPECT_EQ(DecodePosition(KeptBytes(to))->updates, 1);
     const std::vector<float> before = ValuesOf(from.at(kModelFile)), after = ValuesOf(to.at(kModelFile));
     double most = 0;
     for (size_t i = 0; i < before.size(); ++i)
@@ -284,7 +284,7 @@ TEST(Resume, AsynchronousWorkersStopAndContinue) {
     TrainingOptions options = Options(strategy);
     options.deterministic = false;
     options.checkpoint_every = 20;
-    Kept kept;
+    KeptSteps kept;
     WeightsOf(Train(options, 3, kept));
     ASSERT_TRUE(kept.contains(60));
     ASSERT_GE(kept.size(), 2);
@@ -300,7 +300,7 @@ TEST(Resume, DropsResidualsThatDoNotFitWithANote) {
   TrainingOptions options = Options("ring");
   options.wire = "bfloat16";
   options.checkpoint_every = 20;
-  Kept kept;
+  KeptSteps kept;
   const std::vector<float> weights = WeightsOf(Train(options, 2, kept));
   ASSERT_TRUE(kept[20].contains(WorkerFile(0)) && kept[20].contains(WorkerFile(1)));
   const auto notes = [&](int workers, const std::function<void(TrainingOptions&)>& change,
@@ -309,7 +309,7 @@ TEST(Resume, DropsResidualsThatDoNotFitWithANote) {
     change(other);
     Files from = kept[20];
     lose(from);
-    Kept none;
+    KeptSteps none;
     std::vector<std::string> lines;
     const std::vector<RankOutcome> outcomes = Train(other, workers, none, &from, -1, &lines);
     WeightsOf(outcomes);
@@ -338,8 +338,8 @@ TEST(Resume, AsynchronousWorkersContinueAtTheirOwnSamples) {
       options.wire = wire;
       options.jitter_ms = "1";
       options.checkpoint_every = 25;
-      const auto position_of = [](const Files& files) { return *DecodePosition(BytesOf(files)); };
-      Kept kept;
+      const auto position_of = [](const Files& files) { return *DecodePosition(KeptBytes(files)); };
+      KeptSteps kept;
       std::vector<std::string> notes;
       Train(options, 3, kept, nullptr, 30, &notes, /*stop_all=*/true);
       ASSERT_EQ(kept.size(), 2) << "that of every 25 steps, and that of the end";
@@ -372,10 +372,10 @@ TEST(Resume, AsynchronousWorkersContinueAtTheirOwnSamples) {
 
 TEST(Resume, AFinishedTrainingIsOnlyEvaluated) {
   TrainingOptions options = Options("ps-sync");
-  Kept kept;
+  KeptSteps kept;
   const std::vector<float> weights = WeightsOf(Train(options, 2, kept));
   options.evaluate = true;
-  Kept more;
+  KeptSteps more;
   const auto outcomes = Train(options, 2, more, &kept[60]);
   EXPECT_EQ(WeightsOf(outcomes), weights);
   EXPECT_TRUE(outcomes[0].steps.empty());
@@ -383,7 +383,7 @@ TEST(Resume, AFinishedTrainingIsOnlyEvaluated) {
 }
 
 TEST(Resume, ADamagedFileIsAnErrorWithoutANote) {
-  Kept kept;
+  KeptSteps kept;
   std::vector<std::string> notes;
   const Files damaged = {{kModelFile, "no weights"}};
   const auto outcomes = Train(Options("single"), 1, kept, &damaged, -1, &notes);
@@ -392,11 +392,11 @@ TEST(Resume, ADamagedFileIsAnErrorWithoutANote) {
 }
 
 TEST(Resume, RejectsAnotherModel) {
-  Kept kept;
+  KeptSteps kept;
   WeightsOf(Train(Options("single"), 1, kept));
   TrainingOptions other = Options("single");
   other.model = "mlp";
-  Kept more;
+  KeptSteps more;
   EXPECT_THAT(Train(other, 1, more, &kept[60])[0].result.status().message(), Has("another model"));
 }
 

@@ -51,9 +51,9 @@ TrainingOptions OptionsOf(const Way& way, const std::string& optimizer) {
 }
 
 // Returns the checkpoints by step. Only rank 0 reads the files of `resume`.
-Kept TrainTables(const TrainingOptions& options, int workers, const Files* resume = nullptr,
-                 std::vector<absl::Status>* errors = nullptr) {
-  Kept kept;
+KeptSteps TrainTables(const TrainingOptions& options, int workers, const Files* resume = nullptr,
+                      std::vector<absl::Status>* errors = nullptr) {
+  KeptSteps kept;
   CheckpointBytes without{.path = "rank 0's checkpoint", .has_optimizer = true};
   if (resume != nullptr) without.position = resume->at(kPositionFile);
   const auto outcomes = RunKeeping(options, workers, SavedClicks(), kept, resume, [&](Worker& worker) {
@@ -70,7 +70,7 @@ Kept TrainTables(const TrainingOptions& options, int workers, const Files* resum
 }
 
 // Weights, tables and the optimizer's state, bit for bit.
-void ExpectSameState(Kept& actual, Kept& expected, int64_t step) {
+void ExpectSameState(KeptSteps& actual, KeptSteps& expected, int64_t step) {
   ASSERT_TRUE(actual.contains(step) && expected.contains(step));
   for (const char* file : {kModelFile, kOptimizerFile}) {
     EXPECT_FALSE(expected[step][file].empty());
@@ -84,16 +84,16 @@ TEST_P(TableCheckpoints, ContinueWithAnyStrategyAndServersWithTheSameBits) {
   const std::string optimizer = GetParam();
   const std::vector<Way> ways = {{"single", 1},     {"ring"},   {"ps-sync"},
                                  {"ps-sync", 2, 3}, {"hybrid"}, {"hybrid", 2, 2}};
-  Kept expected = TrainTables(OptionsOf(ways[0], optimizer), 1);
+  KeptSteps expected = TrainTables(OptionsOf(ways[0], optimizer), 1);
   for (const Way& before : ways) {
-    Kept saved = TrainTables(OptionsOf(before, optimizer), before.workers);
+    KeptSteps saved = TrainTables(OptionsOf(before, optimizer), before.workers);
     ExpectSameState(saved, expected, 3);
     ExpectSameState(saved, expected, 6);
     EXPECT_EQ(FindTensors(saved[3][kModelFile]).value().back().name, "tables.7.weight");
     for (const Way& after : ways) {
       if (before.servers > 1 && after.servers > 1) continue;
       SCOPED_TRACE(absl::StrCat(before.name(), " to ", after.name()));
-      Kept resumed = TrainTables(OptionsOf(after, optimizer), after.workers, &saved[3]);
+      KeptSteps resumed = TrainTables(OptionsOf(after, optimizer), after.workers, &saved[3]);
       EXPECT_FALSE(resumed.contains(3));
       ExpectSameState(resumed, expected, 6);
     }
@@ -107,16 +107,16 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, TableCheckpoints, testing::Values("sgd", "a
 TEST(TableCheckpoint, OfAnAsynchronousWorkerContinuesWithTheSameBits) {
   for (const char* strategy : {"ps-async", "ps-ssp:2"}) {
     SCOPED_TRACE(strategy);
-    Kept expected = TrainTables(OptionsOf({strategy, 1, 1}, "adam"), 1);
+    KeptSteps expected = TrainTables(OptionsOf({strategy, 1, 1}, "adam"), 1);
     ASSERT_TRUE(expected.contains(3));
-    Kept resumed = TrainTables(OptionsOf({strategy, 1, 2}, "adam"), 1, &expected[3]);
+    KeptSteps resumed = TrainTables(OptionsOf({strategy, 1, 2}, "adam"), 1, &expected[3]);
     ExpectSameState(resumed, expected, 6);
   }
 }
 
 // The moments of rows continue with the count of their updates, with any batch.
 TEST(TableCheckpoint, AdamCountsTheUpdatesOfItsMoments) {
-  Kept saved = TrainTables(OptionsOf({"single"}, "adam"), 1);
+  KeptSteps saved = TrainTables(OptionsOf({"single"}, "adam"), 1);
   for (const Way& way : {Way{"single", 1}, Way{"ring", 2}, Way{"ps-sync", 2, 2}, Way{"hybrid", 2},
                          Way{"ps-async", 1}, Way{"ps-ssp:1", 1, 2}}) {
     SCOPED_TRACE(way.name());
@@ -127,9 +127,9 @@ TEST(TableCheckpoint, AdamCountsTheUpdatesOfItsMoments) {
     const int64_t begin = 6 * 16 / (4 * way.workers);
     options.steps = begin + 1;
     options.checkpoint_every = 0;
-    Kept to = TrainTables(options, way.workers, &saved[6]);
+    KeptSteps to = TrainTables(options, way.workers, &saved[6]);
     ASSERT_TRUE(to.contains(begin + 1));
-    EXPECT_EQ(DecodePosition(BytesOf(to[begin + 1]))->updates, 7);
+    EXPECT_EQ(DecodePosition(KeptBytes(to[begin + 1]))->updates, 7);
     std::map<std::string, std::vector<float>> before, after;
     for (const auto& [files, values] : {std::pair{&saved[6], &before}, {&to[begin + 1], &after}}) {
       for (const char* file : {kModelFile, kOptimizerFile}) {
@@ -164,17 +164,17 @@ TEST(TableCheckpoint, OfAsynchronousWorkersContinues) {
     asynchronous.checkpoint_every = 20;
     return asynchronous;
   };
-  Kept saved = TrainTables(options(2), 2);
+  KeptSteps saved = TrainTables(options(2), 2);
   ASSERT_GE(saved.size(), 2);
   const Files middle = saved.begin()->second;
-  Kept resumed = TrainTables(options(1), 2, &middle);
+  KeptSteps resumed = TrainTables(options(1), 2, &middle);
   ASSERT_TRUE(resumed.contains(60));
   EXPECT_FALSE(resumed[60][kModelFile] == middle.at(kModelFile));
-  EXPECT_EQ(DecodePosition(BytesOf(resumed[60])).value().updates, 120);
+  EXPECT_EQ(DecodePosition(KeptBytes(resumed[60])).value().updates, 120);
 }
 
 TEST(TableCheckpoint, OfOtherTablesIsAnErrorOfOneLine) {
-  Kept saved = TrainTables(OptionsOf({"ps-sync"}, "adagrad"), 2);
+  KeptSteps saved = TrainTables(OptionsOf({"ps-sync"}, "adagrad"), 2);
   for (const char* strategy : {"ps-sync", "hybrid", "single"}) {
     SCOPED_TRACE(strategy);
     const auto error_of = [&](const Files& files) {
@@ -194,12 +194,12 @@ TEST(TableCheckpoint, OfOtherTablesIsAnErrorOfOneLine) {
 
 // The file becomes shorter while rank 0 sends it, and the other rank waits for the rows.
 TEST(TableCheckpoint, ThatCannotBeReadToItsEndEndsAllRanksAtOnce) {
-  Kept saved = TrainTables(OptionsOf({"ps-sync"}, "adagrad"), 2);
+  KeptSteps saved = TrainTables(OptionsOf({"ps-sync"}, "adagrad"), 2);
   const std::string path = absl::StrCat(testing::TempDir(), "/shorter-", getpid());
   for (const char* strategy : {"ps-sync", "hybrid"}) {
     SCOPED_TRACE(strategy);
     std::ofstream(path, std::ios::binary) << saved[3][kOptimizerFile];
-    CheckpointBytes shorter = BytesOf(saved[3]), without = shorter;
+    CheckpointBytes shorter = KeptBytes(saved[3]), without = shorter;
     auto opened = FileContent::Open(path).value();
     shorter.optimizer = opened;
     without.model = without.optimizer = FileContent();

@@ -131,7 +131,7 @@ TEST(TableTraining, ContinuesFromACheckpointWithTheSameBits) {
   options.checkpoint_dir = "kept";
   const auto expected = TrainRanks(options, 1, Clicks());
   options.checkpoint_every = 3;
-  Kept kept, more;
+  KeptSteps kept, more;
   RunKeeping(options, 1, Clicks(), kept);
   EXPECT_EQ(FindTensors(kept[3][kModelFile]).value().back().name, "tables.7.weight");
   EXPECT_EQ(WeightsOf(RunKeeping(options, 1, Clicks(), more, &kept[3])), expected[0].weights);

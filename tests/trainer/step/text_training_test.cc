@@ -110,7 +110,7 @@ TEST(Dropout, ContinuesWithTheSameMasksAfterACheckpoint) {
   options.batch = 128;
   options.checkpoint_dir = "kept";
   options.checkpoint_every = 12;
-  Kept kept, more;
+  KeptSteps kept, more;
   const std::vector<float> expected = WeightsOf(RunKeeping(options, 1, TextData(), kept));
   EXPECT_EQ(WeightsOf(RunKeeping(options, 1, TextData(), more, &kept.at(12))), expected);
 }
