@@ -37,31 +37,13 @@ StepRecord SomeStep() {
 }
 
 TEST(StepRecord, RoundTrips) {
-  const StepRecord record = SomeStep();
-  const std::string line = ToJson(record);
+  const std::string line = ToJson(SomeStep());
   EXPECT_EQ(line.find('\n'), std::string::npos);
-  const auto back = StepRecordFromJson(line).value();
-  EXPECT_EQ(back.rank, record.rank);
-  EXPECT_EQ(back.step, record.step);
-  EXPECT_EQ(back.warmup, record.warmup);
-  EXPECT_EQ(back.samples, record.samples);
-  EXPECT_EQ(back.begin_ns, record.begin_ns);
-  EXPECT_EQ(back.step_ms, record.step_ms);
-  EXPECT_EQ(back.compute_ms, record.compute_ms);
-  EXPECT_EQ(back.comm_busy_ms, record.comm_busy_ms);
-  EXPECT_EQ(back.exposed_comm_ms, record.exposed_comm_ms);
-  EXPECT_EQ(back.payload_tx_bytes, record.payload_tx_bytes);
-  EXPECT_EQ(back.payload_rx_bytes, record.payload_rx_bytes);
-  EXPECT_EQ(back.loss, record.loss);
-  EXPECT_EQ(back.weights_hash, record.weights_hash);
-  ASSERT_EQ(back.buckets.size(), 2);
-  EXPECT_EQ(back.buckets[1].bucket, 1);
-  EXPECT_EQ(back.buckets[1].ready_ns, 20);
-  EXPECT_EQ(back.buckets[1].begin_ns, 21);
-  EXPECT_EQ(back.buckets[1].end_ns, 22);
-  EXPECT_EQ(back.buckets[1].staleness, 3);
-  EXPECT_EQ(back.buckets[0].staleness, -1);
-  EXPECT_EQ(ToJson(back), line);
+  EXPECT_EQ(ToJson(StepRecordFromJson(line).value()), line) << "every field that is written is read";
+  // And every field is written: none of the values is a default.
+  const auto json = nlohmann::json::parse(line), standard = nlohmann::json::parse(ToJson(StepRecord()));
+  for (const auto& [key, value] : json.items()) EXPECT_NE(value, standard[key]) << key;
+  EXPECT_EQ(StepRecordFromJson(line)->buckets.at(1).staleness, 3);
 }
 
 TEST(StepRecord, ALossThatIsNotANumberIsNullAndReadAsNaN) {

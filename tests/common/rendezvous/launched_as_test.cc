@@ -51,6 +51,8 @@ struct LaunchCase {
 
 const std::vector<LaunchCase> kLaunchCases = {
     {"Open MPI's mpirun in a Slurm batch script", kOpenMpi, "mpirun", 3, 4, 1, 4},
+    {"the same with empty variables of torchrun", With(kOpenMpi, {{"RANK", ""}, {"WORLD_SIZE", ""}}),
+     "mpirun", 3, 4, 1, 4},
     {"Hydra", kHydra, "mpiexec", 2, 5, 2, 5},
     {"srun", kSrun, "srun", 5, 6, 1, 2},
     {"srun with a PMI plugin", With(kSrun, {{"PMI_RANK", "5"}, {"PMI_SIZE", "6"}}), "srun", 5, 6, 1, 2},

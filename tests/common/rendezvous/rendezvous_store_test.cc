@@ -364,43 +364,6 @@ TEST(ParseRendezvous, ReadsWhatTorchrunSets) {
   EXPECT_FALSE(options.hosted_elsewhere);
 }
 
-TEST(ParseRendezvous, UsesMpirunsRankIfNoOtherIsSet) {
-  using Variables = std::map<std::string, std::string>;
-  const auto parse = [](Variables variables) {
-    variables["MASTER_ADDR"] = "node0";
-    variables["MASTER_PORT"] = "29500";
-    return ParseRendezvous("env://", StoreEnvironment(variables));
-  };
-  const Variables open_mpi = {
-      {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}};
-  auto options = parse(open_mpi);
-  ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->rank, 3);
-  EXPECT_EQ(options->world_size, 4);
-  EXPECT_EQ(options->local_rank, 1);
-
-  options = parse({{"PMI_RANK", "2"}, {"PMI_SIZE", "5"}, {"MPI_LOCALRANKID", "2"}});
-  ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->rank, 2);
-  EXPECT_EQ(options->world_size, 5);
-  EXPECT_EQ(options->local_rank, 2);
-
-  Variables both = open_mpi;
-  both["RANK"] = "0";
-  both["WORLD_SIZE"] = "2";
-  options = parse(both);
-  ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->rank, 0);
-  EXPECT_EQ(options->world_size, 2);
-  EXPECT_EQ(options->local_rank, 0);
-
-  Variables emptied = open_mpi;
-  emptied["RANK"] = emptied["WORLD_SIZE"] = "";
-  options = parse(emptied);
-  ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->rank, 3);
-}
-
 TEST(ParseRendezvous, UsesThePortAfterTorchrunsStore) {
   std::map<std::string, std::string> variables = kTorchrun;
   variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";

@@ -1,0 +1,26 @@
+// Training whose checkpoints stay in memory; ranks are threads.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/trainer/cluster.h"
+#include "trainer/checkpoints/checkpoint.h"
+
+namespace psring {
+
+using Files = std::map<std::string, std::string>;  // of a checkpoint, by name
+using KeptSteps = std::map<int64_t, Files>;        // by step
+
+// The files as rank `rank` reads them, from a checkpoint "kept".
+CheckpointBytes KeptBytes(const Files& files, int rank = 0);
+
+// RunRanks, which stores the checkpoints in `kept`. `resume`: all ranks begin with these files. `adjust`:
+// called for each rank's worker at the end of its preparation.
+std::vector<RankOutcome> RunKeeping(
+    const TrainingOptions& options, int workers, const DataSplits& data, KeptSteps& kept,
+    const Files* resume = nullptr, const std::function<void(Worker&)>& adjust = [](Worker&) {});
+
+}  // namespace psring
