@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "tests/eventually.h"
 #include "tests/experiments/slurp.h"
 
@@ -29,6 +30,8 @@ inline std::vector<std::string> Processes(const std::string& folder) {
   }
   return found;
 }
+
+inline std::vector<std::string> Arguments(const std::string& line) { return absl::StrSplit(line, ' '); }
 
 struct Outcome {
   int exit_code = -1;

@@ -75,16 +75,16 @@ class VirtualClusterTest : public PsringEndsTest {
  protected:
   void SetUp() override {
     PsringEndsTest::SetUp();
-    const Outcome possible = Run({"train", "--data", "synthetic", "--model", "mlp-small", "--link", "1gbit",
-                                  "--shaping", "netns", "--dry_run"});
+    const Outcome possible =
+        Run(Arguments("train --data synthetic --model mlp-small --link 1gbit --shaping netns --dry_run"));
     if (possible.exit_code != 0) GTEST_SKIP() << possible.err;
   }
 };
 
 TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
   const Outcome outcome =
-      RunOnLinks({"compare", "--data", "synthetic", "--strategies", "ring,ps-sync", "--workers", "2",
-                  "--repeats", "1", "--steps", "4", "--no_eval", "--batch", "32", "--link", "100mbit"});
+      RunOnLinks(Arguments("compare --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 "
+                           "--warmup_steps 1 --steps 2 --no_eval --batch 32 --link 100mbit"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   int compared = 0;
   for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
@@ -111,9 +111,9 @@ TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
 }
 
 TEST_F(VirtualClusterTest, RanksOfOneProcessShareALink) {
-  const Outcome outcome = RunOnLinks({"compare", "--data", "synthetic", "--strategies", "ring,ps-sync",
-                                      "--workers", "2,4", "--ranks_per_process", "2", "--repeats", "1",
-                                      "--steps", "4", "--no_eval", "--batch", "16", "--link", "1gbit"});
+  const Outcome outcome = RunOnLinks(
+      Arguments("compare --data synthetic --strategies ring,ps-sync --workers 2,4 --ranks_per_process 2 "
+                "--repeats 1 --warmup_steps 1 --steps 3 --no_eval --batch 16 --link 1gbit"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   int compared = 0;
   for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
@@ -143,8 +143,9 @@ TEST_F(VirtualClusterTest, RanksOfOneProcessShareALink) {
 
 TEST_F(VirtualClusterTest, KillingPsringRemovesTheCluster) {
   const std::string out = (root_ / "out-folder").string();
-  const pid_t psring = Start({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ps-sync",
-                              "--workers", "2", "--epochs", "1000", "--out", out, "--link", "1gbit"});
+  const pid_t psring = Start(Arguments(absl::StrCat(
+      "train --data synthetic --model mlp-small --strategy ps-sync --workers 2 --epochs 1000 --out ", out,
+      " --link 1gbit")));
   AwaitSteps(fs::path(out) / "records/training-1/ps-sync-2/steps-rank0.jsonl");
   // A namespace exists as long as a process is in it, and these are all.
   const fs::path ours = fs::read_symlink("/proc/self/ns/net");
@@ -163,8 +164,8 @@ class SignalTest : public PsringEndsTest, public testing::WithParamInterface<int
 
 TEST_P(SignalTest, EndsAllProcessesAndSetsTheExitCode) {
   const std::string out = (root_ / "out-folder").string();
-  const pid_t psring = Start({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ps-sync",
-                              "--workers", "2", "--epochs", "1000", "--out", out});
+  const pid_t psring = Start(Arguments(absl::StrCat(
+      "train --data synthetic --model mlp-small --strategy ps-sync --workers 2 --epochs 1000 --out ", out)));
   AwaitSteps(fs::path(out) / "records/training-1/ps-sync-2/steps-rank0.jsonl");
   EXPECT_GE(Processes(out).size(), 4);
   const MonotonicTime begin = MonotonicNow();
@@ -205,8 +206,8 @@ TEST_F(PsringEndsTest, SettingTheWallClockForwardEndsNoJob) {
 
 TEST_F(PsringEndsTest, AKilledWorkerIsNamedAndEndsTheJob) {
   const std::string out = (root_ / "out-folder").string();
-  const pid_t psring = Start({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ring",
-                              "--workers", "2", "--epochs", "1000", "--out", out});
+  const pid_t psring = Start(Arguments(absl::StrCat(
+      "train --data synthetic --model mlp-small --strategy ring --workers 2 --epochs 1000 --out ", out)));
   const fs::path records = fs::path(out) / "records/training-1/ring-2";
   AwaitSteps(records / "steps-rank1.jsonl");
   for (const std::string& process : Processes(records.string())) {

@@ -279,29 +279,9 @@ TEST_F(PsringTest, DoctorReportsThisMachine) {
 }
 
 TEST_F(PsringTest, AComparisonWritesACompleteRunFolder) {
-  const Outcome outcome = Run({"compare",
-                               "--data",
-                               "synthetic",
-                               "--model",
-                               "mlp-small",
-                               "--strategies",
-                               "ring,ps-sync,ps-async",
-                               "--workers",
-                               "2",
-                               "--repeats",
-                               "2",
-                               "--steps",
-                               "4",
-                               "--samples",
-                               "1280",
-                               "--batch",
-                               "32",
-                               "--target_accuracy",
-                               "0.99",
-                               "--eval_every",
-                               "20",
-                               "--link",
-                               "none"});
+  const Outcome outcome = Run(Arguments(
+      "compare --data synthetic --model mlp-small --strategies ring,ps-sync,ps-async --workers 2 --repeats 2 "
+      "--steps 4 --samples 1280 --batch 32 --target_accuracy 0.99 --eval_every 20 --link none"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(absl::StrContains(outcome.out, "findings: runs/")) << outcome.out;
   EXPECT_FALSE(absl::StrContains(outcome.out, "All payload went over TCP.")) << "only with --verbose";
@@ -350,9 +330,9 @@ TEST_F(PsringTest, AComparisonWritesACompleteRunFolder) {
 
 // A live run with a straggler; its replay; then the same in simulated time.
 TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulated) {
-  const Outcome live = Run({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ps-async",
-                            "--workers", "3", "--straggler", "1:2", "--steps", "60", "--batch", "32",
-                            "--target_accuracy", "0.01", "--out", "live"});
+  const Outcome live =
+      Run(Arguments("train --data synthetic --model mlp-small --strategy ps-async --workers 3 --straggler "
+                    "1:2 --steps 60 --batch 32 --target_accuracy 0.01 --out live"));
   ASSERT_EQ(live.exit_code, 0) << live.out << live.err;
   const auto row = nlohmann::json::parse(Slurp(root_ / "work/live/summary.json"))[0];
   ASSERT_EQ(row["workers"]["figures"].size(), 3);
@@ -368,8 +348,8 @@ TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulated) {
   EXPECT_TRUE(absl::StrContains(again.out, "bit for bit")) << again.out;
 
   const Outcome like =
-      Run({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", "ps-async", "--workers", "3",
-           "--clock", "virtual", "--like", "live", "--steps", "60", "--batch", "32", "--out", "like"});
+      Run(Arguments("train --data synthetic --model mlp-small --strategy ps-async --workers 3 --clock "
+                    "virtual --like live --steps 60 --batch 32 --out like"));
   ASSERT_EQ(like.exit_code, 0) << like.out << like.err;
   const auto simulated = nlohmann::json::parse(Slurp(root_ / "work/like/summary.json"))[0];
   EXPECT_EQ(simulated["figures"]["basis"], "simulated");
@@ -393,27 +373,9 @@ TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulated) {
 }
 
 TEST_F(PsringTest, RatesArePickedOnHeldOutSamples) {
-  const Outcome outcome = Run({"compare",
-                               "--data",
-                               "synthetic",
-                               "--model",
-                               "mlp-small",
-                               "--strategies",
-                               "ps-async",
-                               "--workers",
-                               "4",
-                               "--clock",
-                               "virtual",
-                               "--compute_ms",
-                               "6",
-                               "--samples",
-                               "2560",
-                               "--batch",
-                               "32",
-                               "--lr",
-                               "0.001,0.05,1e12",
-                               "--out",
-                               "run"});
+  const Outcome outcome =
+      Run(Arguments("compare --data synthetic --model mlp-small --strategies ps-async --workers 4 --clock "
+                    "virtual --compute_ms 6 --samples 2560 --batch 32 --lr 0.001,0.05,1e12 --out run"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   const std::string rates = Slurp(root_ / "work/run/rates.csv");
   EXPECT_EQ(std::count(rates.begin(), rates.end(), '\n'), 1 + 2 * 3) << rates;
@@ -429,12 +391,9 @@ TEST_F(PsringTest, RatesArePickedOnHeldOutSamples) {
 }
 
 TEST_F(PsringTest, TunedRatesAreTriedWithEveryStrategyAndNumberOfWorkers) {
-  const Outcome outcome = Run({"compare",   "--data",       "synthetic",     "--model",
-                               "mlp-small", "--strategies", "ring,ps-async", "--workers",
-                               "2,4",       "--clock",      "virtual",       "--compute_ms",
-                               "6",         "--samples",    "1280",          "--global_batch",
-                               "128",       "--tune",       "lr:0.01,1",     "--out",
-                               "run",       "--verbose"});
+  const Outcome outcome = Run(Arguments(
+      "compare --data synthetic --model mlp-small --strategies ring,ps-async --workers 2,4 --clock virtual "
+      "--compute_ms 6 --samples 1280 --global_batch 128 --tune lr:0.01,1 --out run --verbose"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   const std::string rates = Slurp(root_ / "work/run/rates.csv");
   EXPECT_EQ(std::count(rates.begin(), rates.end(), '\n'), 1 + 5 * 2) << rates;
@@ -458,8 +417,8 @@ TEST_F(PsringTest, TunedRatesAreTriedWithEveryStrategyAndNumberOfWorkers) {
 // Where this machine makes no namespaces this is what it does; it can everywhere.
 TEST_F(PsringTest, WithoutNamespacesTheTransportsLimitTheRate) {
   const Outcome outcome = RunOnLinks(absl::StrSplit(
-      "compare --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 --steps 4 --no_eval "
-      "--batch 32 --link 100mbit --latency 2ms --shaping userspace",
+      "compare --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 --steps 2 --warmup_steps 1 "
+      "--no_eval --batch 32 --link 100mbit --latency 2ms --shaping userspace",
       ' '));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   int compared = 0;
@@ -479,8 +438,9 @@ TEST_F(PsringTest, AReplayedWorkloadSendsItsRecordedSizes) {
   ASSERT_TRUE(std::ofstream(root_ / "work/mine.csv")
               << "# batch: 8\n# device: mine\n# forward_ms: 5\n"
                  "name,bytes,ready_ms\nlast,4000,1\nfirst,1000000,9\n");
-  const Outcome outcome = Run({"compare", "--workload", "./mine.csv", "--strategies", "ring,ps-sync",
-                               "--workers", "3", "--repeats", "1", "--steps", "5", "--link", "none"});
+  const Outcome outcome =
+      Run(Arguments("compare --workload ./mine.csv --strategies ring,ps-sync --workers 3 --repeats 1 --steps "
+                    "5 --link none"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   int compared = 0;
   for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
@@ -503,9 +463,9 @@ TEST_F(PsringTest, ASlowedRunIsMarkedSimulatedAndItsTimesAreDivided) {
   ASSERT_TRUE(std::ofstream(root_ / "work/mine.csv")
               << "# batch: 8\n# device: mine\n# forward_ms: 5\n"
                  "name,bytes,ready_ms\nlast,1200000,1\nfirst,1000000,9\n");
-  const Outcome outcome = RunOnLinks({"compare", "--workload", "./mine.csv", "--strategies", "ring",
-                                      "--workers", "2", "--repeats", "1", "--steps", "4", "--link", "1gbit",
-                                      "--scale", "10", "--out", "run", "--verbose"});
+  const Outcome outcome =
+      RunOnLinks(Arguments("compare --workload ./mine.csv --strategies ring --workers 2 --repeats 1 "
+                           "--warmup_steps 1 --steps 3 --link 1gbit --scale 10 --out run --verbose"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(absl::StrContains(outcome.out, "1 Gbit/s links")) << outcome.out;
   EXPECT_TRUE(absl::StrContains(outcome.out, "at 1/10 of the speed")) << outcome.out;
@@ -538,8 +498,8 @@ TEST_F(PsringTest, ASlowedRunIsMarkedSimulatedAndItsTimesAreDivided) {
   }
   EXPECT_GE(longest_us, 5000);
   EXPECT_LT(longest_us, 45000);
-  const Outcome like = Run({"train", "--strategy", "ring", "--workers", "2", "--clock", "virtual", "--data",
-                            "synthetic", "--like", "run", "--steps", "4"});
+  const Outcome like = Run(
+      Arguments("train --strategy ring --workers 2 --clock virtual --data synthetic --like run --steps 4"));
   EXPECT_EQ(like.exit_code, 2);
   EXPECT_TRUE(absl::StrContains(like.err, "without --scale")) << like.err;
 }
@@ -548,9 +508,9 @@ TEST_F(PsringTest, PredictionsAreComparedWithMeasurementsAndResidualsAddUp) {
   ASSERT_TRUE(std::ofstream(root_ / "work/mine.csv")
               << "# batch: 8\n# device: mine\n# forward_ms: 5\n"
                  "name,bytes,ready_ms\nlast,1200000,1\nfirst,1000000,9\n");
-  const Outcome outcome = RunOnLinks({"compare", "--predict", "--workload", "./mine.csv", "--strategies",
-                                      "ring,ps-sync,ps-backup:1", "--workers", "2", "--repeats", "2",
-                                      "--steps", "3", "--link", "100mbit", "--verbose"});
+  const Outcome outcome =
+      RunOnLinks(Arguments("compare --predict --workload ./mine.csv --strategies ring,ps-sync,ps-backup:1 "
+                           "--workers 2 --repeats 2 --warmup_steps 1 --steps 2 --link 100mbit --verbose"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_TRUE(absl::StrContains(outcome.out, "Compared with the simulator (3 cases)")) << outcome.out;
   EXPECT_TRUE(absl::StrContains(outcome.out, "Recording took at most")) << outcome.out;

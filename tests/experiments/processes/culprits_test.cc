@@ -111,18 +111,18 @@ TEST_F(CulpritsEverywhereTest, AMissingRank) {
   StartJobs([&](const std::string& meeting) {
     StartedOnes ranks;
     for (const char* rank : {"0", "2"}) {
-      ranks.push_back(Rank(rank, "3", meeting + " --strategy ring --timeout 6"));
+      ranks.push_back(Rank(rank, "3", meeting + " --strategy ring --timeout 3"));
     }
     return ranks;
   });
-  ExpectOneLineOfEachRank({"waited 6 s for rank 1", "rank 1 never joined"});
+  ExpectOneLineOfEachRank({"waited 3 s for rank 1", "rank 1 never joined"});
 }
 
 TEST_F(CulpritsEverywhereTest, TwoProcessesWithTheSameRank) {
   StartJobs([&](const std::string& meeting) {
     StartedOnes ranks;
     for (const char* rank : {"0", "1", "1"}) {
-      ranks.push_back(Rank(rank, "3", meeting + " --strategy ring --timeout 8"));
+      ranks.push_back(Rank(rank, "3", meeting + " --strategy ring --timeout 3"));
     }
     return ranks;
   });
@@ -182,7 +182,7 @@ TEST_F(CulpritsEverywhereTest, DifferentModelOrFlagsOnOneRank) {
 TEST_F(CulpritsEverywhereTest, AClockOffByAnHour) {
   const auto job_of = [&](bool complete) {
     return [this, complete](const std::string& meeting) {
-      const std::string flags = absl::StrCat(meeting, " --strategy ring --timeout ", complete ? 20 : 6);
+      const std::string flags = absl::StrCat(meeting, " --strategy ring --timeout ", complete ? 20 : 3);
       StartedOnes ranks;
       ranks.push_back(Rank("0", "3", flags));
       ranks.push_back(Rank("1", "3", flags, {absl::StrCat("LD_PRELOAD=", PSRING_CLOCK_OFF)}));

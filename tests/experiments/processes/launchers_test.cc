@@ -26,16 +26,16 @@ const std::vector<std::string> kStrategies = {"--strategy ring", "--strategy ps-
 
 class LaunchersTest : public LaunchTest {
  protected:
-  // The weights of the training under psring's own launcher, which runs once.
+  // The weights of the training with threads as ranks, which runs once.
   std::string Reference(const std::string& strategy) {
     if (const auto known = references_.find(strategy); known != references_.end()) return known->second;
     const std::string folder = Folder(absl::StrCat("reference", references_.size()));
-    StartedOnes psring;
-    psring.push_back(std::make_unique<Started>(
-        Command(PSRING_BINARY,
-                absl::StrCat("train ", strategy, " ", kShort, " --workers ", kRanks, " --out ", folder)),
+    StartedOnes threads;
+    threads.push_back(std::make_unique<Started>(
+        Command(PSRING_TRAINER,
+                absl::StrCat(strategy, " ", kShort, " --ranks_per_process ", kRanks, " --record ", folder)),
         std::vector<std::string>()));
-    EXPECT_TRUE(WaitForAll(psring) && psring[0]->Succeeded()) << psring[0]->Story();
+    EXPECT_TRUE(WaitForAll(threads) && threads[0]->Succeeded()) << threads[0]->Story();
     return references_[strategy] = TheWeights(folder);
   }
 
@@ -109,13 +109,13 @@ TEST_F(NamespacesLaunchTest, TwoMachinesWithTorchrunsFlagsTrainToTheSameWeights)
 }
 
 TEST_F(NamespacesLaunchTest, OneProcessForAllDevicesOfAMachineTrainsToTheSameWeights) {
-  for (const std::string& strategy :
-       {kStrategies[0], kStrategies[1], kStrategies[1] + " --server_placement rank0"}) {
-    SCOPED_TRACE(strategy);
+  for (const auto& [strategy, placement] : {std::pair(kStrategies[0], ""), std::pair(kStrategies[1], ""),
+                                            std::pair(kStrategies[1], " --server_placement rank0")}) {
+    SCOPED_TRACE(strategy + placement);
     std::filesystem::remove_all(Folder("run"));
     StartedOnes nodes;
     for (int node : {1, 0})
-      nodes.push_back(Node(node, absl::StrCat(strategy, " ", kShort, " --ranks_per_process 2")));
+      nodes.push_back(Node(node, absl::StrCat(strategy, placement, " ", kShort, " --ranks_per_process 2")));
     EXPECT_TRUE(WaitForAll(nodes));
     for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
     EXPECT_EQ(TheWeights(Folder("run")), Reference(strategy));
@@ -217,11 +217,12 @@ bool AwaitCheckpoint(const std::string& folder, int64_t step) {
 
 TEST_F(NamespacesLaunchTest, AProcessKilledOnAnotherMachineRestartsAll) {
   const std::string training =
-      "--model mlp-small --data synthetic --steps 300 --batch 16 --no_eval --timeout 20 "
+      "--model mlp-small --data synthetic --steps 150 --batch 16 --no_eval --timeout 20 "
       "--strategy ring";
   StartedOnes undisturbed;
   undisturbed.push_back(std::make_unique<Started>(
-      Command(PSRING_BINARY, absl::StrCat("train ", training, " --workers 4 --out ", Folder("undisturbed"))),
+      Command(PSRING_TRAINER,
+              absl::StrCat(training, " --ranks_per_process 4 --record ", Folder("undisturbed"))),
       std::vector<std::string>()));
   ASSERT_TRUE(WaitForAll(undisturbed) && undisturbed[0]->Succeeded()) << undisturbed[0]->Story();
 
@@ -233,7 +234,7 @@ TEST_F(NamespacesLaunchTest, AProcessKilledOnAnotherMachineRestartsAll) {
                      " --checkpoint_dir ", Folder("checkpoints"))));
   }
   pid_t before = 0;
-  for (const int64_t step : {10, 100}) {
+  for (const int64_t step : {10, 70}) {
     ASSERT_TRUE(AwaitCheckpoint(Folder("checkpoints"), step)) << nodes[0]->Story() << nodes[1]->Story();
     const pid_t trainer = NextChildOf(nodes[1]->pid(), before);
     ASSERT_GT(trainer, 1) << nodes[1]->Story();

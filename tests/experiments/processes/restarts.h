@@ -6,8 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/io/checkpoint_folder.h"
 #include "tests/eventually.h"
@@ -53,17 +54,20 @@ class RestartTest : public testing::Test {
     if (freopen((root_ / "out").c_str(), "w", stdout) == nullptr) _exit(126);
     if (freopen((root_ / "err").c_str(), "w", stderr) == nullptr) _exit(126);
     std::vector<std::string> arguments =
-        absl::StrSplit(absl::StrCat("psring train --model ", model_, " --data ", data_,
-                                    " --steps 300 --batch 16 --link none "
-                                    "--schedule linear --checkpoint_every 10 --timeout 30 ",
-                                    evaluates_ ? "" : "--no_eval ", strategy, out.empty() ? "" : " --out ",
-                                    out, more.empty() ? "" : " ", more),
+        absl::StrSplit(absl::StrCat("psring train --link none --checkpoint_every 10 ", Training(strategy),
+                                    out.empty() ? "" : " --out ", out, more.empty() ? "" : " ", more),
                        ' ');
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     execv(PSRING_BINARY, argv.data());
     _exit(127);
+  }
+
+  std::string Training(const std::string& strategy) const {
+    return absl::StrCat("--model ", model_, " --data ", data_, " --steps ", steps_,
+                        " --batch 16 --schedule linear --timeout 30 ", evaluates_ ? "" : "--no_eval ",
+                        strategy);
   }
 
   int Wait() {
@@ -102,35 +106,37 @@ class RestartTest : public testing::Test {
         << "no checkpoint of step " << step << ": " << output();
   }
 
-  std::string Hash(const std::string& out) const {
+  // Of rank 0, with records below `out`.
+  static nlohmann::json Result(const std::string& out) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(out)) {
-      if (entry.path().filename() != "result-rank0.json") continue;
-      return nlohmann::json::parse(Slurp(entry.path()))["weights_hash"].get<std::string>();
+      if (entry.path().filename() == "result-rank0.json") return nlohmann::json::parse(Slurp(entry.path()));
     }
-    return "";
+    return {{"weights_hash", ""}};
   }
+  static std::string Hash(const std::string& out) { return Result(out)["weights_hash"].get<std::string>(); }
   nlohmann::json Row(const std::string& out) const {
     return nlohmann::json::parse(Slurp(std::filesystem::path(out) / "summary.json"))[0];
   }
-  // The weights of an undisturbed run; each is trained once.
-  std::string Undisturbed(const std::string& strategy) {
-    static std::map<std::string, std::string> known;
-    std::string& hash = known[strategy];
-    if (!hash.empty()) return hash;
-    const std::string out = Out("undisturbed");
-    Start(strategy, out);
-    EXPECT_EQ(Wait(), 0) << output();
-    return hash = Hash(out);
+  // The result of an undisturbed training, whose ranks are threads of one process.
+  nlohmann::json Undisturbed(const std::string& strategy) const {
+    const std::string as_threads = absl::StrReplaceAll(strategy, {{"--workers", "--ranks_per_process"}});
+    EXPECT_EQ(std::system(absl::StrCat(PSRING_TRAINER, " ", Training(as_threads), " --record ",
+                                       Out("undisturbed"), " >", Out("out"), " 2>", Out("err"))
+                              .c_str()),
+              0)
+        << output();
+    return Result(Out("undisturbed"));
   }
   std::string Out(const std::string& name) const { return (root_ / name).string(); }
   std::string Folder() const { return (root_ / "checkpoints").string(); }
-  // A random step long before the end.
-  int64_t SomeStep() { return 10 + static_cast<int64_t>(random_() % 90); }
+  // A random step in the first third, so that a process that is then killed has work left.
+  int64_t SomeStep() { return 10 + static_cast<int64_t>(random_() % (steps_ / 3 - 10)); }
 
   const std::filesystem::path root_;
   std::string out_;
   std::string model_ = "mlp-small";  // of runs started from now on
   std::string data_ = "synthetic";
+  int steps_ = 150;
   bool evaluates_ = false;  // whether runs started from now on evaluate
   pid_t psring_ = -1;
   const int64_t seed_ = FromEnvironment("PSRING_SEED", 1);

@@ -21,24 +21,20 @@ class Killed : public RestartTest, public testing::WithParamInterface<const char
  protected:
   const char* Records() const {
     const absl::string_view what = GetParam();
-    return what == kSingle                     ? "single-1"
-           : what == kRingIn16Bits             ? "ring-3"
-           : what == kRing || what == kThreads ? "ring-2"
-                                               : "ps-sync-2";
+    return what == kSingle         ? "single-1"
+           : what == kRingIn16Bits ? "ring-3"
+           : what == kThreads      ? "ring-2"
+                                   : "ps-sync-2";
   }
   // The undisturbed reference takes no delays.
   std::string Slowly() const { return GetParam() == std::string(kSingle) ? "" : absl::StrCat(kSlow, " "); }
   // Strategies that end with the same bits.
-  std::string Reference() const {
-    return GetParam() == std::string(kServer)    ? kSingle
-           : GetParam() == std::string(kThreads) ? kRing
-                                                 : GetParam();
-  }
+  std::string Reference() const { return GetParam() == std::string(kThreads) ? kRing : GetParam(); }
 };
 
 // Killed; resumed from the folder of checkpoints and stopped; resumed from that run.
 TEST_P(Killed, AfterSigkillAndSigtermAResumedRunEndsWithTheSameWeights) {
-  const std::string undisturbed = Undisturbed(Reference());
+  const auto undisturbed = Undisturbed(Reference());
   Start(GetParam(), Out("killed"), absl::StrCat(Slowly(), "--checkpoint_dir ", Folder(), " --resume latest"));
   AwaitCheckpoint(Folder(), SomeStep());
   Kill(psring_, SIGKILL);
@@ -57,27 +53,28 @@ TEST_P(Killed, AfterSigkillAndSigtermAResumedRunEndsWithTheSameWeights) {
   Start(GetParam(), Out("resumed"), absl::StrCat("--resume ", Out("stopped")));
   EXPECT_EQ(Wait(), 0) << output();
   EXPECT_TRUE(absl::StrContains(output(), "resumed after step ")) << output();
-  EXPECT_EQ(Hash(Out("resumed")), undisturbed);
+  EXPECT_EQ(Hash(Out("resumed")), undisturbed["weights_hash"]);
 }
 
 std::string NameOf(const testing::TestParamInfo<const char*>& info) {
-  const std::vector<std::string> names = {"Single",       "Ring",           "Server",
-                                          "RingIn16Bits", "ServerIn16Bits", "Threads"};
+  const std::vector<std::string> names = {"Single", "RingIn16Bits", "ServerIn16Bits", "Threads"};
   return names[info.index];
 }
 
+// What a ring and a server keep in float32 is a part of what they keep in 16 bits.
 INSTANTIATE_TEST_SUITE_P(Strategies, Killed,
-                         testing::Values(kSingle, kRing, kServer, kRingIn16Bits, kServerIn16Bits, kThreads),
-                         NameOf);
+                         testing::Values(kSingle, kRingIn16Bits, kServerIn16Bits, kThreads), NameOf);
 
 TEST_F(RestartTest, LatestIsThePreviousRunOfAnyStrategyAndDroppedStateIsReported) {
   Start(kRing, "");
   EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_TRUE(absl::StrContains(output(), "/step300")) << output();
+  EXPECT_TRUE(absl::StrContains(output(), absl::StrCat("/step", steps_))) << output();
   Start("--strategy ps-async --workers 2", "", "--resume latest");
   EXPECT_EQ(Wait(), 0) << "finished: " << output();
   EXPECT_TRUE(absl::StrContains(output(), "this training is finished; nothing is left to train")) << output();
-  EXPECT_TRUE(absl::StrContains(output(), "all workers continue with step 300: asynchronous")) << output();
+  EXPECT_TRUE(
+      absl::StrContains(output(), absl::StrCat("all workers continue with step ", steps_, ": asynchronous")))
+      << output();
   EXPECT_TRUE(absl::StrContains(output(), "the optimizer is sgd and was momentum")) << output();
 }
 

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kWorkers = 3;
-constexpr int64_t kSteps = 250;
+constexpr int64_t kSteps = 130;
 
 // {strategy, --on_worker_loss, --servers}
 class WorkerLossTest : public LaunchTest,
@@ -40,7 +40,7 @@ class WorkerLossTest : public LaunchTest,
   }
   // Waits for a random moment after a random checkpoint long before the end; false: the training has ended.
   bool ReachesSomeMoment(std::mt19937& random, StartedOnes& ones) const {
-    const int64_t step = 10 + static_cast<int64_t>(random() % 80);
+    const int64_t step = 10 + static_cast<int64_t>(random() % 40);
     const absl::Duration later = absl::Microseconds(random() % 30'000);  // up to three steps
     const bool there = WaitUntil(ones, [&] { return HasCheckpoint(Folder("checkpoints"), step); });
     absl::SleepFor(later);
@@ -156,7 +156,7 @@ TEST_F(LaunchTest, AFrozenWorkerDoesNotLoseTheResultOfTheOthers) {
   for (Frozen& job : jobs) {
     const std::string training = absl::StrCat(
         "train ", job.flags,
-        " --model mlp-small --data synthetic --batch 16 --no_eval --jitter_ms 3 --steps 600 --timeout 10",
+        " --model mlp-small --data synthetic --batch 16 --no_eval --jitter_ms 3 --steps 400 --timeout 7",
         job.name == "backup"
             ? ""  // its checkpoints need every worker
             : " --checkpoint_every 10 --checkpoint_dir " + Folder(job.name + "-checkpoints"));
@@ -217,7 +217,7 @@ TEST_F(LaunchTest, AServerThatDoesNotRespondIsNamed) {
     jobs.push_back(std::make_unique<Started>(
         Command(PSRING_BINARY,
                 absl::StrCat("train ", kinds[i], " --workers ", kWorkers,
-                             " --link none --batch 16 --no_eval --jitter_ms 3 --steps 2000 --timeout 10",
+                             " --link none --batch 16 --no_eval --jitter_ms 3 --steps 2000 --timeout 7",
                              " --checkpoint_every 10 --checkpoint_dir ", Folder(absl::StrCat("to", i)),
                              " --out ", Folder(absl::StrCat("run", i)))),
         std::vector<std::string>{}));

@@ -188,7 +188,7 @@ TEST_F(RingWorkerTest, AKilledRankIsNamedAndEndsAllOthers) {
     const bool mixed = transport == std::string("mixed");
     auto children =
         Start(4, {absl::StrCat("--transport=", mixed ? "auto" : transport),
-                  mixed ? "--ranks_per_node=2" : "--ranks_per_node=0", "--bytes=4K,16M", "--iters=300"});
+                  mixed ? "--ranks_per_node=2" : "--ranks_per_node=0", "--bytes=4K,16M", "--iters=40"});
     WaitForFirstRow(*children[0]);
     children[victim]->Signal(SIGKILL);
     for (int rank = 0; rank < 4; ++rank) {
@@ -208,7 +208,7 @@ TEST_F(RingWorkerTest, AKilledRankIsNamedAndEndsAllOthers) {
 TEST_F(RingWorkerTest, AStoppedRankIsNamedAtTheTimeout) {
   for (const char* transport : {"tcp", "shm"}) {
     auto children =
-        Start(2, {absl::StrCat("--transport=", transport), "--bytes=4K,16M", "--iters=300", "--timeout=1"});
+        Start(2, {absl::StrCat("--transport=", transport), "--bytes=4K,16M", "--iters=40", "--timeout=1"});
     WaitForFirstRow(*children[0]);
     children[1]->Signal(SIGSTOP);
     EXPECT_EQ(children[0]->Wait(absl::Seconds(20)), 1) << transport;
