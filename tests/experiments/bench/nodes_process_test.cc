@@ -95,7 +95,7 @@ TEST_F(BenchOnNodesTest, MeasuresTheNetworkThenCollectivesAndServers) {
 }
 
 TEST_F(BenchOnNodesTest, FailsBelowTheRequiredBusBandwidthAndNamesTheSlowest) {
-  StartedOnes nodes = StartNodes(3, "--require_busbw 100000");
+  StartedOnes nodes = StartNodes(2, "--require_busbw 100000");
   EXPECT_TRUE(WaitForAll(nodes));
   EXPECT_TRUE(nodes[0]->EndedWith(1)) << nodes[0]->Story();
   EXPECT_THAT(nodes[0]->errors(), HasSubstr("is below --require_busbw 100000"));

@@ -166,11 +166,11 @@ TEST_F(BenchTest, PrintsATablePerCombinationAndWritesARunFolder) {
   EXPECT_TRUE(fs::exists(root_ / "work/out.json.0"));
 }
 
-// Over every backend of this build.
-TEST_F(BenchTest, EveryCollectiveIsCorrectForEveryTypeAndReduction) {
+// Over every backend of this build. The tests of the backends have the other collectives.
+TEST_F(BenchTest, CollectivesAreCorrectForEveryTypeAndReduction) {
   const Outcome outcome =
-      Run({"--collective", "all_reduce,reduce_scatter,all_gather,broadcast", "-d", "all", "-o", "all",
-           "--workers", "3", "--root", "2", "--sizes", "12,20K", "-n", "2", "-w", "0", "--rounds", "1"});
+      Run({"--collective", "all_reduce,broadcast", "-d", "all", "-o", "all", "--workers", "3", "--root", "2",
+           "--sizes", "12,20K", "-n", "2", "-w", "0", "--rounds", "1"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("=== all_reduce, native ring over shm, shared"));
   std::set<std::string> types, reductions, roots;

@@ -55,12 +55,13 @@ class BrowserTest : public testing::Test {
                               arguments));
   }
 
-  // Returns what the probe saw in the page.
-  nlohmann::json Visit(const std::filesystem::path& page) const {
-    const std::string probe = absl::StrCat("<head><script>", Slurp(PSRING_PROBE), "</script>");
+  // Returns what the probe saw in the page. `visitor`: "reads", "answers" or "uses all" (see the probe).
+  nlohmann::json Visit(const std::filesystem::path& page, const std::string& visitor = "uses all") const {
+    const std::string probe =
+        absl::StrCat("<head><script>const visitor = '", visitor, "';", Slurp(PSRING_PROBE), "</script>");
     std::ofstream(root_ / "probed.html") << absl::StrReplaceAll(Slurp(page), {{"<head>", probe}});
-    // In virtual time, playing for a minute takes only as long as drawing.
-    const int status = Chromium(absl::StrCat("--virtual-time-budget=70000 --dump-dom file://",
+    // In virtual time, playing for 16 s takes only as long as drawing.
+    const int status = Chromium(absl::StrCat("--virtual-time-budget=30000 --dump-dom file://",
                                              (root_ / "probed.html").string(), " >dom 2>log"));
     EXPECT_EQ(status, 0) << Slurp(root_ / "log");
     EXPECT_THAT(Slurp(root_ / "log"), testing::Not(testing::HasSubstr("CONSOLE")));

@@ -59,7 +59,7 @@ TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
   // A busy machine may not carry the rate at the moment.
   for (int tries = 0; tries < 3 && Psring(run) != 0;) ++tries;
   ASSERT_TRUE(std::filesystem::exists(root_ / "class/report.html")) << Slurp(root_ / "psring.err");
-  const Json seen = Visit(root_ / "class/report.html");
+  const Json seen = Visit(root_ / "class/report.html", "answers");
   const std::map<std::string, Json> answers = AnswersOf(seen);
   ExpectTheoryAnswers(answers);
   const Json ring = Figures("class", "ring", 2), server = Figures("class", "ps-sync", 2),
@@ -128,7 +128,7 @@ TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
   }
   std::ofstream(root_ / "class/summary.json") << summary;
   ASSERT_EQ(Psring("report class"), 0) << Slurp(root_ / "psring.err");
-  const Json uneven = Visit(root_ / "class/report.html")["english"];
+  const Json uneven = Visit(root_ / "class/report.html", "reads")["english"];
   std::vector<std::string> bars;
   for (const Json& row : uneven["figures"]["split"]) {
     if (row["strategy"] == "ps-async") bars.push_back(row["of_workers"]);
@@ -146,7 +146,7 @@ TEST_F(ExercisesBrowserTest, OfARunThatHidesNothingAskWhatCouldBeHidden) {
              "--samples 2560 --data synthetic --model mlp-small --repeats 1 --out apart"),
       0)
       << Slurp(root_ / "psring.err");
-  const Json seen = Visit(root_ / "apart/report.html");
+  const Json seen = Visit(root_ / "apart/report.html", "answers");
   EXPECT_NEAR(AnswersOf(seen).at("hidden").get<double>(), 10, 1e-6);
   const std::string reason = seen["english"]["reasons"][0].back();
   EXPECT_THAT(reason, HasSubstr("Nothing was hidden. The computation takes 10 ms"));
@@ -157,7 +157,7 @@ TEST_F(ExercisesBrowserTest, OfARunThatHidesNothingAskWhatCouldBeHidden) {
   ASSERT_EQ(
       Psring(absl::StrCat(elsewhere.substr(elsewhere.find(command) + command.size()), " --out overlap")), 0)
       << Slurp(root_ / "psring.err");
-  const Json overlap = Visit(root_ / "overlap/report.html");
+  const Json overlap = Visit(root_ / "overlap/report.html", "reads");
   EXPECT_EQ(overlap["english"]["elsewhere"], "");
   const Json ring = Figures("overlap", "ring", 4);
   EXPECT_LT(ring["exposed_comm_ms"].get<double>(), 0.5 * ring["comm_busy_ms"].get<double>());
@@ -170,7 +170,7 @@ TEST_F(ExercisesBrowserTest, OfTablesAskNothingAboutTheSizeOfAGradient) {
              "2 --steps 3 --repeats 1 --batch 32 --no_eval --link none --out tables"),
       0)
       << Slurp(root_ / "psring.err");
-  const Json seen = Visit(root_ / "tables/report.html");
+  const Json seen = Visit(root_ / "tables/report.html", "answers");
   const std::map<std::string, Json> answers = AnswersOf(seen);
   ExpectTheoryAnswers(answers);
   for (const char* id : {"server_bytes", "server_time", "ring_bytes", "ratio"})
@@ -187,7 +187,7 @@ TEST_F(ExercisesBrowserTest, NeedOnlyTheLecturersPage) {
                    "--server_placement dedicated --ps_schedule serial --out lecturer"),
             0)
       << Slurp(root_ / "psring.err");
-  const Json seen = Visit(root_ / "lecturer/report.html");
+  const Json seen = Visit(root_ / "lecturer/report.html", "answers");
   const std::map<std::string, Json> answers = AnswersOf(seen);
   ExpectTheoryAnswers(answers);
   EXPECT_EQ(answers.at("ring_rounds"), 2 * (8 - 1));

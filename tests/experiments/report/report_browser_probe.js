@@ -1,12 +1,12 @@
-// Runs in the page before its own scripts: records errors, uses all controls, and leaves what it saw in the document for
-// the test.
+// Runs in the page before its own scripts: records errors, uses the controls as far as `visitor` says, and leaves what it saw
+// in the document for the test. The test defines `visitor`: 'reads', 'answers' (the exercises) or 'uses all'.
 const seen = {errors: [], violations: 0};
 addEventListener('error', (event) => seen.errors.push(String(event.message)));
 addEventListener('securitypolicyviolation', () => ++seen.violations);
 console.error = (...words) => seen.errors.push(words.join(' '));
 
 // Frames follow the timers, which the browser runs in virtual time.
-window.requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 100);
+window.requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 400);
 window.cancelAnimationFrame = clearTimeout;
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 const element = (id) => document.getElementById(id);
@@ -122,10 +122,26 @@ function chooseEverything() {
 
 async function visit() {
   document.querySelectorAll('details.part').forEach((part) => { part.open = true; });
-  await sleep(300);
+  await sleep(900);  // until the parts are drawn
   seen.english = readPage();
   const ids = [...document.querySelectorAll('[id]')].map((with_id) => with_id.id);
   seen.ids_given_twice = ids.filter((id, i) => ids.indexOf(id) !== i);
+  if (visitor === 'answers') seen.questions = askEverything();
+  if (visitor === 'uses all') await useEverything();
+  element('language').click();
+  await sleep(100);
+  seen.chinese = readPage();
+  seen.guess_chinese = textOf('guess-said');
+  element('theme').click();
+  seen.svg_bytes = [...document.querySelectorAll('figure[id] svg')].filter((svg) => !svg.closest('.legend')).map((svg) => svgText(svg).length);
+  seen.untranslated = Object.entries(TEXTS).filter(([, pair]) => pair.length !== 2 || !pair[0] || !pair[1]).map(([key]) => key);
+  // A text that is missing shows its key.
+  seen.wordless = [...document.querySelectorAll('#main *, nav *, header *')].filter((found) => !found.closest('table, pre, [lang]') && !found.children.length)
+    .map((found) => found.textContent).filter((text) => /^[a-z]+_[a-z_]+$/.test(text));
+  seen.requests = performance.getEntriesByType('resource').length;
+}
+
+async function useEverything() {
   seen.wish = {bandwidth: wish.bandwidth, latency: wish.latency, adding: wish.adding, gradient: wish.gradient};
   seen.arrows = Object.fromEntries(((DATA.runs[chosenRun].trace || {}).launches || []).map((launch) => [launch.name, launch.arrows.length]));
   seen.arrows_drawn = document.querySelectorAll('#step .arrow').length;
@@ -162,17 +178,6 @@ async function visit() {
   chooseEverything();
   element('reset').click();
   for (const run of [...DATA.runs.keys(), 0]) send(element('run'), 'change', String(run));
-  element('language').click();
-  await sleep(100);
-  seen.chinese = readPage();
-  seen.guess_chinese = textOf('guess-said');
-  element('theme').click();
-  seen.svg_bytes = [...document.querySelectorAll('figure[id] svg')].filter((svg) => !svg.closest('.legend')).map((svg) => svgText(svg).length);
-  seen.untranslated = Object.entries(TEXTS).filter(([, pair]) => pair.length !== 2 || !pair[0] || !pair[1]).map(([key]) => key);
-  // A text that is missing shows its key.
-  seen.wordless = [...document.querySelectorAll('#main *, nav *, header *')].filter((found) => !found.closest('table, pre, [lang]') && !found.children.length)
-    .map((found) => found.textContent).filter((text) => /^[a-z]+_[a-z_]+$/.test(text));
-  seen.requests = performance.getEntriesByType('resource').length;
 }
 
 addEventListener('load', async () => {

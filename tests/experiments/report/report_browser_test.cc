@@ -144,7 +144,7 @@ TEST_F(ReportBrowserTest, ShowsTheOtherVerbs) {
   EXPECT_THAT(Visit(root_ / "both.html")["errors"], IsEmpty());
 }
 
-// Runs of other kinds: ExpectSound compares every sentence with summary.json.
+// Runs of other kinds: ExpectSoundTexts compares every sentence with summary.json.
 TEST_F(ReportBrowserTest, SentencesDescribeTheirRun) {
   const auto texts = [](const Json& seen) {
     std::string all = seen["english"]["lead"].get<std::string>() + "\n";
@@ -155,23 +155,23 @@ TEST_F(ReportBrowserTest, SentencesDescribeTheirRun) {
       "compare --clock virtual --strategies ring,ps-sync,ps-async --workers 4 --compute_ms 10 --network_ms 3 "
       "--samples 2560 --data synthetic --model mlp-small ";
   ASSERT_EQ(Psring(virtual_clock + "--straggler 1:3 --out slow"), 0) << Slurp(root_ / "psring.err");
-  const Json slow = Visit(root_ / "slow/report.html");
-  ExpectSound(slow, "slow");
+  const Json slow = Visit(root_ / "slow/report.html", "reads");
+  ExpectSoundTexts(slow, "slow");
   EXPECT_THAT(texts(slow),
               HasSubstr("do not wait for the slowest: in the synchronous run the slowest computed 30 ms"));
   EXPECT_THAT(texts(slow), HasSubstr("The update rules differ"));
   EXPECT_THAT(slow["english"]["reasons"][0].back().get<std::string>(),
               HasSubstr("15 ms of the exposed time is waiting for peers"));
   ASSERT_EQ(Psring(virtual_clock + "--out even"), 0) << Slurp(root_ / "psring.err");
-  const Json even = Visit(root_ / "even/report.html");
-  ExpectSound(even, "even");
+  const Json even = Visit(root_ / "even/report.html", "reads");
+  ExpectSoundTexts(even, "even");
   EXPECT_THAT(texts(even), testing::Not(HasSubstr("the slowest computed"))) << "there was no straggler";
   ASSERT_EQ(
       Psring("predict --workload resnet50 --strategies ring,ps-sync --servers 8 --workers 8 --link 10gbit "
              "--ps_schedule serial --server_placement rank0 --out shared"),
       0);
-  const Json shared = Visit(root_ / "shared/report.html");
-  ExpectSound(shared, "shared");
+  const Json shared = Visit(root_ / "shared/report.html", "reads");
+  ExpectSoundTexts(shared, "shared");
   EXPECT_THAT(texts(shared), HasSubstr("All servers share rank 0's link"));
   ASSERT_EQ(
       Psring(
@@ -179,8 +179,8 @@ TEST_F(ReportBrowserTest, SentencesDescribeTheirRun) {
           "--no_eval --model mlp-small --out once"),
       0)
       << Slurp(root_ / "psring.err");
-  const Json once = Visit(root_ / "once/report.html");
-  ExpectSound(once, "once");
+  const Json once = Visit(root_ / "once/report.html", "reads");
+  ExpectSoundTexts(once, "once");
   ASSERT_EQ(Psring("report slow shared once --out several.html"), 0);
   EXPECT_THAT(Visit(root_ / "several.html")["errors"], IsEmpty());
 }
@@ -193,7 +193,7 @@ TEST_F(ReportBrowserTest, TheBadgeIsTheLineOnValidityOfTheRun) {
       0)
       << Slurp(root_ / "psring.err");
   const Json table = Json::parse(Slurp(root_ / "run/table.json"));
-  const Json page = Visit(root_ / "run/report.html");
+  const Json page = Visit(root_ / "run/report.html", "reads");
   const auto line = [&](const char* language, const char* gap) {
     const Json& validity = table[language]["validity"];
     return validity["title"].get<std::string>() + gap + validity["why"].get<std::string>();
@@ -210,7 +210,7 @@ TEST_F(ReportBrowserTest, CountsTheTokensOfAText) {
                    "--samples 2560 --out run"),
             0)
       << Slurp(root_ / "psring.err");
-  const Json page = Visit(root_ / "run/report.html")["english"];
+  const Json page = Visit(root_ / "run/report.html", "reads")["english"];
   std::string said;
   for (const Json& sentence : page["here"]) absl::StrAppend(&said, sentence["text"].get<std::string>(), " ");
   EXPECT_THAT(said, HasSubstr("tokens/s without waiting for the others"));

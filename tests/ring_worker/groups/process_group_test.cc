@@ -339,7 +339,10 @@ TEST_P(ProcessGroupTest, EveryCollectiveIsExactForManyRankCountsSizesTypesAndOps
   const std::unique_ptr<Device> device = MakeCpuDevice();
   const DType types[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
   const ReduceOp ops[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax};
-  for (int ranks : {1, 2, 3, 4, 5, 6, 7, 8, 11, 16}) {
+  // What depends on the number of ranks is the same over every transport.
+  const std::vector<int> numbers =
+      transport() == "in_process" ? std::vector{1, 2, 3, 4, 5, 6, 7, 8, 11, 16} : std::vector{2, 3, 5, 8};
+  for (int ranks : numbers) {
     SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
     RunRanks(transport(), ranks, options(), [&](ProcessGroup& group, Stream& stream) {
       int turn = ranks;  // the same on all ranks
@@ -350,7 +353,7 @@ TEST_P(ProcessGroupTest, EveryCollectiveIsExactForManyRankCountsSizesTypesAndOps
           ++turn;
         }
       }
-      if (ranks > 5) return absl::OkStatus();
+      if (ranks != 3 && ranks != 4) return absl::OkStatus();
       return UseAll(group, stream, *device, types[ranks % 3], ops[ranks % 4], ranks % 2 == 0,
                     ((1 << 20) + 3) / ranks);
     });
