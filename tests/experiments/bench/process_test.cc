@@ -108,7 +108,7 @@ TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
       {{"--require_busbw", "1", "--workers", "1"}, "of two or more workers"},
   };
   for (const Case& bad : cases) {
-    const Outcome outcome = Run(bad.arguments);
+    const Outcome outcome = Call(bad.arguments);
     const std::string what = absl::StrJoin(bad.arguments, " ");
     EXPECT_EQ(outcome.exit_code, 2) << what << "\n" << outcome.out << outcome.err;
     EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << what << "\n" << outcome.err;

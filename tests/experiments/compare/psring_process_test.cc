@@ -163,7 +163,7 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
        "no collectives"},
   };
   for (const Case& bad : cases) {
-    const Outcome outcome = Run(bad.arguments);
+    const Outcome outcome = Call(bad.arguments);
     const std::string what = absl::StrJoin(bad.arguments, " ");
     EXPECT_EQ(outcome.exit_code, 2) << what << "\n" << outcome.out << outcome.err;
     EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << what << "\n" << outcome.err;

@@ -1,5 +1,4 @@
 // psring reads a run folder that somebody changed: each defect is one line, and nothing crashes or waits.
-// Each of the several hundred calls is a copy of the test's process, which starts faster than the program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -14,7 +13,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "experiments/psring.h"
 #include "tests/experiments/psring_in_a_folder.h"
 
 namespace psring {
@@ -92,19 +90,6 @@ class CraftedRun : public PsringInAFolder {
   // Of the launch of ps-async with two workers.
   static std::string Record(const std::string& name) { return "records/cost-1/ps-async-2/" + name; }
 
-  // What psring does with these arguments, in a copy of this process.
-  Outcome Call(std::vector<std::string> arguments) {
-    fflush(nullptr);  // buffered output must not be written twice
-    const pid_t pid = fork();
-    if (pid != 0) return Finish(pid);
-    EnterFolder();
-    arguments.insert(arguments.begin(), "psring");
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    const int code = PsringMain(static_cast<int>(argv.size()), argv.data());
-    fflush(nullptr);
-    _exit(code);
-  }
   // At most one line of error, and one if it fails. `fails`: it must.
   void ExpectOneLine(const std::vector<std::string>& command, bool fails, const std::string& what) {
     const Outcome outcome = Call(command);
