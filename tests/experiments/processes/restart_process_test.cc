@@ -166,8 +166,7 @@ TEST_F(RestartTest, AnAsynchronousRunReachesItsAccuracyAfterServerRestarts) {
 TEST_F(RestartTest, AKillAfterTheLastStepKeepsTheResult) {
   evaluates_ = true;  // rank 0 has work after the last checkpoint
   for (const auto& [strategy, who] : {std::pair(kRing, "rank 0"), std::pair(kServer, "server"),
-                                      std::pair("--strategy ps-async --workers 2", "server"),
-                                      std::pair("--strategy ps-ssp:2 --workers 2", "server")}) {
+                                      std::pair("--strategy ps-async --workers 2", "server")}) {
     SCOPED_TRACE(absl::StrCat(strategy, ": ", who));
     std::string run = absl::StrCat(Out("run"), who, std::string(strategy).substr(11, 8));
     std::erase(run, ' ');
