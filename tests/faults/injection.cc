@@ -7,7 +7,6 @@
 
 #include <cstdlib>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
 #include "tests/experiments/training_processes.h"

@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "common/io/files.h"
 #include "common/measure/records.h"
 #include "tests/eventually.h"
 #include "tests/experiments/slurp.h"

@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

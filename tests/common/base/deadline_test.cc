@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
 #include "common/base/mutex.h"
 
 namespace psring {

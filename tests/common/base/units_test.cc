@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <string>
 
 #include "absl/time/time.h"
 #include "common/base/byte_size.h"

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace psring {

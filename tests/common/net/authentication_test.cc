@@ -11,12 +11,10 @@
 #include <cerrno>
 #include <cstring>
 #include <future>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/net/unix_socket.h"

@@ -15,10 +15,8 @@
 #include <optional>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/wall_time.h"
 #include "common/net/tcp_socket.h"

@@ -5,10 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <ostream>
-#include <random>
 #include <string>
 #include <thread>
 #include <utility>

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "common/cuda/cuda_device.h"
 #include "common/devices/make_ops.h"
 #include "common/ops/ops.h"

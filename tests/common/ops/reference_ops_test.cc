@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "common/ops/ops.h"
 #include "common/ops/reference_layers.h"

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 #include <string>
-#include <vector>
 
 #include "tests/common/ops/ops_fixture.h"
 

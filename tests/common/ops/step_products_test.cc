@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "tests/common/ops/ops_testing.h"
 
 namespace psring {

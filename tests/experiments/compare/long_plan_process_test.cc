@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
 #include "tests/experiments/psring_in_a_folder.h"

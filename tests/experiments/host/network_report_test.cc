@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "experiments/host/slowest_link.h"
 
 namespace psring {

@@ -7,8 +7,6 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/str_cat.h"
-
 namespace psring {
 namespace {
 

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "common/base/deadline.h"
 #include "common/net/address.h"
 #include "common/net/authentication.h"

@@ -6,9 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tests/experiments/slurp.h"
 #include "tests/experiments/started.h"
 
 namespace psring {

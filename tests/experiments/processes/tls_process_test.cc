@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "tests/experiments/started.h"
 #include "tests/site_certificates.h"
-#include "tests/test_secret.h"
 
 namespace psring {
 namespace {

@@ -1,6 +1,5 @@
 // Opens reports of real runs in a headless Chromium. Skipped without Chromium (Debian: apt-get install
 // chromium).
-#include <algorithm>
 #include <map>
 #include <sstream>
 

@@ -9,7 +9,6 @@
 #include <set>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"

@@ -3,9 +3,7 @@
 
 #include <cmath>
 #include <string>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "tests/trainer/cluster.h"
 #include "tests/trainer/strategies/reference.h"
 

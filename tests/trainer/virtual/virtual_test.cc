@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/virtual/logical_workers.h"
 #include "trainer/virtual/replay.h"
