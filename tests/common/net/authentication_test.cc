@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/net/unix_socket.h"

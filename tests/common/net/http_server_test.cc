@@ -104,13 +104,9 @@ TEST(HttpServer, NeedsATokenExceptOnTheLoopback) {
 
 class HttpServerTest : public testing::Test {
  protected:
-  HttpServerTest() {
-    auto started = HttpServer::Start({}, Echo).value();
-    server_ = std::move(started);
-  }
+  HttpServerTest() { server_ = HttpServer::Start({}, Echo).value(); }
   FileDescriptor Connect() {
-    auto socket = ConnectTcp("127.0.0.1", server_->port(), MonotonicNow() + absl::Seconds(10)).value();
-    return std::move(socket);
+    return ConnectTcp("127.0.0.1", server_->port(), MonotonicNow() + absl::Seconds(10)).value();
   }
   static void Send(const FileDescriptor& socket, const std::string& text) {
     EXPECT_TRUE(WriteAll(socket.get(), text.data(), text.size(), MonotonicNow() + absl::Seconds(10)).ok());

@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/net/authentication.h"

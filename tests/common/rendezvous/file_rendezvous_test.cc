@@ -208,8 +208,9 @@ TEST_F(FileRendezvousTest, OtherFilesAreNotChanged) {
 TEST_F(FileRendezvousTest, DeadlineNamesTheMissingRanks) {
   const auto one = Join(1, 3, absl::Milliseconds(200));
   const absl::Status late = one->Exchange("begin", "").status();
-  EXPECT_THAT(late.message(), testing::StartsWith("waited 0.2 s for ranks 0 and 2 at exchange 'begin'; ranks "
-                                                  "0 and 2 never joined; joined: rank 1 ("));
+  EXPECT_THAT(std::string(late.message()),
+              testing::StartsWith("waited 0.2 s for ranks 0 and 2 at exchange 'begin'; ranks "
+                                  "0 and 2 never joined; joined: rank 1 ("));
   EXPECT_EQ(one->Get("ps/0", "the parameter server").status().message(),
             "waited 0.2 s for the parameter server ('ps/0')");
   // A failed exchange stays failed, for all of its ranks.

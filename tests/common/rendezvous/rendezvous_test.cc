@@ -118,7 +118,7 @@ TEST_F(RendezvousTest, DeadlineNamesTheMissingRanks) {
   auto one = Join(1, 4, absl::Seconds(1));
   const absl::Status status = one->Exchange("start", "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(status.message(),
+  EXPECT_THAT(std::string(status.message()),
               testing::StartsWith("waited 1 s for ranks 0, 2 and 3 at exchange 'start'; ranks 2 and 3 never "
                                   "joined; joined: rank 0 ("));
   EXPECT_THAT(status.message(), Has(", rank 1 ("));

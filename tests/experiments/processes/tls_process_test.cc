@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/experiments/started.h"
 #include "tests/site_certificates.h"
+#include "tests/test_secret.h"
 
 namespace psring {
 namespace {
