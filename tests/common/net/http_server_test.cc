@@ -1,7 +1,6 @@
 // Replies to valid and invalid requests; and no client prevents the server from stopping.
 #include "common/net/http_server.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -14,12 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/deadline.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
 using testing::StartsWith;
 
 HttpReply Echo(const std::string& path) { return {.type = "text/x", .body = absl::StrCat("<", path, ">")}; }
@@ -32,14 +30,13 @@ std::string Said(const std::string& request, const HttpAccess& access = {.this_h
 TEST(HttpMessage, TheReplyDependsOnThePathWithoutTheQuery) {
   const std::string said = Said("GET /a/b?c=d HTTP/1.1\r\nHost: localhost:80\r\n\r\n");
   EXPECT_THAT(said, StartsWith("HTTP/1.1 200 OK\r\n"));
-  EXPECT_THAT(said, HasSubstr("Content-Type: text/x\r\n"));
-  EXPECT_THAT(said, HasSubstr("Content-Length: 6\r\n"));
+  EXPECT_THAT(said, Has("Content-Type: text/x\r\n", "Content-Length: 6\r\n"));
   EXPECT_THAT(said, testing::EndsWith("\r\n\r\n</a/b>"));
 }
 
 TEST(HttpMessage, HeadHasTheSameHeadersAndNoBody) {
   const std::string said = Said("HEAD /a HTTP/1.0\r\n\r\n");
-  EXPECT_THAT(said, HasSubstr("Content-Length: 4\r\n"));
+  EXPECT_THAT(said, Has("Content-Length: 4\r\n"));
   EXPECT_THAT(said, testing::EndsWith("\r\n\r\n"));
 }
 
@@ -47,36 +44,34 @@ TEST(HttpMessage, AnIncompleteRequestHasNoReply) {
   const std::string request = "GET / HTTP/1.1\r\nHost: [::1]:9\r\n\r\n";
   for (size_t length = 0; length < request.size(); ++length)
     EXPECT_EQ(Said(request.substr(0, length)), "(more)");
-  EXPECT_THAT(Said(request), HasSubstr("200"));
+  EXPECT_THAT(Said(request), Has("200"));
 }
 
 TEST(HttpMessage, InvalidRequestsAreRejected) {
-  EXPECT_THAT(Said("\r\n\r\n"), HasSubstr(" 400 "));
-  EXPECT_THAT(Said("GET\r\n\r\n"), HasSubstr(" 400 "));
-  EXPECT_THAT(Said("GET / FTP/1\r\n\r\n"), HasSubstr(" 400 "));
-  EXPECT_THAT(Said("GET http://x/ HTTP/1.1\r\n\r\n"), HasSubstr(" 400 "));
-  EXPECT_THAT(Said("GET / HTTP/2.0\r\n\r\n"), HasSubstr(" 505 "));
-  EXPECT_THAT(Said("POST / HTTP/1.1\r\n\r\n"), HasSubstr("Allow: GET, HEAD"));
-  EXPECT_THAT(Said(std::string("GET /\0 HTTP/1.1\r\n\r\n", 19)), HasSubstr("HTTP/1.1 "));
-  EXPECT_THAT(Said(std::string(kLargestHttpRequest, 'x')), HasSubstr(" 431 "));
-  EXPECT_THAT(Said(absl::StrCat("GET / HTTP/1.1\r\nx: ", std::string(9000, 'x'), "\r\n\r\n")),
-              HasSubstr(" 431 "));
+  EXPECT_THAT(Said("\r\n\r\n"), Has(" 400 "));
+  EXPECT_THAT(Said("GET\r\n\r\n"), Has(" 400 "));
+  EXPECT_THAT(Said("GET / FTP/1\r\n\r\n"), Has(" 400 "));
+  EXPECT_THAT(Said("GET http://x/ HTTP/1.1\r\n\r\n"), Has(" 400 "));
+  EXPECT_THAT(Said("GET / HTTP/2.0\r\n\r\n"), Has(" 505 "));
+  EXPECT_THAT(Said("POST / HTTP/1.1\r\n\r\n"), Has("Allow: GET, HEAD"));
+  EXPECT_THAT(Said(std::string("GET /\0 HTTP/1.1\r\n\r\n", 19)), Has("HTTP/1.1 "));
+  EXPECT_THAT(Said(std::string(kLargestHttpRequest, 'x')), Has(" 431 "));
+  EXPECT_THAT(Said(absl::StrCat("GET / HTTP/1.1\r\nx: ", std::string(9000, 'x'), "\r\n\r\n")), Has(" 431 "));
 }
 
 TEST(HttpMessage, OnTheLoopbackOtherHostNamesAreRejected) {
-  EXPECT_THAT(Said("GET / HTTP/1.1\r\nHOST:  evil.example\r\n\r\n"), HasSubstr(" 403 "));
-  EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: 127.evil.example\r\n\r\n"), HasSubstr(" 403 "));
-  EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: 127.0.0.1.evil.example:80\r\n\r\n"), HasSubstr(" 403 "));
+  EXPECT_THAT(Said("GET / HTTP/1.1\r\nHOST:  evil.example\r\n\r\n"), Has(" 403 "));
+  EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: 127.evil.example\r\n\r\n"), Has(" 403 "));
+  EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: 127.0.0.1.evil.example:80\r\n\r\n"), Has(" 403 "));
   for (const char* host : {"[::1].evil.example", "[::1", "[::1]evil", "localhost:80.evil.example", "",
                            "127.1", "localhost.evil.example", "::1", "[127.0.0.1.evil.example]:80"}) {
-    EXPECT_THAT(Said(absl::StrCat("GET / HTTP/1.1\r\nHost: ", host, "\r\n\r\n")), HasSubstr(" 403 ")) << host;
+    EXPECT_THAT(Said(absl::StrCat("GET / HTTP/1.1\r\nHost: ", host, "\r\n\r\n")), Has(" 403 ")) << host;
   }
   for (const char* host :
        {"127.0.0.1:4242", "127.86.0.1", "localhost", "LOCALHOST:80", "[::1]", "[::1]:80"}) {
-    EXPECT_THAT(Said(absl::StrCat("GET / HTTP/1.1\r\nHost: ", host, "\r\n\r\n")), HasSubstr(" 200 ")) << host;
+    EXPECT_THAT(Said(absl::StrCat("GET / HTTP/1.1\r\nHost: ", host, "\r\n\r\n")), Has(" 200 ")) << host;
   }
-  EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: node7:4242\r\n\r\n", {.this_host_only = false}),
-              HasSubstr(" 200 "));
+  EXPECT_THAT(Said("GET / HTTP/1.1\r\nHost: node7:4242\r\n\r\n", {.this_host_only = false}), Has(" 200 "));
 }
 
 TEST(HttpMessage, ATokenIsNeededInTheQueryOrAHeader) {
@@ -85,7 +80,7 @@ TEST(HttpMessage, ATokenIsNeededInTheQueryOrAHeader) {
                               "GET /a?token=0123abcd0 HTTP/1.1", "GET /a?nottoken=0123abcd HTTP/1.1",
                               "GET /token=0123abcd HTTP/1.1", "GET /a HTTP/1.1\r\nAuthorization: Bearer x",
                               "GET /a HTTP/1.1\r\nAuthorization: Basic 0123abcd"}) {
-    EXPECT_THAT(Said(absl::StrCat(request, "\r\n\r\n"), access), HasSubstr(" 403 Forbidden\r\n")) << request;
+    EXPECT_THAT(Said(absl::StrCat(request, "\r\n\r\n"), access), Has(" 403 Forbidden\r\n")) << request;
   }
   for (const char* request : {"GET /a?token=0123abcd HTTP/1.1", "GET /a?b=c&token=0123abcd HTTP/1.1",
                               "GET /a HTTP/1.1\r\nAuthorization: Bearer 0123abcd"}) {
@@ -176,7 +171,7 @@ TEST_F(HttpServerTest, RejectedRequestsAreCountedOnStderr) {
   server_.reset();
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, StartsWith(absl::StrCat("psring: rejected 1 request ", at)));
-  EXPECT_THAT(log, HasSubstr(absl::StrCat("\npsring: rejected 4 requests ", at)));
+  EXPECT_THAT(log, Has(absl::StrCat("\npsring: rejected 4 requests ", at)));
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 2) << log;
 }
 
@@ -242,7 +237,7 @@ TEST_F(HttpServerTest, StopsDuringARequest) {
 
 TEST_F(HttpServerTest, APortInUseIsNamed) {
   const auto second = HttpServer::Start({.port = server_->port()}, Echo);
-  EXPECT_THAT(second.status().message(), HasSubstr(absl::StrCat(":", server_->port())));
+  EXPECT_THAT(second.status().message(), Has(absl::StrCat(":", server_->port())));
 }
 
 }  // namespace
