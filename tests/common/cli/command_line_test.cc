@@ -61,7 +61,7 @@ std::string Error(const std::vector<std::string>& arguments) {
   return outcome.text.substr(0, outcome.text.find('\n'));
 }
 // The same for arguments that are separated by spaces; of compare without "psring compare: ".
-std::string ErrorOf(const char* arguments) {
+std::string CommandError(const char* arguments) {
   std::string error = Error(std::vector<std::string>(absl::StrSplit(arguments, ' ')));
   constexpr char kBegin[] = "psring compare: ";
   if (!absl::StartsWith(arguments, "compare ")) return error;
@@ -109,23 +109,23 @@ TEST(Parse, EmptyValuesAndPositionalArgumentsAreAccepted) {
 }
 
 TEST(Parse, AnUnknownFlagSuggestsTheNearest) {
-  EXPECT_EQ(ErrorOf("compare --worker 2"), "unknown flag --worker; did you mean --workers?");
-  EXPECT_EQ(ErrorOf("compare --bacth-size=2"), "unknown flag --bacth-size; did you mean --batch_size?");
-  EXPECT_EQ(ErrorOf("compare -workers 2"), "unknown flag -workers; did you mean --workers?");
-  EXPECT_EQ(ErrorOf("compare --batch 2"), "unknown flag --batch; did you mean --batch_size?");
-  EXPECT_EQ(ErrorOf("compare --zzz"), "unknown flag --zzz");
-  EXPECT_EQ(ErrorOf("compare ---"), "unknown flag ---");
-  EXPECT_EQ(ErrorOf("compare -x"), "unknown flag -x");
-  EXPECT_EQ(ErrorOf("--workers compare"), "psring: unknown flag --workers");
+  EXPECT_EQ(CommandError("compare --worker 2"), "unknown flag --worker; did you mean --workers?");
+  EXPECT_EQ(CommandError("compare --bacth-size=2"), "unknown flag --bacth-size; did you mean --batch_size?");
+  EXPECT_EQ(CommandError("compare -workers 2"), "unknown flag -workers; did you mean --workers?");
+  EXPECT_EQ(CommandError("compare --batch 2"), "unknown flag --batch; did you mean --batch_size?");
+  EXPECT_EQ(CommandError("compare --zzz"), "unknown flag --zzz");
+  EXPECT_EQ(CommandError("compare ---"), "unknown flag ---");
+  EXPECT_EQ(CommandError("compare -x"), "unknown flag -x");
+  EXPECT_EQ(CommandError("--workers compare"), "psring: unknown flag --workers");
 }
 
 TEST(Parse, AFlagOfAnotherProgramSuggestsOurs) {
-  EXPECT_EQ(ErrorOf("compare --gpus 2"), "unknown flag --gpus; did you mean --workers?");
-  EXPECT_EQ(ErrorOf("compare -g 2"), "unknown flag -g; did you mean --workers?");
-  EXPECT_EQ(ErrorOf("compare -n4"), "unknown flag -n4; did you mean --workers?");
-  EXPECT_EQ(ErrorOf("train --iterations=2"),
+  EXPECT_EQ(CommandError("compare --gpus 2"), "unknown flag --gpus; did you mean --workers?");
+  EXPECT_EQ(CommandError("compare -g 2"), "unknown flag -g; did you mean --workers?");
+  EXPECT_EQ(CommandError("compare -n4"), "unknown flag -n4; did you mean --workers?");
+  EXPECT_EQ(CommandError("train --iterations=2"),
             "psring train: unknown flag --iterations; did you mean --steps?");
-  EXPECT_EQ(ErrorOf("compare --iterations=2"), "unknown flag --iterations");
+  EXPECT_EQ(CommandError("compare --iterations=2"), "unknown flag --iterations");
 }
 
 TEST(Parse, AListOrAUnitInsteadOfAPlainNumberSaysWhatToWrite) {
@@ -161,29 +161,29 @@ TEST(Parse, AListOrAUnitInsteadOfAPlainNumberSaysWhatToWrite) {
 }
 
 TEST(Parse, AnUnknownCommandSuggestsTheNearestOrListsAll) {
-  EXPECT_EQ(ErrorOf("comapre"), "psring: unknown command 'comapre'; did you mean compare?");
-  EXPECT_EQ(ErrorOf("bake"), "psring: unknown command 'bake'; use one of compare, train");
+  EXPECT_EQ(CommandError("comapre"), "psring: unknown command 'comapre'; did you mean compare?");
+  EXPECT_EQ(CommandError("bake"), "psring: unknown command 'bake'; use one of compare, train");
   EXPECT_EQ(Error({}), "psring: name a command: compare, train");
-  EXPECT_EQ(ErrorOf("compare 2"), "unexpected argument '2'");
+  EXPECT_EQ(CommandError("compare 2"), "unexpected argument '2'");
 }
 
 TEST(Parse, ValuesSeparatedBySpacesSuggestCommas) {
-  EXPECT_EQ(ErrorOf("compare --counts 2 4"),
+  EXPECT_EQ(CommandError("compare --counts 2 4"),
             "unexpected argument '4'; separate values by commas: --counts 2,4");
-  EXPECT_EQ(ErrorOf("compare --counts=2 4"),
+  EXPECT_EQ(CommandError("compare --counts=2 4"),
             "unexpected argument '4'; separate values by commas: --counts 2,4");
-  EXPECT_EQ(ErrorOf("compare --counts 2 --batch_size 3 4"), "unexpected argument '4'");
-  EXPECT_EQ(ErrorOf("compare --counts 2 --dry_run 4"), "unexpected argument '4'");
+  EXPECT_EQ(CommandError("compare --counts 2 --batch_size 3 4"), "unexpected argument '4'");
+  EXPECT_EQ(CommandError("compare --counts 2 --dry_run 4"), "unexpected argument '4'");
 }
 
 TEST(Parse, MissingOrRepeatedValuesAreErrors) {
-  EXPECT_EQ(ErrorOf("compare --batch_size"), "--batch_size needs a value");
-  EXPECT_EQ(ErrorOf("compare --batch_size --dry_run"), "--batch_size needs a value");
-  EXPECT_EQ(ErrorOf("compare --batch_size 1 --batch-size=2"), "--batch_size is given twice");
-  EXPECT_EQ(ErrorOf("compare --dry_run --dry_run"), "--dry_run is given twice");
-  EXPECT_EQ(ErrorOf("compare --workers 1 --workers 2"),
+  EXPECT_EQ(CommandError("compare --batch_size"), "--batch_size needs a value");
+  EXPECT_EQ(CommandError("compare --batch_size --dry_run"), "--batch_size needs a value");
+  EXPECT_EQ(CommandError("compare --batch_size 1 --batch-size=2"), "--batch_size is given twice");
+  EXPECT_EQ(CommandError("compare --dry_run --dry_run"), "--dry_run is given twice");
+  EXPECT_EQ(CommandError("compare --workers 1 --workers 2"),
             "--workers is given twice; separate its values by commas");
-  EXPECT_EQ(ErrorOf("train"), "psring train: --steps is required");
+  EXPECT_EQ(CommandError("train"), "psring train: --steps is required");
   Door door;
   ExpectFine(door, {"compare", "--label", "a", "--label", "b"});
   EXPECT_EQ(door.labels, (std::vector<std::string>{"a", "b"})) << "collected one by one";
@@ -200,28 +200,28 @@ TEST(Parse, ValueOfASwitchIsTrueOrFalse) {
 }
 
 TEST(Parse, InvalidNumbersAreErrors) {
-  EXPECT_EQ(ErrorOf("compare --workers abc"), "--workers: 'abc' is not a number");
-  EXPECT_EQ(ErrorOf("compare --workers 1,x,3"), "--workers: 'x' is not a number");
-  EXPECT_EQ(ErrorOf("compare --workers 1,,3"), "--workers: '1,,3' has an empty item");
-  EXPECT_EQ(ErrorOf("compare --workers 0"), "--workers: 0 is too small; the least is 1");
-  EXPECT_EQ(ErrorOf("compare --workers -3"), "--workers: -3 is too small; the least is 1");
-  EXPECT_EQ(ErrorOf("compare --workers 65"), "--workers: 65 is too large; the most is 64");
-  EXPECT_EQ(ErrorOf("compare --workers 2.5"), "--workers: '2.5' is not a whole number");
-  EXPECT_EQ(ErrorOf("compare --workers 99999999999999999999999"),
+  EXPECT_EQ(CommandError("compare --workers abc"), "--workers: 'abc' is not a number");
+  EXPECT_EQ(CommandError("compare --workers 1,x,3"), "--workers: 'x' is not a number");
+  EXPECT_EQ(CommandError("compare --workers 1,,3"), "--workers: '1,,3' has an empty item");
+  EXPECT_EQ(CommandError("compare --workers 0"), "--workers: 0 is too small; the least is 1");
+  EXPECT_EQ(CommandError("compare --workers -3"), "--workers: -3 is too small; the least is 1");
+  EXPECT_EQ(CommandError("compare --workers 65"), "--workers: 65 is too large; the most is 64");
+  EXPECT_EQ(CommandError("compare --workers 2.5"), "--workers: '2.5' is not a whole number");
+  EXPECT_EQ(CommandError("compare --workers 99999999999999999999999"),
             "--workers: 99999999999999999999999 is too large; the most is 64");
-  EXPECT_EQ(ErrorOf("compare --rate nan"), "--rate: 'nan' is not a number");
-  EXPECT_EQ(ErrorOf("compare --rate 0"), "--rate: 0 is too small; it must be above 0");
-  EXPECT_EQ(ErrorOf("compare --rate 1.1"), "--rate: 1.1 is too large; it must be at most 1");
-  EXPECT_EQ(ErrorOf("compare --rate -1e3"), "--rate: -1e3 is too small; it must be above 0");
-  EXPECT_EQ(ErrorOf("compare --unchecked x"), "--unchecked: 'x' is not a number");
-  EXPECT_EQ(ErrorOf("compare --unchecked 1.5"), "--unchecked: '1.5' is not a whole number");
-  EXPECT_EQ(ErrorOf("compare --unchecked 99999999999"), "--unchecked: '99999999999' is out of range");
+  EXPECT_EQ(CommandError("compare --rate nan"), "--rate: 'nan' is not a number");
+  EXPECT_EQ(CommandError("compare --rate 0"), "--rate: 0 is too small; it must be above 0");
+  EXPECT_EQ(CommandError("compare --rate 1.1"), "--rate: 1.1 is too large; it must be at most 1");
+  EXPECT_EQ(CommandError("compare --rate -1e3"), "--rate: -1e3 is too small; it must be above 0");
+  EXPECT_EQ(CommandError("compare --unchecked x"), "--unchecked: 'x' is not a number");
+  EXPECT_EQ(CommandError("compare --unchecked 1.5"), "--unchecked: '1.5' is not a whole number");
+  EXPECT_EQ(CommandError("compare --unchecked 99999999999"), "--unchecked: '99999999999' is out of range");
 }
 
 TEST(Parse, AnUnknownChoiceSuggestsTheNearest) {
-  EXPECT_EQ(ErrorOf("compare --schedule liner"),
+  EXPECT_EQ(CommandError("compare --schedule liner"),
             "--schedule: 'liner' is not one of constant, linear; did you mean linear?");
-  EXPECT_EQ(ErrorOf("compare --schedule cosine"), "--schedule: 'cosine' is not one of constant, linear");
+  EXPECT_EQ(CommandError("compare --schedule cosine"), "--schedule: 'cosine' is not one of constant, linear");
 }
 
 TEST(Parse, HelpAndVersionAreNotErrors) {
@@ -253,7 +253,7 @@ TEST(Parse, HelpAsAWordIsTheHelpOfTheCommandAfterIt) {
   };
   EXPECT_EQ(text({"help", "train"}), text({"train", "--help"}));
   EXPECT_EQ(text({"help"}), text({"--help"}));
-  EXPECT_EQ(ErrorOf("help tarin"), "psring: unknown command 'tarin'; did you mean train?");
+  EXPECT_EQ(CommandError("help tarin"), "psring: unknown command 'tarin'; did you mean train?");
 }
 
 TEST(Parse, HelpNamesAPositionalArgumentOnce) {
