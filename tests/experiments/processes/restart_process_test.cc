@@ -79,7 +79,7 @@ TEST_F(RestartTest, WorkersRestoreRoundingResidualsAfterAServerRestart) {
 // Workers have them; servers do not.
 TEST_F(RestartTest, RunningStatisticsReturnToTheStepOfARestartedServer) {
   model_ = "resnet18 --width 16";
-  steps_ = 60;
+  steps_ = 40;
   Start(kServer, Out("calm"), absl::StrCat("--checkpoint_dir ", Out("undisturbed")));
   ASSERT_EQ(Wait(), 0) << output();
   Start(kServer, Out("run"), absl::StrCat("--max_restarts 1 --checkpoint_dir ", Folder()));
