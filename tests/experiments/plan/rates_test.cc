@@ -1,16 +1,18 @@
 #include "experiments/plan/rates.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "tests/experiments/test_catalog.h"
-#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 TEST(Rates, EveryStrategyGetsTheSameFactorsOfItsOwnRate) {
   CompareOptions options;
@@ -31,18 +33,20 @@ TEST(Rates, EveryStrategyGetsTheSameFactorsOfItsOwnRate) {
 TEST(Rates, TuningTrainsEveryStrategyWithEveryNumberOfWorkers) {
   CompareOptions options;
   options.lr_factors = {0.5, 1, 2};
-  const Plan plan = MakePlan(options, TestCatalog(), TestProbe(), 2).value();
+  const absl::StatusOr<Plan> plan = MakePlan(options, TestCatalog(), TestProbe(), 2);
+  ASSERT_TRUE(plan.ok()) << plan.status();
   std::set<std::string> trained, measured;
-  for (const Configuration& configuration : plan.accuracy) trained.insert(configuration.name());
-  for (const Configuration& configuration : plan.cost) {
+  for (const Configuration& configuration : plan->accuracy) trained.insert(configuration.name());
+  for (const Configuration& configuration : plan->cost) {
     if (configuration.strategy.name != "none") measured.insert(configuration.name());
   }
   EXPECT_EQ(trained, measured);
-  EXPECT_EQ(TrainingsOfEach(options, plan), 4);
+  EXPECT_EQ(TrainingsOfEach(options, *plan), 4);
   // The time of the trials is planned.
   options.lr_factors.clear();
-  const Plan untuned = MakePlan(options, TestCatalog(), TestProbe(), 2).value();
-  EXPECT_LT(plan.accuracy.front().training.samples, untuned.accuracy.front().training.samples);
+  const absl::StatusOr<Plan> untuned = MakePlan(options, TestCatalog(), TestProbe(), 2);
+  ASSERT_TRUE(untuned.ok());
+  EXPECT_LT(plan->accuracy.front().training.samples, untuned->accuracy.front().training.samples);
 }
 
 TEST(Rates, EachNumberOfWorkersGetsItsOwnBestRate) {
@@ -63,22 +67,24 @@ TEST(Rates, EachNumberOfWorkersGetsItsOwnBestRate) {
 TEST(Rates, AreReadBackFromTheirFile) {
   std::vector<TriedRate> tried = {{"ps-ssp:2", 4, 0.05, 0.8125, 0.5, true},
                                   {"ps-ssp:2", 4, 1e12, std::nullopt, 0, false}};
-  const auto read = RatesFromCsv(RatesCsv(tried)).value();
-  ASSERT_EQ(read.size(), 2);
-  EXPECT_EQ(read[0].strategy, "ps-ssp:2");
-  EXPECT_EQ(read[0].workers, 4);
-  EXPECT_EQ(read[0].lr, 0.05);
-  EXPECT_EQ(read[0].accuracy, 0.8125);
-  EXPECT_TRUE(read[0].picked);
-  EXPECT_FALSE(read[1].accuracy.has_value());
-  EXPECT_FALSE(read[1].picked);
+  const auto read = RatesFromCsv(RatesCsv(tried));
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->size(), 2);
+  EXPECT_EQ((*read)[0].strategy, "ps-ssp:2");
+  EXPECT_EQ((*read)[0].workers, 4);
+  EXPECT_EQ((*read)[0].lr, 0.05);
+  EXPECT_EQ((*read)[0].accuracy, 0.8125);
+  EXPECT_TRUE((*read)[0].picked);
+  EXPECT_FALSE((*read)[1].accuracy.has_value());
+  EXPECT_FALSE((*read)[1].picked);
   const std::string header = RatesCsv({});
   for (const char* row : {"ring,x,0.1,,,true\n", "ring,2,0.1\n", "ring,2.5,0.1,,,true\n",
                           "ring,2,\"1,100\",,,true\n", "ring,2,0.1,,,yes\n", "ring,2,0.1,1,nan,true\n"}) {
-    EXPECT_THAT(RatesFromCsv(header + row).status().message(), Has("line 2: ")) << row;
+    EXPECT_THAT(std::string(RatesFromCsv(header + row).status().message()), HasSubstr("line 2: ")) << row;
   }
-  for (const std::string& text : {std::string(), std::string("a header\n"), header})
+  for (const std::string& text : {std::string(), std::string("a header\n"), header}) {
     EXPECT_FALSE(RatesFromCsv(text).ok()) << text;
+  }
 }
 
 }  // namespace

@@ -16,9 +16,10 @@ constexpr char kCatalog[] = R"({
     "models": []})";
 
 TEST(CatalogTest, AnUnknownStrategySuggestsTheOneWithThatOtherNameOrTheNearest) {
-  const auto catalog = CatalogFromJson(kCatalog).value();
+  const auto catalog = CatalogFromJson(kCatalog);
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
   const auto says = [&](const std::string& name, const std::vector<std::string>& given = {}) {
-    return std::string(FindStrategy(catalog, name, given).status().message());
+    return std::string(FindStrategy(*catalog, name, given).status().message());
   };
   const std::string all = "Use one of dp, ring, ps-sync, ps-ssp";
   EXPECT_EQ(says("ddp"), absl::StrCat("unknown strategy 'ddp'; psring calls it 'ring'. ", all))
@@ -46,17 +47,18 @@ TEST(CatalogTest, AnUnknownStrategySuggestsTheOneWithThatOtherNameOrTheNearest) 
             "'hierarchical' is a schedule that psring predict and psring explain know, but no strategy "
             "trains with it; "
             "use ring");
-  EXPECT_TRUE(FindStrategy(catalog, "ring").ok());
+  EXPECT_TRUE(FindStrategy(*catalog, "ring").ok());
 }
 
 TEST(CatalogTest, AnAliasIsReplacedByTheStrategysName) {
-  const auto catalog = CatalogFromJson(kCatalog).value();
+  const auto catalog = CatalogFromJson(kCatalog);
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
   std::vector<std::string> names = {"All-Reduce", "ps", "ps-ssp:02", "hierarchical"};
-  ASSERT_TRUE(UseCatalogNames(catalog, names).ok());
+  ASSERT_TRUE(UseCatalogNames(*catalog, names).ok());
   EXPECT_EQ(names, (std::vector<std::string>{"ring", "ps-sync", "ps-ssp:2", "hierarchical"}));
   names = {"ring", "ps", "allreduce"};
-  EXPECT_EQ(UseCatalogNames(catalog, names).message(), "--strategies names ring twice; name it once");
-  EXPECT_EQ(FindStrategy(catalog, "ps:2").status().message(), "strategy 'ps:2': ps-sync takes no number");
+  EXPECT_EQ(UseCatalogNames(*catalog, names).message(), "--strategies names ring twice; name it once");
+  EXPECT_EQ(FindStrategy(*catalog, "ps:2").status().message(), "strategy 'ps:2': ps-sync takes no number");
 }
 
 TEST(CatalogTest, AModelThatCanOnlyBeReplayedNamesTheFlagForIt) {
@@ -82,15 +84,15 @@ TEST(CatalogTest, AModelThatCanOnlyBeReplayedNamesTheFlagForIt) {
 TEST(CatalogTest, HybridUsesBothAndModelsMayHaveTables) {
   const auto catalog = CatalogFromJson(R"({
       "strategies": [{"name": "hybrid", "needs": "process_group+parameter_server", "also_called": "parallax"}],
-      "models": [{"name": "dlrm-small", "parameters": 5, "has_tables": true}, {"name": "mlp"}]})")
-                           .value();
-  const StrategyInfo hybrid = *FindStrategy(catalog, "hybrid");
+      "models": [{"name": "dlrm-small", "parameters": 5, "has_tables": true}, {"name": "mlp"}]})");
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
+  const StrategyInfo hybrid = *FindStrategy(*catalog, "hybrid");
   EXPECT_TRUE(hybrid.has_only_rows_on_servers());
   EXPECT_FALSE(CanAggregate(hybrid));
-  EXPECT_EQ(FindStrategy(catalog, "parallax").status().message(),
+  EXPECT_EQ(FindStrategy(*catalog, "parallax").status().message(),
             "unknown strategy 'parallax'; psring calls it 'hybrid'. Use one of hybrid");
-  EXPECT_TRUE(FindModel(catalog, "dlrm-small")->has_tables);
-  EXPECT_FALSE(FindModel(catalog, "mlp")->has_tables);
+  EXPECT_TRUE(FindModel(*catalog, "dlrm-small")->has_tables);
+  EXPECT_FALSE(FindModel(*catalog, "mlp")->has_tables);
 }
 
 }  // namespace

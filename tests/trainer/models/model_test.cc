@@ -223,8 +223,9 @@ TEST_P(EveryModel, ReportsAllLayersLastFirst) {
     ASSERT_EQ(range.first + range.count, rest);
     rest = range.first;
     for (const Tensor& tensor : f.model->parameters().tensors()) {
-      for (size_t i = tensor.first; tensor.first >= rest && i < tensor.first + tensor.count; ++i)
+      for (size_t i = tensor.first; tensor.first >= rest && i < tensor.first + tensor.count; ++i) {
         ASSERT_NE(f.gradient[i], kUntouched) << "reported as complete: element " << i;
+      }
     }
   });
   EXPECT_EQ(rest, 0);
@@ -265,12 +266,12 @@ TEST_P(EveryModel, EvaluationCountsEachSampleOnce) {
   TouchedRows rows(f.model->parameters(), f.data.spec());
   ASSERT_TRUE(rows.Plan(f.data, EvaluationBatches(11, 4, 0, 1)).ok());
   rows.ReadFrom(f.tables.data());
-  const auto score =
-      Evaluate(*f.model, f.weight_span(), f.buffer_span(), f.data, 4, f.activations, memory, *f.stream, &rows)
-          .value();
+  const auto score = Evaluate(*f.model, f.weight_span(), f.buffer_span(), f.data, 4, f.activations, memory,
+                              *f.stream, &rows);
+  ASSERT_TRUE(score.ok()) << score.status();
   double loss = 0;
   for (int64_t i = 0; i < 11; ++i) loss += f.Loss(f.Gather({i}), PassMode::kEvaluation);
-  EXPECT_NEAR(score.loss_sum, loss, 1e-4);
+  EXPECT_NEAR(score->loss_sum, loss, 1e-4);
 }
 
 // With all other weights 0, the gradients of the branches' last biases differ only by what their dropout
@@ -417,8 +418,9 @@ TEST(Models, WeightDecayLeavesOutBiasesAndNormalizations) {
   const auto model = *ModelOf({.model = "gpt-nano", .layers = 1})->make(TextSpec(64, 73), *ops);
   const ParameterLayout& layout = model->parameters();
   std::vector<bool> decays(layout.count(), true);
-  for (const ParameterRange& range : WithoutDecay(layout))
+  for (const ParameterRange& range : WithoutDecay(layout)) {
     std::fill_n(decays.begin() + static_cast<std::ptrdiff_t>(range.first), range.count, false);
+  }
   for (const Tensor& tensor : layout.tensors()) {
     const bool is_matrix = tensor.name.find("ln_") == std::string::npos && tensor.name.ends_with(".weight");
     EXPECT_EQ(decays[tensor.first], is_matrix) << tensor.name;
@@ -446,8 +448,9 @@ TEST(Models, TheHelpNamesAll) {
   TrainingOptions options;
   AddTrainingFlags(app, options);
   const std::string help = app.get_option("--model")->get_description();
-  for (const ModelRow& row : Models())
+  for (const ModelRow& row : Models()) {
     EXPECT_NE(help.find(row.name), std::string::npos) << row.name << " is missing in: " << help;
+  }
 }
 
 TEST(Models, AnUnknownNameSuggestsTheNearest) {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/virtual/logical_workers.h"
 #include "trainer/virtual/replay.h"
@@ -112,15 +113,17 @@ TEST(VirtualClock, ASynchronousStepTakesTheSlowestWorkerPlusTheNetwork) {
     EXPECT_DOUBLE_EQ(step.delay_ms, step.rank == 1 ? 12 : 0);
   }
   options.strategy = "ring";
-  for (const StepRecord& step : Simulate(options, 4, SmallData()).steps)
+  for (const StepRecord& step : Simulate(options, 4, SmallData()).steps) {
     EXPECT_DOUBLE_EQ(step.step_ms, 18 + 1.5) << "2(N-1)/N of a gradient";
+  }
 }
 
 TEST(VirtualClock, SimultaneousPushesAreServedInTurn) {
   TrainingOptions options = VirtualOptions("ps-sync");
   options.serve_ms = "2";
-  for (const StepRecord& step : Simulate(options, 4, SmallData()).steps)
+  for (const StepRecord& step : Simulate(options, 4, SmallData()).steps) {
     EXPECT_DOUBLE_EQ(step.step_ms, 6 + 1 + 4 * 2 + 1);
+  }
   // Asynchronous: no more than one push every 2 ms, however many workers there are.
   options.strategy = "ps-async";
   const Simulated simulated = Simulate(options, 8, SmallData());
@@ -286,15 +289,17 @@ TEST(Replay, RepeatsAnAsynchronousRunBitForBit) {
     for (const int workers : {1, 2, 4}) {
       const TrainingOptions options = SmallOptions(strategy);
       Arrivals arrivals;
-      const auto live = TrainRanks(
+      const auto live = RunRanks(
           options, workers, data, [](Worker&) {}, &arrivals);
+      ASSERT_TRUE(live[0].result.ok()) << live[0].result.status();
       ASSERT_EQ(arrivals.updates.size(), live[0].result->bucket_elements.size());
       const std::unique_ptr<Device> device = MakeCpuDevice();
       Replay replay{.device = *device, .data = data};
-      const auto again = ReplayArrivals(options, arrivals, replay).value();
-      EXPECT_EQ(again.updates, 20 * workers);
-      EXPECT_EQ(again.weights, live[0].weights) << strategy << " x " << workers;
-      EXPECT_EQ(again.weights_hash, live[0].result->weights_hash);
+      const auto again = ReplayArrivals(options, arrivals, replay);
+      ASSERT_TRUE(again.ok()) << again.status();
+      EXPECT_EQ(again->updates, 20 * workers);
+      EXPECT_EQ(again->weights, live[0].weights) << strategy << " x " << workers;
+      EXPECT_EQ(again->weights_hash, live[0].result->weights_hash);
     }
   }
 }
