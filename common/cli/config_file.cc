@@ -155,8 +155,7 @@ absl::StatusOr<std::vector<ConfigItem>> ReadConfigFile(const std::string& file) 
 
 FlagReach ReachOf(const std::string& verb, const std::string& flag, const std::string& value) {
   static const auto* const outside = new std::set<std::string>(
-      {"J", "bind", "checkpoint_dir", "config", "interface", "live_port", "master_addr", "master_port",
-       "metrics_port", "out", "output_file", "record", "rendezvous", "replay"});
+      {"J", "bind", "checkpoint_dir", "config", "interface", "master_addr", "master_port", "out", "output_file", "record", "rendezvous", "replay"});
   static const auto* const inputs =
       new std::set<std::string>({"cluster", "compute_ms", "compute_varies", "data_dir", "like", "network_ms",
                                  "plan_of", "profile", "resume", "text", "workload"});
