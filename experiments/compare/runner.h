@@ -18,8 +18,7 @@
 
 namespace psring {
 
-// The path of a program in this program's folder. NotFound: it is missing.
-absl::StatusOr<std::string> FindProgram(const std::string& name);
+// NotFound: one is missing.
 absl::StatusOr<Binaries> FindBinaries();
 
 // The output of `trainer --describe`.
