@@ -42,8 +42,7 @@ uint64_t SourceOf(int socket, const sockaddr_storage& address) {
 PendingConnections::PendingConnections(const Credentials& credentials, OnOtherTls on_other_tls)
     : credentials_(credentials),
       on_other_tls_(std::move(on_other_tls)),
-      rejected_{RejectionLog("that did not complete the handshake"),
-                RejectionLog("without the job's secret"),
+      rejected_{RejectionLog("that did not complete the handshake"), RejectionLog("without the job's secret"),
                 RejectionLog("with --tls, which this process does not use", kSameTls),
                 RejectionLog("without --tls, which this process uses", kSameTls),
                 RejectionLog("with another CA or an invalid certificate", kSameTls)} {}

@@ -10,8 +10,8 @@
 namespace psring {
 
 struct ServerStart {
-  int server = 0;   // which one
-  int servers = 1;  // of how many
+  int server = 0;          // which one
+  int servers = 1;         // of how many
   int pushers = 1;         // the number of its clients (PushersOf)
   std::string rendezvous;  // "tcp://host:port"
   std::string bind;        // its address, as the workers reach it

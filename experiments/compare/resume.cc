@@ -30,8 +30,8 @@ constexpr double kMostWallS = 1e9;
 // Flags that may differ each time a run is started.
 const std::set<std::string>& FreeFlags() {
   static const auto* const names =
-      new std::set<std::string>({"resume", "time_budget", "dry_run", "verbose", "lang",
-                                 "config", "node_rank", "master_addr", "master_port", "bind", "interface"});
+      new std::set<std::string>({"resume", "time_budget", "dry_run", "verbose", "lang", "config", "node_rank",
+                                 "master_addr", "master_port", "bind", "interface"});
   return *names;
 }
 

@@ -149,10 +149,8 @@ TrainingJob JobOf(const Configuration& configuration, const Ground& ground) {
 
 // `node`: of a virtual cluster, or a machine.
 JobHost HostOf(const Ground& ground, int node, const std::string& folder, const Binaries& binaries) {
-  return {.binaries = binaries,
-          .records = folder,
-          .address = ground.Address(node),
-          .gpus = CudaDeviceCount()};
+  return {
+      .binaries = binaries, .records = folder, .address = ground.Address(node), .gpus = CudaDeviceCount()};
 }
 
 ChildSpec Trainer(const TrainingJob& job, int process, const Ground& ground, const std::string& folder,

@@ -46,8 +46,8 @@ struct Site {
   const VirtualCluster* cluster = nullptr;
   Nodes* nodes = nullptr;
   std::string address = "127.0.0.1";
-  std::function<void()> on_progress;  // after each progress line of a process; may be null
-  const MeasuringNow* measuring = nullptr;                // finds other psrings; may be null
+  std::function<void()> on_progress;        // after each progress line of a process; may be null
+  const MeasuringNow* measuring = nullptr;  // finds other psrings; may be null
   MonotonicTime until = MonotonicTime::InfiniteFuture();  // launches still running then are ended
 };
 

@@ -17,8 +17,8 @@ namespace psring {
 // Used by one thread.
 class EventFile {
  public:
-  // Begins the file in `folder`, which it creates, and removes earlier ones there. `now_s`: Unix time; `host`:
-  // the machine's name; `zero_s`: see ScalarsOf. Errors name the path.
+  // Begins the file in `folder`, which it creates, and removes earlier ones there. `now_s`: Unix time;
+  // `host`: the machine's name; `zero_s`: see ScalarsOf. Errors name the path.
   static absl::StatusOr<EventFile> Begin(const std::string& folder, double now_s, const std::string& host,
                                          double zero_s);
 

@@ -102,9 +102,9 @@ absl::Status PackRun(const std::string& folder, const std::string& archive) {
   PSRING_RETURN_IF_ERROR(WriteFile((copy / "SHA256SUMS").string(), sums));
   const Interrupt interrupt;
   PSRING_RETURN_IF_ERROR(
-      RunForOutput({tar, "--create", "--file=" + packed, "--force-local", "--format=gnu", "--sort=name", "--mtime=@0", "--owner=0",
-                    "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX", "--directory=" + copies, "--",
-                    root.filename().string()},
+      RunForOutput({tar, "--create", "--file=" + packed, "--force-local", "--format=gnu", "--sort=name",
+                    "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX",
+                    "--directory=" + copies, "--", root.filename().string()},
                    absl::Hours(1), interrupt)
           .status());
   return rename(packed.c_str(), archive.c_str()) == 0 ? absl::OkStatus() : FileError("rename to", archive);

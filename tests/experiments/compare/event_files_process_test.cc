@@ -32,10 +32,11 @@ class EventFilesTest : public LaunchTest {
 };
 
 TEST_F(EventFilesTest, ATrainingWritesStepsWhileItRuns) {
-  Started run(Command(PSRING_BINARY, absl::StrCat("train --strategy ring --workers 2 --data synthetic --steps "
-                                                  "1000000 --no_eval --tensorboard --out ",
-                                                  Folder("run"))),
-              {});
+  Started run(
+      Command(PSRING_BINARY, absl::StrCat("train --strategy ring --workers 2 --data synthetic --steps "
+                                          "1000000 --no_eval --tensorboard --out ",
+                                          Folder("run"))),
+      {});
   size_t bytes = 0;
   EXPECT_TRUE(WaitUntil(run, [&] {
     const std::string events = Events("ring-2/training-1");

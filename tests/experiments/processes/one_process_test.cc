@@ -41,8 +41,8 @@ TEST_F(OneProcessTest, ARankThatFailsIsNamedAndEndsAll) {
         processes, absl::StrCat("--model mlp-small --data synthetic --steps 1000000 --timeout 40 --strategy ",
                                 strategy, " --ranks_per_process 3 --record ", Folder("records")));
     EXPECT_TRUE(WaitForAll(ones));
-    EXPECT_TRUE(absl::StrContains(ones.back()->errors(),
-                                  absl::StrCat("trainer: rank ", last, ": cannot write ")))
+    EXPECT_TRUE(
+        absl::StrContains(ones.back()->errors(), absl::StrCat("trainer: rank ", last, ": cannot write ")))
         << ones.back()->Story();
     for (const auto& one : ones)
       EXPECT_TRUE(absl::StrContains(one->Story(), "exit code 1\n")) << one->Story();

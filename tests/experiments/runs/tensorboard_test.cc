@@ -211,7 +211,8 @@ TEST(TensorBoard, ALaunchIsFollowedAndEveryStepIsWrittenOnce) {
   ASSERT_TRUE(WriteFile(folder / "records" / "steps-rank1.jsonl", Lines(0, 2)).ok());
   const auto losses = [&] {
     std::vector<int64_t> steps;
-    for (const Read& read : ReadBack(ReadFile(folder / "events" / "events.out.tfevents.1000.here").value_or(""))) {
+    for (const Read& read :
+         ReadBack(ReadFile(folder / "events" / "events.out.tfevents.1000.here").value_or(""))) {
       if (read.tag == "train/loss") steps.push_back(read.step);
     }
     return steps;
