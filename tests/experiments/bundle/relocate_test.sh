@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Relocated programs find each other and start with the host's libc, with their own where that is newer, and where nothing else is
-# installed: relocate_test.sh SCRIPTS PROGRAMS. SCRIPTS is experiments/bundle; PROGRAMS has psring and trainer.
+# installed: relocate_test.sh SCRIPTS PSRING. SCRIPTS is experiments/bundle.
 set -euo pipefail
-scripts=$1 programs=$2
+scripts=$1 psring=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() {
@@ -19,26 +19,33 @@ expect() {
 }
 
 mkdir -p "$work/made/bin"
-cp "$programs"/{psring,trainer,ps_server} "$work/made/bin/"
-"$scripts/relocate.sh" "$work/made" "$work/made"/bin/*
+cp "$psring" "$work/made/bin/psring"
+"$scripts/relocate.sh" "$work/made" "$work/made/bin/psring"
 mv "$work/made" "$work/package"
 package=$work/package
 grep -q "SHA-256 of the program: $(sha256sum <"$package/libexec/psring" | cut -d ' ' -f 1)" "$package/bin/psring" ||
   fail "no hash of the program"
-
+# Programs that only show that psring finds them.
+for name in trainer ps_server; do
+  printf '#!/bin/sh\ntouch "%s"\nexit 1\n' "$work/started" >"$package/bin/$name"
+  chmod +x "$package/bin/$name"
+done
+finds_others() {
+  rm -f "$work/started"
+  "$1" train --dry_run >/dev/null 2>&1 || true
+  [[ -e $work/started ]] || fail "$1 does not start the trainer beside it"
+}
 uses_own_libc() { LD_DEBUG=libs "$package/bin/psring" --version 2>&1 | grep "$package/lib/glibc/libc.so.6" >/dev/null; }
-train=(train --strategy ps-sync --workers 2 --model mlp-small --data synthetic --steps 2 --no_eval --lang en)
 
 # The host's libc has the package's version.
 ! uses_own_libc || fail "the package's libc is used, although the host's is as new"
-expect "samples/s" "$package/bin/psring" "${train[@]}" --out "$work/with-host"
+finds_others "$package/bin/psring"
 ln -s "$package/bin/psring" "$work/link"
-expect "^psring " "$work/link" --version
+finds_others "$work/link"
 
 echo 99 >"$package/lib/glibc/version"
 uses_own_libc || fail "the package's libc is not used, although it is newer"
-expect "samples/s" "$package/bin/psring" "${train[@]}" --out "$work/with-own"
-expect '"psring"' cat "$work/with-own/manifest.json"
+finds_others "$package/bin/psring"
 
 expect "^psring " "$scripts/empty_root.sh" "$package" lib/glibc/ld-linux-x86-64.so.2 \
   --library-path /psring/lib/glibc:/psring/lib /psring/libexec/psring --version
