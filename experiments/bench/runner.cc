@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/own_program.h"
 #include "common/device/task_limit.h"
 #include "common/net/address.h"
 #include "common/net/tls.h"

@@ -1,12 +1,10 @@
 // The part of runner.h that finds the programs and asks the trainer what a plan needs.
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/own_program.h"
 #include "common/base/read_file.h"
 #include "common/io/json_object.h"
 #include "experiments/compare/runner.h"
@@ -37,15 +35,6 @@ absl::StatusOr<StrategyUpdate> UpdateFrom(const JsonObject& json) {
 }
 
 }  // namespace
-
-absl::StatusOr<std::string> FindProgram(const std::string& name) {
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return absl::InternalError(absl::StrCat("cannot read /proc/self/exe: ", error.message()));
-  const std::string path = (self.parent_path() / name).string();
-  if (access(path.c_str(), X_OK) == 0) return path;
-  return absl::NotFoundError(absl::StrCat(path, " is missing; build it: ./run build"));
-}
 
 absl::StatusOr<Binaries> FindBinaries() {
   Binaries binaries;

@@ -8,13 +8,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/net/http_server.h"
 #include "experiments/compare/compare.h"
 #include "experiments/compare/prepare.h"
 #include "experiments/compare/resume.h"
 #include "experiments/compare/runner.h"
 #include "experiments/plan/rates.h"
-#include "experiments/processes/live_run.h"
+#include "experiments/runs/event_file.h"
 #include "experiments/runs/manifest.h"
 #include "experiments/runs/run_folder.h"
 
@@ -105,12 +104,8 @@ class Experiment {
   // Measures the network for the cost model and sets where the processes run.
   absl::Status MeasureWires();
   absl::Status MeasureNodes();
-  // Applies --live and --metrics_port.
-  absl::Status StartServing();
-
-  // Writes an event file to tensorboard/<configuration>/<part>-<n>/ in the run's folder.
-  absl::Status KeepScalars(const RunLabel& run, const Configuration& configuration,
-                           const RunRecords& records) const;
+  // Begins the launch's event file, in tensorboard/<configuration>/<part>-<n>/ of the run's folder.
+  absl::StatusOr<EventFile> BeginEvents(const RunLabel& run, const Configuration& configuration) const;
 
   // Of the launches that are planned and not done, before correction by the time that the others took.
   double ExpectedLeftSeconds() const;
@@ -126,10 +121,7 @@ class Experiment {
   Display& display_;
   RunFolder folder_;
   Site site_;
-  std::unique_ptr<LiveRun> live_;            // null: no live page
-  std::unique_ptr<HttpServer> live_server_;  // of live_
   Manifest manifest_;
-  bool restoring_ = false;
   std::vector<Done> round_;                           // the launches of the unfinished round
   std::set<int> rounds_;                              // finished ones
   double expected_so_far_s_ = 0, took_so_far_s_ = 0;  // of the launches in this process

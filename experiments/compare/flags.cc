@@ -93,23 +93,11 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
       "are marked simulated",
       RealNumber({.low = 1, .high = 1000, .low_allowed = true, .high_allowed = true}))
       ->capture_default_str();
-  verb.add_flag(
-          "--live", raw.flags.live,
-          "While it runs, serve a page with progress, throughput, loss and link use: on this machine's "
-          "loopback, or at --bind (0.0.0.0: all addresses of this machine) with a token in its URL; print "
-          "its URL")
-      ->group(kResults);
-  Add(verb, InHelpAll(kResults), "--live_port", raw.flags.live_port, "PORT",
-      "The port of --live; default: the system chooses", WholeNumber(1, 65535));
-  Add(verb, InHelpAll(kResults), "--metrics_port", raw.flags.metrics_port, "PORT",
-      "Every worker and server serves steps, bytes, waits and staleness as OpenMetrics: rank r at "
-      "http://ADDRESS:PORT+r/metrics, server s at PORT+workers+s; ADDRESS is the loopback or --bind, in a "
-      "virtual cluster the node's own; 0: the system chooses the ports and psring prints them",
-      WholeNumber(0, 65535));
   verb.add_flag("--tensorboard", raw.flags.tensorboard,
                 "Also write loss, accuracy, samples/s, communication and staleness of every step as "
-                "TensorBoard event files, in tensorboard/ of the run's folder")
-      ->group(InHelpAll(kResults));
+                "TensorBoard event files, in tensorboard/ of the run's folder: during a training, and after "
+                "each launch of a comparison")
+      ->group(kResults);
   verb.add_flag(
           "--verbose", raw.flags.verbose,
           "Print all columns of the table and the findings, which are otherwise only in the run's files")
@@ -191,8 +179,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       {"--strategy", "--servers", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr", "--resume"});
   Add(*verb, kResults, "--resume", raw.resume, "RUN",
       "Continue a comparison that was interrupted, failed or ran out of time: in its folder, with its flags, "
-      "from its last finished round on. Only --time_budget, --live, --live_port, --dry_run, --verbose and "
-      "--lang can be added",
+      "from its last finished round on. Only --time_budget, --dry_run, --verbose and --lang can be added",
       CheckName);
   verb->get_option("--no_eval")->description("Skip the accuracy part");
   raw.transport = verb->get_option("--transport");

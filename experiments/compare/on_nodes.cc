@@ -49,8 +49,7 @@ NodeSetup SetupOf(const ExperimentFlags& flags, const Binaries& binaries) {
                 .strategies = ComparedStrategies(options, /*has_tables=*/true),
                 .servers = options.servers,
                 .tries_rates = CountOfRates(options) > 0,
-                .layout = flags.nodes.layout(),
-                .metrics_port = flags.metrics_port};
+                .layout = flags.nodes.layout()};
   for (const char* reference : {"single", "none"}) own.strategies.push_back(reference);
   // Node 0 reports the error; this node may not see the checkpoints.
   (void)ResolveResume(own.training);

@@ -12,7 +12,6 @@
 #include "common/cli/delays.h"
 #include "common/io/files.h"
 #include "common/measure/trace.h"
-#include "common/net/address.h"
 #include "common/options/server_arguments.h"
 #include "common/rendezvous/own_address.h"
 #include "experiments/compare/on_nodes.h"
@@ -225,9 +224,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   PSRING_ASSIGN_OR_RETURN(prepared.catalog, AskTrainer(prepared.binaries, interrupt));
   PSRING_RETURN_IF_ERROR(CheckCompareOptions(flags.options, prepared.catalog));
   PSRING_RETURN_IF_ERROR(OpenMeasured(flags.options.training, prepared));
-  if (!IsWildcard(flags.nodes.network.bind)) {
-    PSRING_ASSIGN_OR_RETURN(prepared.site.address, OwnAddress(flags.nodes.network, {}));
-  }
+  PSRING_ASSIGN_OR_RETURN(prepared.site.address, OwnAddress(flags.nodes.network, {}));
   if (!flags.dry_run) {
     PSRING_ASSIGN_OR_RETURN(prepared.claim, flags.resume.empty() ? RunClaim::Make(flags.out, verb, WallNow())
                                                                  : RunClaim::Reopen(flags.resume));

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/cuda/cuda_device.h"
@@ -150,11 +149,8 @@ TrainingJob JobOf(const Configuration& configuration, const Ground& ground) {
 
 // `node`: of a virtual cluster, or a machine.
 JobHost HostOf(const Ground& ground, int node, const std::string& folder, const Binaries& binaries) {
-  return {.binaries = binaries,
-          .records = folder,
-          .address = ground.Address(node),
-          .gpus = CudaDeviceCount(),
-          .metrics_port = ground.site.metrics_port};
+  return {
+      .binaries = binaries, .records = folder, .address = ground.Address(node), .gpus = CudaDeviceCount()};
 }
 
 ChildSpec Trainer(const TrainingJob& job, int process, const Ground& ground, const std::string& folder,
@@ -181,7 +177,7 @@ absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const Train
                   .environment = StoreEnvironment(job),
                   .log_path = ground.LogPath(folder, "mpirun"),
                   .keeps = mpirun.folder};
-  const JobHost host{.binaries = binaries, .records = folder, .metrics_port = ground.site.metrics_port};
+  const JobHost host{.binaries = binaries, .records = folder};
   for (const std::string& word : TrainerCommand(job.training, host)) child.command.push_back(word);
   for (const std::string& variable : mpirun.environment) child.environment.push_back(variable);
   // Hides the variables of a launcher that started psring itself.
@@ -265,21 +261,14 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   LaunchProgress progress(simulated ? 1 : configuration.ranks());
   const std::string shown_label = absl::StrCat(label, configuration.name());
   const char* const unit = UnitOf(configuration.training.reads_text(), display.language());
-  if (site.live != nullptr) {
-    site.live->Begin(shown_label, simulated ? 1 : configuration.ranks());
-  }
   std::set<int> lost;  // workers that the job has ended without
   const auto on_lost = [&](int worker) {
     site.nodes != nullptr ? site.nodes->ReportLost(worker) : static_cast<void>(lost.insert(worker));
   };
   spec.on_line = [&](int, const std::string& line) {
     for (const int worker : EndedWithout(line)) on_lost(worker);
-    if (absl::string_view said = line; absl::ConsumePrefix(&said, "ps_server: metrics ")) {
-      display.Note(Say(display.language(), kMetricsAt, said));
-    }
     const std::optional<ProgressEvent> event = ParseProgress(line);
     if (!event) return false;
-    if (site.live != nullptr) site.live->Note(*event);
     if (event->event == "note") {
       const std::string note = InLanguage(display.language(), event->text);
       // A configuration's notes are the same in every round.
@@ -288,6 +277,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     }
     progress.Note(*event);
     progress.Show(shown_label, unit, display);
+    if (site.on_progress) site.on_progress();
     return true;
   };
   if (Checkpoints(configuration.training)) spec.interrupt_grace = kGraceWithCheckpoint;
@@ -384,7 +374,6 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   const int64_t begin = MonotonicNanos();
   const absl::Status ran =
       RunWithRestarts(configuration, folder, label, expected_s, binaries, site, interrupt, display);
-  if (site.live != nullptr) site.live->End(ran.ok() ? "ok" : std::string(ran.message()));
   PSRING_RETURN_IF_ERROR(ran);
   launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
   launched.foreign_cpu_pct = foreign.Percent();

@@ -1,6 +1,7 @@
 // Runs one configuration once: store, servers and trainers; then reads their records.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -9,7 +10,6 @@
 #include "experiments/host/other_runs.h"
 #include "experiments/plan/plan.h"
 #include "experiments/processes/interrupt.h"
-#include "experiments/processes/live_run.h"
 #include "experiments/processes/nodes.h"
 #include "experiments/processes/progress.h"
 #include "experiments/processes/training_job.h"
@@ -18,8 +18,7 @@
 
 namespace psring {
 
-// The path of a program in this program's folder. NotFound: it is missing.
-absl::StatusOr<std::string> FindProgram(const std::string& name);
+// NotFound: one is missing.
 absl::StatusOr<Binaries> FindBinaries();
 
 // The output of `trainer --describe`.
@@ -47,9 +46,8 @@ struct Site {
   const VirtualCluster* cluster = nullptr;
   Nodes* nodes = nullptr;
   std::string address = "127.0.0.1";
-  int metrics_port = -1;    // of rank 0; the servers' follow the ranks'; 0: the system chooses; below 0: none
-  LiveRun* live = nullptr;  // receives progress; may be null
-  const MeasuringNow* measuring = nullptr;                // finds other psrings; may be null
+  std::function<void()> on_progress;        // after each progress line of a process; may be null
+  const MeasuringNow* measuring = nullptr;  // finds other psrings; may be null
   MonotonicTime until = MonotonicTime::InfiniteFuture();  // launches still running then are ended
 };
 

@@ -44,7 +44,6 @@ struct NodeSetup {
   std::vector<int> servers = {0};       // --servers that an order may choose
   bool tries_rates = false;             // whether an order may set the learning rate
   NodeLayout layout;                    // an order sets its `processes`
-  int metrics_port = -1;
 };
 
 // The job that `order` describes; `order.over` is false. The store is at `store_host`. Paths are those of

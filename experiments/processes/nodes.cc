@@ -308,8 +308,7 @@ absl::StatusOr<NodeTask> Nodes::TrainingTask(const NodeOrder& order, const NodeS
   const JobHost machine{.binaries = own.binaries,
                         .records = folder,
                         .address = address(options_.node),
-                        .gpus = CudaDeviceCount(),
-                        .metrics_port = own.metrics_port};
+                        .gpus = CudaDeviceCount()};
   const NodePart part = PartOf(job, options_.node);
   NodeTask task{.processes = part.processes,
                 .ranks_per_process = job.training.ranks_per_process,

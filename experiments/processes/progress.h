@@ -22,7 +22,6 @@ struct ProgressEvent {
   int64_t step = 0, steps = 0;
   double loss = 0;
   std::string text;                        // "note" only
-  int64_t samples = 0, tx_bytes = 0;       // "step" only: this rank's totals
   int64_t evaluated = 0, to_evaluate = 0;  // "evaluating" only: samples, or tokens of a text
 };
 std::optional<ProgressEvent> ParseProgress(const std::string& line);

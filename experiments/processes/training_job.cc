@@ -62,7 +62,6 @@ std::vector<std::string> StoreEnvironment(const TrainingJob& job) {
 std::vector<std::string> TrainerCommand(const TrainingOptions& training, const JobHost& host) {
   std::vector<std::string> command = {host.binaries.trainer, "--rendezvous=env://", "--progress=json",
                                       absl::StrCat("--record=", host.records)};
-  if (host.metrics_port >= 0) command.push_back(absl::StrCat("--metrics_port=", host.metrics_port));
   if (!host.address.empty()) command.push_back(absl::StrCat("--bind=", host.address));
   for (const std::string& argument : TrainingArguments(training)) command.push_back(argument);
   if (training.replicas > 1 && training.clock == "wall") {
@@ -89,14 +88,12 @@ ChildSpec ServerProcess(const TrainingJob& job, const JobHost& host, int server)
   for (const std::string& argument : ServerArguments(
            job.training, {.server = server,
                          .servers = job.servers,
-                         .workers = job.workers,
                          .pushers = job.pushers(),
                          .rendezvous = absl::StrCat("tcp://", AddressText(job.store_host, job.store_port)),
                          .bind = host.address,
                          .record = host.records,
                          .local_rank = job.training.server_placement == "colocated" ? server : 0,
-                         .gpus = host.gpus,
-                         .metrics_port = host.metrics_port})) {
+                         .gpus = host.gpus})) {
     child.command.push_back(argument);
   }
   return child;

@@ -65,7 +65,6 @@ struct JobHost {
   std::string records;  // folder
   std::string address;  // where its processes listen; empty: the trainer's default
   int gpus = 0;
-  int metrics_port = -1;  // of rank 0; 0: the system chooses; below 0: none
 };
 
 // MASTER_ADDR, MASTER_PORT and PSRING_STORE_HOSTED: the launcher hosts the store. PSRING_SECRET: only the

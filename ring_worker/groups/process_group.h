@@ -146,7 +146,6 @@ struct GroupOptions {
   // Native only.
   size_t segment_bytes = 0;  // the size of a transfer; 0: the transport's default
   int sockets_per_peer = 1;
-  int socket_buffer_bytes = 0;  // 0: the kernel chooses and adapts
   // Ranks per node, for the hierarchical algorithm; with transport auto only these share memory. 0: the ranks
   // of one host.
   int ranks_per_node = 0;

@@ -249,7 +249,6 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendez
                           MakeMesh(rendezvous, options,
                                    {.transport = options.transport,
                                     .sockets_per_peer = options.sockets_per_peer,
-                                    .socket_buffer_bytes = options.socket_buffer_bytes,
                                     .shaper = options.shaper}));
   return MakeScheduledGroup(std::move(transport), options,
                             options.gpu >= 0 && !note.empty() ? note : std::string());

@@ -53,14 +53,6 @@ std::string HostId() {
   return boot.empty() || network.empty() ? RandomToken(kTokenDigits) : absl::StrCat(boot, "/", network);
 }
 
-absl::Status SetBuffers(int socket, int bytes) {
-  if (setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) == 0 &&
-      setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0) {
-    return absl::OkStatus();
-  }
-  return SystemError("cannot set the size of a socket's buffers");
-}
-
 // Workers wait only to receive. They may still send why they end.
 void EndWait(int socket) { shutdown(socket, SHUT_RD); }
 
@@ -486,13 +478,9 @@ absl::Status MeshConnections::Explain(const absl::Status& symptom) {
 }
 
 absl::Status MeshConnections::Prepare(PeerConnections& connections) const {
+  if (options_.shaper == nullptr) return absl::OkStatus();
   for (FileDescriptor& data : connections.data) {
-    if (options_.shaper != nullptr) {
-      PSRING_ASSIGN_OR_RETURN(data, options_.shaper->Wrap(std::move(data)));
-    }
-    if (options_.socket_buffer_bytes > 0) {
-      PSRING_RETURN_IF_ERROR(SetBuffers(data.get(), options_.socket_buffer_bytes));
-    }
+    PSRING_ASSIGN_OR_RETURN(data, options_.shaper->Wrap(std::move(data)));
   }
   return absl::OkStatus();
 }

@@ -32,7 +32,7 @@ std::string NeedsText(Needs needs) {
 
 // Of pictures of 28 x 28, of texts of 256 symbols, or of the default data.
 ParameterLayout LayoutOf(const ModelRow& row) {
-  const std::unique_ptr<Ops> ops = MakeReferenceOps();
+  const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
   const bool reads_text = row.size.context != ModelSize::kFixed;
   const std::string name = row.name;
   const SampleSpec samples = reads_text             ? TextSpec(row.size.context, /*classes=*/256)
@@ -90,7 +90,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   PSRING_RETURN_IF_ERROR(HoldOut(options.validation, options.score == "validation", data));
   PSRING_ASSIGN_OR_RETURN(const StepPlan steps,
                           PlanSteps(options, data.train.count(), world_size, data.train.spec().labels));
-  const std::unique_ptr<Ops> ops = MakeReferenceOps();
+  const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, row.make(data.train.spec(), *ops));
   PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options, model->parameters()));
   PSRING_ASSIGN_OR_RETURN(const std::optional<CheckpointBytes> resume,

@@ -10,7 +10,6 @@
 #include "common/cuda/cuda_device.h"
 #include "common/devices/make_device.h"
 #include "common/io/hash.h"
-#include "common/measure/open_metrics.h"
 #include "common/net/host_identity.h"
 #include "common/rendezvous/begin_together.h"
 #include "common/rendezvous/job_failure.h"
@@ -194,21 +193,6 @@ void LiveRank::AbortOnSignal() {
       });
 }
 
-absl::Status LiveRank::ServeMetrics() {
-  if (flags_.metrics_port < 0) return absl::OkStatus();
-  metrics_.emplace(join_.rank, flags_.training.strategy);
-  const auto answer = [this](const std::string& path) -> HttpReply {
-    if (path != "/metrics") return {.code = 404, .body = "not found; see /metrics\n"};
-    return {.type = kOpenMetricsType, .body = metrics_->Text()};
-  };
-  const std::string token = join_.secret.is_set() ? join_.secret.Derived("metrics").Hex() : "";
-  const int port = flags_.metrics_port == 0 ? 0 : flags_.metrics_port + join_.rank;
-  PSRING_ASSIGN_OR_RETURN(readers_,
-                          HttpServer::Start({.host = address_, .port = port, .token = token}, answer));
-  Note(absl::StrCat("metrics of rank ", join_.rank, ": ", readers_->url("/metrics")));
-  return absl::OkStatus();
-}
-
 // The result of something that concerns only this rank, such as writing a file. The other ranks notice a
 // failure only as a lost connection.
 absl::Status LiveRank::Told(const absl::Status& done) {
@@ -241,7 +225,6 @@ void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
     stepping_ = true;
     samples_ += record.samples;
     moved_ = moved_ + Traffic{record.payload_tx_bytes, record.payload_rx_bytes};
-    if (metrics_.has_value()) metrics_->Count(record);
     probe.OnStep(record, [&] {
       if (records_ != nullptr) recorded_ = records_->Add(record);
     });
@@ -281,7 +264,6 @@ absl::Status LiveRank::TrainAndRecord(Kept kept) {
   }
   PSRING_RETURN_IF_ERROR(Connect());
   AbortOnSignal();
-  PSRING_RETURN_IF_ERROR(Told(ServeMetrics()));
 
   Worker worker{.rank = join_.rank,
                 .world_size = join_.world_size,

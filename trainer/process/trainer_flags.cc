@@ -49,13 +49,6 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
   AddLinkFlags(app, flags.link);
   app.add_flag("--describe", flags.describe, "Print strategies, models and data as JSON, and exit")
       ->group("This process");
-  app.add_option("--metrics_port", flags.metrics_port,
-                 "Serve this rank's steps, bytes, waits and staleness as OpenMetrics at "
-                 "http://ADDRESS:PORT+rank/metrics, on its --bind address; the servers that it "
-                 "starts use the ports after the ranks'; 0: the system chooses, and the log shows the port")
-      ->group("This process")
-      ->option_text("PORT")
-      ->check(WholeNumber(0, 65535));
   app.add_flag("--check_only", flags.check_only,
                "Load the data, build the model, print the resulting settings as JSON, and exit")
       ->group("This process");

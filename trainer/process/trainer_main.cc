@@ -79,14 +79,12 @@ absl::Status TakeRole(TrainerFlags& flags, Part& part) {
   const auto arguments = [&](int server, int local_rank) {
     return ServerArguments(flags.training, {.server = server,
                                             .servers = role.servers,
-                                            .workers = role.workers,
                                             .pushers = pushers,
                                             .rendezvous = SpecOf(join),
                                             .bind = part.address,
                                             .record = flags.record,
                                             .local_rank = local_rank,
-                                            .gpus = CudaDeviceCount(),
-                                            .metrics_port = flags.metrics_port});
+                                            .gpus = CudaDeviceCount()});
   };
   if (role.becomes >= 0) part.becomes = arguments(role.becomes, join.local_rank);
   const bool beside_each = flags.training.server_placement == "colocated";

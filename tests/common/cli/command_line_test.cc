@@ -386,8 +386,8 @@ TEST_F(ConfigFlagTest, AnInvalidFileIsAnErrorInOneLine) {
                                    {"batch_size = 1\nbatch-size = 2", ":2: --batch_size is given twice"},
                                    {"config = \"x\"", ":1: config has no effect in a file"},
                                    {"dry_run = 5", "neither true nor false"},
-                                   {"out_dir = here", ":1: here needs quotes"},
-                                   {"just words", "'=' expected"}}) {
+                                   {"out_dir = here", "texts need quotes"},
+                                   {"just words", ":1:"}}) {
     const ParseOutcome outcome = ParseWith(text, {});
     EXPECT_EQ(outcome.exit_code, 2) << text;
     EXPECT_TRUE(absl::StrContains(outcome.text, file_)) << outcome.text;

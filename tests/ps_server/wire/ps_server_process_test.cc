@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/deadline.h"
+#include "common/base/own_program.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/net/address.h"
@@ -429,9 +430,7 @@ int main(int argc, char** argv) {
   if (argc >= 5 && std::string(argv[1]) == "--worker") {
     return psring::Work(argv[2], std::atoi(argv[3]), argv[4], argc > 5);
   }
-  psring::own_binary = "/proc/self/exe";
-  char path[4096] = {};
-  if (readlink("/proc/self/exe", path, sizeof(path) - 1) > 0) psring::own_binary = path;
+  psring::own_binary = *psring::OwnProgram();
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

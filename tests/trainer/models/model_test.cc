@@ -11,6 +11,7 @@
 
 #include "CLI/CLI.hpp"
 #include "common/workloads/workload.h"
+#include "tests/common/ops/reference_ops.h"
 #include "trainer/data/clicks.h"
 #include "trainer/data/pictures.h"
 #include "trainer/data/sampler.h"

@@ -1,4 +1,4 @@
-#include "common/ops/reference_layers.h"
+#include "tests/common/ops/reference_layers.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,11 +1,11 @@
-// The ops implemented by definition: the reference for testing the fast ones. Sums are kept in double
-// precision.
+#include "tests/common/ops/reference_ops.h"
+
 #include <algorithm>
 #include <vector>
 
 #include "common/base/check.h"
 #include "common/ops/cpu_ops.h"
-#include "common/ops/reference_layers.h"
+#include "tests/common/ops/reference_layers.h"
 
 namespace psring {
 namespace {
