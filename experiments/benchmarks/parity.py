@@ -37,6 +37,7 @@ from pytorch_models import Dlrm, Gpt, SkipGram, cnn, mlp, resnet18, resnet50
 from torch.nn import functional
 
 TRAINER = runs.ROOT / "build/release/bin/trainer"
+# The page explains the limits.
 HUGE, TINY = 2.0**20, 1e-30  # learning rates that leave only the gradient, or the weights as they were
 SEEDS = (1, 2, 3)
 GRADIENT_LIMIT, FACTOR = 1e-5, 3
@@ -419,55 +420,15 @@ def section(name, steps):
             updates], "no" not in verdicts.values()
 
 
-HEAD = f"""# Gradients and weights compared with PyTorch
-
-Sections of models are written by experiments/benchmarks/parity.py. One psring process with one thread, float32. Differences are
-relative L2 norms. float64: PyTorch in double precision. All figures are *measured*.
-
-* **yes**: the largest difference of the seeds is within the limit. The limit of gradients is {GRADIENT_LIMIT:g}, for the tensor
-  with the largest difference. The limit of weights is {FACTOR} times PyTorch's largest difference between one and two threads.
-* **float64**: it is not, but PyTorch differs from float64 by more than the limit, too, and psring is at most {FACTOR} times as far
-  from float64. An implementation without any rounding errors would also be outside the limit. **no**: neither.
-* Two threads change less than float32 rounds: most of PyTorch's sums have the same bits with one thread and two. The weights of
-  models with tables have the same bits, so their limit is 0. Training then amplifies each difference, which the column "initial
-  weights changed in the last bit" shows. Where that difference is about as large as the change by training, the comparison
-  cannot tell whether two implementations are equal.
-* Distances from float64 tell rounding from an error: another epsilon, weight decay, bias correction or order of samples would
-  separate psring from float64 in the first steps, at once or by the same amount in each, and more than PyTorch. After the last
-  step, PyTorch's distance is the larger one with one and two threads.
-* A ReLU whose input is 0 up to rounding passes the gradient in one implementation and not in the other. The distance then
-  jumps, in psring and in PyTorch. So psring's updates are also compared one by one, from the same weights. Nothing is amplified
-  there, and a jump is in one step only.
-* "With psring's decisions": gradients of float64 after some of the {KINKS} ReLUs whose inputs are nearest to 0 pass the gradient if
-  float64 does not pass it, and the other way round, chosen so that psring is closer; the number of ReLUs is in brackets. The
-  verdict uses these. In resnet18 they explain the difference; in resnet50 {KINKS} are not enough.
-* Residual networks have so many ReLUs that some of them can differ in every step. "Few kinks of ReLUs": gradients with
-  BatchNorm's offsets changed to 3 and -3 in turn, which moves the inputs of ReLUs away from 0. The sums of some offsets'
-  gradients then cancel: tensors whose gradient is below {NEGLIGIBLE:g} times the largest tensor's are omitted, and the others'
-  differences say less than that of all together.
-* Adagrad, Adam and AdamW divide a gradient by its size, so rounding decides the first update where the gradient is nearly 0.
-  Few elements make up most of that distance. "From its own gradient": compared with the matrices that float64 computes from
-  psring's gradient.
-* Optimizers of tables: PyTorch's SGD, Adagrad and SparseAdam with sparse gradients. SparseAdam adds epsilon to the root before
-  the bias correction, Adam and psring after it; the script changes SparseAdam's epsilon accordingly in each step."""
-
-
-def main():
-    parser = runs.flags(__doc__)
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--steps", type=int, default=max(SEEN))
-    args = parser.parse_args()
+if __name__ == "__main__":
+    args = runs.parse(__doc__, models=",".join(MODELS), steps=max(SEEN))
     path, passed = runs.RESULTS / "parity.md", True
     for name in args.models.split(","):
         lines, within = section(name, args.steps)
         passed = passed and within
-        sections = re.findall(r"^## .*", path.read_text(), re.MULTILINE | re.DOTALL) if path.exists() else []
-        sections = runs.with_section("\n\n".join(sections), name, lines).strip()
-        found = re.findall(r"^## (\S+)\n(?:(?!## ).*\n)*?Within the limits: (.*)\.$", sections, re.MULTILINE)
+        page = runs.with_section(path.read_text(), name, lines)
+        found = re.findall(r"^## (\S+)\n(?:(?!## ).*\n)*?Within the limits: (.*)\.$", page, re.MULTILINE)
         summary = runs.table("model | within the limits", sorted(found, key=lambda row: list(MODELS).index(row[0])))
-        runs.write_result("parity.md", [HEAD, "", *summary, "", *sections.splitlines()])
+        first, last = page.index("| model |"), page.index("\n\n## ")
+        runs.write_result("parity.md", (page[:first] + "\n".join(summary) + page[last:]).splitlines())
     sys.exit(0 if passed else 1)
-
-
-if __name__ == "__main__":
-    main()
