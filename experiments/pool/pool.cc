@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/text/peer_text.h"
-#include "experiments/runs/untrusted_json.h"
+#include "common/io/untrusted_json.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/texts/pool.h"
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "experiments/pool/pool.h"
-#include "experiments/runs/untrusted_json.h"
+#include "common/io/untrusted_json.h"
 #include "experiments/summary/row_queries.h"
 #include "experiments/summary/table.h"
 #include "experiments/texts/findings.h"

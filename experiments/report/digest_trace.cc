@@ -8,7 +8,7 @@
 
 #include "experiments/report/digests.h"
 #include "experiments/runs/run_trace.h"
-#include "experiments/runs/untrusted_json.h"
+#include "common/io/untrusted_json.h"
 
 namespace psring {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "experiments/runs/run_trace.h"
-#include "experiments/runs/untrusted_json.h"
+#include "common/io/untrusted_json.h"
 
 namespace psring {
 namespace {

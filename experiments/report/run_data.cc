@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "common/io/files.h"
 #include "experiments/report/digests.h"
-#include "experiments/runs/untrusted_json.h"
+#include "common/io/untrusted_json.h"
 
 namespace psring {
 namespace {

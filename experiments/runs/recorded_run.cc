@@ -19,7 +19,7 @@
 #include "common/io/json_object.h"
 #include "common/suggestions/suggestions.h"
 #include "common/text/peer_text.h"
-#include "experiments/runs/untrusted_json.h"
+#include "common/io/untrusted_json.h"
 
 namespace psring {
 namespace {
