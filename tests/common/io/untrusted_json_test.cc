@@ -31,7 +31,8 @@ TEST(UntrustedJson, DiscardsOtherTexts) {
 TEST(UntrustedJson, DiscardsWhatIsNestedTooDeeply) {
   const auto arrays = [](int count) { return std::string(count, '[') + std::string(count, ']'); };
   EXPECT_EQ(DumpUntrusted(ParseUntrusted(arrays(32))), arrays(32));
-  for (const int depth : {33, 40, 1 << 20}) EXPECT_TRUE(ParseUntrusted(arrays(depth)).is_discarded()) << depth;
+  for (const int depth : {33, 40, 1 << 20})
+    EXPECT_TRUE(ParseUntrusted(arrays(depth)).is_discarded()) << depth;
 }
 
 TEST(UntrustedJson, TakesTheElementsOfAFieldOneAfterAnother) {
@@ -43,8 +44,8 @@ TEST(UntrustedJson, TakesTheElementsOfAFieldOneAfterAnother) {
   EXPECT_TRUE(TakeElements(R"({"e" : [ ]})", "e", take));
   EXPECT_EQ(taken.size(), 6);
   for (const char* other : {"", "7", "[1]", "{}", R"({"e":7})", R"({"e":{"e":[1]}})", R"([{"e":[1]}])",
-                            R"({"e":[1,)", R"({"e":[1]}])", R"(["e",[1]])", R"({"e":[1,]})",
-                            R"({"e":[,1]})", R"({"e":[1}]})", R"({"e":[1],"a"})", R"({"e":["]})"}) {
+                            R"({"e":[1,)", R"({"e":[1]}])", R"(["e",[1]])", R"({"e":[1,]})", R"({"e":[,1]})",
+                            R"({"e":[1}]})", R"({"e":[1],"a"})", R"({"e":["]})"}) {
     EXPECT_FALSE(TakeElements(other, "e", take)) << other;
   }
 }
