@@ -9,17 +9,14 @@ each initial weight in its last bit. The distances of all of these from PyTorch 
 difference is more than rounding.
 
 Writes a section for each model to experiments/results/parity.md, keeps the page's other sections, prints the page, and fails
-if a model has the verdict "no". All models take about 90 minutes; gpt2 needs 16 GB of memory. Needs PyTorch: python3 -m venv
-torch && torch/bin/pip install torch numpy.
+if a model has the verdict "no". All models take about 90 minutes; gpt2 needs 16 GB of memory. Needs PyTorch and safetensors.
 """
 import contextlib
 import itertools
-import json
 import math
 import pathlib
 import re
 import statistics
-import struct
 import sys
 import tempfile
 import time
@@ -29,9 +26,10 @@ import runs
 
 try:
     import torch
+    from safetensors.torch import load_file, save_file
 except ImportError:
-    sys.exit("parity.py needs PyTorch: python3 -m venv torch && torch/bin/pip install torch numpy, then torch/bin/python "
-             "experiments/benchmarks/parity.py")
+    sys.exit("parity.py needs PyTorch and safetensors: python3 -m venv torch && torch/bin/pip install torch numpy safetensors, then "
+             "torch/bin/python experiments/benchmarks/parity.py")
 from parity_data import Clicks, Pictures, Texts, Words, batches
 from pytorch_models import Dlrm, Gpt, SkipGram, cnn, mlp, resnet18, resnet50
 from torch.nn import functional
@@ -88,28 +86,6 @@ MODELS = {
 }
 
 
-def read_safetensors(path):
-    with open(path, "rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        header = json.loads(file.read(length))
-        data = bytearray(file.read())
-    header.pop("__metadata__", None)
-    return {name: torch.frombuffer(data, dtype=torch.float32, offset=at["data_offsets"][0],
-                                   count=math.prod(at["shape"])).reshape(at["shape"]) for name, at in header.items()}
-
-
-def write_safetensors(path, tensors):
-    header, end = {}, 0
-    for name, tensor in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [end, end + 4 * tensor.numel()]}
-        end += 4 * tensor.numel()
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for tensor in tensors.values():
-            file.write(tensor.contiguous().numpy().tobytes())
-
-
 class Figures(typing.NamedTuple):
     """Distances of one seed."""
     error: float  # psring from PyTorch
@@ -130,7 +106,7 @@ def verdict(found, limit):
 
 
 def checkpoint(kept, step):
-    return read_safetensors(f"{kept}/step{step}/model.safetensors")
+    return load_file(f"{kept}/step{step}/model.safetensors")
 
 
 def in_last_bit(initial):
@@ -221,7 +197,7 @@ class Comparison:
 
     def start_from(self, weights):
         self.initial, self.file = weights, self.folder / "initial.safetensors"
-        write_safetensors(self.file, weights)
+        save_file({name: value.clone() for name, value in weights.items()}, self.file)
 
     def psring(self, kept, steps, optimizer, rate, *flags):
         """Trains with one process and one thread. kept: the folder of its checkpoints."""
