@@ -17,6 +17,7 @@ import math
 import pathlib
 import re
 import statistics
+import struct
 import sys
 import tempfile
 import time
@@ -30,12 +31,13 @@ try:
 except ImportError:
     sys.exit("parity.py needs PyTorch and safetensors: python3 -m venv torch && torch/bin/pip install torch numpy safetensors, then "
              "torch/bin/python experiments/benchmarks/parity.py")
-from parity_data import Clicks, Pictures, Texts, Words, batches
+import samples
 from pytorch_models import Dlrm, Gpt, SkipGram, cnn, mlp, resnet18, resnet50
 from torch.nn import functional
 
 TRAINER = runs.ROOT / "build/release/bin/trainer"
 # The page explains the limits.
+ROWS = 1000  # of a table
 HUGE, TINY = 2.0**20, 1e-30  # learning rates that leave only the gradient, or the weights as they were
 SEEDS = (1, 2, 3)
 GRADIENT_LIMIT, FACTOR = 1e-5, 3
@@ -50,6 +52,56 @@ DECAY = {"adamw": 0.1}  # of matrices, psring's default
 EPSILON = {"adamw": 1e-8, "adam": 1e-8, "adagrad": 1e-10}
 
 
+class Data(typing.NamedTuple):
+    flags: list  # of the trainer
+    loss: typing.Callable
+    arrays: list  # inputs, then labels
+    size: int = 0  # classes, words, or rows of a table
+
+    def batch(self, indices):
+        *inputs, labels = (torch.from_numpy(part[indices]) for part in self.arrays)
+        return inputs, labels.flatten()
+
+
+def pictures(folder, _):
+    """The first 1,600 of Fashion-MNIST."""
+    for kind, count in (("train", 1600), ("t10k", 128)):
+        for name, header, size in ((f"{kind}-images-idx3-ubyte", 16, 784), (f"{kind}-labels-idx1-ubyte", 8, 1)):
+            try:
+                raw = samples.read_idx(samples.FASHION, name)[:header + count * size]
+            except FileNotFoundError:
+                sys.exit("parity.py needs Fashion-MNIST: apt-get install dataset-fashion-mnist, or name --models without pictures")
+            (folder / name).write_bytes(raw[:4] + struct.pack(">I", count) + raw[8:])
+    return Data(["--data", "fashion-mnist", "--data_dir", folder], functional.cross_entropy, samples.pictures(folder))
+
+
+def own_text():
+    """This project's own texts."""
+    return b"".join((runs.ROOT / name).read_bytes() for name in ("README.md", "CHANGELOG.md", "trainer/modes.md"))
+
+
+def texts(folder, context, vocabulary):
+    """A byte a token. `vocabulary`: the numbers of the bytes are spread over [0, vocabulary)."""
+    numbers, symbols = samples.tokens(own_text())
+    size = vocabulary or symbols
+    numbers = numbers * (size - 1) // (symbols - 1)
+    for name in ("train.bin", "val.bin"):
+        (folder / name).write_bytes(numbers.astype("<u2").tobytes())
+    return Data(["--data", "tokens", "--data_dir", folder, "--context", context], functional.cross_entropy,
+                samples.windows(numbers, context), size)
+
+
+def clicks(_, seed):
+    """With smaller tables."""
+    return Data(["--data", f"zipf:{ROWS}:1.05"], functional.cross_entropy, samples.clicks(ROWS, 1.05, seed), ROWS)
+
+
+def words(folder, seed):
+    (folder / "text").write_bytes(own_text())
+    *arrays, size = samples.pairs_of_words(own_text(), seed)
+    return Data(["--data", "words", "--text", folder / "text"], functional.binary_cross_entropy_with_logits, arrays, size)
+
+
 class Model(typing.NamedTuple):
     data: typing.Callable  # of a folder and a seed
     module: typing.Callable  # of the data
@@ -62,25 +114,25 @@ class Model(typing.NamedTuple):
 
 
 def gpt(context, batch, *sizes, rates, vocabulary=None, **others):
-    return Model(lambda folder, seed: Texts(folder, seed, context, vocabulary),
-                 lambda data: Gpt(data.classes, *sizes, context), batch, rates, **others)
+    return Model(lambda folder, _: texts(folder, context, vocabulary), lambda data: Gpt(data.size, *sizes, context), batch, rates,
+                 **others)
 
 
 MODELS = {
-    "mlp-small": Model(Pictures, lambda _: mlp(300, 100), 32, {"sgd": .05, "adamw": 1e-3}),
-    "mlp": Model(Pictures, lambda _: mlp(1024, 1024), 32, {"sgd": .05, "adamw": 1e-3}),
-    "cnn": Model(Pictures, lambda _: cnn(), 16, {"sgd": .1, "adamw": 1e-3}),
-    "resnet18": Model(Pictures, lambda _: resnet18(), 4, {"sgd": .05, "adamw": 1e-3}, seeds=1),
-    "resnet50": Model(Pictures, lambda _: resnet50(), 2, {"sgd": .05, "adamw": 1e-3}, seeds=1),
+    "mlp-small": Model(pictures, lambda _: mlp(300, 100), 32, {"sgd": .05, "adamw": 1e-3}),
+    "mlp": Model(pictures, lambda _: mlp(1024, 1024), 32, {"sgd": .05, "adamw": 1e-3}),
+    "cnn": Model(pictures, lambda _: cnn(), 16, {"sgd": .1, "adamw": 1e-3}),
+    "resnet18": Model(pictures, lambda _: resnet18(), 4, {"sgd": .05, "adamw": 1e-3}, seeds=1),
+    "resnet50": Model(pictures, lambda _: resnet50(), 2, {"sgd": .05, "adamw": 1e-3}, seeds=1),
     "gpt-nano": gpt(64, 12, 4, 4, 128, rates={"sgd": .1, "adamw": 1e-3}),
     "gpt-mini": gpt(128, 1, 6, 6, 384, rates={"sgd": .1, "adamw": 1e-3},
                     note="Contexts of 128 tokens instead of 256, for the time."),
     "gpt2": gpt(32, 1, 12, 12, 768, rates={"sgd": .1, "adamw": 6e-4}, vocabulary=50257, seeds=1,
                 updates=5, note="Contexts of 32 tokens instead of 1,024, for the time. The tokens are numbers of bytes, spread "
                                 "over GPT-2's 50,257, so that only the table of positions is smaller than GPT-2's."),
-    "dlrm-small": Model(Clicks, lambda data: Dlrm(data.rows, joined=False), 128, {"sgd": 1, "adagrad": .01, "adam": 1e-3},
+    "dlrm-small": Model(clicks, lambda data: Dlrm(data.size, joined=False), 128, {"sgd": 1, "adagrad": .01, "adam": 1e-3},
                         note="Tables of 1,000 rows. AdamW does not apply to tables."),
-    "skipgram": Model(Words, lambda data: SkipGram(data.classes), 256, {"sgd": 10, "adagrad": .01, "adam": 1e-3}, start=1000,
+    "skipgram": Model(words, lambda data: SkipGram(data.size), 256, {"sgd": 10, "adagrad": .01, "adam": 1e-3}, start=1000,
                       note="AdamW does not apply to tables. The initial weights are those after one step of SGD with rate "
                            "1,000: vectors of targets begin at 0, with which the gradient of the words would be 0."),
 }
@@ -217,7 +269,7 @@ class Comparison:
         each step; after its end, they are those after the step before."""
         torch.set_num_threads(threads)
         module, starts = self.model.module(self.data).to(dtype), iter(starts or [self.initial])
-        for indices in batches(self.data.count, self.model.batch, steps, self.seed):
+        for indices in samples.batches(len(self.data.arrays[-1]), self.model.batch, steps, self.seed):
             start = next(starts, None)
             if start:
                 missing, unexpected = module.load_state_dict(start, strict=False)

@@ -2,7 +2,7 @@
 import collections
 
 import torch
-from pytorch_data import NUMBERS, TABLES, lookups_of_tables
+from samples import NUMBERS, TABLES, lookups_of_tables
 from torch import nn
 from torch.nn import functional
 

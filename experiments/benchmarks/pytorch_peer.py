@@ -20,8 +20,8 @@ import time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import pytorch_data
 import runs
+import samples
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -43,17 +43,31 @@ FLAGS = {"model": "mlp", "workers": 1, "batch": 128, "steps": 100, "warmup_steps
 
 def load(args):
     """The network, its inputs and their labels."""
-    name, width = args.model, args.width
+    name, make = args.model, {"mlp": lambda: mlp(args.width, args.width), "cnn": cnn, "resnet18": resnet18}
     if name == "dlrm-small":
-        return Dlrm(args.rows, args.joined_tables), *pytorch_data.clicks(args.rows, alpha=1.05)
-    if name == "skipgram":
-        inputs, labels, words = pytorch_data.pairs_of_words()
-        return SkipGram(words), inputs, labels
-    if name in GPT:
-        inputs, labels = pytorch_data.text(GPT[name][-1])[0]
-        return Gpt(pytorch_data.SYMBOLS, *GPT[name]), (inputs,), labels
-    images, labels = pytorch_data.pictures(args.data_dir, 60000)
-    return {"mlp": lambda: mlp(width, width), "cnn": cnn, "resnet18": resnet18}[name](), (images,), labels
+        data = samples.clicks(args.rows, seed=args.seed)
+        model = Dlrm(args.rows, args.joined_tables)
+    elif name == "skipgram":
+        *data, words = samples.pairs_of_words(samples.bible(), args.seed)
+        model = SkipGram(words)
+    elif name in GPT:
+        data, _, symbols = text(GPT[name][-1])
+        model = Gpt(symbols, *GPT[name])
+    else:
+        try:
+            data = samples.pictures(args.data_dir)
+        except FileNotFoundError:
+            data = torch.randn(60000, 1, 28, 28).numpy(), torch.randint(10, (60000,)).numpy()
+        model = make[name]()
+    *inputs, labels = map(torch.from_numpy, data)
+    return model, inputs, labels
+
+
+def text(context):
+    """The King James Bible: the windows of the first 98%, those of the rest, the number of symbols."""
+    numbers, symbols = samples.tokens(samples.bible())
+    first = len(numbers) * 98 // 100
+    return samples.windows(numbers[:first], context), samples.windows(numbers[first:], context), symbols
 
 
 class Task:
@@ -88,7 +102,7 @@ class Task:
 
     def test_loss(self):
         """Per token of the text's last 2%."""
-        inputs, labels = pytorch_data.text(GPT[self.args.model][-1])[1]
+        inputs, labels = map(torch.from_numpy, text(GPT[self.args.model][-1])[1])
         with torch.no_grad():
             sums = [self.eager_loss(y, x).item() * y.numel() for x, y in zip(inputs.split(64), labels.split(64))]
         return sum(sums) / labels.numel()

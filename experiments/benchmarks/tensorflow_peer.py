@@ -8,7 +8,6 @@ trained: every worker adds a gradient of N bytes to the server's weights and rea
 {"times_us": [of each call, divided by its rounds], "tensorflow": version}. Started by training.py and ps_round.py; requires
 TensorFlow.
 """
-import gzip
 import json
 import multiprocessing
 import os
@@ -21,6 +20,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 import numpy as np
 import peers
 import runs
+import samples
 import tensorflow as tf
 
 
@@ -29,15 +29,6 @@ def serve(cluster, job, index):
     if job == "worker":
         config.inter_op_parallelism_threads = 2  # with one, a worker that waits for the server cannot be called
     tf.distribute.Server(tf.train.ClusterSpec(cluster), job_name=job, task_index=index, config=config, protocol="grpc").join()
-
-
-def load(folder, count):
-    def read(name, skip, shape):
-        with gzip.open(os.path.join(folder, name)) as f:
-            return np.frombuffer(f.read(), np.uint8, offset=skip)[:count * int(np.prod(shape))].reshape(count, *shape)
-
-    images = read("train-images-idx3-ubyte.gz", 16, (28, 28, 1))
-    return (images.astype(np.float32) / 255 - 0.2860) / 0.3530, read("train-labels-idx1-ubyte.gz", 8, ()).astype(np.int32)
 
 
 def initial_weights(model, seed):
@@ -70,9 +61,9 @@ def loss_of(model, weights, images, labels):
 
 def training_call(args, variables, momenta):
     """Returns a tf.function(first batch) that takes --steps_per_call steps on a worker and returns their losses."""
-    images, labels = load(args.data_dir, 60000)
+    images, labels = samples.pictures(args.data_dir)
     order = np.random.default_rng(args.seed).permutation(60000)
-    images, labels = images[order], labels[order]
+    images, labels = images.reshape(-1, 28, 28, 1)[order], labels.astype(np.int32)[order]
 
     @tf.function
     def call(first):
