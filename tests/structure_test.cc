@@ -231,7 +231,7 @@ TEST(Structure, NoTwoClassesHaveOneName) {
       if (std::regex_match(line, match, begins)) {
         namespaces.push_back(match[1].str() + "::");
       } else if (std::regex_match(line, match, ends)) {
-        // A brace alone ends a function, or a namespace that only declares.
+        // A line with only a brace ends a function, or a namespace that only declares.
         if (match[1].matched || std::regex_match(before, declares)) {
           ASSERT_FALSE(namespaces.empty()) << file.path;
           namespaces.pop_back();

@@ -17,7 +17,7 @@ done
 for test in "$build"/bin/*_test; do
   [[ $test == */structure_test ]] || grep -qE "${build%/build/*}|TheFakeCuda" "$test" || cp "$test" "$stage/$name/tests/"
 done
-cp "$here"/check*.sh "$here/README.md" "$here"/../benchmarks/pytorch_{peer,data,models}.py "$stage/$name/"
+cp "$here"/check*.sh "$here/README.md" "$here"/../benchmarks/{runs,samples,pytorch_peer,pytorch_models}.py "$stage/$name/"
 strip "$stage/$name"/{bin,tests}/*
 
 "$here/relocate.sh" "$stage/$name" "$stage/$name"/{bin,tests}/*

@@ -86,7 +86,7 @@ class Display {
   // On a terminal, replaces the line being redrawn, at most ten times a second because drawing takes
   // processor time from the experiment.
   void Redraw(const std::string& line);
-  // From now on, the redrawn line ends with the time that is left of `seconds`, unless there is no room for
+  // From now on, the redrawn line ends with the time that is left of `seconds`, unless there is no space for
   // it.
   void ExpectEndIn(double seconds) { end_ns_ = MonotonicNanos() + static_cast<int64_t>(1e9 * seconds); }
   // The same, unless a later end is expected.

@@ -17,9 +17,9 @@
 #include "common/cli/config_file.h"
 #include "common/cli/delays.h"
 #include "common/io/json_object.h"
+#include "common/io/untrusted_json.h"
 #include "common/suggestions/suggestions.h"
 #include "common/text/peer_text.h"
-#include "experiments/runs/untrusted_json.h"
 
 namespace psring {
 namespace {

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/runs/untrusted_json.h"
+#include "common/io/untrusted_json.h"
 
 namespace psring {
 

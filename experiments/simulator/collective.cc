@@ -146,7 +146,7 @@ class CollectiveSimulation {
                                 std::min(card * std::min(rings, cluster_.cards_per_node), connections));
   }
 
-  // Bytes wait at the sender until the receive has started or the socket has room.
+  // Bytes wait at the sender until the receive has started or the socket has space.
   void StartFirst(Connection& connection) {
     if (connection.queue.empty()) return;
     const int message = connection.queue.front();
@@ -279,7 +279,7 @@ class CollectiveSimulation {
     timers_.push({network_.now() + latency, message, -1});
   }
 
-  // The sender's socket has room again.
+  // The sender's socket has space again.
   void TakeMore(const Connection& connection) {
     if (connection.same_node) return;
     double before = 0;

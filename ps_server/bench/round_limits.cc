@@ -157,7 +157,7 @@ class Server final : public RoundLimitServer {
   };
 
   void Admit(FileDescriptor socket) {
-    if (!MakeRoom() || !MakeBlocking(socket.get(), timeout_).ok()) return;
+    if (!AwaitSlot() || !MakeBlocking(socket.get(), timeout_).ok()) return;
     Connection& connection = connections_.emplace_back();
     connection.socket = std::move(socket);
     connection.thread = std::thread([this, &connection] {
@@ -169,7 +169,7 @@ class Server final : public RoundLimitServer {
   }
 
   // Waits until one more connection may be accepted. False: the server ends.
-  bool MakeRoom() {
+  bool AwaitSlot() {
     while (true) {
       connections_.remove_if([](Connection& connection) {
         if (!connection.over) return false;

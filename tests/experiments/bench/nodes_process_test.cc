@@ -51,7 +51,7 @@ class BenchOnNodesTest : public LaunchTest {
     };
     EXPECT_TRUE(Eventually(none));
   }
-  // The errors of node 0 alone, which ends before it waits for the others.
+  // Only the errors of node 0, which ends before it waits for the others.
   std::string Says(const std::string& more) const {
     StartedOnes one;
     one.push_back(Node(0, Flags(2, more)));

@@ -169,7 +169,7 @@ TEST(ActualBuckets, SerialStepsDoNotOverlapIfWorkersDiffer) {
   }
 }
 
-// Worker 0 computes until long after the other has pushed. Then it pushes alone; only after that both pull.
+// Worker 0 computes until long after the other has pushed. Then only it pushes; after that both pull.
 TEST(ActualBuckets, NoWeightsLeaveASerialServerWhileALateWorkerPushes) {
   const std::vector<double> buckets(5, 6e6);
   ServerRun run{.workers = 2,

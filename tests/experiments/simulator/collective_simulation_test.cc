@@ -73,7 +73,7 @@ TEST(CollectiveSimulation, TransfersThatAreNotAwaitedYetUseTheirShareOfTheLink) 
 TEST(CollectiveSimulation, ReportsTheMeanEndOfTheRanks) {
   const auto time = SimulateCollective(*AllReduce("halving-doubling", 3), Flat(), 1e6, kOneSlab);
   ASSERT_TRUE(time.ok()) << time.status();
-  // The last millisecond is the first two ranks' alone.
+  // In the last millisecond only the first two ranks send.
   EXPECT_NEAR(time->seconds, 3e-3, 1e-9);
   EXPECT_NEAR(time->mean_s, (3e-3 + 3e-3 + 2e-3) / 3, 1e-9);
   const auto ring = SimulateCollective(*AllReduce("ring", 4), Flat(), 1e6, kOneSlab);

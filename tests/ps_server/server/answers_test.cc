@@ -23,7 +23,7 @@ constexpr size_t kCount = 3 * kPerChunk + 10;
 // A worker that accepts parts, or one whose memory the server shares.
 class Answers : public ReplySink {
  public:
-  enum class Manner { kParts, kWhole, kInPlace };
+  enum class Delivery { kParts, kWhole, kInPlace };
   struct Delivered {
     Reply reply;
     std::vector<float> values;  // of [from, upto), at delivery
@@ -31,8 +31,8 @@ class Answers : public ReplySink {
     const message::Answer& answer() const { return std::get<message::Answer>(reply.message); }
   };
 
-  explicit Answers(Manner manner) : manner_(manner) {
-    if (manner == Manner::kInPlace) memory_ = std::make_shared<std::vector<float>>(kCount, 1.0f);
+  explicit Answers(Delivery delivery) : delivery_(delivery) {
+    if (delivery == Delivery::kInPlace) memory_ = std::make_shared<std::vector<float>>(kCount, 1.0f);
   }
   void Deliver(Reply reply) override {
     if (!std::holds_alternative<message::Answer>(reply.message)) return;
@@ -48,10 +48,10 @@ class Answers : public ReplySink {
   }
   void Proceed() override {}
   void Abort(const absl::Status&) override {}
-  bool TakesParts() const override { return manner_ == Manner::kParts; }
+  bool TakesParts() const override { return delivery_ == Delivery::kParts; }
   std::shared_ptr<const void> Memory() const override { return memory_; }
   Place PlaceOf(int, size_t bytes) override {
-    if (manner_ != Manner::kInPlace) return {};
+    if (delivery_ != Delivery::kInPlace) return {};
     weights_.resize(bytes / sizeof(float));
     return {.data = reinterpret_cast<std::byte*>(weights_.data())};
   }
@@ -69,7 +69,7 @@ class Answers : public ReplySink {
   }
 
  private:
-  const Manner manner_;
+  const Delivery delivery_;
   std::shared_ptr<std::vector<float>> memory_;  // of the gradient
   std::vector<float> weights_;
   Mutex mutex_;
@@ -78,8 +78,8 @@ class Answers : public ReplySink {
 
 class AnswersTest : public ::testing::Test {
  protected:
-  void Begin(const std::vector<Answers::Manner>& manners, ServerJob change = {}) {
-    const int workers = static_cast<int>(manners.size());
+  void Begin(const std::vector<Answers::Delivery>& deliveries, ServerJob change = {}) {
+    const int workers = static_cast<int>(deliveries.size());
     job_ = MakeJob(workers, {kCount});
     job_.consistency = change.consistency;
     job_.deterministic = change.deterministic;
@@ -89,7 +89,7 @@ class AnswersTest : public ::testing::Test {
         *device_, ServerOptions{.workers = workers, .on_worker_loss = OnWorkerLoss::kContinue});
     lane_ = *server_->NewLane();
     for (int worker = 0; worker < workers; ++worker) {
-      inboxes_.push_back(std::make_shared<Answers>(manners[worker]));
+      inboxes_.push_back(std::make_shared<Answers>(deliveries[worker]));
       ASSERT_EQ(server_->Join({.worker = worker, .job = job_}, inboxes_.back()), absl::OkStatus());
     }
     initial_ = InitialWeights(job_);
@@ -130,10 +130,10 @@ class AnswersTest : public ::testing::Test {
   std::optional<Lane> lane_;
 };
 
-using Manner = Answers::Manner;
+using Delivery = Answers::Delivery;
 
 TEST_F(AnswersTest, PartsAreInOrderAndFinalWhenSent) {
-  Begin({Manner::kParts, Manner::kWhole, Manner::kParts});
+  Begin({Delivery::kParts, Delivery::kWhole, Delivery::kParts});
   size_t most_parts = 0;
   constexpr int kSteps = 20;  // all parts of a step may leave at once if threads are late
   for (int step = 0; step < kSteps; ++step) {
@@ -168,7 +168,8 @@ TEST_F(AnswersTest, PartsAreInOrderAndFinalWhenSent) {
 TEST_F(AnswersTest, ThereAreNoPartsIfAnswersAreHeldOrCopied) {
   for (const std::string consistency : {"sync", "async"}) {
     inboxes_.clear();
-    Begin({Manner::kParts, Manner::kParts}, {.consistency = consistency, .serial = consistency == "sync"});
+    Begin({Delivery::kParts, Delivery::kParts},
+          {.consistency = consistency, .serial = consistency == "sync"});
     for (const int worker : {0, 1}) Push(worker);
     for (const int worker : {0, 1}) EXPECT_EQ(inboxes_[worker]->Take().size(), 1u) << consistency;
   }
@@ -178,7 +179,7 @@ TEST_F(AnswersTest, TheUpdateReadsAndWritesSharedMemory) {
   for (const bool deterministic : {false, true}) {
     for (const double clip_norm : {0.0, 1e9}) {
       inboxes_.clear();
-      Begin({Manner::kInPlace, Manner::kParts, Manner::kInPlace},
+      Begin({Delivery::kInPlace, Delivery::kParts, Delivery::kInPlace},
             {.deterministic = deterministic, .clip_norm = clip_norm});
       Push(0);
       Push(1);
@@ -204,7 +205,7 @@ TEST_F(AnswersTest, TheUpdateReadsAndWritesSharedMemory) {
 }
 
 TEST_F(AnswersTest, MoreThanFourSharedGradientsAreAddedOnArrival) {
-  Begin(std::vector<Manner>(6, Manner::kInPlace));
+  Begin(std::vector<Delivery>(6, Delivery::kInPlace));
   for (int worker = 0; worker < 5; ++worker) Push(worker);
   for (int worker = 0; worker < 5; ++worker) inboxes_[worker]->gradient().assign(kCount, 7);
   Push(5);
@@ -212,7 +213,7 @@ TEST_F(AnswersTest, MoreThanFourSharedGradientsAreAddedOnArrival) {
 }
 
 TEST_F(AnswersTest, TheMemoryOfALostWorkerIsKeptUntilItsPushIsApplied) {
-  Begin({Manner::kInPlace, Manner::kInPlace});
+  Begin({Delivery::kInPlace, Delivery::kInPlace});
   Push(0);
   server_->Disconnected(0, inboxes_[0].get(), "gone");
   const std::weak_ptr<std::vector<float>> memory = inboxes_[0]->LetGo();

@@ -6,17 +6,19 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "absl/strings/string_view.h"
+
 namespace psring {
 
 using UntrustedJson = nlohmann::ordered_json;
 
-// is_discarded() if `text` is not JSON. Values nested deeper than 32 levels are omitted.
-UntrustedJson ParseUntrusted(const std::string& text);
+// is_discarded() if `text` is not JSON, is nested deeper than 32 levels, or an object has too many fields.
+UntrustedJson ParseUntrusted(absl::string_view text);
 
-// The same for an object with a long array in `field`: calls `take` with each element, which is then removed,
-// so that memory does not depend on the length of the text. False: the text is no such object; some elements
-// may have been taken before that was found.
-bool TakeElements(const std::string& text, const std::string& field,
+// The same for an object with a long array in `field`: calls `take` with each element, so that memory does
+// not depend on the length of the array. False: the text is no such object; some elements may have been taken
+// before that was found.
+bool TakeElements(absl::string_view text, absl::string_view field,
                   const std::function<void(UntrustedJson& element)>& take);
 
 // Replaces invalid UTF-8.
