@@ -390,7 +390,7 @@ double MeanSentBytes(const Schedule& schedule, double bytes) {
     for (int round = 0; round < schedule.rounds(ranks.first); ++round) {
       schedule.Round(ranks.first, round, transfers);
       for (const Transfer& transfer : transfers) {
-        if (transfer.action == Action::kSend) chunks += double(transfer.chunk_count) * ranks.second;
+        if (transfer.kind == TransferKind::kSend) chunks += double(transfer.chunk_count) * ranks.second;
       }
     }
   }

@@ -75,14 +75,14 @@ class Planner {
         if (transfer.peer == own) continue;  // local copy: no network
         const int peer = plan_.classes.of[static_cast<size_t>(transfer.peer)];
         const bool same = transfer.peer / shape_.ranks_per_node == own / shape_.ranks_per_node;
-        const bool send = transfer.action == Action::kSend;
+        const bool send = transfer.kind == TransferKind::kSend;
         MessageGroup& group = (send ? sends : receives)
                                   .try_emplace({peer, same, transfer.chunk_count},
                                                MessageGroup{peer, same, transfer.chunk_count, transfer.peer})
                                   .first->second;
         ++group.messages;
         group.first_peer = std::min(group.first_peer, transfer.peer);
-        group.adds |= transfer.action == Action::kReceiveAdd;
+        group.adds |= transfer.kind == TransferKind::kReceiveAdd;
         group.pair = send ? PairOf(c, peer, same) : PairOf(peer, c, same);
       }
       if (sends.empty() && receives.empty()) continue;

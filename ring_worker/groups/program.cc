@@ -23,7 +23,7 @@ void AddReceive(const Transfer& t, int rank, RoundSteps& round) {
   if (gather == round.gathers.end()) {
     round.gathers.push_back({t.first_chunk, t.chunk_count, {}, false});
     gather = round.gathers.end() - 1;
-    if (t.action == Action::kReceiveAdd && t.peer != rank) gather->sources.push_back(rank);
+    if (t.kind == TransferKind::kReceiveAdd && t.peer != rank) gather->sources.push_back(rank);
   }
   gather->sources.push_back(t.peer);
 }
@@ -58,8 +58,8 @@ RoundSteps StepsOf(const std::vector<Transfer>& transfers, int rank, bool whole)
     const int pieces = whole ? 1 : t.chunk_count;
     for (int piece = 0; piece < pieces; ++piece) {
       Transfer part = t;
-      if (!whole) part = {t.action, t.peer, t.first_chunk + piece, 1};
-      if (t.action == Action::kSend) {
+      if (!whole) part = {t.kind, t.peer, t.first_chunk + piece, 1};
+      if (t.kind == TransferKind::kSend) {
         round.sends.push_back({part.peer, part.first_chunk, part.chunk_count, false, false});
       } else {
         AddReceive(part, rank, round);

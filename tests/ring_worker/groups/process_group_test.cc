@@ -365,7 +365,7 @@ std::map<int, std::set<int>> RoundsOf(const Schedule& schedule, int rank) {
     schedule.Round(rank, round, transfers);
     for (const Transfer& transfer : transfers) {
       std::set<int>& senders = rounds[round];
-      if (transfer.action != Action::kSend) senders.insert(transfer.peer);
+      if (transfer.kind != TransferKind::kSend) senders.insert(transfer.peer);
     }
   }
   return rounds;
