@@ -62,7 +62,7 @@ class ScheduledGroup final : public ProcessGroup {
     int root;
     bool whole;
     std::string algorithm;
-    Program program;
+    LoweredSchedule lowered;
   };
 
   absl::Status Enqueue(const CollectiveCall& call, Stream& stream) override {
@@ -123,7 +123,7 @@ class ScheduledGroup final : public ProcessGroup {
     info.elements = memory.count;
     prepared->algorithm.copy(info.operation, sizeof info.operation - 1);
     transport_->BeginCall(info);
-    return execution_.Run(prepared->program, whole, info.number, memory, pace_);
+    return execution_.Run(prepared->lowered, whole, info.number, memory, pace_);
   }
 
   absl::StatusOr<const Prepared*> Prepare(Collective collective, int root, bool whole) {
@@ -137,7 +137,7 @@ class ScheduledGroup final : public ProcessGroup {
                                          {.ranks = size(), .ranks_per_node = ranks_per_node_, .root = root},
                                          SchedulesOf(options_)));
     prepared_.push_back({collective, root, whole, absl::StrCat(algorithm, " ", Name(collective)),
-                         MakeProgram(*schedule, rank(), whole)});
+                         LowerSchedule(*schedule, rank(), MaxRounds(*schedule), whole)});
     return &prepared_.back();
   }
 
