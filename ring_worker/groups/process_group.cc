@@ -80,10 +80,6 @@ absl::Status ProcessGroup::Broadcast(Span data, int root, Stream& stream) {
 
 absl::Status ProcessGroup::Barrier(Stream& stream) { return EnqueueBarrier(stream); }
 
-absl::Status ProcessGroup::Register(const Buffer&) { return absl::OkStatus(); }
-void ProcessGroup::NoteRounds(std::vector<RoundTime>*) {}
-void ProcessGroup::Unregister(const Buffer&) {}
-
 const std::vector<BackendRow>& Backends() {
   static const std::vector<BackendRow> backends = {NativeBackend(), GlooBackend(), MpiBackend(),
                                                    NcclBackend()};

@@ -29,7 +29,7 @@ const ScheduleTable& SchedulesOf(const GroupOptions& options) {
   return options.schedules != nullptr ? *options.schedules : ScheduleRows();
 }
 
-class ScheduledGroup final : public ProcessGroup {
+class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, public RoundRecording {
  public:
   // `asked`: the caller's options, for parts; `options`: with this transport's defaults.
   ScheduledGroup(std::unique_ptr<Transport> transport, const GroupOptions& asked, const GroupOptions& options,

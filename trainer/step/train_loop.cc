@@ -42,7 +42,9 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   PSRING_RETURN_IF_ERROR(LastCheckpoint());
   if (rows_.has_value()) {
     PSRING_RETURN_IF_ERROR(PullForEvaluation());
-    PSRING_RETURN_IF_ERROR(row_strategy_->Leave());
+    if (auto* const servers = dynamic_cast<ServerMembership*>(row_strategy_.get())) {
+      PSRING_RETURN_IF_ERROR(servers->Leave());
+    }
   }
   PSRING_RETURN_IF_ERROR(strategy_.sync->Collect(weights_.span()));
   PSRING_RETURN_IF_ERROR(Describe());
