@@ -263,7 +263,9 @@ class Elements {
   Elements(Device& device, ProcessGroup& group, bool shared, DType type, size_t count)
       : group_(dynamic_cast<MemoryRegistration*>(&group)), type_(type) {
     buffer_ = *(shared ? device.AllocateShared(4 * count + 4) : device.Allocate(4 * count + 4));
-    if (group_ != nullptr) EXPECT_EQ(group_->Register(buffer_), absl::OkStatus());
+    if (group_ != nullptr) {
+      EXPECT_EQ(group_->Register(buffer_), absl::OkStatus());
+    }
   }
   ~Elements() {
     if (group_ != nullptr) group_->Unregister(buffer_);
