@@ -122,11 +122,13 @@ absl::StatusOr<bool> Training::AwaitStage() {
   // A worker whose gradient came too late may skip the first measured step, but not the barrier before it.
   const bool begins_measuring = !is_measuring_ && step >= plan_.warmup_steps;
   if (step > 0 && !begins_measuring && !over) return false;
-  const Stage stage = over ? Stage::kEnd : begins_measuring ? Stage::kFirstMeasuredStep : Stage::kFirstStep;
+  const BarrierPoint point = over               ? BarrierPoint::kEnd
+                             : begins_measuring ? BarrierPoint::kFirstMeasuredStep
+                                                : BarrierPoint::kFirstStep;
   if (strategy_.barrier == nullptr) {
     PSRING_RETURN_IF_ERROR(worker_.barrier());
   } else {
-    PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, strategy_.barrier->Await(stage));
+    PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, strategy_.barrier->Await(point));
     if (back.has_value()) {
       clock_->GoBackTo(*back);
       sampler_->SeekTo(*back + sample_shift_);
