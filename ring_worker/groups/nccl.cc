@@ -25,7 +25,7 @@
 #include "ring_worker/groups/nccl_communicator.h"
 #include "ring_worker/groups/nccl_environment.h"
 #include "ring_worker/groups/nccl_library.h"
-#include "ring_worker/transports/cuda_ipc.h"
+#include "ring_worker/transports/cuda/cuda_ipc.h"
 
 namespace psring {
 namespace {

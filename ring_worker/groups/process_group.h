@@ -27,7 +27,7 @@ struct GroupInfo {
   int size = 1;
   std::string backend;                  // "native", "gloo", "mpi", "nccl"
   std::string algorithm;                // of all-reduce: "ring"
-  std::string transport;                // "shm", "tcp", "shm+tcp", "in_process", "cuda_ipc"
+  std::string transport;                // "shm", "tcp", "shm+tcp", "cuda_ipc"
   std::vector<std::string> wires = {};  // of this rank's payload (common/measure/wires.h)
   // This rank's number among the group's ranks on this host and in its network namespace, and their number.
   // Set by MakeProcessGroup and Split.

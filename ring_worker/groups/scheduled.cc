@@ -8,7 +8,7 @@
 #include "common/base/mutex.h"
 #include "ring_worker/groups/execution.h"
 #include "ring_worker/groups/groups.h"
-#include "ring_worker/transports/cuda_ipc.h"
+#include "ring_worker/transports/cuda/cuda_ipc.h"
 
 namespace psring {
 namespace {

@@ -94,7 +94,7 @@ class SharedArena {
   FileDescriptor adopted_wake_;
 };
 
-// Registered memory: see ProcessGroup::Register.
+// Registered memory: see MemoryRegistration.
 struct SharedRegion {
   int fd = -1;
   const std::byte* data = nullptr;

@@ -1,7 +1,7 @@
 // Our schedules between GPUs, with threads as ranks on the fake CUDA runtime (tests/common/cuda/fake_cuda.h),
 // whose device memory the host cannot access. Ranks act as threads of one process, or as separate processes
 // that open each other's handles.
-#include "ring_worker/transports/cuda_ipc.h"
+#include "ring_worker/transports/cuda/cuda_ipc.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "ring_worker/transports/cuda_loans.h"
+#include "ring_worker/transports/cuda/cuda_exports.h"
 
 #include <algorithm>
 #include <cstring>

@@ -18,8 +18,8 @@
 #include "common/cuda_ops/cuda_reduce.h"
 #include "common/net/host_identity.h"
 #include "common/text/peer_text.h"
-#include "ring_worker/transports/cuda_ipc.h"
-#include "ring_worker/transports/cuda_loans.h"
+#include "ring_worker/transports/cuda/cuda_exports.h"
+#include "ring_worker/transports/cuda/cuda_ipc.h"
 
 namespace psring {
 namespace {

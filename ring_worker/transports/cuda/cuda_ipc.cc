@@ -1,4 +1,4 @@
-#include "ring_worker/transports/cuda_ipc.h"
+#include "ring_worker/transports/cuda/cuda_ipc.h"
 
 #include <cuda_runtime_api.h>
 
@@ -13,8 +13,8 @@
 #include "common/cuda/cuda_stream.h"
 #include "common/cuda_ops/cuda_reduce.h"
 #include "common/measure/wires.h"
-#include "ring_worker/transports/cuda_loans.h"
-#include "ring_worker/transports/cuda_watch.h"
+#include "ring_worker/transports/cuda/cuda_call_watch.h"
+#include "ring_worker/transports/cuda/cuda_exports.h"
 #include "ring_worker/transports/device_work.h"
 #include "ring_worker/transports/fifo.h"
 #include "ring_worker/transports/shared_link.h"
