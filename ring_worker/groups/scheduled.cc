@@ -221,7 +221,7 @@ absl::StatusOr<std::unique_ptr<Transport>> BetweenGpus(Rendezvous& rendezvous, c
   why_not = reach.why_not;
   if (!why_not.empty()) return nullptr;
   CudaIpcParts parts{.gpu = options.gpu, .reach = std::move(reach), .timeout = options.timeout};
-  for (std::unique_ptr<Transport>* part : {&parts.loans, &parts.returns}) {
+  for (std::unique_ptr<Transport>* part : {&parts.exports, &parts.releases}) {
     PSRING_ASSIGN_OR_RETURN(*part, MakeMesh(rendezvous, options, {}));
   }
   return MakeCudaIpcTransport(std::move(parts));
