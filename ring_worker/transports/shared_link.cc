@@ -107,7 +107,7 @@ void SharedArena::Ring() {
   if (was == static_cast<uint32_t>(Sleep::kInPoll)) WakeFromPoll(wake_fd_);
 }
 
-void SharedArena::Nudge() {
+void SharedArena::WakeForControl() {
   // The bell keeps its value, so that the owner knows that no frame has come.
   std::atomic<uint32_t>& bell = header().bell;
   const uint32_t is = bell.load();

@@ -52,7 +52,7 @@ class SharedArena {
   // Wakes the arena's owner if it sleeps. The owner then sees everything stored before.
   void Ring();
   // Wakes the owner if it sleeps, to look at its control connections.
-  void Nudge();
+  void WakeForControl();
   std::atomic<uint32_t>& bell() { return header().bell; }
 
   // The owner's recent calls, for a peer's error messages.
