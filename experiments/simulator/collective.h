@@ -35,7 +35,7 @@ struct CollectiveTime {
 
 // Limits the simulated work: slabs become larger as needed; a schedule with more rounds over all classes is
 // an error.
-inline constexpr int64_t kMostTransfers = 6'000'000;
+inline constexpr int64_t kMaxTransfers = 6'000'000;
 
 // `tokens`: bytes of the cards' burst available at the start; by default all.
 // ResourceExhausted: too many classes times rounds.

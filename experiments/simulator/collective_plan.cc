@@ -47,7 +47,7 @@ class Planner {
     int64_t transfers = 0;
     for (const int rank : plan_.classes.first) {
       transfers += schedule_.rounds(rank);
-      if (transfers > kMostTransfers) {
+      if (transfers > kMaxTransfers) {
         return absl::ResourceExhaustedError(absl::StrCat("a ", schedule_.name(), " of ", schedule_.ranks(),
                                                          " ranks is too large to simulate"));
       }
@@ -57,8 +57,8 @@ class Planner {
       transfers += static_cast<int64_t>(plan_.rounds.emplace_back(RoundsOf(static_cast<int>(c))).size());
     }
     plan_.slabs = wanted_slabs;
-    if (plan_.slabs * transfers > kMostTransfers / 4) {
-      plan_.slabs = std::max<int64_t>(1, kMostTransfers / 4 / transfers);
+    if (plan_.slabs * transfers > kMaxTransfers / 4) {
+      plan_.slabs = std::max<int64_t>(1, kMaxTransfers / 4 / transfers);
     }
     return std::move(plan_);
   }

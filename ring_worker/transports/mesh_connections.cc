@@ -1,11 +1,8 @@
 #include "ring_worker/transports/mesh_connections.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 #include <utility>
 
