@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/measure/wires.h"
-#include "ring_worker/groups/derived_traffic.h"
 #include "ring_worker/groups/groups.h"
 #include "ring_worker/groups/mpi_algorithms.h"
 #include "ring_worker/groups/mpi_session.h"

@@ -20,7 +20,6 @@
 #include "common/base/mutex.h"
 #include "common/cuda/cuda_stream.h"
 #include "common/text/peer_text.h"
-#include "ring_worker/groups/derived_traffic.h"
 #include "ring_worker/groups/groups.h"
 #include "ring_worker/groups/nccl_communicator.h"
 #include "ring_worker/groups/nccl_environment.h"

@@ -100,7 +100,7 @@ absl::Status Training::Steps(int64_t first) {
   if (first + sample_shift_ > 0) sampler_->SeekTo(first + sample_shift_);
   while (true) {
     const int64_t step = clock_->next();
-    const absl::StatusOr<bool> went_back = AwaitStage();
+    const absl::StatusOr<bool> went_back = AwaitBarrier();
     if (!went_back.ok()) return AtStep(step, went_back.status());
     if (*went_back) continue;
     if (clock_->is_over()) return absl::OkStatus();
@@ -116,7 +116,7 @@ absl::Status Training::Steps(int64_t first) {
 
 // The barriers before the first step, before the first measured step and after the last step, so that no
 // worker collects the weights before the last push. True: training has gone back to an earlier step.
-absl::StatusOr<bool> Training::AwaitStage() {
+absl::StatusOr<bool> Training::AwaitBarrier() {
   const int64_t step = clock_->next();
   const bool over = clock_->is_over();
   // A worker whose gradient came too late may skip the first measured step, but not the barrier before it.

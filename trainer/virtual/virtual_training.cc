@@ -78,7 +78,6 @@ class VirtualTraining : public LogicalCluster {
   // Rank 0's curve: a point is complete when its weights have arrived.
   double trained_s_ = 0;
   std::optional<CurvePoint> point_;
-  std::vector<float> final_weights_;
 };
 
 absl::Status VirtualTraining::Prepare() {
