@@ -115,10 +115,11 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"ring_worker", {"common/"}},
     {"ps_server", {"common/"}},
     {"trainer",
-     {"common/", "ring_worker/groups/process_group.h", "ps_server/client/ps_client.h",
-      "ps_server/server/inline_server.h", "ps_server/protocol/server_job.h"}},
+     {"common/", "ring_worker/groups/process_group.h", "ring_worker/schedules/schedule_traffic.h",
+      "ps_server/client/ps_client.h", "ps_server/server/inline_server.h", "ps_server/protocol/server_job.h"}},
     {"experiments",
-     {"common/", "ring_worker/schedules/schedule.h", "ps_server/consistency/consistency.h",
+     {"common/", "ring_worker/schedules/schedule.h", "ring_worker/schedules/lowered_schedule.h",
+      "ring_worker/schedules/schedule_traffic.h", "ps_server/consistency/consistency.h",
       "ps_server/consistency/admission.h"}},
 };
 

@@ -286,7 +286,7 @@ void VisitFlags(Options& o, Visitor& visit) {
       o.compute_ms, VirtualTimeText());
   visit({"--network_ms", "TIME",
          "Time of one gradient, or one set of weights, on a worker's link, in the same format; a ring takes "
-         "2(N-1)/N of it"},
+         "2(N-1)/N of it, a star 2(N-1)"},
         o.network_ms, VirtualTimeText());
   visit({"--serve_ms", "TIME", "The server's time for one push; pushes queue in order of arrival"},
         o.serve_ms, TimeDistributionText());

@@ -2,14 +2,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/cli/delays.h"
 #include "experiments/plan/plan.h"
-#include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 namespace {
@@ -106,22 +103,9 @@ absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOp
     return absl::InvalidArgumentError(
         absl::StrCat("--clock virtual has no model of the rows of tables; omit ", strategy.name));
   }
-  if (!strategy.uses_group) return absl::OkStatus();
-  if (strategy.backend == "native" && absl::StartsWith(training.network_ms, kTracePrefix)) {
-    return absl::OkStatus();  // takes the measured time
-  }
-  std::vector<std::string> known;
-  for (const ScheduleRow& row : ScheduleRows()) {
-    constexpr int kRanks = 8;
-    const bool fewest_bytes =
-        row.cost != nullptr && row.cost(kRanks, 1).terms.link_bytes < 1.001 * LeastPayload(kRanks, 1);
-    if (fewest_bytes) known.push_back(row.name);
-  }
-  if (strategy.backend == "native" && std::ranges::count(known, strategy.algorithm) > 0)
-    return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--clock virtual supports ", absl::StrJoin(known, ", "),
-                                                 " (which send 2(N-1)/N of a gradient), not ",
-                                                 strategy.name));
+  if (!strategy.uses_group || strategy.backend == "native") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--clock virtual supports psring's own collectives, not ", strategy.name));
 }
 
 absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& catalog) {

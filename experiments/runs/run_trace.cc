@@ -67,7 +67,7 @@ std::set<std::pair<int, int>> SendersAndReceivers(const LaunchTrace& launch) {
     for (int round = 0; round < (*schedule)->rounds(rank); ++round) {
       (*schedule)->Round(rank, round, transfers);
       for (const Transfer& transfer : transfers) {
-        if (transfer.action == Action::kSend) pairs.emplace(rank, transfer.peer);
+        if (transfer.kind == TransferKind::kSend) pairs.emplace(rank, transfer.peer);
       }
     }
   }

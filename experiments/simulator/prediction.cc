@@ -13,6 +13,7 @@
 #include "experiments/simulator/contention.h"
 #include "experiments/simulator/local_aggregation.h"
 #include "experiments/simulator/servers.h"
+#include "ring_worker/schedules/schedule_traffic.h"
 
 namespace psring {
 namespace {
@@ -138,7 +139,7 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
                             MakeSchedule(point.strategy.algorithm, Collective::kAllReduce,
                                          {.ranks = point.workers,
                                           .ranks_per_node = ShapeOf(cluster, point.workers).ranks_per_node}));
-    payload = MeanSentBytes(*schedule, bytes);
+    payload = TrafficOf(*schedule).MeanSent() * bytes;
   }
   Prediction prediction{.tx_bytes = payload, .rx_bytes = payload, .method = "simulated"};
   PSRING_ASSIGN_OR_RETURN(const std::vector<Cost> of_buckets, BucketCosts(point, cluster));

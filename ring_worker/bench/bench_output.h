@@ -14,7 +14,7 @@ class BenchOutput {
  public:
   virtual ~BenchOutput() = default;
   virtual BenchReport report() = 0;
-  virtual void Finish() {}
+  virtual void Finish() = 0;  // after the run
 };
 
 // A table per combination. With one combination, rows are printed when measured; with several, at the end.

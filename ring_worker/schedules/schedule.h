@@ -26,10 +26,10 @@ enum class Collective : uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroad
 const char* Name(Collective collective);  // "all_reduce", as in nccl-tests
 absl::StatusOr<Collective> ParseCollective(const std::string& name);
 
-enum class Action : uint8_t { kSend, kReceive, kReceiveAdd };
+enum class TransferKind : uint8_t { kSend, kReceive, kReceiveAdd };
 
 struct Transfer {
-  Action action;
+  TransferKind kind;
   int peer;  // another rank; in a kReceiveAdd possibly the rank itself: see Round
   int first_chunk;
   int chunk_count;  // consecutive chunks; no wrap-around

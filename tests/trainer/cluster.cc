@@ -10,6 +10,7 @@
 #include "ps_server/client/ps_client.h"
 #include "ring_worker/groups/groups.h"
 #include "tests/ring_worker/fake_rendezvous.h"
+#include "tests/ring_worker/in_process.h"
 #include "trainer/strategies/group_options.h"
 #include "trainer/strategies/local_aggregation.h"
 

@@ -252,7 +252,8 @@ absl::Status Training::AllocateGradient(size_t bytes) {
   gradient_fd_ = (has_host_side ? host_gradient_ : own_gradient_).shared_fd();
   if (!group_shares) return absl::OkStatus();
   worker_.registered->push_back(std::move(has_host_side && through_host ? host_gradient_ : own_gradient_));
-  return worker_.group->Register(worker_.registered->back());
+  auto* const memory = dynamic_cast<MemoryRegistration*>(worker_.group);
+  return memory != nullptr ? memory->Register(worker_.registered->back()) : absl::OkStatus();
 }
 
 std::vector<int64_t> Training::BytesOf(const std::vector<Bucket>& buckets) {

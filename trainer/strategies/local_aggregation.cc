@@ -34,7 +34,7 @@ StrategyContext ContextOfLeader(const StrategyContext& of_rank, const MachineRan
           .servers = of_rank.servers};
 }
 
-class LocalAggregation : public SyncStrategy, public StageBarrier {
+class LocalAggregation : public SyncStrategy, public StrategyBarrier {
  public:
   // `leader`: the exchange with the servers, over `exchange`; empty on other ranks.
   LocalAggregation(const StrategyContext& context, MachineRanks machine, std::unique_ptr<Stream> exchange,
@@ -59,9 +59,9 @@ class LocalAggregation : public SyncStrategy, public StageBarrier {
     return state.step;
   }
 
-  absl::StatusOr<std::optional<int64_t>> Await(Stage stage) override {
+  absl::StatusOr<std::optional<int64_t>> Await(BarrierPoint point) override {
     if (machine_.leads) {
-      PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, leader_.barrier->Await(stage));
+      PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, leader_.barrier->Await(point));
       if (back.has_value()) return Restarted();
     }
     PSRING_RETURN_IF_ERROR(group_.Barrier(*lane_));

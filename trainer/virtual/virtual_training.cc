@@ -10,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/io/hash.h"
 #include "ps_server/server/inline_server.h"
+#include "ring_worker/schedules/schedule_traffic.h"
 #include "trainer/step/loss_history.h"
 #include "trainer/virtual/logical_workers.h"
 #include "trainer/virtual/virtual_clock.h"
@@ -69,6 +70,7 @@ class VirtualTraining : public LogicalCluster {
   std::unique_ptr<LogicalWorkers> logical_;
   Topology topology_ = Topology::kServer;
   bool shares_steps_ = false;
+  ScheduleTraffic all_reduce_;
   std::vector<std::unique_ptr<InlineServer>> servers_;  // one; without communication one per worker
   Buffer weights_;                                      // of the worker that computes
   std::vector<WorkerState> workers_;
@@ -76,7 +78,6 @@ class VirtualTraining : public LogicalCluster {
   // Rank 0's curve: a point is complete when its weights have arrived.
   double trained_s_ = 0;
   std::optional<CurvePoint> point_;
-  std::vector<float> final_weights_;
 };
 
 absl::Status VirtualTraining::Prepare() {
@@ -89,6 +90,13 @@ absl::Status VirtualTraining::Prepare() {
   for (const std::string& warning : logical_->warnings()) run_.on_warning(warning);
   const std::string algorithm = AlgorithmOf(*row, options_.strategy);
   shares_steps_ = row->shares_steps;
+  if (topology_ == Topology::kAllReduce) {
+    // Other libraries choose their algorithm; most choose a ring.
+    PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
+                            MakeSchedule(std::string(row->backend) == "native" ? algorithm : "ring",
+                                         Collective::kAllReduce, {.ranks = run_.workers}));
+    all_reduce_ = TrafficOf(*schedule);
+  }
   const bool has_server = row->needs.servers;
   const int servers = topology_ == Topology::kAlone ? run_.workers : 1;
   const ServerJob job = logical_->JobOf(has_server ? algorithm : "sync", run_.workers / servers);
@@ -106,7 +114,7 @@ absl::Status VirtualTraining::Prepare() {
 }
 
 absl::Status VirtualTraining::Run() {
-  PSRING_ASSIGN_OR_RETURN(const VirtualTimes times, VirtualTimes::Create(options_, run_.workers));
+  PSRING_ASSIGN_OR_RETURN(const VirtualTimes times, VirtualTimes::Create(options_, all_reduce_.InSequence()));
   VirtualClock clock(topology_, run_.workers, options_.warmup_steps, times, *this);
   return clock.Run();
 }
@@ -181,11 +189,11 @@ absl::Status VirtualTraining::Evaluate(const Answer& answer, int64_t version) {
 absl::Status VirtualTraining::Finished(const VirtualStep& step) {
   WorkerState& state = workers_[static_cast<size_t>(step.worker)];
   const bool talks = !logical_->strategy().needs.none();
-  const uint64_t bytes = GradientBytes();
-  const uint64_t sent =
-      logical_->strategy().needs.process_group
-          ? 2 * bytes * static_cast<uint64_t>(run_.workers - 1) / static_cast<uint64_t>(run_.workers)
-          : bytes;
+  const auto bytes = [&](const std::vector<int64_t>& chunks) {
+    if (topology_ != Topology::kAllReduce) return GradientBytes();
+    return static_cast<uint64_t>(chunks[static_cast<size_t>(step.worker)]) * GradientBytes() /
+           static_cast<uint64_t>(all_reduce_.chunks);
+  };
   StepRecord record{.rank = step.worker,
                     .step = step.step,
                     .warmup = step.warmup,
@@ -198,8 +206,8 @@ absl::Status VirtualTraining::Finished(const VirtualStep& step) {
   record.loss = state.last_loss;
   if (talks) {
     record.comm_busy_ms = record.exposed_comm_ms = kMs * static_cast<double>(step.over_ns - step.ready_ns);
-    record.payload_tx_bytes = step.dropped ? 0 : sent;
-    record.payload_rx_bytes = sent;
+    record.payload_tx_bytes = step.dropped ? 0 : bytes(all_reduce_.sent);
+    record.payload_rx_bytes = bytes(all_reduce_.received);
     for (const Bucket& bucket : logical_->buckets()) {
       record.buckets.push_back({.bucket = bucket.index,
                                 .ready_ns = kBeginNs + step.ready_ns,

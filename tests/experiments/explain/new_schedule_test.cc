@@ -29,8 +29,9 @@ class Line final : public Schedule {
     const bool forth = round < ranks_ - 1;
     const int from = forth ? round : 2 * (ranks_ - 1) - round, to = forth ? from + 1 : from - 1;
     transfers.clear();
-    if (rank == from) transfers.push_back({Action::kSend, to, 0, 1});
-    if (rank == to) transfers.push_back({forth ? Action::kReceiveAdd : Action::kReceive, from, 0, 1});
+    if (rank == from) transfers.push_back({TransferKind::kSend, to, 0, 1});
+    if (rank == to)
+      transfers.push_back({forth ? TransferKind::kReceiveAdd : TransferKind::kReceive, from, 0, 1});
   }
 
  private:

@@ -11,8 +11,8 @@
 #include "absl/strings/str_split.h"
 #include "experiments/predict/report.h"
 #include "experiments/runs/run_files.h"
-#include "experiments/simulator/collective.h"
 #include "experiments/theory/machine_profile.h"
+#include "ring_worker/schedules/schedule_traffic.h"
 #include "tests/experiments/test_catalog.h"
 
 namespace psring {
@@ -155,8 +155,8 @@ TEST(Predictor, TheBytesSentAreThoseOfTheSchedule) {
     if (!scheme) continue;
     const auto schedule = MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = 8});
     ASSERT_TRUE(schedule.ok()) << schedule.status();
-    EXPECT_NEAR(MeanSentBytes(**schedule, 1e6), PayloadBytesPerWorker({.scheme = *scheme, .workers = 8}, 1e6),
-                1)
+    EXPECT_NEAR(1e6 * TrafficOf(**schedule).MeanSent(),
+                PayloadBytesPerWorker({.scheme = *scheme, .workers = 8}, 1e6), 1)
         << algorithm;
   }
 }

@@ -3,7 +3,9 @@
 #include <memory>
 
 #include "experiments/simulator/collective.h"
+#include "experiments/simulator/collective_plan.h"
 #include "experiments/theory/cost_model.h"
+#include "ring_worker/schedules/lowered_schedule.h"
 
 namespace psring {
 namespace {
@@ -45,6 +47,22 @@ TEST(CollectiveSimulation, EqualsTheoryForEveryAlgorithmOnEqualLinks) {
       const double theory = ExchangeSeconds({.scheme = scheme, .workers = ranks}, 1e8, wires);
       EXPECT_NEAR(Seconds(name, ranks, Flat(1e-3, 1e-10), 1e8), theory, 1e-9 + 1e-6 * theory)
           << name << " x " << ranks;
+    }
+  }
+}
+
+TEST(CollectiveSimulation, WaitsForWhatTheWorkersWaitFor) {
+  for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
+    const Cluster cluster = Flat();
+    for (const int ranks : {2, 5, 8}) {
+      const auto schedule = AllReduce(algorithm, ranks);
+      const auto plan = PlanCollective(*schedule, ShapeOf(cluster, ranks), 1);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      for (size_t c = 0; c < plan->after.size(); ++c) {
+        const int rank = plan->classes.first[c];
+        EXPECT_EQ(plan->after[c], LowerSchedule(*schedule, rank, MaxRounds(*schedule), false).after)
+            << algorithm << ", rank " << rank << " of " << ranks;
+      }
     }
   }
 }

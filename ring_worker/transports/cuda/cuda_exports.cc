@@ -1,4 +1,4 @@
-#include "ring_worker/transports/cuda_loans.h"
+#include "ring_worker/transports/cuda/cuda_exports.h"
 
 #include <algorithm>
 #include <cstring>
@@ -13,11 +13,11 @@
 namespace psring {
 namespace {
 
-constexpr uint32_t kMostLentRegions = 1 << 16;
+constexpr uint32_t kMaxRegions = 1 << 16;
 
 }  // namespace
 
-absl::Status LentRegions::Add(const Buffer& buffer) {
+absl::Status ExportedRegions::Add(const Buffer& buffer) {
   cudaPointerAttributes where = {};
   const cudaError_t known = cudaPointerGetAttributes(&where, buffer.data());
   if (known != cudaSuccess) (void)cudaGetLastError();  // memory unknown to CUDA
@@ -40,43 +40,43 @@ absl::Status LentRegions::Add(const Buffer& buffer) {
   return absl::OkStatus();
 }
 
-void LentRegions::Remove(const Buffer& buffer) {
+void ExportedRegions::Remove(const Buffer& buffer) {
   for (Region& region : regions_) {
     if (region.data == buffer.data()) region.data = nullptr;
   }
 }
 
-bool LentRegions::Describe(const void* data, size_t bytes, Loan& loan) const {
+bool ExportedRegions::Describe(const void* data, size_t bytes, RemoteMemory& memory) const {
   const auto* const first = static_cast<const std::byte*>(data);
   for (size_t number = 0; number < regions_.size(); ++number) {
     const Region& region = regions_[number];
     if (region.data == nullptr || first < region.data || first + bytes > region.data + region.bytes) continue;
-    loan.offset = static_cast<uint64_t>(first - region.data);
-    loan.address = reinterpret_cast<uint64_t>(region.data);
-    loan.bytes = region.bytes;
-    loan.region = static_cast<uint32_t>(number);
-    loan.generation = region.generation;
-    std::memcpy(loan.handle, region.handle, sizeof(loan.handle));
+    memory.offset = static_cast<uint64_t>(first - region.data);
+    memory.address = reinterpret_cast<uint64_t>(region.data);
+    memory.bytes = region.bytes;
+    memory.region = static_cast<uint32_t>(number);
+    memory.generation = region.generation;
+    std::memcpy(memory.handle, region.handle, sizeof(memory.handle));
     return true;
   }
   return false;
 }
 
-LentEvents::~LentEvents() {
-  for (const Moment& event : events_) {
+ExportedEvents::~ExportedEvents() {
+  for (const RemoteEvent& event : events_) {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process
     (void)CudaStatus("cudaEventDestroy", cudaEventDestroy(reinterpret_cast<cudaEvent_t>(event.address)));
   }
 }
 
-absl::Status LentEvents::Create(bool exported) {
+absl::Status ExportedEvents::Create(bool exported) {
   const unsigned flags = cudaEventDisableTiming | (exported ? cudaEventInterprocess : 0);
   for (size_t i = 0; i < kEvents; ++i) {
     cudaEvent_t event = nullptr;
     PSRING_RETURN_IF_ERROR(CudaStatus("cudaEventCreate", cudaEventCreateWithFlags(&event, flags)));
-    Moment& made = events_.emplace_back();
+    RemoteEvent& made = events_.emplace_back();
     made.address = reinterpret_cast<uint64_t>(event);
-    made.event = static_cast<uint32_t>(i);
+    made.number = static_cast<uint32_t>(i);
     if (!exported) continue;
     cudaIpcEventHandle_t handle = {};
     PSRING_RETURN_IF_ERROR(CudaStatus("cudaIpcGetEventHandle", cudaIpcGetEventHandle(&handle, event)));
@@ -85,53 +85,55 @@ absl::Status LentEvents::Create(bool exported) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Moment> LentEvents::Record(cudaStream_t stream) {
-  const Moment& moment = events_[next_++ % kEvents];
+absl::StatusOr<RemoteEvent> ExportedEvents::Record(cudaStream_t stream) {
+  const RemoteEvent& event = events_[next_++ % kEvents];
   PSRING_RETURN_IF_ERROR(
       // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process
-      CudaStatus("cudaEventRecord", cudaEventRecord(reinterpret_cast<cudaEvent_t>(moment.address), stream)));
-  return moment;
+      CudaStatus("cudaEventRecord", cudaEventRecord(reinterpret_cast<cudaEvent_t>(event.address), stream)));
+  return event;
 }
 
-BorrowedGpu::~BorrowedGpu() {
+PeerGpu::~PeerGpu() {
   for (const cudaEvent_t event : events_) {
     if (event != nullptr) (void)CudaStatus("cudaEventDestroy", cudaEventDestroy(event));
   }
 }
 
-absl::StatusOr<const std::byte*> BorrowedGpu::At(const Loan& loan, size_t bytes) {
-  if (loan.offset > loan.bytes || bytes > loan.bytes - loan.offset || loan.region >= kMostLentRegions) {
-    return absl::DataLossError(absl::StrCat("it lent ", bytes, " bytes at ", loan.offset, " of region ",
-                                            loan.region, ", which has ", loan.bytes));
+absl::StatusOr<const std::byte*> PeerGpu::At(const RemoteMemory& memory, size_t bytes) {
+  if (memory.offset > memory.bytes || bytes > memory.bytes - memory.offset || memory.region >= kMaxRegions) {
+    return absl::DataLossError(absl::StrCat("it exported ", bytes, " bytes at ", memory.offset, " of region ",
+                                            memory.region, ", which has ", memory.bytes));
   }
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process
-  if (same_process_) return reinterpret_cast<const std::byte*>(loan.address) + loan.offset;
-  if (regions_.size() <= loan.region) regions_.resize(loan.region + 1);
-  Region& region = regions_[loan.region];
-  if (region.generation != loan.generation) {
+  if (same_process_) return reinterpret_cast<const std::byte*>(memory.address) + memory.offset;
+  if (regions_.size() <= memory.region) regions_.resize(memory.region + 1);
+  Region& region = regions_[memory.region];
+  if (region.generation != memory.generation) {
     region.memory = Buffer();  // the owner has freed the memory that had this number before
     PSRING_ASSIGN_OR_RETURN(
         region.memory,
-        ImportMemory(device_, absl::WebSafeBase64Escape({loan.handle, sizeof(loan.handle)}), loan.bytes));
-    region.generation = loan.generation;
+        ImportMemory(device_, absl::WebSafeBase64Escape({memory.handle, sizeof(memory.handle)}),
+                     memory.bytes));
+    region.generation = memory.generation;
   }
-  return static_cast<const std::byte*>(region.memory.data()) + loan.offset;
+  return static_cast<const std::byte*>(region.memory.data()) + memory.offset;
 }
 
-absl::StatusOr<cudaEvent_t> BorrowedGpu::EventOf(const Moment& moment) {
+absl::StatusOr<cudaEvent_t> PeerGpu::EventOf(const RemoteEvent& event) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process
-  if (same_process_) return reinterpret_cast<cudaEvent_t>(moment.address);
-  if (moment.event >= LentEvents::kEvents) {
-    return absl::DataLossError(absl::StrCat("it named event ", moment.event, " of ", LentEvents::kEvents));
+  if (same_process_) return reinterpret_cast<cudaEvent_t>(event.address);
+  if (event.number >= ExportedEvents::kEvents) {
+    return absl::DataLossError(
+        absl::StrCat("it named event ", event.number, " of ", ExportedEvents::kEvents));
   }
-  if (events_.size() <= moment.event) events_.resize(moment.event + 1, nullptr);
-  cudaEvent_t& event = events_[moment.event];
-  if (event == nullptr) {
+  if (events_.size() <= event.number) events_.resize(event.number + 1, nullptr);
+  cudaEvent_t& opened = events_[event.number];
+  if (opened == nullptr) {
     cudaIpcEventHandle_t handle = {};
-    std::memcpy(handle.reserved, moment.handle, sizeof(handle.reserved));
-    PSRING_RETURN_IF_ERROR(CudaStatus("cudaIpcOpenEventHandle", cudaIpcOpenEventHandle(&event, handle)));
+    std::memcpy(handle.reserved, event.handle, sizeof(handle.reserved));
+    PSRING_RETURN_IF_ERROR(CudaStatus("cudaIpcOpenEventHandle", cudaIpcOpenEventHandle(&opened, handle)));
   }
-  return event;
+  return opened;
 }
 
 }  // namespace psring

@@ -18,8 +18,8 @@
 #include "common/cuda_ops/cuda_reduce.h"
 #include "common/net/host_identity.h"
 #include "common/text/peer_text.h"
-#include "ring_worker/transports/cuda_ipc.h"
-#include "ring_worker/transports/cuda_loans.h"
+#include "ring_worker/transports/cuda/cuda_exports.h"
+#include "ring_worker/transports/cuda/cuda_ipc.h"
 
 namespace psring {
 namespace {
@@ -63,7 +63,7 @@ absl::StatusOr<Card> ParseCard(int rank, const std::string& text) {
 // Failing to create handles is not an error if all ranks are threads of one process.
 struct Probe {
   Buffer memory;
-  LentEvents events;
+  ExportedEvents events;
 };
 
 absl::Status Offer(int rank, Device& device, Probe& probe, Card& card) {
@@ -77,7 +77,7 @@ absl::Status Offer(int rank, Device& device, Probe& probe, Card& card) {
   card.address = reinterpret_cast<uint64_t>(probe.memory.data());
   PSRING_ASSIGN_OR_RETURN(card.memory, ExportMemory(device, probe.memory));
   PSRING_RETURN_IF_ERROR(probe.events.Create(/*exported=*/true));
-  const Moment& first = probe.events.all().front();
+  const RemoteEvent& first = probe.events.all().front();
   card.event = absl::WebSafeBase64Escape({first.handle, sizeof(first.handle)});
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-#include "ring_worker/transports/cuda_watch.h"
+#include "ring_worker/transports/cuda/cuda_call_watch.h"
 
 #include <utility>
 

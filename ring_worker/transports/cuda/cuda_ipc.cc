@@ -1,4 +1,4 @@
-#include "ring_worker/transports/cuda_ipc.h"
+#include "ring_worker/transports/cuda/cuda_ipc.h"
 
 #include <cuda_runtime_api.h>
 
@@ -13,8 +13,8 @@
 #include "common/cuda/cuda_stream.h"
 #include "common/cuda_ops/cuda_reduce.h"
 #include "common/measure/wires.h"
-#include "ring_worker/transports/cuda_loans.h"
-#include "ring_worker/transports/cuda_watch.h"
+#include "ring_worker/transports/cuda/cuda_call_watch.h"
+#include "ring_worker/transports/cuda/cuda_exports.h"
 #include "ring_worker/transports/device_work.h"
 #include "ring_worker/transports/fifo.h"
 #include "ring_worker/transports/shared_link.h"
@@ -26,10 +26,10 @@ namespace {
 // measured.
 constexpr size_t kSegmentBytes = 4 << 20;
 constexpr int kDepth = 2;
-// At most this many loans stay open while their memory is not needed for writing. The slots between the hosts
-// must hold the peers' acknowledgements of these and of the segments in flight.
-constexpr size_t kLeftOpen = 4;
-static_assert(kLeftOpen + 2 * kDepth + 1 < SharedArena::kSlots);
+// At most this many exports stay in use while their memory is not needed for writing. The slots between the
+// hosts must hold the peers' acknowledgements of these and of the segments in flight.
+constexpr size_t kMaxIdleExports = 4;
+static_assert(kMaxIdleExports + 2 * kDepth + 1 < SharedArena::kSlots);
 
 constexpr absl::Duration kPeersTimeout = absl::Seconds(10);
 constexpr size_t kLeastBlock = 64 << 10;
@@ -47,14 +47,14 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
  public:
   CudaIpcTransport(CudaIpcParts parts, std::unique_ptr<Device> device)
       : Transport(InfoOf(parts)),
-        rank_(parts.loans->info().rank),
-        size_(parts.loans->info().size),
+        rank_(parts.exports->info().rank),
+        size_(parts.exports->info().size),
         some_apart_(parts.reach.some_apart),
         same_process_(parts.reach.same_process),
         timeout_(parts.timeout),
         device_(std::move(device)),
-        loans_(std::move(parts.loans)),
-        returns_(std::move(parts.returns)),
+        exports_(std::move(parts.exports)),
+        releases_(std::move(parts.releases)),
         regions_(*device_, some_apart_),
         watch_(std::make_shared<CudaCallWatch>(rank_, size_, timeout_)) {}
 
@@ -64,7 +64,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     PSRING_RETURN_IF_ERROR(
         CudaStatus("cudaEventCreate", cudaEventCreateWithFlags(&behind_, cudaEventDisableTiming)));
     for (int peer = 0; peer < size_; ++peer) {
-      peers_.push_back(std::make_unique<BorrowedGpu>(*device_, same_process_[static_cast<size_t>(peer)]));
+      peers_.push_back(std::make_unique<PeerGpu>(*device_, same_process_[static_cast<size_t>(peer)]));
     }
     return absl::OkStatus();
   }
@@ -102,31 +102,31 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
 
   void BeginCall(const CallInfo& call) override {
     call_ = call;
-    loans_->BeginCall(call);
-    returns_->BeginCall(call);
+    exports_->BeginCall(call);
+    releases_->BeginCall(call);
   }
 
   void Send(int peer, Tag tag, ConstSpan from, bool copy) override {
     PSRING_CHECK(peer >= 0 && peer < size_ && peer != rank_ && tag.call == call_.number);
     if (open_.empty() || !(open_.back().tag == tag)) {
-      OpenLoans& opened = open_.PushBack();
+      OpenExports& opened = open_.PushBack();
       opened.tag = tag;
       opened.awaited = false;
       opened.peers.clear();
       opened.ranges.clear();
       opened.blocks.clear();
     }
-    OpenLoans& opened = open_.back();
+    OpenExports& opened = open_.back();
     if (std::find(opened.peers.begin(), opened.peers.end(), peer) == opened.peers.end()) {
       opened.peers.push_back(peer);
     }
-    Loan loan = {};
-    if (from.bytes() > 0) Try(Lend(from, copy, opened, loan));
-    const absl::StatusOr<Moment> ready = Now();
+    RemoteMemory memory = {};
+    if (from.bytes() > 0) Try(Export(from, copy, opened, memory));
+    const absl::StatusOr<RemoteEvent> ready = Now();
     Try(ready.status());
     if (!failed_.ok()) return;  // the peer is notified when this rank's call ends
-    loan.ready = *ready;
-    loans_->Send(peer, tag, AsWords(loan), /*copy=*/true);
+    memory.ready = *ready;
+    exports_->Send(peer, tag, AsWords(memory), /*copy=*/true);
     CountSent(from.bytes());
   }
 
@@ -138,16 +138,16 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     receiving.op = op;
     receiving.own = own;
     receiving.sources.assign(sources.begin(), sources.end());
-    receiving.loans.resize(sources.size());
+    receiving.memory.resize(sources.size());
     for (size_t i = 0; i < sources.size(); ++i) {
       if (sources[i] == rank_) continue;
-      loans_->Receive(tag, WordsOf(receiving.loans[i]), ReduceOp::kSum, nullptr, {sources[i]});
+      exports_->Receive(tag, WordsOf(receiving.memory[i]), ReduceOp::kSum, nullptr, {sources[i]});
     }
   }
 
   absl::Status Wait(Tag tag, absl::Duration timeout) override {
     PSRING_RETURN_IF_ERROR(State());
-    PSRING_RETURN_IF_ERROR(loans_->Wait(tag, timeout));
+    PSRING_RETURN_IF_ERROR(exports_->Wait(tag, timeout));
     for (size_t i = 0; i < open_.size(); ++i) open_[i].awaited |= open_[i].tag == tag;
     sources_.clear();
     while (!receiving_.empty() && receiving_.front().tag == tag) {
@@ -155,13 +155,13 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
       receiving_.PopFront();
     }
     if (!sources_.empty()) {
-      PSRING_ASSIGN_OR_RETURN(returned_, Now());
-      for (const int source : sources_) returns_->Send(source, tag, AsWords(returned_), /*copy=*/true);
-      // They fit into slots, so this does not block; it frees the tag for TakeBack's receives.
-      PSRING_RETURN_IF_ERROR(returns_->Wait(tag, timeout));
+      PSRING_ASSIGN_OR_RETURN(released_, Now());
+      for (const int source : sources_) releases_->Send(source, tag, AsWords(released_), /*copy=*/true);
+      // They fit into slots, so this does not block; it frees the tag for AwaitRelease's receives.
+      PSRING_RETURN_IF_ERROR(releases_->Wait(tag, timeout));
     }
-    while (open_.size() > kLeftOpen && open_.front().awaited) {
-      PSRING_RETURN_IF_ERROR(TakeBack(timeout));
+    while (open_.size() > kMaxIdleExports && open_.front().awaited) {
+      PSRING_RETURN_IF_ERROR(AwaitRelease(timeout));
     }
     return State();
   }
@@ -186,16 +186,16 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
 
   void Abort(absl::Status why) override {
     watch_->Fail(why);
-    loans_->Abort(why);
-    returns_->Abort(std::move(why));
+    exports_->Abort(why);
+    releases_->Abort(std::move(why));
   }
 
  private:
   struct Range {
     const std::byte *first, *end;
   };
-  // Memory lent under one tag and not taken back.
-  struct OpenLoans {
+  // Memory that peers may still read, by tag.
+  struct OpenExports {
     Tag tag;
     bool awaited = false;  // Wait was called for the tag
     std::vector<int> peers;
@@ -208,7 +208,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     ReduceOp op;
     const void* own;
     std::vector<int> sources;
-    std::vector<Loan> loans;  // parallel to sources
+    std::vector<RemoteMemory> memory;  // parallel to sources
   };
   struct Block {
     Buffer memory;
@@ -216,7 +216,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
   };
 
   static TransportInfo InfoOf(const CudaIpcParts& parts) {
-    TransportInfo info = parts.loans->info();
+    TransportInfo info = parts.exports->info();
     info.name = absl::StrCat(parts.reach.some_apart ? "cuda_ipc" : "cuda_peer",
                              parts.reach.shares_gpu ? " on shared GPUs" : "");
     info.wires = {parts.reach.some_apart ? kCudaIpcWire : kCudaPeerWire};
@@ -244,14 +244,14 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
 
   absl::Status End() {
     PSRING_CHECK(receiving_.empty());
-    while (!open_.empty()) PSRING_RETURN_IF_ERROR(TakeBack(timeout_));
+    while (!open_.empty()) PSRING_RETURN_IF_ERROR(AwaitRelease(timeout_));
     PSRING_RETURN_IF_ERROR(State());
     PSRING_RETURN_IF_ERROR(CudaStatus("cudaEventRecord", cudaEventRecord(behind_, queue_)));
     return watch_->Note(call_, queue_);
   }
 
   // An event at the current end of the stream; the last one if nothing was enqueued since.
-  absl::StatusOr<Moment> Now() {
+  absl::StatusOr<RemoteEvent> Now() {
     if (!marked_) {
       PSRING_ASSIGN_OR_RETURN(mark_, events_.Record(queue_));
       marked_ = true;
@@ -259,9 +259,9 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     return mark_;
   }
 
-  absl::Status Lend(ConstSpan from, bool copy, OpenLoans& opened, Loan& loan) {
+  absl::Status Export(ConstSpan from, bool copy, OpenExports& opened, RemoteMemory& memory) {
     const auto* first = static_cast<const std::byte*>(from.data);
-    if (copy || !regions_.Describe(first, from.bytes(), loan)) {
+    if (copy || !regions_.Describe(first, from.bytes(), memory)) {
       // Peers add fastest if all operands have the same offset from a 16-byte boundary.
       const size_t beyond = reinterpret_cast<uintptr_t>(first) % 16;
       PSRING_ASSIGN_OR_RETURN(const size_t number, TakeBlock(from.bytes() + beyond));
@@ -269,7 +269,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
       marked_ = false;
       PSRING_RETURN_IF_ERROR(CudaStatus(
           "cudaMemcpyAsync", cudaMemcpyAsync(copied, first, from.bytes(), cudaMemcpyDeviceToDevice, queue_)));
-      PSRING_CHECK(regions_.Describe(copied, from.bytes(), loan));
+      PSRING_CHECK(regions_.Describe(copied, from.bytes(), memory));
       opened.blocks.push_back(number);
       return absl::OkStatus();
     }
@@ -293,7 +293,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     return best;
   }
 
-  // One receive whose loans have arrived: the stream waits for the values.
+  // One receive whose senders' addresses have arrived: the stream waits for the values.
   absl::Status Take(const Receiving& receiving, absl::Duration timeout) {
     const Span& to = receiving.to;
     PSRING_RETURN_IF_ERROR(MayWrite(to.data, to.bytes(), timeout));
@@ -306,10 +306,10 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
       }
       if (std::find(sources_.begin(), sources_.end(), source) == sources_.end()) sources_.push_back(source);
       if (to.bytes() == 0) continue;
-      const Loan& loan = receiving.loans[i];
-      BorrowedGpu& peer = *peers_[static_cast<size_t>(source)];
-      PSRING_ASSIGN_OR_RETURN(const std::byte* const values, Blame(source, peer.At(loan, to.bytes())));
-      PSRING_ASSIGN_OR_RETURN(const cudaEvent_t ready, Blame(source, peer.EventOf(loan.ready)));
+      const RemoteMemory& memory = receiving.memory[i];
+      PeerGpu& peer = *peers_[static_cast<size_t>(source)];
+      PSRING_ASSIGN_OR_RETURN(const std::byte* const values, NamingPeer(source, peer.At(memory, to.bytes())));
+      PSRING_ASSIGN_OR_RETURN(const cudaEvent_t ready, NamingPeer(source, peer.EventOf(memory.ready)));
       PSRING_RETURN_IF_ERROR(CudaStatus("cudaStreamWaitEvent", cudaStreamWaitEvent(queue_, ready, 0)));
       terms_.push_back(values);
       CountReceived(to.bytes());
@@ -321,14 +321,15 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
   }
 
   template <typename T>
-  absl::StatusOr<T> Blame(int peer, absl::StatusOr<T> result) const {
+  absl::StatusOr<T> NamingPeer(int peer, absl::StatusOr<T> result) const {
     if (result.ok()) return result;
     return absl::Status(result.status().code(),
                         absl::StrCat("rank ", rank_, " cannot read the memory of rank ", peer, ": ",
                                      result.status().message()));
   }
 
-  // After this the stream may write to the memory: it first waits until peers that borrowed it have read it.
+  // After this the stream may write to the memory: it first waits until the peers that may read it have done
+  // so.
   absl::Status MayWrite(const void* to, size_t bytes, absl::Duration timeout) {
     const auto* const first = static_cast<const std::byte*>(to);
     size_t back = 0;
@@ -339,23 +340,23 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     }
     for (; back > 0; --back) {
       PSRING_CHECK(open_.front().awaited);
-      PSRING_RETURN_IF_ERROR(TakeBack(timeout));
+      PSRING_RETURN_IF_ERROR(AwaitRelease(timeout));
     }
     return absl::OkStatus();
   }
 
-  // Ends the oldest loans: each of their readers sends the event of its last read.
-  absl::Status TakeBack(absl::Duration timeout) {
-    const OpenLoans& oldest = open_.front();
-    moments_.resize(oldest.peers.size());
+  // Ends the oldest exports: each of their readers sends the event of its last read.
+  absl::Status AwaitRelease(absl::Duration timeout) {
+    const OpenExports& oldest = open_.front();
+    read_events_.resize(oldest.peers.size());
     for (size_t i = 0; i < oldest.peers.size(); ++i) {
-      returns_->Receive(oldest.tag, WordsOf(moments_[i]), ReduceOp::kSum, nullptr, {oldest.peers[i]});
+      releases_->Receive(oldest.tag, WordsOf(read_events_[i]), ReduceOp::kSum, nullptr, {oldest.peers[i]});
     }
-    PSRING_RETURN_IF_ERROR(returns_->Wait(oldest.tag, timeout));
+    PSRING_RETURN_IF_ERROR(releases_->Wait(oldest.tag, timeout));
     for (size_t i = 0; i < oldest.peers.size(); ++i) {
       const int peer = oldest.peers[i];
       PSRING_ASSIGN_OR_RETURN(const cudaEvent_t read,
-                              Blame(peer, peers_[static_cast<size_t>(peer)]->EventOf(moments_[i])));
+                              NamingPeer(peer, peers_[static_cast<size_t>(peer)]->EventOf(read_events_[i])));
       PSRING_RETURN_IF_ERROR(CudaStatus("cudaStreamWaitEvent", cudaStreamWaitEvent(queue_, read, 0)));
     }
     for (const size_t block : oldest.blocks) blocks_[block].taken = false;
@@ -368,17 +369,17 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     CallInfo last;
     last.number = call_.number + 1;
     absl::string_view("shutdown").copy(last.operation, sizeof last.operation - 1);
-    loans_->BeginCall(last);
+    exports_->BeginCall(last);
     const Tag tag = {last.number, 0, 0};
     std::vector<float> words(static_cast<size_t>(size_));
     for (int peer = 0; peer < size_; ++peer) {
-      if (peer != rank_) loans_->Send(peer, tag, ConstSpan(&words[static_cast<size_t>(rank_)], 1), true);
+      if (peer != rank_) exports_->Send(peer, tag, ConstSpan(&words[static_cast<size_t>(rank_)], 1), true);
     }
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_) continue;
-      loans_->Receive(tag, {&words[static_cast<size_t>(peer)], 1}, ReduceOp::kSum, nullptr, {peer});
+      exports_->Receive(tag, {&words[static_cast<size_t>(peer)], 1}, ReduceOp::kSum, nullptr, {peer});
     }
-    (void)loans_->Wait(tag, std::min(timeout_, kPeersTimeout));
+    (void)exports_->Wait(tag, std::min(timeout_, kPeersTimeout));
   }
 
   const int rank_, size_;
@@ -386,10 +387,10 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
   const std::vector<bool> same_process_;
   const absl::Duration timeout_;
   const std::unique_ptr<Device> device_;
-  const std::unique_ptr<Transport> loans_, returns_;
-  LentRegions regions_;
-  LentEvents events_;
-  std::vector<std::unique_ptr<BorrowedGpu>> peers_;
+  const std::unique_ptr<Transport> exports_, releases_;
+  ExportedRegions regions_;
+  ExportedEvents events_;
+  std::vector<std::unique_ptr<PeerGpu>> peers_;
   std::vector<Block> blocks_;
   const std::shared_ptr<CudaCallWatch> watch_;
   cudaEvent_t behind_ = nullptr;  // recorded after the last call
@@ -398,13 +399,13 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
   CallInfo call_;
   cudaStream_t queue_ = nullptr;
   bool marked_ = false;  // nothing was enqueued since mark_
-  Moment mark_ = {}, returned_ = {};
+  RemoteEvent mark_ = {}, released_ = {};
   absl::Status failed_;  // of functions that return void
-  Fifo<OpenLoans> open_;
+  Fifo<OpenExports> open_;
   Fifo<Receiving> receiving_;
-  std::vector<int> sources_;        // of the awaited tag
-  std::vector<const void*> terms_;  // a member to keep its memory
-  std::vector<Moment> moments_;     // likewise
+  std::vector<int> sources_;              // of the awaited tag
+  std::vector<const void*> terms_;        // a member to keep its memory
+  std::vector<RemoteEvent> read_events_;  // likewise
 };
 
 }  // namespace

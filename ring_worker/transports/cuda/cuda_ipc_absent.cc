@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
-#include "ring_worker/transports/cuda_ipc.h"
+#include "ring_worker/transports/cuda/cuda_ipc.h"
 
 namespace psring {
 

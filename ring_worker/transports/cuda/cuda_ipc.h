@@ -53,7 +53,7 @@ struct CudaIpcParts {
   absl::Duration timeout = absl::Seconds(60);
   // Host transports between the same ranks, for exclusive use: one per direction of the exchange, since a
   // transport needs sends and receives in one order.
-  std::unique_ptr<Transport> loans, returns;
+  std::unique_ptr<Transport> exports, releases;
 };
 // For streams of this GPU only. "cuda_ipc", or "cuda_peer" if all ranks are threads of one process; "... on
 // shared GPUs". FailedPrecondition in a build without CUDA. Also a DeviceWork.

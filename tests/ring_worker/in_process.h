@@ -1,6 +1,13 @@
+// A transport between ranks that are threads of one process: a receiver reads the sender's memory.
+#pragma once
+
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -11,9 +18,8 @@
 #include "ring_worker/transports/transport.h"
 
 namespace psring {
-namespace {
 
-struct PostedSend {
+struct InProcessSend {
   Tag tag;
   CallInfo call;
   ConstSpan from;
@@ -21,11 +27,11 @@ struct PostedSend {
 };
 
 // Shared by the ranks. A send is posted to the receiver, which reads the sender's memory directly.
-struct Exchange {
-  explicit Exchange(int ranks) : ranks(ranks) {}
+struct InProcessExchange {
+  explicit InProcessExchange(int ranks) : ranks(ranks) {}
 
   struct Rank {
-    std::map<int, std::deque<PostedSend>> inbox;  // by sender
+    std::map<int, std::deque<InProcessSend>> inbox;  // by sender
     std::vector<Tag> unread_sends;
     int reads_in_progress = 0;  // of this rank's memory, by other ranks, outside the lock
     bool left = false;
@@ -39,7 +45,7 @@ struct Exchange {
 
 class InProcessTransport final : public Transport {
  public:
-  InProcessTransport(int rank, int size, std::shared_ptr<Exchange> exchange)
+  InProcessTransport(int rank, int size, std::shared_ptr<InProcessExchange> exchange)
       : Transport({.name = "in_process",
                    .wires = {kOneProcessWire},
                    .rank = rank,
@@ -54,18 +60,18 @@ class InProcessTransport final : public Transport {
     MutexLock lock(exchange_->mutex);
     self().left = true;
     // From now on other ranks must not read this rank's memory; they may still read copies.
-    for (Exchange::Rank& rank : exchange_->ranks) {
-      std::erase_if(rank.inbox[rank_], [](const PostedSend& send) { return send.copy == nullptr; });
+    for (InProcessExchange::Rank& rank : exchange_->ranks) {
+      std::erase_if(rank.inbox[rank_], [](const InProcessSend& send) { return send.copy == nullptr; });
     }
     while (self().reads_in_progress > 0) self().changed.Wait(exchange_->mutex);
-    for (Exchange::Rank& rank : exchange_->ranks) rank.changed.NotifyAll();
+    for (InProcessExchange::Rank& rank : exchange_->ranks) rank.changed.NotifyAll();
   }
 
   void BeginCall(const CallInfo& call) override { call_ = call; }
 
   void Send(int peer, Tag tag, ConstSpan from, bool copy) override {
     PSRING_CHECK(peer >= 0 && peer < size_ && peer != rank_ && tag.call == call_.number);
-    PostedSend send = {tag, call_, from, nullptr};
+    InProcessSend send = {tag, call_, from, nullptr};
     if (copy) {
       const auto* bytes = static_cast<const std::byte*>(from.data);
       send.copy = std::make_shared<std::vector<std::byte>>(bytes, bytes + from.bytes());
@@ -74,7 +80,7 @@ class InProcessTransport final : public Transport {
     CountSent(from.bytes());
     MutexLock lock(exchange_->mutex);
     if (!copy) self().unread_sends.push_back(tag);
-    Exchange::Rank& receiver = exchange_->ranks[peer];
+    InProcessExchange::Rank& receiver = exchange_->ranks[peer];
     receiver.inbox[rank_].push_back(std::move(send));
     receiver.changed.NotifyAll();
   }
@@ -127,12 +133,14 @@ class InProcessTransport final : public Transport {
     std::vector<int> sources;
   };
 
-  Exchange::Rank& self() ABSL_EXCLUSIVE_LOCKS_REQUIRED(exchange_->mutex) { return exchange_->ranks[rank_]; }
+  InProcessExchange::Rank& self() ABSL_EXCLUSIVE_LOCKS_REQUIRED(exchange_->mutex) {
+    return exchange_->ranks[rank_];
+  }
 
   void Fail(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(exchange_->mutex) {
     if (!self().failure.ok()) return;
     self().failure = why;
-    for (Exchange::Rank& rank : exchange_->ranks) {
+    for (InProcessExchange::Rank& rank : exchange_->ranks) {
       if (rank.failure.ok()) {
         rank.failure = absl::Status(why.code(), absl::StrCat("rank ", rank_, " gave up: ", why.message()));
       }
@@ -156,7 +164,7 @@ class InProcessTransport final : public Transport {
     if (!FrontIsThere()) return false;
     const PendingReceive receive = std::move(receives_.front());
     receives_.pop_front();
-    std::vector<PostedSend> sends;
+    std::vector<InProcessSend> sends;
     std::vector<const void*> terms;
     for (int source : receive.sources) {
       if (source == rank_) {
@@ -164,7 +172,7 @@ class InProcessTransport final : public Transport {
         continue;
       }
       sends.push_back(self().inbox[source].front());
-      const PostedSend& send = sends.back();
+      const InProcessSend& send = sends.back();
       if (!(send.tag == receive.tag) || !(send.call == call_) || send.from.count != receive.to.count) {
         Fail(absl::FailedPreconditionError(
             absl::StrCat("rank ", source, " is in ", ToString(send.call), " and sends ", send.from.bytes(),
@@ -184,7 +192,7 @@ class InProcessTransport final : public Transport {
 
     auto send = sends.begin();
     for (int source : receive.sources) {
-      Exchange::Rank& sender = exchange_->ranks[source];
+      InProcessExchange::Rank& sender = exchange_->ranks[source];
       --sender.reads_in_progress;
       if (source != rank_) {
         CountReceived(send->from.bytes());
@@ -233,15 +241,14 @@ class InProcessTransport final : public Transport {
 
   const int rank_;
   const int size_;
-  const std::shared_ptr<Exchange> exchange_;
+  const std::shared_ptr<InProcessExchange> exchange_;
   CallInfo call_;
   std::deque<PendingReceive> receives_;  // used by the calling thread only
 };
 
-}  // namespace
-
-std::vector<std::unique_ptr<Transport>> MakeInProcessTransports(int ranks) {
-  auto exchange = std::make_shared<Exchange>(ranks);
+// `ranks` connected transports.
+inline std::vector<std::unique_ptr<Transport>> MakeInProcessTransports(int ranks) {
+  auto exchange = std::make_shared<InProcessExchange>(ranks);
   std::vector<std::unique_ptr<Transport>> transports;
   for (int rank = 0; rank < ranks; ++rank) {
     transports.push_back(std::make_unique<InProcessTransport>(rank, ranks, exchange));
