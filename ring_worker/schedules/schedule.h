@@ -93,7 +93,13 @@ struct ScheduleRow {
   // schedule.
   ScheduleCost (*cost)(int ranks, double bytes) = nullptr;
   const char* summary_chinese = "";
-  bool uses_nodes = false;  // who sends to whom depends on ranks_per_node
+  bool uses_nodes = false;   // who sends to whom depends on ranks_per_node
+  bool is_ring = false;      // a rank sends only to the next; libraries run several rings at once
+  bool has_root = false;     // a rank, or two, get the sums first and send them back
+  bool is_compared = false;  // measured by `bench` without --algorithms
+  // Messages one after another of an all-gather in which a rank receives each other's part once. Null: no
+  // closed form.
+  int (*gather_messages)(int ranks) = nullptr;
 };
 using ScheduleTable = std::vector<ScheduleRow>;
 

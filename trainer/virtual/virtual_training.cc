@@ -22,9 +22,9 @@ constexpr double kMs = 1e-6;  // ns
 constexpr int64_t kBeginNs = 1'000'000'000;
 
 Topology TopologyOf(const StrategyRow& strategy) {
-  if (strategy.needs.none()) return Topology::kAlone;
-  if (strategy.needs.process_group) return Topology::kAllReduce;
-  return strategy.number.below_workers ? Topology::kBackupServer : Topology::kServer;
+  if (!strategy.communicates()) return Topology::kAlone;
+  if (strategy.uses_group) return Topology::kAllReduce;
+  return strategy.number_below_workers ? Topology::kBackupServer : Topology::kServer;
 }
 
 class VirtualTraining : public LogicalCluster {
@@ -80,18 +80,17 @@ class VirtualTraining : public LogicalCluster {
 };
 
 absl::Status VirtualTraining::Prepare() {
-  PSRING_ASSIGN_OR_RETURN(const StrategyRow* row, FindStrategy(options_.strategy));
-  topology_ = TopologyOf(*row);
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow row, FindStrategy(options_.strategy));
+  topology_ = TopologyOf(row);
   // In addition to gradients: a server's copies of its answers, or each worker's weights and optimizer.
   const int copies_each = topology_ == Topology::kAlone ? 4 : 1;
   PSRING_ASSIGN_OR_RETURN(
       logical_, LogicalWorkers::Create(options_, run_.workers, run_.data, run_.device, copies_each));
   for (const std::string& warning : logical_->warnings()) run_.on_warning(warning);
-  const std::string algorithm = AlgorithmOf(*row, options_.strategy);
-  shares_steps_ = row->shares_steps;
-  const bool has_server = row->needs.servers;
+  shares_steps_ = row.shares_steps;
+  const bool has_server = row.uses_servers;
   const int servers = topology_ == Topology::kAlone ? run_.workers : 1;
-  const ServerJob job = logical_->JobOf(has_server ? algorithm : "sync", run_.workers / servers);
+  const ServerJob job = logical_->JobOf(has_server ? row.algorithm : "sync", run_.workers / servers);
   std::vector<float> initial = logical_->InitialWeights();
   const Span weights{initial.data(), initial.size()};
   for (int i = 0; i < servers; ++i) {
@@ -154,7 +153,7 @@ LogicalCluster::Answer VirtualTraining::AnswerFor(const InlineServer::Answer& re
   const int64_t total = logical_->plan().total_steps();
   answer.over =
       shares_steps_ ? SharedStepsAreOver(received.version, run_.workers, total) : answer.next_step >= total;
-  if (logical_->strategy().needs.servers) answer.staleness = received.staleness;
+  if (logical_->strategy().uses_servers) answer.staleness = received.staleness;
   return answer;
 }
 
@@ -180,10 +179,10 @@ absl::Status VirtualTraining::Evaluate(const Answer& answer, int64_t version) {
 
 absl::Status VirtualTraining::Finished(const VirtualStep& step) {
   WorkerState& state = workers_[static_cast<size_t>(step.worker)];
-  const bool talks = !logical_->strategy().needs.none();
+  const bool talks = logical_->strategy().communicates();
   const uint64_t bytes = GradientBytes();
   const uint64_t sent =
-      logical_->strategy().needs.process_group
+      logical_->strategy().uses_group
           ? 2 * bytes * static_cast<uint64_t>(run_.workers - 1) / static_cast<uint64_t>(run_.workers)
           : bytes;
   StepRecord record{.rank = step.worker,
@@ -243,8 +242,8 @@ RankResult VirtualTraining::Describe(int worker) const {
   result.device = run_.device.name();
   result.ops = logical_->ops_name();
   result.backend = row.backend;
-  result.algorithm = AlgorithmOf(row, options_.strategy);
-  if (row.needs.servers) result.placement = "rank0";
+  result.algorithm = row.algorithm;
+  if (row.uses_servers) result.placement = "rank0";
   result.parameters = static_cast<int64_t>(logical_->parameters());
   result.global_batch = logical_->plan().global_batch;
   if (worker == 0) result.flags = TrainingArguments(options_);
@@ -286,7 +285,7 @@ absl::StatusOr<VirtualOutcome> VirtualTraining::Collect() {
     }
     outcome.ranks.push_back(state.result);
   }
-  if (logical_->strategy().needs.servers) outcome.servers.push_back(servers_.front()->Result());
+  if (logical_->strategy().uses_servers) outcome.servers.push_back(servers_.front()->Result());
   return outcome;
 }
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "experiments/simulator/collective.h"
-#include "experiments/theory/cost_model.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 namespace {
