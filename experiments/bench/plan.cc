@@ -276,7 +276,7 @@ class Planner {
     if (backend.name != "native") return {""};
     std::vector<std::string> list;
     for (const ScheduleRow& row : ScheduleRows()) {
-      if (row.is_compared && Contains(offered, row.name)) list.emplace_back(row.name);
+      if (row.traits.is_compared && Contains(offered, row.name)) list.emplace_back(row.name);
     }
     return list.empty() ? std::vector<std::string>{offered.front()} : list;
   }

@@ -88,7 +88,7 @@ std::string SchedulesJson(const std::vector<int>& ranks, const ScheduleTable& ro
       list.push_back({{"algorithm", row.name},
                       {"ranks", count},
                       {"chunks", schedule->chunks()},
-                      {"has_root", row.has_root},
+                      {"has_root", row.traits.has_root},
                       {"summary", {row.summary, row.summary_chinese}},
                       {"note", {cost.note, cost.note_chinese}},
                       {"formula", {cost.latency, cost.bytes, cost.adding}},

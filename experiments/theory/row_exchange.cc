@@ -40,10 +40,10 @@ std::optional<RowExchange> RowExchangeOf(const CommPattern& pattern, const RowFi
   }
   const ScheduleRow* schedule = pattern.scheme.schedule;
   if (schedule == nullptr || n == 1) return RowExchange();
-  if (schedule->gather_messages == nullptr) return std::nullopt;
+  if (schedule->traits.gather_messages == nullptr) return std::nullopt;
   const double sent = (n - 1) * rows.gathered_bytes;
   RowExchange exchange{.payload_bytes = sent,
-                       .seconds = 2 * schedule->gather_messages(pattern.workers) * wires.latency_s +
+                       .seconds = 2 * schedule->traits.gather_messages(pattern.workers) * wires.latency_s +
                                   Seconds(sent, wires, n * sent)};
   if (rows.reduced_bytes > 0) {
     exchange.payload_bytes += PayloadBytesPerWorker(pattern, rows.reduced_bytes);
