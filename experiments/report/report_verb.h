@@ -1,12 +1,10 @@
 // psring report: writes the page of one or more existing runs, from their folders or their pages.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "experiments/processes/progress.h"
 #include "experiments/texts/phrase.h"
 
