@@ -38,7 +38,7 @@ namespace psring {
 
 namespace {
 
-constexpr int64_t kTasksOfACatalog = 4;  // before a verb knows what it starts
+constexpr int64_t kTasksOfAProgram = 4;  // before a verb knows what it starts
 
 // Of a command line that may be invalid.
 Language LanguageIn(int argc, char** argv) {
@@ -102,24 +102,17 @@ int PsringMain(int argc, char** argv) {
   }
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
   display.set_language(LanguageOfVerb(app));
-  if (report->parsed()) {
-    const auto catalog = []() -> absl::StatusOr<Catalog> {
-      const Interrupt interrupt;
-      PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
-      return AskTrainer(binaries, interrupt);
-    };
-    return RunReport(report_raw, catalog, display);
-  }
+  if (report->parsed()) return RunReport(report_raw, display);
+  if (explain->parsed()) return RunExplain(explain_raw);
 
   // The verbs below start processes; a signal ends them.
   absl::Status allowed = CheckAddressSpace();
-  if (allowed.ok()) allowed = AllowTasks(kTasksOfACatalog, "psring and its programs");
+  if (allowed.ok()) allowed = AllowTasks(kTasksOfAProgram, "psring and its programs");
   if (!allowed.ok()) {
     return Fail(display.language(), "psring", std::string(allowed.message()), 2);
   }
   const Interrupt interrupt;
   const auto run_verb = [&]() -> int {
-    if (explain->parsed()) return RunExplain(explain_raw, interrupt);
     if (doctor->parsed()) return RunDoctor(interrupt, LanguageOf(doctor_language));
     if (replay->parsed()) {
       const absl::StatusOr<std::string> run = replayed.empty() ? LatestRun() : replayed;
@@ -144,7 +137,7 @@ int PsringMain(int argc, char** argv) {
       return Fail(display.language(), comparing ? "psring compare" : "psring train",
                   std::string(flags.status().message()), 2);
     display.set_language(flags->options.language);  // a resumed run has its own
-    if (const absl::Status named = NameStrategies(interrupt, *flags); !named.ok()) {
+    if (const absl::Status named = NameStrategies(*flags); !named.ok()) {
       return ReportFailure(comparing ? "compare" : "train", named, display);
     }
     if (comparing && !flags->nodes.several() && GoesBeyondOneGpu(flags->options, CudaDeviceCount())) {

@@ -11,7 +11,7 @@
 #include "experiments/host/machine.h"
 #include "experiments/host/network_report.h"
 #include "experiments/runs/provenance.h"
-#include "experiments/theory/cost_model.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 

@@ -43,12 +43,6 @@ absl::StatusOr<Binaries> FindBinaries() {
   return binaries;
 }
 
-absl::StatusOr<Catalog> AskTrainer(const Binaries& binaries, const Interrupt& interrupt) {
-  PSRING_ASSIGN_OR_RETURN(const std::string text,
-                          RunForOutput({binaries.trainer, "--describe"}, absl::Seconds(30), interrupt));
-  return CatalogFromJson(text);
-}
-
 absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingOptions& training,
                                        const Interrupt& interrupt) {
   std::vector<std::string> command = {binaries.trainer, "--check_only"};
@@ -77,8 +71,8 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
   return probe;
 }
 
-absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const TrainingOptions& training,
-                         bool briefly, const Interrupt& interrupt, Display& display, Probe& probe) {
+absl::Status TimeTrainer(const Binaries& binaries, const TrainingOptions& training, bool briefly,
+                         const Interrupt& interrupt, Display& display, Probe& probe) {
   TrainingOptions moment = training;
   moment.strategy = "single";
   moment.micro_batches = 1;
@@ -96,8 +90,7 @@ absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const
   moment.resume.clear();
   moment.max_restarts = 0;
   const auto time = [&](TrainingOptions steps) -> absl::Status {
-    PSRING_ASSIGN_OR_RETURN(const Configuration single,
-                            MakeConfiguration("single", 1, steps, catalog, probe, 1));
+    PSRING_ASSIGN_OR_RETURN(const Configuration single, MakeConfiguration("single", 1, steps, probe, 1));
     PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
     PSRING_ASSIGN_OR_RETURN(const Launched launched, Launch(single, folder.path(), "measuring one step: ", 60,
                                                             binaries, Site(), interrupt, display));

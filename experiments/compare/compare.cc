@@ -213,8 +213,8 @@ absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrup
   const double spent_s = 1e-9 * static_cast<double>(MonotonicNanos() - prepared.begin_ns);
   CompareOptions options = flags.options;
   if (options.time_budget_given) options.time_budget_s = std::max(1.0, options.time_budget_s - spent_s);
-  PSRING_ASSIGN_OR_RETURN(Plan plan, (simulated ? MakeVirtualPlan : MakePlan)(
-                                         options, prepared.catalog, prepared.probe, prepared.cores));
+  PSRING_ASSIGN_OR_RETURN(Plan plan,
+                          (simulated ? MakeVirtualPlan : MakePlan)(options, prepared.probe, prepared.cores));
   std::optional<ResumedRun> resumed;
   if (!flags.resume.empty()) {
     PSRING_ASSIGN_OR_RETURN(resumed, ReadResumedRun(flags.resume));

@@ -10,6 +10,7 @@
 #include "experiments/compare/node_flags.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/texts/language_flag.h"
+#include "trainer/models/table/model_table.h"
 
 namespace psring {
 namespace {
@@ -177,6 +178,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   AddTrainingFlags(
       *verb, raw.flags.options.training,
       {"--strategy", "--servers", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr", "--resume"});
+  AddModelsAndData(*verb);
   Add(*verb, kResults, "--resume", raw.resume, "RUN",
       "Continue a comparison that was interrupted, failed or ran out of time: in its folder, with its flags, "
       "from its last finished round on. Only --time_budget, --dry_run, --verbose and --lang can be added",
@@ -203,6 +205,7 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
       ->description("Reject a training that would take longer")
       ->group(InHelpAll(kHowOften));
   AddTrainingFlags(*verb, raw.flags.options.training, {"--strategy"});
+  AddModelsAndData(*verb);
   raw.transport = verb->get_option("--transport");
   verb->get_option("--resume")->group("Checkpoints and failure");
   verb->get_option("--global_batch")->excludes("--batch");

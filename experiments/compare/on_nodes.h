@@ -12,7 +12,7 @@
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/nodes.h"
 #include "experiments/processes/progress.h"
-#include "experiments/theory/cost_model.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 

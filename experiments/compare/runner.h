@@ -21,9 +21,6 @@ namespace psring {
 // NotFound: one is missing.
 absl::StatusOr<Binaries> FindBinaries();
 
-// The output of `trainer --describe`.
-absl::StatusOr<Catalog> AskTrainer(const Binaries& binaries, const Interrupt& interrupt);
-
 // Makes the trainer load the data and build the model without training. Errors in the input are the trainer's
 // message.
 absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingOptions& training,
@@ -64,7 +61,7 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
 
 // Trains for a moment with one process to measure its speed for `probe`. `briefly`: for seconds even if the
 // model is slow, with a few samples of its batch.
-absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const TrainingOptions& training,
-                         bool briefly, const Interrupt& interrupt, Display& display, Probe& probe);
+absl::Status TimeTrainer(const Binaries& binaries, const TrainingOptions& training, bool briefly,
+                         const Interrupt& interrupt, Display& display, Probe& probe);
 
 }  // namespace psring

@@ -21,14 +21,14 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   const int cores = prepared.cores;
   PSRING_ASSIGN_OR_RETURN(Configuration configuration,
                           MakeConfiguration(options.strategies.front(), options.workers.front(),
-                                            options.training, prepared.catalog, prepared.probe, cores));
+                                            options.training, prepared.probe, cores));
   if (configuration.workers != options.workers.front()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--strategy ", configuration.strategy.name,
                      " is one process of one rank; omit --workers and --ranks_per_process, or choose another "
                      "strategy"));
   }
-  if (configuration.simulated()) PSRING_RETURN_IF_ERROR(CheckVirtualOptions(options, prepared.catalog));
+  if (configuration.simulated()) PSRING_RETURN_IF_ERROR(CheckVirtualOptions(options));
   PSRING_RETURN_IF_ERROR(CheckVirtualStrategy(configuration.strategy, configuration.training));
   const std::string& backend = options.training.backend;
   if ((!backend.empty() && backend != configuration.backend()) ||

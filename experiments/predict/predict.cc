@@ -30,20 +30,16 @@
 namespace psring {
 namespace {
 
-// Finds a strategy of the trainer, or an all-reduce algorithm without a strategy, by name.
+// Finds a strategy, or an all-reduce algorithm without a strategy, by name.
 // `given`: all names of --strategies.
-absl::StatusOr<StrategyInfo> Find(const Catalog& catalog, const std::string& name,
-                                  const std::vector<std::string>& given = {}) {
-  absl::StatusOr<StrategyInfo> strategy = FindStrategy(catalog, name, given);
+absl::StatusOr<StrategyRow> Find(const std::string& name, const std::vector<std::string>& given = {}) {
+  absl::StatusOr<StrategyRow> strategy = FindStrategy(name, given);
   if (strategy.ok()) {
     PSRING_RETURN_IF_ERROR(CheckStrategy(*strategy));
     return strategy;
   }
   for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
-    if (name == algorithm) {
-      return StrategyInfo{
-          .name = name, .uses_group = true, .backend = "native", .algorithm = name, .synchronous = true};
-    }
+    if (name == algorithm) return AllReduceStrategy(name);
   }
   return strategy;
 }
@@ -59,8 +55,6 @@ class PredictionRun {
 
   // Fits the model to a measured run. Called instead of Run.
   absl::Status Calibrate() {
-    PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
-    PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt_));
     std::error_code error;  // ReadFile reports it
     const bool folder = std::filesystem::is_directory(flags_.calibrate, error);
     const std::string in_folder = flags_.calibrate + "/bench.json";
@@ -84,7 +78,7 @@ class PredictionRun {
     std::set<std::string> names;
     for (const RunStep& step : inputs.steps) {
       if (!names.insert(step.strategy).second) continue;
-      absl::StatusOr<StrategyInfo> strategy = Find(catalog, step.strategy);
+      absl::StatusOr<StrategyRow> strategy = Find(step.strategy);
       if (strategy.ok() && strategy->communicates()) inputs.strategies.push_back(*std::move(strategy));
     }
     absl::StatusOr<std::string> text = CalibrationText(inputs);
@@ -95,12 +89,11 @@ class PredictionRun {
 
   absl::Status Run() {
     PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
-    PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt_));
     std::vector<std::string> names = flags_.strategies;
-    PSRING_RETURN_IF_ERROR(UseCatalogNames(catalog, names));
-    std::vector<StrategyInfo> strategies;
+    PSRING_RETURN_IF_ERROR(UseCanonicalStrategies(names));
+    std::vector<StrategyRow> strategies;
     for (const std::string& name : names) {
-      PSRING_ASSIGN_OR_RETURN(strategies.emplace_back(), Find(catalog, name, names));
+      PSRING_ASSIGN_OR_RETURN(strategies.emplace_back(), Find(name, names));
     }
     PSRING_RETURN_IF_ERROR(ReadProfile());
     PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RunClaim> claim,
@@ -154,10 +147,10 @@ class PredictionRun {
     return absl::OkStatus();
   }
 
-  std::vector<PredictCase> CasesOf(const std::vector<StrategyInfo>& strategies) const {
+  std::vector<PredictCase> CasesOf(const std::vector<StrategyRow>& strategies) const {
     std::vector<PredictCase> cases;
     for (const int workers : flags_.workers) {
-      for (const StrategyInfo& strategy : strategies) {
+      for (const StrategyRow& strategy : strategies) {
         if (strategy.single_process && workers > 1) continue;
         if (flags_.workload.compute_ms() == 0 && !strategy.communicates()) continue;  // nothing to simulate
         if (!strategy.uses_servers) {
@@ -238,10 +231,10 @@ class PredictionRun {
   }
 
   // Assumes that more servers are never slower; bisection finds the fewest.
-  absl::Status MatchServers(const std::vector<StrategyInfo>& strategies) {
+  absl::Status MatchServers(const std::vector<StrategyRow>& strategies) {
     const auto first = [&](const auto& is) { return std::find_if(strategies.begin(), strategies.end(), is); };
-    const auto all_reduce = first([](const StrategyInfo& s) { return s.uses_group; });
-    const auto server = first([](const StrategyInfo& s) { return s.uses_servers && s.synchronous; });
+    const auto all_reduce = first([](const StrategyRow& s) { return s.uses_group; });
+    const auto server = first([](const StrategyRow& s) { return s.uses_servers && s.synchronous; });
     if (all_reduce == strategies.end() || server == strategies.end()) return absl::OkStatus();
     report_.findings.matched_strategy = all_reduce->name;
     for (const int workers : flags_.workers) {
@@ -265,7 +258,7 @@ class PredictionRun {
     return absl::OkStatus();
   }
 
-  absl::Status FindFastestBySize(const std::vector<StrategyInfo>& strategies) {
+  absl::Status FindFastestBySize(const std::vector<StrategyRow>& strategies) {
     const int workers = flags_.workers.back();
     if (workers == 1) return absl::OkStatus();
     std::vector<PredictCase> cases;

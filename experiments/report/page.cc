@@ -49,8 +49,8 @@ std::string ReportPage(const std::vector<RunData>& runs, Language language, cons
   const std::string data = absl::StrCat(
       "{\"language\":", language == Language::kChinese ? "\"zh\"" : "\"en\"", ",\"runs\":[",
       absl::StrJoin(runs, ",", [](std::string* out, const RunData& run) { out->append(run.json); }),
-      "],\"schedules\":", SchedulesJson(StepperRanks(runs)), ",\"theory\":", TheoryJson(),
-      ",\"waiting\":", StalenessJson(), ",\"glossary\":", GlossaryJson(),
+      "],\"strategies\":", ChartOrderJson(), ",\"schedules\":", SchedulesJson(StepperRanks(runs)),
+      ",\"theory\":", TheoryJson(), ",\"waiting\":", StalenessJson(), ",\"glossary\":", GlossaryJson(),
       ",\"pool\":", pool.machines.size() > 1 ? PoolJson(pool) : "null", "}");
   // StrReplaceAll makes one pass: placeholders in inserted text are not expanded.
   return absl::StrReplaceAll(kPageHtml, {{"{{css}}", kPageCss},

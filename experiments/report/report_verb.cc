@@ -84,17 +84,16 @@ absl::Status RequireFolders(const RawReportFlags& raw) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<RunData> ReadFolder(const std::string& folder, const MakeCatalog& catalog) {
+absl::StatusOr<RunData> ReadFolder(const std::string& folder) {
   if (!HasLaunchRecords(folder)) return ReadRunData(folder);
-  PSRING_ASSIGN_OR_RETURN(const Catalog strategies, catalog());
-  PSRING_ASSIGN_OR_RETURN(const auto files, LaunchFiles(folder, strategies));
+  PSRING_ASSIGN_OR_RETURN(const auto files, LaunchFiles(folder));
   return ReadRunData(folder, files);
 }
 
 // The runs of a folder (one) or of a page.
-absl::StatusOr<std::vector<RunData>> RunsOf(const std::string& input, const MakeCatalog& catalog) {
+absl::StatusOr<std::vector<RunData>> RunsOf(const std::string& input) {
   if (IsPage(input)) return ReadRunsOfPage(input);
-  PSRING_ASSIGN_OR_RETURN(RunData run, ReadFolder(input, catalog));
+  PSRING_ASSIGN_OR_RETURN(RunData run, ReadFolder(input));
   return std::vector<RunData>{std::move(run)};
 }
 
@@ -161,8 +160,7 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
   return verb;
 }
 
-int RunReport(const RawReportFlags& asked, const std::function<absl::StatusOr<Catalog>()>& catalog,
-              Display& display) {
+int RunReport(const RawReportFlags& asked, Display& display) {
   RawReportFlags raw = asked;
   if (raw.runs.empty()) {
     const absl::StatusOr<std::string> latest = LatestRun();
@@ -185,7 +183,7 @@ int RunReport(const RawReportFlags& asked, const std::function<absl::StatusOr<Ca
   std::vector<RunData> runs;
   bool all_read = true;
   for (const std::string& input : raw.runs) {
-    absl::StatusOr<std::vector<RunData>> data = RunsOf(input, catalog);
+    absl::StatusOr<std::vector<RunData>> data = RunsOf(input);
     if (data.ok()) {
       std::ranges::move(*data, std::back_inserter(runs));
     } else {

@@ -9,8 +9,8 @@
 #include "experiments/host/network_report.h"
 #include "experiments/plan/plan.h"
 #include "experiments/runs/provenance.h"
-#include "experiments/theory/cost_model.h"
 #include "experiments/virtual_cluster/link.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 

@@ -135,7 +135,8 @@ class CollectiveSimulation {
     }
     const double card =
         cluster_.burst_bytes > 0 ? FullSpeed(cluster_) : cluster_.link_bytes_per_s * cluster_.fraction;
-    const int rings = schedule_.name() == "ring" ? cluster_.rings : 1;
+    const ScheduleRow* row = FindSchedule(schedule_.name());
+    const int rings = row != nullptr && row->traits.is_ring ? cluster_.rings : 1;
     const double connections = cluster_.connection_bytes_per_s > 0 ? cluster_.connection_bytes_per_s * rings
                                                                    : FluidNetwork::kUnlimited;
     return connection.kind =

@@ -131,7 +131,7 @@ absl::Status LiveRank::Meet() {
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> units,
                           rendezvous_->Exchange("device", device_->unit()));
   PSRING_RETURN_IF_ERROR(CheckSharing(units, training.oversubscribe));
-  if (GroupOptionsOf(*strategy_, training, device_->gpu()).backend != "nccl") return absl::OkStatus();
+  if (GroupOptionsOf(strategy_, training, device_->gpu()).backend != "nccl") return absl::OkStatus();
   return CheckSharingInProcess(units, training.ranks_per_process);
 }
 
@@ -145,10 +145,10 @@ absl::Status LiveRank::Connect() {
       return absl::OkStatus();
     }));
   }
-  if (strategy_->needs.process_group && join_.world_size > 1) {
+  if (strategy_.uses_group && join_.world_size > 1) {
     PSRING_ASSIGN_OR_RETURN(
-        group_, ConnectGroup(flags_, *strategy_, *device_, *rendezvous_, address_, process_.shaper));
-    const std::string note = BackendNote(*strategy_, flags_.training, device_->gpu());
+        group_, ConnectGroup(flags_, strategy_, *device_, *rendezvous_, address_, process_.shaper));
+    const std::string note = BackendNote(strategy_, flags_.training, device_->gpu());
     if (join_.rank == 0 && !note.empty()) Note(note);
     if (flags_.training.sync_batch_norm) {
       PSRING_ASSIGN_OR_RETURN(statistics_, group_->Split(/*color=*/0, /*key=*/join_.rank));
@@ -158,7 +158,7 @@ absl::Status LiveRank::Connect() {
     PSRING_RETURN_IF_ERROR(ConnectMachine());
     if (group_->rank() > 0) return absl::OkStatus();
   }
-  if (strategy_->needs.servers) {
+  if (strategy_.uses_servers) {
     PSRING_ASSIGN_OR_RETURN(
         client_, ConnectServer(flags_, rendezvous_.get(), is_only_rank_ ? "" : address_, process_.shaper));
   }
@@ -257,10 +257,10 @@ absl::Status LiveRank::TrainAndRecord(Kept kept) {
   const auto note = [this](const std::string& text) { Note(text); };
   PSRING_ASSIGN_OR_RETURN(
       const std::optional<CheckpointBytes> resume,
-      ShareCheckpoint(training, *strategy_, join_.rank, rendezvous_.get(), std::move(kept.bytes), note));
+      ShareCheckpoint(training, strategy_, join_.rank, rendezvous_.get(), std::move(kept.bytes), note));
   for (const std::string& text : kept.notes) Note(text);
   if (rendezvous_ != nullptr && join_.world_size > 1) {
-    PSRING_ASSIGN_OR_RETURN(parts_, PartsOf(training, *strategy_, *rendezvous_, note));
+    PSRING_ASSIGN_OR_RETURN(parts_, PartsOf(training, strategy_, *rendezvous_, note));
   }
   PSRING_RETURN_IF_ERROR(Connect());
   AbortOnSignal();

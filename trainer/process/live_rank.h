@@ -97,7 +97,7 @@ class LiveRank {
   const bool is_only_rank_;
   RendezvousOptions join_;
   std::string address_ = "127.0.0.1";
-  const StrategyRow* strategy_ = nullptr;
+  StrategyRow strategy_;
 
   // In order of use: later members use earlier ones.
   std::unique_ptr<Progress> progress_;

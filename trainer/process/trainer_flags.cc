@@ -20,6 +20,7 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
   TrainerFlags flags;
   CLI::App app("One rank of a training run, with any strategy.", "trainer");
   AddTrainingFlags(app, flags.training);
+  AddModelsAndData(app);
   app.add_option(
          "--rendezvous", flags.rendezvous,
          "env://, tcp://HOST:PORT or file://PATH, with RANK and WORLD_SIZE in the environment; by "
@@ -69,7 +70,7 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
 
 absl::Status CheckTrainerFlags(const TrainerFlags& flags, int world_size) {
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.training));
-  PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(flags.training.strategy));
   PSRING_RETURN_IF_ERROR(ModelOf(flags.training).status());
   if (flags.training.checkpoint_dir.empty() && !flags.check_only) {
     const char* flag = flags.training.resume == kLatestCheckpoint ? "--resume latest"
@@ -84,12 +85,12 @@ absl::Status CheckTrainerFlags(const TrainerFlags& flags, int world_size) {
         "--clock virtual and --replay use one process; start it without RANK and WORLD_SIZE");
   }
   if (!flags.replay.empty()) return absl::OkStatus();  // the arrivals say how many workers there were
-  if (flags.alone_for_all()) return CheckStrategy(flags.training, *strategy, std::max(1, flags.workers));
+  if (flags.alone_for_all()) return CheckStrategy(flags.training, strategy, std::max(1, flags.workers));
   if (!flags.check_only) {
-    PSRING_RETURN_IF_ERROR(CheckGroupFlagsCount(*strategy, flags.training));
-    if (world_size > 1) PSRING_RETURN_IF_ERROR(CheckGroup(*strategy, flags.training));
+    PSRING_RETURN_IF_ERROR(CheckGroupFlagsCount(strategy, flags.training));
+    if (world_size > 1) PSRING_RETURN_IF_ERROR(CheckGroup(strategy, flags.training));
   }
-  return CheckStrategy(flags.training, *strategy, world_size);
+  return CheckStrategy(flags.training, strategy, world_size);
 }
 
 std::vector<std::string> SharedArguments(TrainingOptions options) {

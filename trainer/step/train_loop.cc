@@ -161,7 +161,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   PSRING_RETURN_IF_ERROR(
       gradient_pass_->Compute(worker_.data.train, epoch, batches, info, /*delay_step=*/step + sample_shift_));
   PSRING_RETURN_IF_ERROR(PrefetchNext());  // FinishStep waits for the GPU
-  const bool may_be_dropped = strategy_row_->drops_gradients;
+  const bool may_be_dropped = strategy_row_.drops_gradients;
   if (rows_.has_value() && !may_be_dropped) PSRING_RETURN_IF_ERROR(row_strategy_->Push(info, *rows_));
   PSRING_ASSIGN_OR_RETURN(StepReport report, strategy_.sync->FinishStep());
   if (rows_.has_value() && may_be_dropped && !report.dropped) {

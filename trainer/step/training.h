@@ -120,7 +120,7 @@ class Training {
   Worker& worker_;
 
   // Decided from flags and strategy before training.
-  const StrategyRow* strategy_row_ = nullptr;
+  StrategyRow strategy_row_;
   StepPlan plan_;
   UpdatePlan updates_;
   CheckpointPlan checkpoints_;

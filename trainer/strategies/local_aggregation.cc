@@ -204,9 +204,7 @@ GroupOptions MachineGroupOptions(const TrainingOptions& options, int gpu) {
 }
 
 absl::Status CheckLocalAggregation(const TrainingOptions& options, const StrategyRow& strategy) {
-  const bool adds_all =
-      strategy.has_parameters_on_servers() && strategy.synchronous && !strategy.drops_gradients;
-  if (!options.local_aggregation || adds_all) return absl::OkStatus();
+  if (!options.local_aggregation || strategy.can_aggregate()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--local_aggregation is for ps-sync, where all workers of a machine take the same step; "
                    "omit it for ",

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "experiments/simulator/servers.h"
-#include "experiments/theory/server_exchange.h"
+#include "trainer/strategies/table/server_exchange.h"
 
 namespace psring {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "experiments/simulator/collective.h"
 #include "experiments/simulator/collective_plan.h"
-#include "experiments/theory/cost_model.h"
 #include "ring_worker/schedules/lowered_schedule.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 namespace {

@@ -6,13 +6,12 @@
 // et al. 2014.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "experiments/theory/catalog.h"
 #include "ring_worker/schedules/schedule.h"
+#include "trainer/strategies/table/strategy_table.h"
 
 namespace psring {
 
@@ -25,27 +24,38 @@ struct Wires {
   double burst_bytes = 0;         // sent at full speed after a pause: the shaper's token bucket
 };
 
-// How gradients are exchanged.
-struct Scheme {
-  enum class Kind : uint8_t { kNone, kAllReduce, kServerSync, kServerAsync };
+struct CommPattern;
 
+// Seconds from the first byte; all gradients are ready at the start, and all workers start together.
+struct ExchangeTime {
+  double last = 0;  // until every worker has the weights of the last bucket
+  double mean = 0;  // mean over workers; a worker on the host of all servers needs no link to pull
+};
+
+// How gradients are exchanged: functions of the pattern, with `schedule` and `per_step` of the strategy. Null
+// functions: nothing is exchanged.
+struct Scheme {
   static const Scheme kNone;
+  static const Scheme kAllReduce;  // SchemeOf adds the schedule
   // One server or several; see ServerPlace.
   static const Scheme kServerSync;
   // A worker's push and pull while no other worker uses the links. For large gradients and S servers: serial
   // 2a + 2M/B + M g/S, pipelined 2a + M/B + M g/S. With servers on the workers' hosts, the mean over workers
   // has (N-1)/N of a and 1/B.
   static const Scheme kServerAsync;
-  // `algorithm`: a row of ScheduleRows() with a cost.
+  // The schedule has a cost.
+  static Scheme AllReduce(const ScheduleRow& schedule);
   static Scheme AllReduce(const std::string& algorithm);
 
-  Kind kind = Kind::kNone;
-  const ScheduleRow* schedule = nullptr;  // of kAllReduce; has a cost
+  // See TermsOf, PayloadBytesPerWorker, ExchangeSeconds and MeanExchangeSeconds. Of one exchange.
+  CommTerms (*terms)(const CommPattern& pattern, double bytes) = nullptr;
+  double (*payload_bytes)(const CommPattern& pattern, double bytes) = nullptr;
+  ExchangeTime (*time)(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
+                       const Wires& wires) = nullptr;
+  const ScheduleRow* schedule = nullptr;  // of an all-reduce; has a cost
+  double per_step = 1;                    // StrategyRow::exchanges_per_step
   bool operator==(const Scheme&) const = default;
 };
-inline constexpr Scheme Scheme::kNone{};
-inline constexpr Scheme Scheme::kServerSync{Kind::kServerSync};
-inline constexpr Scheme Scheme::kServerAsync{Kind::kServerAsync};
 
 // The placement of S servers, each with M/S bytes. The formulas are the law for large gradients: M in
 // infinitely many buckets. Serial pushes everything, then pulls; pipelined does both at the same time on a
@@ -72,14 +82,14 @@ struct CommPattern {
 
 // Without the rows of tables (row_exchange.h): for `hybrid` that of its all-reduce. Empty if the theory has
 // no formula for the strategy's algorithm.
-std::optional<Scheme> SchemeOf(const StrategyInfo& strategy, const ScheduleTable& rows = ScheduleRows());
+std::optional<Scheme> SchemeOf(const StrategyRow& strategy, const ScheduleTable& rows = ScheduleRows());
 
 // The coefficients of a, 1/B and g in the time of one exchange of `bytes`. machine_profile.h fits a, B and g
 // to measurements.
 CommTerms TermsOf(const CommPattern& pattern, double bytes);
 
 // Seconds for one exchange of `bytes`, without bursts and updates. Servers: by the law for large gradients,
-// and LocalSeconds.
+// and LocalSeconds. Here and below, times and bytes are those of a step, on average: Scheme::per_step.
 double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wires);
 
 // Seconds until the last worker is done, and the mean over workers, for an actual list of buckets, all ready

@@ -1,4 +1,4 @@
-#include "experiments/theory/server_exchange.h"
+#include "trainer/strategies/table/server_exchange.h"
 
 #include <algorithm>
 #include <cmath>

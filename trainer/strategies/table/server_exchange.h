@@ -16,15 +16,9 @@
 
 #include <vector>
 
-#include "experiments/theory/cost_model.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
-
-// Seconds from the first byte pushed; all gradients are ready at the start, and all workers start together.
-struct ExchangeTime {
-  double last = 0;  // until every worker has the weights of the last bucket
-  double mean = 0;  // mean over workers; a worker on the host of all servers needs no link to pull
-};
 
 // `pattern`: kServerSync or kServerAsync. kServerSync: the servers add while gradients arrive. kServerAsync:
 // one worker with otherwise idle servers, which add and update after each bucket; mean over workers. Bursts

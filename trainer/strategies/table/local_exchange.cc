@@ -1,4 +1,4 @@
-#include "experiments/theory/local_exchange.h"
+#include "trainer/strategies/table/local_exchange.h"
 
 namespace psring {
 

@@ -1,4 +1,4 @@
-#include "experiments/theory/cost_model.h"
+#include "trainer/strategies/table/cost_model.h"
 
 #include <gtest/gtest.h>
 
@@ -237,12 +237,12 @@ TEST(CostModel, BucketsOverlapTheBackwardPass) {
 }
 
 TEST(CostModel, UnknownAlgorithmsHaveNoScheme) {
-  EXPECT_FALSE(SchemeOf({.uses_group = true, .algorithm = "default"}).has_value());
-  EXPECT_EQ(SchemeOf({.uses_servers = true, .algorithm = "async"}), Scheme::kServerAsync);
-  EXPECT_FALSE(SchemeOf({.uses_servers = true, .synchronous = true, .drops_gradients = true}).has_value());
-  // hybrid: of what is outside of the tables.
-  EXPECT_EQ(SchemeOf({.uses_group = true, .uses_servers = true, .algorithm = "ring"}),
-            Scheme::AllReduce("ring"));
+  const auto scheme = [](const char* strategy) { return SchemeOf(*FindStrategy(strategy)); };
+  EXPECT_FALSE(scheme("nccl").has_value());
+  EXPECT_FALSE(scheme("ps-backup:1").has_value());
+  EXPECT_EQ(scheme("ps-async"), Scheme::kServerAsync);
+  EXPECT_EQ(scheme("gloo"), Scheme::AllReduce("ring"));
+  EXPECT_EQ(scheme("hybrid"), Scheme::AllReduce("ring")) << "of what is outside of the tables";
 }
 
 // Wires of a run on 1 Gbit/s links: a burst covers all of a bucket, and the product of its time and its rate
