@@ -12,7 +12,7 @@
 #include "common/net/tls.h"
 #include "common/reduce/reduce.h"
 #include "experiments/bench/bench.h"
-#include "experiments/compare/node_flags.h"
+#include "experiments/engine/node_flags.h"
 #include "experiments/texts/language_flag.h"
 
 namespace psring {

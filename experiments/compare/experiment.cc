@@ -19,13 +19,13 @@
 #include "common/measure/trace.h"
 #include "common/net/address.h"
 #include "experiments/compare/checkpoints.h"
-#include "experiments/compare/on_nodes.h"
+#include "experiments/engine/launch.h"
 #include "experiments/host/connections.h"
 #include "experiments/plan/budget.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/plan_text.h"
+#include "experiments/report/page.h"
 #include "experiments/report/page/assets.h"
-#include "experiments/report/report_verb.h"
 #include "experiments/runs/recorded_run.h"
 #include "experiments/runs/tensorboard.h"
 #include "experiments/summary/findings.h"
@@ -173,17 +173,8 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
   if (resumed != nullptr) PSRING_RETURN_IF_ERROR(experiment->Restore(*resumed));
   PSRING_RETURN_IF_ERROR(experiment->MeasureWires());
   PSRING_RETURN_IF_ERROR(experiment->StartServing());
-  PSRING_RETURN_IF_ERROR(experiment->WriteManifest(false));
+  PSRING_RETURN_IF_ERROR(experiment->WriteManifest());
   return experiment;
-}
-
-absl::Status Experiment::WriteManifest(bool finished) const {
-  PSRING_RETURN_IF_ERROR(folder_.WriteToDisk("manifest.json", ManifestJson(manifest_)));
-  const std::string run = finished ? std::filesystem::absolute(folder_.path()).string() : "";
-  return folder_.Write("config.toml", ConfigOf({.verb = manifest_.verb,
-                                                .command_line = manifest_.command_line,
-                                                .provenance = manifest_.provenance},
-                                               run));
 }
 
 absl::Status Experiment::StartServing() {
@@ -328,7 +319,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   if (part == "accuracy") {
     PSRING_RETURN_IF_ERROR(Keep(done));
     PSRING_RETURN_IF_ERROR(folder_.ForceToDisk(run));
-    return WriteManifest(false);
+    return WriteManifest();
   }
   round_.push_back(std::move(done));
   return absl::OkStatus();
@@ -369,7 +360,7 @@ absl::Status Experiment::EndRound() {
   }
   round_.clear();
   manifest_.rounds_done = static_cast<int>(rounds_.size());
-  return WriteManifest(false);
+  return WriteManifest();
 }
 
 absl::Status Experiment::KeepScalars(const RunLabel& run, const Configuration& configuration,
@@ -429,6 +420,15 @@ double Experiment::left_s() const {
   return options.time_budget_s - kReportSeconds - seconds();
 }
 
+absl::Status Experiment::WithoutResults(const absl::Status& status) const {
+  if (!absl::IsCancelled(status)) return status;
+  const std::string message(status.message());
+  const size_t line = std::min(message.find('\n'), message.size());  // then --resume of a checkpoint
+  return absl::CancelledError(absl::StrCat(message.substr(0, line),
+                                           "; there are no results; the logs are in ", folder_.path(),
+                                           message.substr(line)));
+}
+
 absl::Status Experiment::Report(const std::string& ended) {
   display_.Clear();
   // In the order of the plan, because rounds are shuffled.
@@ -451,7 +451,7 @@ absl::Status Experiment::Report(const std::string& ended) {
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.json", SummaryJson(rows)));
   PSRING_RETURN_IF_ERROR(folder_.Write("table.json", TableJson(rows, manifest_.wires, prepared_.cores)));
   PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
-  PSRING_RETURN_IF_ERROR(WriteManifest(ended.empty()));
+  PSRING_RETURN_IF_ERROR(WriteManifest());
 
   const auto findings = [&](Language in) { return Findings(rows, manifest_.wires, prepared_.cores, in); };
   for (const auto& [in, file] :

@@ -10,7 +10,7 @@
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
 #include "common/suggestions/suggestions.h"
-#include "experiments/compare/runner.h"
+#include "experiments/engine/programs.h"
 #include "experiments/explain/explain.h"
 #include "experiments/texts/errors.h"
 #include "experiments/texts/language_flag.h"

@@ -199,6 +199,20 @@ absl::StatusOr<MpirunCommand> FindMpirun(const MpirunOptions& options) {
   return command;
 }
 
+absl::StatusOr<ChildSpec> MpirunProcess(const MpirunOptions& options, const std::vector<std::string>& command,
+                                        const std::vector<std::string>& environment) {
+  PSRING_ASSIGN_OR_RETURN(const MpirunCommand mpirun, FindMpirun(options));
+  ChildSpec child{.name = "mpirun",
+                  .command = mpirun.prefix,
+                  .environment = environment,
+                  .log_path = "",
+                  .keeps = mpirun.folder};
+  child.command.insert(child.command.end(), command.begin(), command.end());
+  child.environment.insert(child.environment.end(), mpirun.environment.begin(), mpirun.environment.end());
+  child.environment.insert(child.environment.end(), {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="});
+  return child;
+}
+
 absl::StatusOr<std::string> DescribeMpirun(const std::string& family) {
   PSRING_ASSIGN_OR_RETURN(const FoundMpirun found, FindOf(family));
   const std::string& mpirun = found.path;

@@ -1,4 +1,4 @@
-#include "experiments/compare/node_flags.h"
+#include "experiments/engine/node_flags.h"
 
 #include "CLI/CLI.hpp"
 #include "common/cli/command_line.h"

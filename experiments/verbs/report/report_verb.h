@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "experiments/processes/progress.h"
 #include "experiments/texts/phrase.h"
@@ -31,8 +30,5 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw);
 // pooled are reported and shown without being pooled. `catalog` is called if a folder has the records of one
 // launch.
 int RunReport(const RawReportFlags& raw, const MakeCatalog& catalog, Display& display);
-
-// Writes FOLDER/report.html at the end of a run. `language`: the language that the page shows first.
-absl::Status WriteRunReport(const std::string& folder, Language language);
 
 }  // namespace psring
