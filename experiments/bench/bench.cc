@@ -27,6 +27,7 @@
 #include "experiments/engine/programs.h"
 #include "experiments/host/other_runs.h"
 #include "experiments/host/slowest_link.h"
+#include "experiments/plan/plan.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/report/page.h"
 #include "experiments/runs/recorded_run.h"
@@ -186,10 +187,11 @@ class Benchmark {
     for (int round = 0; round < plan_.rounds; ++round) {
       const std::string label =
           plan_.rounds > 1 ? absl::StrFormat("round %d/%d  ", round + 1, plan_.rounds) : "";
-      for (size_t i = 0; i < plan_.launches.size(); ++i) {
-        const RunLabel logs{.records = absl::StrFormat("logs/round%d-launch%d", round + 1, i + 1)};
+      for (const int launch : RoundOrder(static_cast<int>(plan_.launches.size()), /*seed=*/1, round)) {
+        const RunLabel logs{.records = absl::StrFormat("logs/round%d-launch%d", round + 1, launch + 1)};
         PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_->RecordFolder(logs));
-        PSRING_RETURN_IF_ERROR(LaunchBench(bench_, i, folder, interrupt_, label, display_, result_));
+        PSRING_RETURN_IF_ERROR(
+            LaunchBench(bench_, static_cast<size_t>(launch), folder, interrupt_, label, display_, result_));
       }
     }
     display_.Clear();
