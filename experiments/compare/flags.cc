@@ -19,8 +19,6 @@ constexpr char kHowOften[] = "How often";
 constexpr char kNetwork[] = "Network";
 constexpr char kResults[] = "Machine and results";
 
-std::string CheckName(const std::string& text) { return text.empty() ? "a name is missing" : ""; }
-
 std::string CheckSeconds(const std::string& text) {
   return std::string(ParseSeconds(text).status().message());
 }
