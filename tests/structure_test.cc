@@ -126,6 +126,18 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
       "trainer/strategies/table/local_exchange.h", "trainer/strategies/table/strategy_table.h"}},
 };
 
+// The folders of psring's verbs. What several verbs need is in a folder that is none of these.
+const char* const kVerbFolders[] = {"experiments/bench",   "experiments/compare", "experiments/doctor",
+                                    "experiments/explain", "experiments/predict", "experiments/verbs/report"};
+
+// The verb in whose folder `path` is; empty: it is not in one.
+std::string VerbOf(const std::string& path) {
+  for (const std::string folder : kVerbFolders) {
+    if (path.starts_with(folder + "/")) return folder;
+  }
+  return "";
+}
+
 // The only folders and files that see generated messages and gRPC.
 const std::set<std::string> kMaySeeGrpc = {"common/net/grpc_waiting.h",
                                            "common/rendezvous/rendezvous.cc",
@@ -161,6 +173,21 @@ TEST(Structure, TopFoldersIncludeOnlyWhatIsAllowed) {
           << file.path << " includes " << included << ", which " << file.top() << " may not";
     }
   }
+}
+
+// Only the program itself includes all verbs.
+TEST(Structure, NoVerbIncludesAnotherVerb) {
+  std::set<std::string> verbs;
+  for (const SourceFile& file : ReadSources()) {
+    const std::string verb = VerbOf(file.path);
+    if (!verb.empty()) verbs.insert(verb);
+    if (file.folder() == "experiments" || file.is_test()) continue;
+    for (const std::string& line : file.lines) {
+      const std::string included = Included(line), other = VerbOf(included);
+      EXPECT_TRUE(other.empty() || other == verb) << file.path << " includes " << included;
+    }
+  }
+  EXPECT_EQ(verbs.size(), std::size(kVerbFolders));
 }
 
 TEST(Structure, GrpcAndGeneratedHeadersStayInFewFiles) {

@@ -18,12 +18,12 @@
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
 #include "experiments/compare/checkpoints.h"
-#include "experiments/compare/on_nodes.h"
+#include "experiments/engine/launch.h"
 #include "experiments/host/connections.h"
 #include "experiments/plan/budget.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/plan_text.h"
-#include "experiments/report/report_verb.h"
+#include "experiments/report/page.h"
 #include "experiments/runs/recorded_run.h"
 #include "experiments/summary/findings.h"
 #include "experiments/summary/residuals.h"
@@ -169,17 +169,8 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
                            .provenance = provenance};
   if (resumed != nullptr) PSRING_RETURN_IF_ERROR(experiment->Restore(*resumed));
   PSRING_RETURN_IF_ERROR(experiment->MeasureWires());
-  PSRING_RETURN_IF_ERROR(experiment->WriteManifest(false));
+  PSRING_RETURN_IF_ERROR(experiment->WriteManifest());
   return experiment;
-}
-
-absl::Status Experiment::WriteManifest(bool finished) const {
-  PSRING_RETURN_IF_ERROR(folder_.WriteToDisk("manifest.json", ManifestJson(manifest_)));
-  const std::string run = finished ? std::filesystem::absolute(folder_.path()).string() : "";
-  return folder_.Write("config.toml", ConfigOf({.verb = manifest_.verb,
-                                                .command_line = manifest_.command_line,
-                                                .provenance = manifest_.provenance},
-                                               run));
 }
 
 absl::Status Experiment::MeasureWires() {
@@ -317,7 +308,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   if (part == "accuracy") {
     PSRING_RETURN_IF_ERROR(Keep(done));
     PSRING_RETURN_IF_ERROR(folder_.ForceToDisk(run));
-    return WriteManifest(false);
+    return WriteManifest();
   }
   round_.push_back(std::move(done));
   return absl::OkStatus();
@@ -354,7 +345,7 @@ absl::Status Experiment::EndRound() {
   }
   round_.clear();
   manifest_.rounds_done = static_cast<int>(rounds_.size());
-  return WriteManifest(false);
+  return WriteManifest();
 }
 
 absl::StatusOr<EventFile> Experiment::BeginEvents(const RunLabel& run,
@@ -410,6 +401,15 @@ double Experiment::left_s() const {
   return options.time_budget_s - kReportSeconds - seconds();
 }
 
+absl::Status Experiment::WithoutResults(const absl::Status& status) const {
+  if (!absl::IsCancelled(status)) return status;
+  const std::string message(status.message());
+  const size_t line = std::min(message.find('\n'), message.size());  // then --resume of a checkpoint
+  return absl::CancelledError(absl::StrCat(message.substr(0, line),
+                                           "; there are no results; the logs are in ", folder_.path(),
+                                           message.substr(line)));
+}
+
 absl::Status Experiment::Report(const std::string& ended) {
   display_.Clear();
   // In the order of the plan, because rounds are shuffled.
@@ -432,7 +432,7 @@ absl::Status Experiment::Report(const std::string& ended) {
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.json", SummaryJson(rows)));
   PSRING_RETURN_IF_ERROR(folder_.Write("table.json", TableJson(rows, manifest_.wires, prepared_.cores)));
   PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
-  PSRING_RETURN_IF_ERROR(WriteManifest(ended.empty()));
+  PSRING_RETURN_IF_ERROR(WriteManifest());
 
   const auto findings = [&](Language in) { return Findings(rows, manifest_.wires, prepared_.cores, in); };
   for (const auto& [in, file] :

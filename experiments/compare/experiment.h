@@ -97,9 +97,7 @@ class Experiment {
   absl::StatusOr<std::vector<Done>> ReadRound(int round) const;
   absl::StatusOr<Done> Read(const Configuration& configuration, const std::string& part, int repeat) const;
 
-  // Writes manifest.json, and config.toml, which repeats the run (`finished`: with its rounds, steps and
-  // samples).
-  absl::Status WriteManifest(bool finished) const;
+  absl::Status WriteManifest() const { return folder_.WriteManifest(manifest_); }
 
   // Measures the network for the cost model and sets where the processes run.
   absl::Status MeasureWires();
@@ -128,12 +126,5 @@ class Experiment {
   int repeats_left_ = 0;  // launches that may be repeated because of other programs' load
   std::vector<ConfigurationRuns> runs_;
 };
-
-// `status`, which ended a verb; if a signal did before there was a run folder, it also says that nothing was
-// kept.
-absl::Status WithNothingKept(const absl::Status& status);
-
-// Prints `status` as "psring VERB: ..." and returns the exit code for it.
-int ReportFailure(const std::string& verb, const absl::Status& status, Display& display);
 
 }  // namespace psring

@@ -7,7 +7,7 @@
 #include "absl/strings/strip.h"
 #include "common/cli/command_line.h"
 #include "common/options/count_limits.h"
-#include "experiments/compare/node_flags.h"
+#include "experiments/engine/node_flags.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/texts/language_flag.h"
 #include "trainer/models/table/model_table.h"
@@ -19,8 +19,6 @@ constexpr char kWhat[] = "What is compared";
 constexpr char kHowOften[] = "How often";
 constexpr char kNetwork[] = "Network";
 constexpr char kResults[] = "Machine and results";
-
-std::string CheckName(const std::string& text) { return text.empty() ? "a name is missing" : ""; }
 
 std::string CheckSeconds(const std::string& text) {
   return std::string(ParseSeconds(text).status().message());

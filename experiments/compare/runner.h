@@ -6,25 +6,15 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/base/deadline.h"
-#include "experiments/host/other_runs.h"
+#include "experiments/engine/launch.h"
+#include "experiments/engine/programs.h"
 #include "experiments/plan/plan.h"
 #include "experiments/processes/interrupt.h"
-#include "experiments/processes/nodes.h"
 #include "experiments/processes/progress.h"
 #include "experiments/processes/training_job.h"
 #include "experiments/summary/summarise.h"
-#include "experiments/virtual_cluster/virtual_cluster.h"
 
 namespace psring {
-
-// NotFound: one is missing.
-absl::StatusOr<Binaries> FindBinaries();
-
-// Makes the trainer load the data and build the model without training. Errors in the input are the trainer's
-// message.
-absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingOptions& training,
-                                       const Interrupt& interrupt);
 
 struct Launched {
   RunRecords records;
@@ -36,17 +26,6 @@ struct Launched {
 absl::StatusOr<Launched> ReadLaunched(const Configuration& configuration, const std::string& folder);
 // Writes outcome.json: what Launch measured in addition to the processes' records.
 absl::Status WriteOutcome(const Launched& launched, const std::string& folder);
-
-// Where the processes of a launch run: on the nodes of a virtual cluster, on several machines, or, if both
-// are null, on this machine, at `address`.
-struct Site {
-  const VirtualCluster* cluster = nullptr;
-  Nodes* nodes = nullptr;
-  std::string address = "127.0.0.1";
-  std::function<void()> on_progress;        // after each progress line of a process; may be null
-  const MeasuringNow* measuring = nullptr;  // finds other psrings; may be null
-  MonotonicTime until = MonotonicTime::InfiniteFuture();  // launches still running then are ended
-};
 
 // Prints a note, once, if another psring measures now. Returns its process ID, or 0. `measuring` may be null.
 int NoteOtherPsring(const MeasuringNow* measuring, Display& display);

@@ -15,14 +15,15 @@
 #include "common/base/wall_time.h"
 #include "common/io/files.h"
 #include "common/measure/trace.h"
-#include "experiments/compare/experiment.h"
+#include "experiments/engine/failure.h"
+#include "experiments/engine/programs.h"
 #include "experiments/predict/calibrate_run.h"
 #include "experiments/predict/published_check.h"
 #include "experiments/predict/report.h"
-#include "experiments/report/report_verb.h"
+#include "experiments/report/page.h"
 #include "experiments/runs/recorded_run.h"
 #include "experiments/runs/run_claim.h"
-#include "experiments/runs/run_files.h"
+#include "experiments/runs/run_folder.h"
 #include "experiments/texts/predict.h"
 #include "experiments/theory/machine_profile.h"
 #include "ring_worker/schedules/schedule.h"
@@ -98,7 +99,6 @@ class PredictionRun {
     PSRING_RETURN_IF_ERROR(ReadProfile());
     PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RunClaim> claim,
                             RunClaim::Make(flags_.out, "predict", WallNow()));
-    const std::string& path = claim->path();
     const int64_t begin = MonotonicNanos();
     Manifest manifest{.verb = "predict",
                       .command_line = flags_.command_line,
@@ -116,24 +116,19 @@ class PredictionRun {
     PSRING_RETURN_IF_ERROR(MatchServers(strategies));
     PSRING_RETURN_IF_ERROR(FindFastestBySize(strategies));
     display_.Clear();
-    PSRING_RETURN_IF_ERROR(claim->Keep());
-    report_.run_id = std::filesystem::path(path).filename().string();
+    PSRING_ASSIGN_OR_RETURN(const RunFolder folder, RunFolder::Open(*claim));
+    report_.run_id = manifest.run_id = folder.run_id();
     std::vector<std::vector<Cell>> rows;
     for (const PredictedRow& row : report_.rows) rows.push_back(PredictedCells(report_, row));
-    PSRING_RETURN_IF_ERROR(WriteFile(path + "/summary.csv", CellsCsv(rows)));
-    PSRING_RETURN_IF_ERROR(WriteFile(path + "/summary.json", CellsJson(rows)));
-    PSRING_RETURN_IF_ERROR(WriteFile(path + "/predict.txt", PredictText(report_, Language::kEnglish)));
-    PSRING_RETURN_IF_ERROR(WriteFile(path + "/predict.zh.txt", PredictText(report_, Language::kChinese)));
-    manifest.run_id = report_.run_id;
+    PSRING_RETURN_IF_ERROR(folder.Write("summary.csv", CellsCsv(rows)));
+    PSRING_RETURN_IF_ERROR(folder.Write("summary.json", CellsJson(rows)));
+    PSRING_RETURN_IF_ERROR(folder.Write("predict.txt", PredictText(report_, Language::kEnglish)));
+    PSRING_RETURN_IF_ERROR(folder.Write("predict.zh.txt", PredictText(report_, Language::kChinese)));
     manifest.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
-    PSRING_RETURN_IF_ERROR(WriteFile(path + "/manifest.json", ManifestJson(manifest)));
-    PSRING_RETURN_IF_ERROR(WriteFile(path + "/config.toml", ConfigOf({.verb = manifest.verb,
-                                                                      .command_line = manifest.command_line,
-                                                                      .provenance = manifest.provenance},
-                                                                     "")));
-    PSRING_RETURN_IF_ERROR(WriteRunReport(path, flags_.language));
+    PSRING_RETURN_IF_ERROR(folder.WriteManifest(manifest));
+    PSRING_RETURN_IF_ERROR(WriteRunReport(folder.path(), flags_.language));
     display_.SayLines(absl::StrCat(PredictText(report_, flags_.language), "\n",
-                                   Say(flags_.language, kPredictAllOfIt, path, CommandName())));
+                                   Say(flags_.language, kPredictAllOfIt, folder.path(), CommandName())));
     return absl::OkStatus();
   }
 

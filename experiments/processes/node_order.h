@@ -46,6 +46,9 @@ struct NodeSetup {
   NodeLayout layout;                    // an order sets its `processes`
 };
 
+// What the other nodes start of `job`; `what` and `deadline_s` are not set. Paths are not sent.
+NodeOrder OrderOf(const TrainingJob& job);
+
 // The job that `order` describes; `order.over` is false. The store is at `store_host`. Paths are those of
 // `own`; `folder` replaces a path that only node 0 has, because only rank 0 uses its files. InvalidArgument
 // names a flag that an order may not change.

@@ -31,6 +31,9 @@ struct Manifest {
   double wall_s = 0;                        // 0: not finished
   double earlier_s = 0;                     // part of wall_s: before the run was resumed
   std::string ended;                        // why the run stopped early; empty: it did not
+  std::string bench;                        // a benchmark's plan, as JSON; empty: it is none
+
+  bool finished() const { return wall_s > 0 && ended.empty(); }
 };
 std::string ManifestJson(const Manifest& manifest);
 

@@ -21,7 +21,7 @@
 #include "common/net/tls.h"
 #include "common/rendezvous/own_address.h"
 #include "common/rendezvous/rendezvous.h"
-#include "ring_worker/bench/bench_output.h"
+#include "ring_worker/bench/bench_describe.h"
 #include "ring_worker/bench/bench_run.h"
 
 namespace psring {
@@ -125,8 +125,8 @@ absl::Status RunWorker(const Flags& flags) {
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Join(flags, options));
   PSRING_RETURN_IF_ERROR(RequireSameFlags(flags, options, *rendezvous));
   const std::unique_ptr<BenchOutput> output =
-      flags.json ? MakeJsonOutput(stdout) : MakeTableOutput(options, stdout);
-  PSRING_RETURN_IF_ERROR(RunBench(options, *rendezvous, output->report()));
+      flags.json ? MakeJsonOutput(stdout) : MakeTableOutput("ring_worker", options.turns, stdout);
+  PSRING_RETURN_IF_ERROR(RunBench(options, *rendezvous, *output));
   if (rendezvous->options().rank == 0) output->Finish();
   return absl::OkStatus();
 }

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "experiments/processes/progress.h"
 #include "experiments/texts/phrase.h"
 
@@ -25,8 +24,5 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw);
 // Returns the exit code. Inputs that are not runs are reported on stderr and skipped; runs that cannot be
 // pooled are reported and shown without being pooled.
 int RunReport(const RawReportFlags& raw, Display& display);
-
-// Writes FOLDER/report.html at the end of a run. `language`: the language that the page shows first.
-absl::Status WriteRunReport(const std::string& folder, Language language);
 
 }  // namespace psring

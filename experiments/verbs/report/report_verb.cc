@@ -1,4 +1,4 @@
-#include "experiments/report/report_verb.h"
+#include "experiments/verbs/report/report_verb.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -198,11 +198,6 @@ int RunReport(const RawReportFlags& asked, Display& display) {
   if (!written.ok()) return Fail(display.language(), "psring report", std::string(written.message()), 2);
   display.Say(*path);
   return all_read ? 0 : 2;
-}
-
-absl::Status WriteRunReport(const std::string& folder, Language language) {
-  PSRING_ASSIGN_OR_RETURN(RunData data, ReadRunData(folder));
-  return WriteFile(absl::StrCat(folder, "/report.html"), ReportPage({data}, language));
 }
 
 }  // namespace psring

@@ -1,4 +1,4 @@
-#include "experiments/predict/one_gpu.h"
+#include "experiments/one_gpu.h"
 
 #include <algorithm>
 #include <utility>
@@ -11,7 +11,7 @@
 #include "common/io/csv.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
-#include "experiments/compare/experiment.h"
+#include "experiments/engine/failure.h"
 #include "experiments/plan/launches.h"
 #include "experiments/predict/predict.h"
 #include "experiments/runs/run_folder.h"

@@ -1,4 +1,4 @@
-#include "experiments/compare/node_flags.h"
+#include "experiments/engine/node_flags.h"
 
 #include "CLI/CLI.hpp"
 #include "common/cli/command_line.h"
@@ -10,8 +10,6 @@ namespace {
 constexpr char kMachines[] =
     "Several machines (as torchrun: the same command on each, with its own --node_rank or under a launcher)";
 
-std::string CheckNodeName(const std::string& text) { return text.empty() ? "a name is missing" : ""; }
-
 template <typename T>
 CLI::Option* AddNodeFlag(CLI::App& verb, const std::string& group, const char* names, T& to,
                          const char* value, const char* help, const ValueCheck& check) {
@@ -19,6 +17,8 @@ CLI::Option* AddNodeFlag(CLI::App& verb, const std::string& group, const char* n
 }
 
 }  // namespace
+
+std::string CheckName(const std::string& text) { return text.empty() ? "a name is missing" : ""; }
 
 void AddNodeFlags(CLI::App& verb, NodesOptions& nodes) {
   AddNodeFlag(verb, kMachines, "--nnodes", nodes.nodes, "N", "Number of machines",
@@ -34,7 +34,7 @@ void AddNodeFlags(CLI::App& verb, NodesOptions& nodes) {
       WholeNumber(0, kMostWorkers - 1));
   AddNodeFlag(verb, InHelpAll(kMachines), "--master_addr", nodes.master_addr, "HOST",
               "Node 0's name or address [MASTER_ADDR, else under srun the first host of the step]",
-              CheckNodeName);
+              CheckName);
   AddNodeFlag(
       verb, InHelpAll(kMachines), "--master_port", nodes.master_port, "PORT",
       "Port on which node 0 listens for the others [MASTER_PORT, else under srun one derived from the job, "
@@ -43,9 +43,9 @@ void AddNodeFlags(CLI::App& verb, NodesOptions& nodes) {
   AddNodeFlag(verb, InHelpAll(kMachines), "--bind", nodes.network.bind, "ADDRESS",
               "Address of this machine on which its processes listen; default: the loopback, or with several "
               "machines the address of the route to node 0",
-              CheckNodeName);
+              CheckName);
   AddNodeFlag(verb, InHelpAll(kMachines), "--interface", nodes.network.interface, "NAME",
-              "As --bind, by the name of the network interface", CheckNodeName);
+              "As --bind, by the name of the network interface", CheckName);
 }
 
 void AddPlacementFlag(CLI::App& verb, NodesOptions& nodes) {
