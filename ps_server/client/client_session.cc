@@ -11,8 +11,6 @@
 namespace psring {
 namespace {
 
-size_t BytesOf(const Bucket& bucket) { return bucket.count * sizeof(float); }
-
 absl::Status Unexpected(const std::string& what) {
   return absl::InternalError(absl::StrCat("the server sent ", what, ", which was not requested"));
 }
@@ -200,22 +198,19 @@ absl::Status ClientSession::OnMessage(const message::ToWorker& message, Pieces p
   if (const auto* weights = std::get_if<message::Weights>(&message)) return OnWeights(*weights, payload);
   if (const auto* reset = std::get_if<message::Reset>(&message)) return OnReset(*reset);
   if (const auto* rows = std::get_if<message::Rows>(&message)) return OnRows(*rows, payload);
-  if (std::holds_alternative<message::BarrierPassed>(message)) {
-    OnAnswered(Question::kBarrier);
-    return absl::OkStatus();
-  }
-  if (std::holds_alternative<message::FetchDone>(message)) {
-    OnAnswered(Question::kFetch);
-    return absl::OkStatus();
-  }
   if (const auto* admitted = std::get_if<message::Admitted>(&message)) {
     PSRING_RETURN_IF_ERROR(OnAdmitted(*admitted));
-  } else if (const auto* welcome = std::get_if<message::Welcome>(&message)) {
-    listener_(OnWelcome(*welcome));
-    return absl::OkStatus();
   }
-  listener_(message);
-  if (std::holds_alternative<message::Left>(message)) OnAnswered(Question::kLeave);
+  if (const auto* welcome = std::get_if<message::Welcome>(&message)) {
+    listener_(OnWelcome(*welcome));
+  } else if (std::holds_alternative<message::BarrierPassed>(message)) {
+    OnAnswered(Question::kBarrier);
+  } else if (std::holds_alternative<message::FetchDone>(message)) {
+    OnAnswered(Question::kFetch);
+  } else {
+    listener_(message);
+    if (std::holds_alternative<message::Left>(message)) OnAnswered(Question::kLeave);
+  }
   return absl::OkStatus();
 }
 
@@ -236,11 +231,12 @@ std::vector<Exchange> ClientSession::TakeToSend() {
 absl::Status ClientSession::OnWeights(const message::Weights& chunk, Pieces payload) {
   if (!IsBucket(chunk.bucket)) return Unexpected(Described(chunk));
   const Bucket& bucket = job_.buckets[chunk.bucket];
+  const size_t size = bucket.count * sizeof(float);
   MutexLock lock(mutex_);
   uint64_t& received = weights_received_[chunk.bucket];
   const size_t bytes = TotalBytes(payload);
   if (weights_.data == nullptr) return absl::OkStatus();  // nobody waits any more
-  if (chunk.offset != received || bytes > BytesOf(bucket) - received) return Unexpected(Described(chunk));
+  if (chunk.offset != received || bytes > size - received) return Unexpected(Described(chunk));
   // Under the lock, so that a caller that stops waiting may free the memory.
   CopyPieces(payload, static_cast<std::byte*>(weights_.Slice(bucket.first, bucket.count).data) + received);
   received += bytes;
@@ -367,12 +363,6 @@ std::vector<RowMessage<message::PushRows>> ClientSession::PushRows(int64_t step,
 void ClientSession::Fail(const absl::Status& why) {
   MutexLock lock(mutex_);
   if (state_.failure.ok()) state_.failure = why;
-  changed_.NotifyAll();
-}
-
-void ClientSession::TakeAsAnswered(Question question) {
-  MutexLock lock(mutex_);
-  answered_ = question;
   changed_.NotifyAll();
 }
 

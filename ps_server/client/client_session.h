@@ -1,5 +1,5 @@
 // A worker's side of the protocol (protocol/protocol.md), independent of the transport: which exchanges
-// are in flight, where received weights go, and what has been answered. DirectClient and GrpcClient use it.
+// are in flight, where received weights go, and what has been answered. GrpcClient uses it.
 #pragma once
 
 #include <cstdint>
@@ -91,8 +91,8 @@ class ClientSession {
 
   // The first failure is kept. Wakes waiting threads; exchanges end with the next EndExchanges.
   void Fail(const absl::Status& why);
-  // As if the server had answered the question.
-  void TakeAsAnswered(Question question);
+  // The server has answered the question, or will not answer it any more.
+  void OnAnswered(Question question);
   // Runs `done` for exchanges that end without an answer: all of them if the session has failed.
   void EndExchanges();
 
@@ -137,7 +137,6 @@ class ClientSession {
                            const Send& send);
   // Returns the message with `went_back` as this worker sees it.
   message::Welcome OnWelcome(message::Welcome welcome);
-  void OnAnswered(Question question);
 
   ServerJob job_;
   bool announces_ = false;   // backup workers, for the server that decides

@@ -56,11 +56,7 @@ absl::Status BucketRounds::Answer(int bucket, const std::vector<int>& readers, B
     state.received_version[reader] = state.consistency->version();
     if (pending.state == Pending::State::kJoining) {
       pending.state = Pending::State::kNone;
-      WorkerStream& stream = workers_[reader];
-      MutexLock lock(stream.mutex);
-      if (--stream.buckets_to_read == 0) {
-        replies.emplace_back(reader, Reply{.message = message::Welcome{.step = stream.joins_at}});
-      }
+      ReadToJoin(reader, replies);
       continue;
     }
     PSRING_CHECK(pending.state != Pending::State::kNone && pending.state != Pending::State::kPushed);

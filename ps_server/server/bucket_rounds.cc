@@ -85,12 +85,17 @@ absl::Status BucketRounds::OnPush(int worker, int bucket, Lane& lane, Replies& r
   {
     BucketState& state = buckets_[bucket];
     MutexLock lock(state.mutex);
-    if (push.resets != shard_.resets(bucket)) return absl::OkStatus();
+    const bool again = push.whole;
+    if (!again && push.resets != shard_.resets(bucket)) return absl::OkStatus();
     push.whole = true;
     const Consistency::Decision decision = state.consistency->OnPush(worker, push.step);
     if (decision.accept) {
-      state.pending[worker] = {.state = Pending::State::kPushed, .step = push.step, .samples = push.samples};
+      state.pending[worker] = {
+          .state = decision.repeats ? Pending::State::kRepeated : Pending::State::kPushed,
+          .step = push.step,
+          .samples = push.samples};
     }
+    if (again) shard_.UseRepeat(worker, bucket);
     const absl::Status status = Act(bucket, decision, lane, replies);
     shard_.EndAnswers(bucket);
     PSRING_RETURN_IF_ERROR(AtBucket(status, worker, bucket));
@@ -112,18 +117,6 @@ absl::Status BucketRounds::ReleaseWaiting(Lane& lane, Replies& replies) {
     PSRING_RETURN_IF_ERROR(Act(bucket, state.bounded->ReleaseAll(), lane, replies));
   }
   return absl::OkStatus();
-}
-
-absl::Status BucketRounds::OnRepeat(int worker, int bucket, Lane& lane, Replies& replies) {
-  BucketState& state = buckets_[bucket];
-  const Push& push = workers_[worker].pushes[static_cast<size_t>(bucket)];
-  MutexLock lock(state.mutex);
-  state.pending[worker] = {.state = Pending::State::kRepeated, .step = push.step};
-  const Consistency::Decision decision = state.consistency->OnRepeat(worker, push.step);
-  shard_.UseRepeat(worker, bucket);
-  const absl::Status status = Act(bucket, decision, lane, replies);
-  shard_.EndAnswers(bucket);
-  return AtBucket(status, worker, bucket);
 }
 
 absl::StatusOr<Verdict> BucketRounds::VerdictOf(int worker, const message::Announcement& announcement) {
@@ -162,8 +155,7 @@ absl::StatusOr<Verdict> BucketRounds::OnAnnounce(int worker, const message::Anno
       replies.push_back({worker, {.message = message::Admitted{.step = step, .complete = verdict.complete}}});
     } else if (dropped) {
       MutexLock worker_lock(workers_[worker].mutex);
-      workers_[worker].pushes_complete = verdict.version * bucket_count();
-      workers_[worker].steps_answered = verdict.version;
+      workers_[worker].ContinueAt(verdict.version, job_.buckets.size());
     }
     for (int bucket = 0; bucket < bucket_count(); ++bucket) {
       BucketState& state = buckets_[bucket];
@@ -258,8 +250,7 @@ absl::Status BucketRounds::OnJoin(int worker, bool again, Replies& replies) {
     stream.buckets_to_read = job_.buckets.size();
     stream.joins_at = step;
     stream.joins_again = again;
-    stream.pushes_complete = step * bucket_count();
-    stream.steps_answered = step;
+    stream.ContinueAt(step, job_.buckets.size());
     stream.held.clear();
   }
   for (int i = 0; i < bucket_count(); ++i) {
@@ -274,12 +265,17 @@ absl::Status BucketRounds::OnJoin(int worker, bool again, Replies& replies) {
     }
     if (decision.may_read.empty()) continue;
     pending = {};
-    MutexLock worker_lock(stream.mutex);
-    if (--stream.buckets_to_read == 0) {
-      replies.emplace_back(worker, Reply{.message = message::Welcome{.step = step}});
-    }
+    ReadToJoin(worker, replies);
   }
   return absl::OkStatus();
+}
+
+void BucketRounds::ReadToJoin(int worker, Replies& replies) {
+  WorkerStream& stream = workers_[worker];
+  MutexLock lock(stream.mutex);
+  if (--stream.buckets_to_read > 0) return;
+  replies.emplace_back(
+      worker, Reply{.message = message::Welcome{.step = stream.joins_at, .went_back = stream.joins_again}});
 }
 
 absl::Status BucketRounds::Act(int bucket, const Consistency::Decision& decision, Lane& lane,
@@ -298,41 +294,36 @@ absl::Status BucketRounds::Act(int bucket, const Consistency::Decision& decision
     if (clips && clipping_.AddReaders(bucket, decision.may_read)) return absl::OkStatus();
     return Answer(bucket, decision.may_read, {}, lane, replies);
   }
-  std::vector<int> pushed;
-  int64_t samples = 0;
+  Clipping::Update update{.step = version - 1, .may_read = decision.may_read};
   for (int i = 0; i < job_.workers; ++i) {
     Pending& pending = state.pending[i];
     if (pending.state != Pending::State::kPushed) continue;
     pending.state = pending.joins ? Pending::State::kJoining : Pending::State::kApplied;
     pending.staleness = version - 1 - state.received_version[i];
-    pushed.push_back(i);
-    samples += pending.samples;
+    update.workers.push_back(i);
+    update.samples += pending.samples;
   }
-  PSRING_CHECK(static_cast<int>(pushed.size()) == decision.apply_count);
-  if (updates_rows) PSRING_RETURN_IF_ERROR(rows_->OnUpdate(pushed, replies));
+  PSRING_CHECK(static_cast<int>(update.workers.size()) == decision.apply_count);
+  if (updates_rows) PSRING_RETURN_IF_ERROR(rows_->OnUpdate(update.workers, replies));
   if (clips) {
-    PSRING_ASSIGN_OR_RETURN(const double sum_of_squares, shard_.Reduce(bucket, pushed, lane));
-    clipping_.Hold(bucket, {.workers = pushed,
-                            .step = version - 1,
-                            .samples = samples,
-                            .sum_of_squares = sum_of_squares,
-                            .may_read = decision.may_read});
+    PSRING_ASSIGN_OR_RETURN(update.sum_of_squares, shard_.Reduce(bucket, update.workers, lane));
+    clipping_.Hold(bucket, std::move(update));
     return absl::OkStatus();
   }
-  Update update{.pushed = pushed, .samples = samples};
+  const int first = update.workers.front();
+  ParameterShard::Factors factors;
   if (job_.staleness_lr) {
-    update.factors.rate =
-        1.0 / static_cast<double>(std::max<int64_t>(1, state.pending[pushed.front()].staleness));
+    factors.rate = 1.0 / static_cast<double>(std::max<int64_t>(1, state.pending[first].staleness));
   }
   if (notes_arrivals_ && !arrivals_->IsFull(bucket)) {
-    arrivals_->updates[bucket].push_back(static_cast<uint16_t>(pushed.front()));
+    arrivals_->updates[bucket].push_back(static_cast<uint16_t>(first));
   }
-  return MakeUpdate(bucket, update, decision.may_read, lane, replies);
+  return MakeUpdate(bucket, update, factors, lane, replies);
 }
 
-absl::Status BucketRounds::MakeUpdate(int bucket, const Update& update, const std::vector<int>& readers,
-                                      Lane& lane, Replies& replies) {
-  PSRING_ASSIGN_OR_RETURN(BegunAnswers begun, BeginAnswers(bucket, readers));
+absl::Status BucketRounds::MakeUpdate(int bucket, const Clipping::Update& update,
+                                      const ParameterShard::Factors& factors, Lane& lane, Replies& replies) {
+  PSRING_ASSIGN_OR_RETURN(BegunAnswers begun, BeginAnswers(bucket, update.may_read));
   const size_t all = shard_.bucket_bytes(bucket);
   Outlets outlets{.places = begun.places};
   outlets.made = [&begun, all](size_t made) {
@@ -345,10 +336,9 @@ absl::Status BucketRounds::MakeUpdate(int bucket, const Update& update, const st
       reply.from = made;
     }
   };
-  PSRING_RETURN_IF_ERROR(shard_.Apply(bucket, update.pushed, update.samples,
-                                      buckets_[bucket].consistency->version(), update.factors, lane,
-                                      outlets));
-  return Answer(bucket, readers, std::move(begun), lane, replies);
+  PSRING_RETURN_IF_ERROR(shard_.Apply(bucket, update.workers, update.samples,
+                                      buckets_[bucket].consistency->version(), factors, lane, outlets));
+  return Answer(bucket, update.may_read, std::move(begun), lane, replies);
 }
 
 absl::Status BucketRounds::OnceReduced(Lane& lane, Replies& replies) {
@@ -381,9 +371,7 @@ absl::Status BucketRounds::ApplyReduced(double sum_of_squares, Lane& lane, Repli
                           absl::StrCat("step ", held.step, ": ", factor.status().message()));
     }
     checkpointing_.NoteVersion(bucket, state.consistency->version());
-    PSRING_RETURN_IF_ERROR(MakeUpdate(
-        bucket, {.pushed = held.workers, .samples = held.samples, .factors = {.gradient = *factor}},
-        held.may_read, lane, replies));
+    PSRING_RETURN_IF_ERROR(MakeUpdate(bucket, held, {.gradient = *factor}, lane, replies));
   }
   return absl::OkStatus();
 }

@@ -109,13 +109,14 @@ class GrpcClient : public OneServerClient {
   // The token of the memory that the server has mapped; empty: none in common.
   absl::StatusOr<std::string> HandOver(const std::string& offer, MonotonicTime deadline);
   // Join, and on worker 0 the initial weights.
-  void Introduce(const std::string& token);
+  void SendJoin(const std::string& token);
   absl::Status Ask(Question question, const message::ToServer& message, MonotonicTime deadline,
                    const std::string& what);
   // Ends the session with the error `why`. Any thread.
   void End(const absl::Status& why);
+  absl::Status EndIfFailed(const absl::Status& status);  // returns it
   // Makes the loop end exchanges that were added too late.
-  void Wake();
+  void WakeLoop();
   void SendGradient(const Exchange& exchange);
   void Enqueue(Outgoing outgoing);
   template <typename Message>
@@ -125,9 +126,10 @@ class GrpcClient : public OneServerClient {
   // False: there is no stream to send it on.
   bool EnqueueLocked(Outgoing outgoing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void WriteSharedLocked(Outgoing& front, const message::Gradient& gradient)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    ++operations_;
+    call_->Read(&incoming_, TagOf(kRead));
+  }
 
   // grpc_client_loop.cc: what the client's thread does.
   void Loop();
@@ -141,10 +143,14 @@ class GrpcClient : public OneServerClient {
   // Every operation has completed: the stream has ended.
   void OnOver();
   absl::Status WhyOver() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TryToReconnect();
+  void Reconnect();
+  void ScheduleReconnect();
   absl::Duration Patience() const;
-  void StayLost();
-  void GiveUp(const absl::Status& why);
+  bool leaves() const {
+    MutexLock lock(mutex_);
+    return asked_.has_value() && asked_->question == Question::kLeave;
+  }
+  void Finish(const absl::Status& why);  // no more streams
 
   // How long this client waits beyond a deadline, so that the server's error, which names the missing worker,
   // arrives first. The server's time begins with the last arrival from any worker.
@@ -178,7 +184,7 @@ class GrpcClient : public OneServerClient {
   MonotonicTime lost_at_ = MonotonicTime::InfiniteFuture();  // infinite: not lost
   absl::Status why_lost_;
   bool joined_again_ = true;  // since the stream broke last
-  int fruitless_ = 0;         // consecutive streams on which nothing was answered
+  int failed_streams_ = 0;    // consecutive ones, on which nothing was answered
   int64_t answers_when_lost_ = 0;
   std::atomic<bool> left_sent_{false};  // a Leave, on some stream
 

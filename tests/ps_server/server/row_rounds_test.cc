@@ -31,18 +31,18 @@ class Rounds {
   absl::Status Pull(int worker, int64_t step, int table, std::vector<int32_t> rows) {
     std::vector<float> unused(1000);
     const std::vector<RowPull> pulls = {{table, rows, unused.data()}};
-    return rounds_->OnPull(worker, {.bucket = table, .step = step}, BytesOf(rows, {}), replies);
+    return rounds_->On(worker, message::PullRows{.bucket = table, .step = step}, BytesOf(rows, {}), replies);
   }
   absl::Status Push(int worker, const message::PushRows& push, std::vector<int32_t> rows,
                     std::vector<float> gradient) {
-    return rounds_->OnPush(worker, push, BytesOf(rows, gradient), replies);
+    return rounds_->On(worker, push, BytesOf(rows, gradient), replies);
   }
   absl::Status PullSlot(int64_t step, int64_t slot, std::vector<int32_t> rows) {
-    return rounds_->OnPull(0, {.step = step, .slot = slot}, BytesOf(rows, {}), replies);
+    return rounds_->On(0, message::PullRows{.step = step, .slot = slot}, BytesOf(rows, {}), replies);
   }
   absl::Status Put(int worker, const message::InitialRows& initial, std::vector<int32_t> rows,
                    std::vector<float> values) {
-    return rounds_->OnInitial(worker, initial, BytesOf(rows, values), replies);
+    return rounds_->On(worker, initial, BytesOf(rows, values), replies);
   }
   void Gone(int worker) { rounds_->OnGone(worker, replies); }
   absl::Status Update(std::vector<int> workers) { return rounds_->OnUpdate(workers, replies); }

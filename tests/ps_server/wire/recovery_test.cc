@@ -21,6 +21,7 @@
 #include "ps_server/wire/service.h"
 #include "tests/eventually.h"
 #include "tests/ps_server/cluster.h"
+#include "tests/ps_server/direct_client.h"
 #include "tests/ps_server/test_job.h"
 #include "tests/test_secret.h"
 #include "tests/waiting_thread.h"
