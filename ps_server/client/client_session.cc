@@ -1,6 +1,7 @@
 #include "ps_server/client/client_session.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -307,54 +308,43 @@ absl::Status ClientSession::OnRows(const message::Rows& rows, Pieces payload) {
   return absl::OkStatus();
 }
 
-ClientSession::AskedRows ClientSession::AskedBy(const PullPart& part) {
-  return {.bucket = part.request.message.bucket,
-          .step = part.request.message.step,
-          .sent_bytes = part.request.rows * sizeof(int32_t),
-          .values = part.values,
-          .floats = part.floats};
+void ClientSession::AddAskedLocked(RowMessage& part) {
+  AskedRows asked{
+      .sent_bytes = part.payload->size() * sizeof(float), .values = part.values, .floats = part.floats};
+  if (auto* const pull = std::get_if<message::PullRows>(&part.message)) {
+    pull->request = next_request_;
+    asked.bucket = pull->bucket;
+    asked.step = pull->step;
+  } else if (auto* const initial = std::get_if<message::InitialRows>(&part.message)) {
+    initial->request = next_request_;
+    asked.bucket = initial->bucket;
+  }
+  asked_rows_.emplace(next_request_++, asked);
 }
 
-ClientSession::AskedRows ClientSession::AskedBy(const RowMessage<message::InitialRows>& part) {
-  return {.bucket = part.message.bucket, .sent_bytes = part.payload->size() * sizeof(float)};
-}
-
-template <typename Part, typename Send>
-absl::Status ClientSession::AskInGroups(std::vector<Part> parts, MonotonicTime deadline,
-                                        const std::string& whom, const Send& send) {
+absl::Status ClientSession::AskForRows(std::vector<RowMessage> parts, MonotonicTime deadline,
+                                       const std::string& whom,
+                                       const std::function<void(const RowMessage&)>& send) {
   const size_t most = MostPulls(job_.tables.size());
   for (size_t first = 0; first < parts.size(); first += most) {
-    const size_t end = std::min(parts.size(), first + most);
+    const std::span<RowMessage> group = std::span(parts).subspan(first, std::min(most, parts.size() - first));
     {
       MutexLock lock(mutex_);
       PSRING_RETURN_IF_ERROR(state_.failure);
       answered_.reset();
-      for (size_t i = first; i < end; ++i) {
-        RequestOf(parts[i]).message.request = next_request_;
-        asked_rows_.emplace(next_request_++, AskedBy(parts[i]));
-      }
+      for (RowMessage& part : group) AddAskedLocked(part);
     }
-    for (size_t i = first; i < end; ++i) send(RequestOf(parts[i]));
+    for (const RowMessage& part : group) send(part);
     PSRING_RETURN_IF_ERROR(Await(Question::kRows, deadline, whom));
   }
   return absl::OkStatus();
 }
 
-absl::Status ClientSession::PullRows(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline,
-                                     const std::string& whom, const SendPull& send) {
-  return AskInGroups(PartsOf(job_, step, pulls), deadline, whom, send);
-}
-
-absl::Status ClientSession::PutRows(const RowPut& put, MonotonicTime deadline, const std::string& whom,
-                                    const SendInitial& send) {
-  return AskInGroups(PartsOf(job_, put), deadline, whom, send);
-}
-
-std::vector<RowMessage<message::PushRows>> ClientSession::PushRows(int64_t step, int64_t samples,
-                                                                   absl::Span<const RowPush> pushes) {
-  std::vector<RowMessage<message::PushRows>> parts = PartsOf(job_, step, samples, pushes);
+std::vector<RowMessage> ClientSession::PushRows(int64_t step, int64_t samples,
+                                                absl::Span<const RowPush> pushes) {
+  std::vector<RowMessage> parts = PartsOf(job_, step, samples, pushes);
   MutexLock lock(mutex_);
-  for (const RowMessage<message::PushRows>& part : parts) {
+  for (const RowMessage& part : parts) {
     state_.traffic = state_.traffic + Traffic{.payload_tx_bytes = part.payload->size() * sizeof(float)};
   }
   return parts;

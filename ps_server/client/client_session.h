@@ -60,17 +60,12 @@ class ClientSession {
   // or is connected again.
   std::vector<Exchange> TakeToSend();
 
-  // RowClient::Pull. `send` is called for each request, of which at most MostPulls are unanswered.
-  using SendPull = std::function<void(const RowMessage<message::PullRows>&)>;
-  absl::Status PullRows(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline,
-                        const std::string& whom, const SendPull& send);
-  // RowClient::Put, likewise.
-  using SendInitial = std::function<void(const RowMessage<message::InitialRows>&)>;
-  absl::Status PutRows(const RowPut& put, MonotonicTime deadline, const std::string& whom,
-                       const SendInitial& send);
+  // Sends requests for rows, or initial rows (PartsOf), as many at a time as the server accepts (MostPulls),
+  // and waits for the answers.
+  absl::Status AskForRows(std::vector<RowMessage> parts, MonotonicTime deadline, const std::string& whom,
+                          const std::function<void(const RowMessage&)>& send);
   // The messages of RowClient::Push, which are counted as sent.
-  std::vector<RowMessage<message::PushRows>> PushRows(int64_t step, int64_t samples,
-                                                      absl::Span<const RowPush> pushes);
+  std::vector<RowMessage> PushRows(int64_t step, int64_t samples, absl::Span<const RowPush> pushes);
 
   // The stream has ended. Nothing is sent until the next Welcome.
   void OnLost();
@@ -126,15 +121,7 @@ class ClientSession {
   absl::Status OnAdmitted(const message::Admitted& admitted);
   absl::Status OnReset(const message::Reset& reset);
   absl::Status OnRows(const message::Rows& rows, Pieces payload);
-  static AskedRows AskedBy(const PullPart& part);
-  static AskedRows AskedBy(const RowMessage<message::InitialRows>& part);
-  static auto& RequestOf(PullPart& part) { return part.request; }
-  static auto& RequestOf(RowMessage<message::InitialRows>& part) { return part; }
-  // Sends requests for rows, as many at a time as the server accepts, and waits for the answers to each
-  // group.
-  template <typename Part, typename Send>
-  absl::Status AskInGroups(std::vector<Part> parts, MonotonicTime deadline, const std::string& whom,
-                           const Send& send);
+  void AddAskedLocked(RowMessage& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the message with `went_back` as this worker sees it.
   message::Welcome OnWelcome(message::Welcome welcome);
 

@@ -34,42 +34,48 @@ size_t MostRowsInMessage(int width) {
   return kChunkBytes / (sizeof(float) * (1 + static_cast<size_t>(width)));
 }
 
-std::vector<RowMessage<message::InitialRows>> PartsOf(const ServerJob& job, const RowPut& put) {
-  std::vector<RowMessage<message::InitialRows>> parts;
+std::vector<RowMessage> PartsOf(const ServerJob& job, const RowPut& put) {
+  std::vector<RowMessage> parts;
   ForEachMessage(job, put.table, put.rows, [&](absl::Span<const int32_t> rows, size_t at, size_t width) {
-    parts.push_back(
-        {{.bucket = put.table, .slot = put.slot}, Joined(rows, put.values + at, width), rows.size()});
+    parts.push_back({.message = message::InitialRows{.bucket = put.table, .slot = put.slot},
+                     .payload = Joined(rows, put.values + at, width),
+                     .rows = rows.size()});
   });
   return parts;
 }
 
-std::vector<PullPart> PartsOf(const ServerJob& job, int64_t step, absl::Span<const RowPull> pulls) {
-  std::vector<PullPart> parts;
+std::vector<RowMessage> PartsOf(const ServerJob& job, int64_t step, absl::Span<const RowPull> pulls) {
+  std::vector<RowMessage> parts;
   for (const RowPull& pull : pulls) {
     ForEachMessage(job, pull.table, pull.rows, [&](absl::Span<const int32_t> rows, size_t at, size_t width) {
-      parts.push_back({.request = {{.bucket = pull.table, .step = step, .slot = pull.slot},
-                                   Joined(rows, nullptr, 0),
-                                   rows.size()},
+      parts.push_back({.message = message::PullRows{.bucket = pull.table, .step = step, .slot = pull.slot},
+                       .payload = Joined(rows, nullptr, 0),
+                       .rows = rows.size(),
                        .values = pull.values + at,
                        .floats = rows.size() * width});
     });
   }
-  if (parts.empty()) parts.push_back({.request = {{.step = step}, Joined({}, nullptr, 0)}});  // only waits
+  if (parts.empty()) {  // only waits
+    parts.push_back({.message = message::PullRows{.step = step}, .payload = Joined({}, nullptr, 0)});
+  }
   return parts;
 }
 
-std::vector<RowMessage<message::PushRows>> PartsOf(const ServerJob& job, int64_t step, int64_t samples,
-                                                   absl::Span<const RowPush> pushes) {
-  std::vector<RowMessage<message::PushRows>> parts;
+std::vector<RowMessage> PartsOf(const ServerJob& job, int64_t step, int64_t samples,
+                                absl::Span<const RowPush> pushes) {
+  std::vector<RowMessage> parts;
   for (const RowPush& push : pushes) {
     ForEachMessage(job, push.table, push.rows, [&](absl::Span<const int32_t> rows, size_t at, size_t width) {
-      parts.push_back({{.bucket = push.table, .step = step, .samples = samples},
-                       Joined(rows, push.gradient + at, width),
-                       rows.size()});
+      parts.push_back({.message = message::PushRows{.bucket = push.table, .step = step, .samples = samples},
+                       .payload = Joined(rows, push.gradient + at, width),
+                       .rows = rows.size()});
     });
   }
-  if (parts.empty()) parts.push_back({{.step = step, .samples = samples}, Joined({}, nullptr, 0)});
-  parts.back().message.complete = 1;
+  if (parts.empty()) {
+    parts.push_back(
+        {.message = message::PushRows{.step = step, .samples = samples}, .payload = Joined({}, nullptr, 0)});
+  }
+  std::get<message::PushRows>(parts.back().message).complete = 1;
   return parts;
 }
 

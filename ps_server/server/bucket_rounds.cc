@@ -178,6 +178,21 @@ absl::StatusOr<Verdict> BucketRounds::OnAnnounce(int worker, const message::Anno
   return verdict;
 }
 
+template <typename Decide>
+absl::Status BucketRounds::ActOnAll(int worker, const Verdict& verdict, Lane& lane, Replies& replies,
+                                    const Decide& decide) {
+  for (int bucket = 0; bucket < bucket_count(); ++bucket) {
+    BucketState& state = buckets_[bucket];
+    MutexLock lock(state.mutex);
+    absl::Status status = Act(bucket, decide(bucket), lane, replies);
+    if (status.ok() && verdict.complete > 0) {
+      status = Act(bucket, state.backup->OnComplete(verdict.version, verdict.complete), lane, replies);
+    }
+    PSRING_RETURN_IF_ERROR(AtBucket(status, worker, bucket));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Verdict> BucketRounds::OnLeave(int worker, Lane& lane, Replies& replies) {
   Verdict verdict;
   {
@@ -185,15 +200,9 @@ absl::StatusOr<Verdict> BucketRounds::OnLeave(int worker, Lane& lane, Replies& r
     if (admission_.has_value()) {
       PSRING_ASSIGN_OR_RETURN(verdict, admission_->OnLeave(worker));
     }
-    for (int bucket = 0; bucket < bucket_count(); ++bucket) {
-      BucketState& state = buckets_[bucket];
-      MutexLock bucket_lock(state.mutex);
-      absl::Status status = Act(bucket, state.consistency->OnLeave(worker), lane, replies);
-      if (status.ok() && verdict.complete > 0) {
-        status = Act(bucket, state.backup->OnComplete(verdict.version, verdict.complete), lane, replies);
-      }
-      PSRING_RETURN_IF_ERROR(AtBucket(status, worker, bucket));
-    }
+    PSRING_RETURN_IF_ERROR(ActOnAll(worker, verdict, lane, replies, [&](int bucket) {
+      return buckets_[bucket].consistency->OnLeave(worker);
+    }));
   }
   PSRING_RETURN_IF_ERROR(OnceReduced(lane, replies));
   return verdict;
@@ -203,9 +212,7 @@ absl::Status BucketRounds::OnLost(int worker, Lane& lane, Replies& replies) {
   {
     MutexLock lock(admission_mutex_);
     const Verdict verdict = admission_.has_value() ? admission_->OnLost(worker) : Verdict{};
-    for (int bucket = 0; bucket < bucket_count(); ++bucket) {
-      BucketState& state = buckets_[bucket];
-      MutexLock bucket_lock(state.mutex);
+    PSRING_RETURN_IF_ERROR(ActOnAll(worker, verdict, lane, replies, [&](int bucket) {
       Push& push = workers_[worker].pushes[static_cast<size_t>(bucket)];
       if (push.step >= 0 && !push.whole) {
         const bool in_the_sum = push.high_water > 0 && push.resets == shard_.resets(bucket);
@@ -213,16 +220,12 @@ absl::Status BucketRounds::OnLost(int worker, Lane& lane, Replies& replies) {
         shard_.DropPush(worker, bucket);
         push.step = -1;
       }
-      Pending& pending = state.pending[worker];
+      Pending& pending = buckets_[bucket].pending[worker];
       // A whole push still counts, but is not answered.
       if (pending.state != Pending::State::kPushed) pending = {};
       pending.joins = false;
-      PSRING_RETURN_IF_ERROR(Act(bucket, state.consistency->OnLost(worker), lane, replies));
-      if (verdict.complete > 0) {
-        PSRING_RETURN_IF_ERROR(
-            Act(bucket, state.backup->OnComplete(verdict.version, verdict.complete), lane, replies));
-      }
-    }
+      return buckets_[bucket].consistency->OnLost(worker);
+    }));
   }
   return OnceReduced(lane, replies);
 }

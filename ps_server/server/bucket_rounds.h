@@ -114,6 +114,10 @@ class BucketRounds {
   absl::StatusOr<Verdict> VerdictOf(int worker, const message::Announcement& announcement)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(admission_mutex_);
 
+  // In every bucket: executes what `decide(bucket)` decides and, if `verdict` says so, completes its step.
+  template <typename Decide>
+  absl::Status ActOnAll(int worker, const Verdict& verdict, Lane& lane, Replies& replies,
+                        const Decide& decide) ABSL_EXCLUSIVE_LOCKS_REQUIRED(admission_mutex_);
   // Executes a decision: an update, answers, or both.
   absl::Status Act(int bucket, const Consistency::Decision& decision, Lane& lane, Replies& replies);
   // Parts of its answers may be sent while it is computed.

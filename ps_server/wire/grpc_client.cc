@@ -191,21 +191,23 @@ absl::Status GrpcClient::Ask(Question question, const message::ToServer& message
 }
 
 absl::Status GrpcClient::Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) {
-  return EndIfFailed(
-      session_.PullRows(step, pulls, deadline + Grace(),
-                        absl::StrCat("rows of step ", step, " (parameter server at ", address(), ")"),
-                        [this](const RowMessage<message::PullRows>& request) { EnqueueRows(request); }));
+  return AskForRows(PartsOf(session_.job(), step, pulls), deadline,
+                    absl::StrCat("rows of step ", step, " (parameter server at ", address(), ")"));
 }
 
 void GrpcClient::Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) {
-  for (const auto& part : session_.PushRows(step, samples, pushes)) EnqueueRows(part);
+  for (const RowMessage& part : session_.PushRows(step, samples, pushes)) EnqueueRows(part);
 }
 
 absl::Status GrpcClient::Put(const RowPut& put, MonotonicTime deadline) {
-  return EndIfFailed(
-      session_.PutRows(put, deadline + Grace(),
-                       absl::StrCat("the parameter server at ", address(), " to take rows of a checkpoint"),
-                       [this](const RowMessage<message::InitialRows>& rows) { EnqueueRows(rows); }));
+  return AskForRows(PartsOf(session_.job(), put), deadline,
+                    absl::StrCat("the parameter server at ", address(), " to take rows of a checkpoint"));
+}
+
+absl::Status GrpcClient::AskForRows(std::vector<RowMessage> parts, MonotonicTime deadline,
+                                    const std::string& whom) {
+  return EndIfFailed(session_.AskForRows(std::move(parts), deadline + Grace(), whom,
+                                         [this](const RowMessage& part) { EnqueueRows(part); }));
 }
 
 void GrpcClient::SendGradient(const Exchange& exchange) {

@@ -119,10 +119,10 @@ class GrpcClient : public OneServerClient {
   void WakeLoop();
   void SendGradient(const Exchange& exchange);
   void Enqueue(Outgoing outgoing);
-  template <typename Message>
-  void EnqueueRows(const RowMessage<Message>& rows) {
+  void EnqueueRows(const RowMessage& rows) {
     Enqueue({.message = rows.message, .data = std::as_bytes(std::span(*rows.payload)), .keep = rows.payload});
   }
+  absl::Status AskForRows(std::vector<RowMessage> parts, MonotonicTime deadline, const std::string& whom);
   // False: there is no stream to send it on.
   bool EnqueueLocked(Outgoing outgoing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

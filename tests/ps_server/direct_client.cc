@@ -118,15 +118,15 @@ class DirectClient : public OneServerClient {
   }
 
   absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) override {
-    return session_.PullRows(step, pulls, deadline, "rows of the server's tables",
-                             [this](const auto& request) { SendRows(request); });
+    return session_.AskForRows(PartsOf(session_.job(), step, pulls), deadline, "rows of the server's tables",
+                               [this](const RowMessage& request) { SendRows(request); });
   }
   absl::Status Put(const RowPut& put, MonotonicTime deadline) override {
-    return session_.PutRows(put, deadline, "the server to take rows",
-                            [this](const auto& rows) { SendRows(rows); });
+    return session_.AskForRows(PartsOf(session_.job(), put), deadline, "the server to take rows",
+                               [this](const RowMessage& rows) { SendRows(rows); });
   }
   void Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) override {
-    for (const auto& part : session_.PushRows(step, samples, pushes)) SendRows(part);
+    for (const RowMessage& part : session_.PushRows(step, samples, pushes)) SendRows(part);
   }
 
   void Abort(absl::Status why) override { inbox_->Abort(why); }
@@ -154,8 +154,7 @@ class DirectClient : public OneServerClient {
     std::shared_ptr<const std::vector<float>> keep = nullptr;  // owns `data`
   };
 
-  template <typename Message>
-  void SendRows(const RowMessage<Message>& rows) {
+  void SendRows(const RowMessage& rows) {
     inbox_->Put([this, rows] {
       outgoing_.push_back({rows.message, {rows.payload->data(), rows.payload->size()}, 0, rows.payload});
     });
