@@ -1,8 +1,10 @@
 #include "tests/ps_server/test_job.h"
 
 #include <cmath>
-#include <optional>
+#include <latch>
+#include <utility>
 
+#include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/devices/make_ops.h"
@@ -12,8 +14,13 @@
 
 namespace psring {
 
-ServerJob MakeJob(int workers, const std::vector<size_t>& bucket_sizes) {
-  ServerJob job{.workers = workers};
+ServerJob MakeJob(int workers, const std::vector<size_t>& bucket_sizes, const JobOptions& options) {
+  ServerJob job{.workers = workers,
+                .consistency = options.consistency,
+                .deterministic = options.deterministic,
+                .serial = options.serial,
+                .clip_norm = options.clip_norm,
+                .wire = options.wire};
   size_t total = 0;
   for (const size_t size : bucket_sizes) total += size;
   job.parameters = static_cast<int64_t>(total);
@@ -21,8 +28,8 @@ ServerJob MakeJob(int workers, const std::vector<size_t>& bucket_sizes) {
     total -= size;
     job.buckets.push_back({.index = static_cast<int>(job.buckets.size()), .first = total, .count = size});
   }
-  job.optimizer.kind = OptimizerKind::kMomentum;
-  job.schedule.base = 0.1;
+  job.optimizer.kind = options.optimizer;
+  job.schedule.base = options.rate;
   return job;
 }
 
@@ -64,32 +71,40 @@ absl::StatusOr<std::vector<ExchangeResult>> TestWorker::Step(int64_t step) {
 }
 
 absl::StatusOr<std::vector<ExchangeResult>> TestWorker::StepAgain(int64_t step, int64_t samples) {
-  Mutex mutex;
-  CondVar changed;
-  size_t left = job.buckets.size();
+  std::latch left(std::ssize(job.buckets));
   std::vector<ExchangeResult> results(job.buckets.size());
+  Mutex mutex;
   absl::Status status;
   for (const Bucket& bucket : job.buckets) {
-    client->PushPull({.bucket = bucket.index,
-                      .step = step,
-                      .samples = samples,
-                      .gradient = Sent(bucket),
-                      .weights = {weights.data() + bucket.first, bucket.count}},
-                     [&, index = bucket.index](absl::StatusOr<ExchangeResult> result) {
-                       MutexLock lock(mutex);
-                       if (result.ok()) {
-                         results[index] = *result;
-                       } else if (status.ok()) {
-                         status = result.status();
-                       }
-                       --left;
-                       changed.NotifyAll();
-                     });
+    Push(bucket.index, step, samples, [&, index = bucket.index](absl::StatusOr<ExchangeResult> result) {
+      {
+        MutexLock lock(mutex);
+        status.Update(result.status());
+        if (result.ok()) results[index] = *result;
+      }
+      left.count_down();
+    });
   }
-  MutexLock lock(mutex);
-  while (left > 0) changed.Wait(mutex);
+  left.wait();
   if (!status.ok()) return status;
   return results;
+}
+
+absl::Status TestWorker::Steps(int64_t first, int64_t end) {
+  for (int64_t step = first; step < end; ++step) PSRING_RETURN_IF_ERROR(Step(step).status());
+  return absl::OkStatus();
+}
+
+absl::Status TestWorker::Fetch() { return client->Fetch({weights.data(), weights.size()}, Soon()); }
+
+void TestWorker::Push(int bucket, int64_t step, int64_t samples, PsClient::Done done) {
+  const Bucket& place = job.buckets[bucket];
+  client->PushPull({.bucket = bucket,
+                    .step = step,
+                    .samples = samples,
+                    .gradient = Sent(place),
+                    .weights = {weights.data() + place.first, place.count}},
+                   std::move(done));
 }
 
 ConstSpan TestWorker::Sent(const Bucket& bucket) {
@@ -107,23 +122,14 @@ absl::StatusOr<ExchangeResult> TestWorker::ExchangeBucket(int bucket, int64_t st
 }
 
 absl::StatusOr<ExchangeResult> TestWorker::ExchangeAgain(int bucket, int64_t step) {
-  const Bucket& place = job.buckets[bucket];
-  Mutex mutex;
-  CondVar changed;
-  std::optional<absl::StatusOr<ExchangeResult>> result;
-  client->PushPull({.bucket = bucket,
-                    .step = step,
-                    .samples = Samples(rank, step),
-                    .gradient = {gradient.data() + place.first, place.count},
-                    .weights = {weights.data() + place.first, place.count}},
-                   [&](absl::StatusOr<ExchangeResult> outcome) {
-                     MutexLock lock(mutex);
-                     result = std::move(outcome);
-                     changed.NotifyAll();
-                   });
-  MutexLock lock(mutex);
-  while (!result.has_value()) changed.Wait(mutex);
-  return *result;
+  std::latch ended(1);
+  absl::StatusOr<ExchangeResult> result;
+  Push(bucket, step, Samples(rank, step), [&](absl::StatusOr<ExchangeResult> outcome) {
+    result = std::move(outcome);
+    ended.count_down();
+  });
+  ended.wait();
+  return result;
 }
 
 std::vector<float> TrainAlone(const ServerJob& job, int64_t steps) {

@@ -138,8 +138,7 @@ TEST(FailureTest, SlowWorkersAreNamedAtTheTimeout) {
                         Case{"ssp:1", "waited 1s for workers 1, 2 to push bucket 0 of step 1"}}) {
     const auto cluster = MakeCluster(
         ServerOptions{.workers = 3, .timeout = absl::Seconds(1), .on_worker_loss = OnWorkerLoss::kStop});
-    ServerJob job = MakeJob(3, {10, 10});
-    job.consistency = c.consistency;
+    const ServerJob job = MakeJob(3, {10, 10}, {.consistency = c.consistency});
     std::latch stepped(3);
     ForEachRank(3, [&](int rank) {
       TestWorker worker(job, rank, cluster->NewClient());
@@ -161,8 +160,7 @@ TEST(FailureTest, SlowWorkersAreNamedAtTheTimeout) {
 TEST(FailureTest, ALostWorkerFailsTheJobIfLossesStopIt) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
     const auto cluster = MakeCluster(ServerOptions{.workers = 3, .on_worker_loss = OnWorkerLoss::kStop});
-    ServerJob job = MakeJob(3, {10});
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(3, {10}, {.consistency = consistency});
     std::latch started(3);
     ForEachRank(3, [&](int rank) {
       TestWorker worker(job, rank, cluster->NewClient());
@@ -177,8 +175,7 @@ TEST(FailureTest, ALostWorkerFailsTheJobIfLossesStopIt) {
       EXPECT_THAT(MessageOf(status), HasSubstr("worker 2 was lost"));
       // The job stays failed.
       EXPECT_THAT(MessageOf(worker.Step(1).status()), HasSubstr("worker 2 was lost"));
-      EXPECT_THAT(MessageOf(worker.client->Fetch({worker.weights.data(), worker.weights.size()}, Soon())),
-                  HasSubstr("worker 2 was lost"));
+      EXPECT_THAT(MessageOf(worker.Fetch()), HasSubstr("worker 2 was lost"));
     });
     EXPECT_THAT(MessageOf(*cluster->server().WaitUntilOver(Soon())), HasSubstr("worker 2 was lost"));
   }

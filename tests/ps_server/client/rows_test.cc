@@ -18,9 +18,7 @@ namespace psring {
 namespace {
 
 ServerJob JobWithTables(int workers) {
-  ServerJob job = MakeJob(workers, {3, 100});
-  job.optimizer.kind = OptimizerKind::kAdagrad;
-  job.schedule.base = .1;
+  ServerJob job = MakeJob(workers, {3, 100}, {.optimizer = OptimizerKind::kAdagrad, .rate = .1});
   job.tables = {{.rows = 50, .width = 5, .bound = .5f}, {.rows = 70'000, .width = 64, .bound = .1f}};
   job.table_seed = 3;
   return job;
@@ -40,26 +38,12 @@ std::vector<float> GradientOf(const std::vector<int32_t>& rows, int worker, int 
   return gradient;
 }
 
-struct TableServers {
-  TableServers(int workers, int count) {
-    for (int server = 0; server < count; ++server) {
-      clusters.push_back(MakeCluster(workers, absl::Seconds(30), server, count));
-    }
-  }
-  std::unique_ptr<PsClient> NewClient() const {
-    std::vector<std::unique_ptr<OneServerClient>> clients;
-    for (const auto& cluster : clusters) clients.push_back(cluster->NewClient());
-    return MakeShardedPsClient(std::move(clients));
-  }
-  std::vector<std::unique_ptr<Cluster>> clusters;
-};
-
 TEST(Rows, OfEveryStepEqualALoopBitForBit) {
   constexpr int kSteps = 3;
   for (const auto& [workers, servers] : {std::pair{1, 1}, {3, 1}, {2, 3}}) {
     SCOPED_TRACE(testing::Message() << workers << " workers, " << servers << " servers");
     const ServerJob job = JobWithTables(workers);
-    const TableServers all(workers, servers);
+    const Servers all(workers, servers);
     std::atomic<uint64_t> sent = 0, received = 0;
     ForEachRank(workers, [&](int rank) {
       const auto host = MakeCpuDevice();
@@ -128,7 +112,7 @@ TEST(Rows, AJobMayHaveOnlyTables) {
     ServerJob job = JobWithTables(2);
     job.parameters = 0;
     job.buckets.clear();
-    const TableServers all(2, servers);
+    const Servers all(2, servers);
     ForEachRank(2, [&](int rank) {
       const auto client = all.NewClient();
       ASSERT_EQ(client->Start(rank, job, WorkerBuffers(), Soon()), absl::OkStatus());
@@ -164,7 +148,7 @@ TEST(Rows, OfACheckpointContinueWithOtherServers) {
     return arrays;
   };
   std::vector<std::vector<float>> of_first, of_second;
-  const TableServers first(2, 3);
+  const Servers first(2, 3);
   const auto steps = [&](TestWorker& worker, int rank, int64_t step) {
     for (const int64_t end = step + 2; step < end; ++step) {
       std::vector<std::vector<int32_t>> rows;
@@ -180,11 +164,9 @@ TEST(Rows, OfACheckpointContinueWithOtherServers) {
     }
   };
   std::vector<std::vector<float>> everything;  // at step 2
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, first.NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
-    steps(worker, rank, 0);
-    if (rank == 0) {
+  RunWorkers(job, first, [&](TestWorker& worker) {
+    steps(worker, worker.rank, 0);
+    if (worker.rank == 0) {
       for (int t = 0; t < 2; ++t) {
         std::vector<int32_t> rows(static_cast<size_t>(job.tables[t].rows));
         std::iota(rows.begin(), rows.end(), 0);
@@ -195,18 +177,15 @@ TEST(Rows, OfACheckpointContinueWithOtherServers) {
         }
       }
     }
-    steps(worker, rank, 2);
-    if (rank == 0) of_first = read(worker, 4);
-    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    steps(worker, worker.rank, 2);
+    if (worker.rank == 0) of_first = read(worker, 4);
   });
   job.start_step = 2;
   job.start_samples = 6;
   job.row_arrays = 2;
-  const TableServers second(2, 2);
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, second.NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
-    for (int t = 0; t < 2 && rank == 0; ++t) {
+  const Servers second(2, 2);
+  RunWorkers(job, second, [&](TestWorker& worker) {
+    for (int t = 0; t < 2 && worker.rank == 0; ++t) {
       const size_t width = static_cast<size_t>(job.tables[t].width);
       for (int slot = 0; slot < 2; ++slot) {
         // In two pieces.
@@ -221,9 +200,8 @@ TEST(Rows, OfACheckpointContinueWithOtherServers) {
       }
     }
     ASSERT_EQ(worker.client->rows().Pull(2, {}, Soon()), absl::OkStatus());
-    steps(worker, rank, 2);
-    if (rank == 0) of_second = read(worker, 4);
-    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    steps(worker, worker.rank, 2);
+    if (worker.rank == 0) of_second = read(worker, 4);
   });
   EXPECT_TRUE(of_first == of_second);
   EXPECT_FALSE(of_first.empty());
@@ -234,14 +212,12 @@ TEST(Rows, APullWithoutRowsWaitsForTheWorkersOwnPushes) {
   ServerJob job = JobWithTables(2);
   job.consistency = "async";
   for (const int servers : {1, 3}) {
-    const TableServers all(2, servers);
+    const Servers all(2, servers);
     std::latch pushed(1);
-    ForEachRank(2, [&](int rank) {
-      TestWorker worker(job, rank, all.NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
+    RunWorkers(job, all, [&](TestWorker& worker) {
       const Table& table = job.tables[1];
       const size_t width = static_cast<size_t>(table.width);
-      if (rank == 1) {
+      if (worker.rank == 1) {
         std::vector<int32_t> rows(static_cast<size_t>(table.rows));
         std::iota(rows.begin(), rows.end(), 0);
         const std::vector<float> gradient(table.count(), 1.0f);
@@ -260,7 +236,6 @@ TEST(Rows, APullWithoutRowsWaitsForTheWorkersOwnPushes) {
           for (size_t c = 0; c < width; ++c) EXPECT_LT(values[i * width + c], initial[c] - .05f);
         }
       }
-      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     });
   }
 }
@@ -270,7 +245,7 @@ TEST(Rows, OfACheckpointThatWorkerZeroDoesNotSendEndTheJob) {
   ServerJob job = JobWithTables(2);
   job.consistency = "async";  // which otherwise continues without a lost worker
   job.row_arrays = 1;
-  const TableServers all(2, 1);
+  const Servers all(2, 1);
   std::latch started(2);
   ForEachRank(2, [&](int rank) {
     TestWorker worker(job, rank, all.NewClient());
@@ -284,7 +259,7 @@ TEST(Rows, OfACheckpointThatWorkerZeroDoesNotSendEndTheJob) {
 
 TEST(Rows, OutsideOfATableEndTheJobWithTheWorkersName) {
   const ServerJob job = JobWithTables(1);
-  const TableServers all(1, 1);
+  const Servers all(1, 1);
   TestWorker worker(job, 0, all.NewClient());
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   const std::vector<int32_t> rows = {3, 50};
@@ -296,7 +271,7 @@ TEST(Rows, OutsideOfATableEndTheJobWithTheWorkersName) {
 
 TEST(Rows, APullThatWaitsForAnotherWorkerEndsWhenTheJobFails) {
   const ServerJob job = JobWithTables(2);
-  const TableServers all(2, 1);
+  const Servers all(2, 1);
   std::latch started(2);
   ForEachRank(2, [&](int rank) {
     TestWorker worker(job, rank, all.NewClient());

@@ -27,50 +27,20 @@ const std::vector<size_t> kShardedSizes = {3, 1000, 1, 30'035};
 const std::vector<size_t> kLargeSizes = {3, 1000, 1, 3 * kChunkBytes / sizeof(float) + 35};
 constexpr int64_t kShardedSteps = 3;
 
-struct Servers {
-  Servers(int workers, int count, OnWorkerLoss on_worker_loss = OnWorkerLoss::kByMode) {
-    for (int server = 0; server < count; ++server) {
-      clusters.push_back(MakeCluster(ServerOptions{.workers = workers,
-                                                   .server = server,
-                                                   .servers = count,
-                                                   .timeout = absl::Seconds(30),
-                                                   .on_worker_loss = on_worker_loss}));
-    }
-  }
-  std::unique_ptr<PsClient> NewClient() const {
-    std::vector<std::unique_ptr<OneServerClient>> clients;
-    for (const auto& cluster : clusters) clients.push_back(cluster->NewClient());
-    return MakeShardedPsClient(std::move(clients));
-  }
-  ParameterServer& server(int i) const { return clusters[i]->server(); }
-  int count() const { return static_cast<int>(clusters.size()); }
-
-  std::vector<std::unique_ptr<Cluster>> clusters;
-};
-
 // Every rank makes `steps` steps without pauses. Returns the weights by rank.
 std::vector<std::vector<float>> RunJob(const ServerJob& job, const Servers& servers,
                                        int64_t steps = kShardedSteps) {
   std::vector<std::vector<float>> weights(job.workers);
-  ForEachRank(job.workers, [&](int rank) {
-    TestWorker worker(job, rank, servers.NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
+  RunWorkers(job, servers, [&](TestWorker& worker) {
     ASSERT_EQ(worker.weights, InitialWeights(job));
-    for (int64_t step = 0; step < steps; ++step) {
-      const auto exchanges = worker.Step(step);
-      ASSERT_EQ(exchanges.status(), absl::OkStatus());
-    }
+    ASSERT_EQ(worker.Steps(0, steps), absl::OkStatus());
     const uint64_t bytes = job.parameters * sizeof(float) * steps;
     EXPECT_EQ(worker.client->status().traffic.payload_tx_bytes, bytes);
     EXPECT_EQ(worker.client->status().traffic.payload_rx_bytes, bytes);
-    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-    weights[rank] = std::move(worker.weights);
+    weights[worker.rank] = std::move(worker.weights);
   });
   uint64_t received = 0;
-  for (int server = 0; server < servers.count(); ++server) {
-    EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
-    received += servers.server(server).stats().payload.payload_rx_bytes;
-  }
+  for (const ServerStats& stats : servers.Ends()) received += stats.payload.payload_rx_bytes;
   EXPECT_EQ(received, job.parameters * sizeof(float) * steps * job.workers);
   return weights;
 }
@@ -89,10 +59,9 @@ INSTANTIATE_TEST_SUITE_P(Servers, Sharded,
 TEST_P(Sharded, DeterministicEqualsALoopBitForBit) {
   for (const OptimizerKind optimizer :
        {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam}) {
-    ServerJob job = MakeJob(workers(), optimizer == OptimizerKind::kMomentum ? kLargeSizes : kShardedSizes);
-    job.deterministic = true;
-    job.serial = optimizer == OptimizerKind::kSgd;
-    job.optimizer.kind = optimizer;
+    const ServerJob job =
+        MakeJob(workers(), optimizer == OptimizerKind::kMomentum ? kLargeSizes : kShardedSizes,
+                {.deterministic = true, .serial = optimizer == OptimizerKind::kSgd, .optimizer = optimizer});
     const Servers servers(workers(), this->servers());
     const auto weights = RunJob(job, servers);
     const std::vector<float> expected = TrainAlone(job, kShardedSteps);
@@ -113,13 +82,10 @@ TEST_P(Sharded, SynchronousEqualsALoopWithinRounding) {
 
 TEST_P(Sharded, EachServerKeepsItsOwnVersionsAndStaleness) {
   for (const std::string consistency : {"async", "ssp:1"}) {
-    ServerJob job = MakeJob(workers(), kShardedSizes);
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(workers(), kShardedSizes, {.consistency = consistency});
     const Servers servers(workers(), this->servers());
     std::atomic<int64_t> reported = 0;
-    ForEachRank(workers(), [&](int rank) {
-      TestWorker worker(job, rank, servers.NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
+    RunWorkers(job, servers, [&](TestWorker& worker) {
       for (int64_t step = 0; step < 10; ++step) {
         const auto results = worker.Step(step);
         ASSERT_EQ(results.status(), absl::OkStatus());
@@ -137,11 +103,9 @@ TEST_P(Sharded, EachServerKeepsItsOwnVersionsAndStaleness) {
           }
         }
       }
-      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     });
     int64_t counted = 0;
-    for (int server = 0; server < servers.count(); ++server) {
-      const ServerStats stats = servers.server(server).stats();
+    for (const ServerStats& stats : servers.Ends()) {
       EXPECT_EQ(stats.pushes, static_cast<int64_t>(10 * workers() * kShardedSizes.size()));
       counted +=
           std::accumulate(stats.worker_staleness_sum.begin(), stats.worker_staleness_sum.end(), int64_t{0});
@@ -153,10 +117,8 @@ TEST_P(Sharded, EachServerKeepsItsOwnVersionsAndStaleness) {
 // If the bound is below the norm, the update has the norm of the bound; otherwise clipping has no effect.
 TEST_P(Sharded, ClippingScalesTheMeanGradientToTheBound) {
   for (const std::string consistency : {"sync", "backup:0"}) {
-    ServerJob job = MakeJob(workers(), kShardedSizes);
-    job.consistency = consistency;
-    job.deterministic = true;
-    job.clip_norm = 3;
+    ServerJob job = MakeJob(workers(), kShardedSizes,
+                            {.consistency = consistency, .deterministic = true, .clip_norm = 3});
     const auto weights = RunJob(job, Servers(workers(), servers()));
     const std::vector<float> expected = TrainAlone(job, kShardedSteps);
     for (int rank = 0; rank < workers(); ++rank) EXPECT_EQ(weights[rank], expected) << consistency;
@@ -183,19 +145,17 @@ TEST_P(Sharded, Gradients16BitAreHalfTheBytesAndAddedInFloat32) {
   for (const DType wire : {DType::kBFloat16, DType::kFloat16}) {
     for (const std::string consistency : {"sync", "async"}) {
       for (const bool deterministic : {false, true}) {
-        ServerJob job = MakeJob(workers(), kShardedSizes);
-        job.consistency = consistency;
-        job.deterministic = deterministic && consistency == "sync";
-        job.wire = wire;
-        job.optimizer.kind = OptimizerKind::kSgd;
-        job.schedule.base = 1;
+        const ServerJob job = MakeJob(workers(), kShardedSizes,
+                                      {.consistency = consistency,
+                                       .deterministic = deterministic && consistency == "sync",
+                                       .wire = wire,
+                                       .optimizer = OptimizerKind::kSgd,
+                                       .rate = 1});
         const std::vector<float> before = InitialWeights(job);
         const Servers servers(workers(), this->servers());
-        ForEachRank(workers(), [&](int rank) {
-          TestWorker worker(job, rank, servers.NewClient());
-          ASSERT_EQ(worker.Start(), absl::OkStatus());
+        RunWorkers(job, servers, [&](TestWorker& worker) {
           // Their sums are exact only in float32: 1.0078125 follows 1 in bfloat16.
-          worker.gradient.assign(job.parameters, rank == 0 ? 1.0078125f : 1024.f);
+          worker.gradient.assign(job.parameters, worker.rank == 0 ? 1.0078125f : 1024.f);
           ASSERT_EQ(worker.StepAgain(0, /*samples=*/1).status(), absl::OkStatus());
           EXPECT_EQ(worker.client->status().traffic.payload_tx_bytes, job.parameters * 2);
           EXPECT_EQ(worker.client->status().traffic.payload_rx_bytes, job.parameters * 4);
@@ -206,12 +166,9 @@ TEST_P(Sharded, Gradients16BitAreHalfTheBytesAndAddedInFloat32) {
               ASSERT_EQ(worker.weights[i], before[i] - mean) << i;
             }
           }
-          ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
         });
         uint64_t received = 0;
-        for (int server = 0; server < servers.count(); ++server) {
-          received += servers.server(server).stats().payload.payload_rx_bytes;
-        }
+        for (const ServerStats& stats : servers.Ends()) received += stats.payload.payload_rx_bytes;
         EXPECT_EQ(received, static_cast<uint64_t>(job.parameters) * 2 * workers());
       }
     }
@@ -219,8 +176,7 @@ TEST_P(Sharded, Gradients16BitAreHalfTheBytesAndAddedInFloat32) {
 }
 
 TEST(StalenessTest, AStalePushIsAppliedWithItsRateDividedByStaleness) {
-  ServerJob job = MakeJob(2, {100});
-  job.consistency = "async";
+  ServerJob job = MakeJob(2, {100}, {.consistency = "async"});
   job.staleness_lr = true;
   job.optimizer.kind = OptimizerKind::kSgd;
   job.schedule.base = 1;
@@ -244,25 +200,20 @@ TEST(StalenessTest, AStalePushIsAppliedWithItsRateDividedByStaleness) {
 TEST(ShardedTest, FetchReturnsTheWeightsOfAllServers) {
   ServerJob job = MakeJob(2, kShardedSizes);
   const Servers servers(2, 3);
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, servers.NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
+  RunWorkers(job, servers, [&](TestWorker& worker) {
     ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
     std::vector<float> fetched(job.parameters);
     ASSERT_EQ(worker.client->Fetch({fetched.data(), fetched.size()}, Soon()), absl::OkStatus());
     EXPECT_EQ(fetched, worker.weights);
-    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
   });
 }
 
 // Backup workers that push 2^rank in all elements, so that the change of a weight shows whose gradients it
 // contains.
 ServerJob UniformJob(int workers, int spare) {
-  ServerJob job = MakeJob(workers, {40, 1000, 5, 70'000});
-  job.consistency = absl::StrCat("backup:", spare);
-  job.optimizer.kind = OptimizerKind::kSgd;
-  job.schedule.base = 1;
-  return job;
+  return MakeJob(
+      workers, {40, 1000, 5, 70'000},
+      {.consistency = absl::StrCat("backup:", spare), .optimizer = OptimizerKind::kSgd, .rate = 1});
 }
 
 // One of them, up to step `last`. The spare workers come too late for every third step. `see(results, step)`:
@@ -280,7 +231,6 @@ void TrainLate(TestWorker& worker, int spare, int64_t last, StepOfTheFastest& fa
     if (testing::Test::HasFatalFailure()) return;
   }
   fastest.Reach(last);
-  ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
 }
 
 // With backup workers each update contains the same workers' gradients on all servers: those that the first
@@ -294,9 +244,7 @@ TEST(ShardedBackup, AllServersApplyTheSameGradients) {
     std::atomic<int64_t> dropped = 0;
     StepOfTheFastest fastest;
     std::vector<std::vector<float>> weights(workers);
-    ForEachRank(workers, [&](int rank) {
-      TestWorker worker(job, rank, servers.NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
+    RunWorkers(job, servers, [&](TestWorker& worker) {
       TrainLate(worker, spare, kLast, fastest, [&](const std::vector<ExchangeResult>& results, int64_t step) {
         for (const ExchangeResult& result : results) {
           EXPECT_EQ(result.dropped, results.front().dropped);
@@ -312,12 +260,10 @@ TEST(ShardedBackup, AllServersApplyTheSameGradients) {
           }
         }
       });
-      weights[rank] = worker.weights;
+      weights[worker.rank] = worker.weights;
     });
     EXPECT_EQ(dropped > 0, spare > 0);
-    for (int server = 0; server < 3; ++server) {
-      EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
-      const ServerStats stats = servers.server(server).stats();
+    for (const ServerStats& stats : servers.Ends()) {
       EXPECT_EQ(stats.pushes, static_cast<int64_t>(kLast * (workers - spare) * job.buckets.size()));
       EXPECT_EQ(stats.dropped_gradients, dropped);
     }
@@ -336,9 +282,7 @@ TEST(ShardedBackup, AClippedUpdateHasTheNormOfTheBound) {
       const std::vector<float> before = InitialWeights(job);
       const Servers servers(workers, count);
       StepOfTheFastest fastest;
-      ForEachRank(workers, [&, spare = spare](int rank) {
-        TestWorker worker(job, rank, servers.NewClient());
-        ASSERT_EQ(worker.Start(), absl::OkStatus());
+      RunWorkers(job, servers, [&, spare = spare](TestWorker& worker) {
         TrainLate(worker, spare, kLast, fastest,
                   [&](const std::vector<ExchangeResult>& results, int64_t step) {
                     if (results.front().dropped) return;
@@ -347,9 +291,7 @@ TEST(ShardedBackup, AClippedUpdateHasTheNormOfTheBound) {
                     }
                   });
       });
-      for (int server = 0; server < count; ++server) {
-        EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
-      }
+      servers.Ends();
     }
   }
 }
@@ -394,8 +336,7 @@ TEST(ShardedTest, TheOthersContinueWithoutALostWorkerWhichCannotRejoin) {
                                                     {"async", OnWorkerLoss::kByMode},
                                                     {"ssp:1", OnWorkerLoss::kByMode}}) {
     SCOPED_TRACE(consistency);
-    ServerJob job = MakeJob(3, {1000, 300});
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(3, {1000, 300}, {.consistency = consistency});
     const Servers servers(3, 2, on_worker_loss);
     std::vector<std::vector<float>> weights(3);
     ForEachRank(3, [&](int rank) {
@@ -412,7 +353,7 @@ TEST(ShardedTest, TheOthersContinueWithoutALostWorkerWhichCannotRejoin) {
       }
       TestWorker worker(job, rank, servers.NewClient());
       ASSERT_EQ(worker.Start(), absl::OkStatus());
-      for (int64_t step = 0; step < 6; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+      ASSERT_EQ(worker.Steps(0, 6), absl::OkStatus());
       for (int server = 0; server < 2; ++server) {
         // Asynchronous workers may have finished before the loss is noticed.
         EXPECT_TRUE(Eventually([&] { return !servers.server(server).stats().lost_workers.empty(); }));
@@ -423,11 +364,10 @@ TEST(ShardedTest, TheOthersContinueWithoutALostWorkerWhichCannotRejoin) {
       ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
       weights[rank] = worker.weights;
     });
+    const std::vector<ServerStats> stats = servers.Ends();
     for (int server = 0; server < 2; ++server) {
-      EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
-      const ServerStats stats = servers.server(server).stats();
-      EXPECT_EQ(stats.lost_workers, std::vector<int64_t>{2});
-      EXPECT_EQ(stats.pushes, 2 * 2 * 6 + (server == 0 ? 2 : 0));
+      EXPECT_EQ(stats[server].lost_workers, std::vector<int64_t>{2});
+      EXPECT_EQ(stats[server].pushes, 2 * 2 * 6 + (server == 0 ? 2 : 0));
     }
     if (consistency == std::string("sync")) {
       EXPECT_EQ(weights[0], weights[1]);

@@ -24,8 +24,7 @@ class BucketRoundsTest : public ::testing::Test {
     lane_.stream = device_->NewStream(StreamKind::kCompute, "test");
   }
   ServerJob Job(int workers, const std::string& consistency) {
-    ServerJob job = MakeJob(workers, {kElements, kElements});
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(workers, {kElements, kElements}, {.consistency = consistency});
     return job;
   }
   // A complete push of the bucket with all elements `value`.

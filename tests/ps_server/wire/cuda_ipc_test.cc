@@ -127,9 +127,8 @@ TEST_F(CudaIpcTest, TrainingHasTheSameResultAsOverTheWire) {
       const int workers =
           consistency == "sync" ? 3 : 1;  // steps of several asynchronous workers have no order
       SCOPED_TRACE(consistency + (deterministic ? ", deterministic" : ""));
-      ServerJob job = MakeJob(workers, kSizes);
-      job.consistency = consistency;
-      job.deterministic = deterministic;
+      const ServerJob job =
+          MakeJob(workers, kSizes, {.consistency = consistency, .deterministic = deterministic});
       Serving serving(*gpu_, {.workers = workers, .timeout = absl::Seconds(30)});
       std::vector<std::vector<float>> ends(workers);
       constexpr int64_t kSteps = 3;
@@ -162,8 +161,7 @@ TEST_F(CudaIpcTest, TrainingHasTheSameResultAsOverTheWire) {
 
 TEST_F(CudaIpcTest, NonFiniteElementsAreRejectedWithTheirIndex) {
   for (const std::string consistency : {"sync", "async"}) {
-    ServerJob job = MakeJob(1, kSizes);
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(1, kSizes, {.consistency = consistency});
     Serving serving(*gpu_, {.workers = 1, .timeout = absl::Seconds(30)});
     GpuWorker worker(job, 0, *gpu_, serving.service->address());
     ASSERT_EQ(worker.Start(), absl::OkStatus());

@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
-#include "common/rendezvous/rendezvous.h"
 #include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/pieces.h"
 #include "tests/ps_server/child.h"
@@ -25,15 +24,6 @@ namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::unique_ptr<Rendezvous> Meet(int port) {
-  RendezvousOptions options{
-      .host = "127.0.0.1", .port = port, .hosted_elsewhere = true, .secret = TestSecret()};
-  options.timeout = absl::Seconds(10);
-  auto rendezvous = Rendezvous::Connect(options);
-  PSRING_CHECK(rendezvous.ok());
-  return *std::move(rendezvous);
-}
 
 std::unique_ptr<PsClient> NewClient(Rendezvous& rendezvous, int servers) {
   std::vector<std::unique_ptr<OneServerClient>> clients;
@@ -54,10 +44,8 @@ std::unique_ptr<PsClient> NewClient(Rendezvous& rendezvous, int servers) {
 }
 
 ServerJob Job(int workers, const std::string& consistency) {
-  ServerJob job = MakeJob(workers, {1000, 3 * kChunkBytes / sizeof(float) + 3, 70});
-  job.consistency = consistency;
-  job.deterministic = true;
-  return job;
+  return MakeJob(workers, {1000, 3 * kChunkBytes / sizeof(float) + 3, 70},
+                 {.consistency = consistency, .deterministic = true});
 }
 
 // What the workers tell the thread that kills their servers, and the other way round.
@@ -101,7 +89,7 @@ class Servers {
       : workers_(workers),
         flags_(std::move(flags)),
         folder_(absl::StrCat(::testing::TempDir(), "/ps-deaths-", getpid())),
-        rendezvous_(Meet(store_->port())) {
+        rendezvous_(MeetIn(*store_)) {
     fs::remove_all(folder_);
     children_.resize(servers);
     for (int server = 0; server < servers; ++server) Start(server);
@@ -112,27 +100,12 @@ class Servers {
   }
 
   int count() const { return static_cast<int>(children_.size()); }
-  int port() const { return store_->port(); }
   Rendezvous& rendezvous() { return *rendezvous_; }
-  const std::string& folder() const { return folder_; }
   void Start(int server) {
-    std::vector<std::string> command = {PS_SERVER_BINARY,
-                                        "--rendezvous",
-                                        absl::StrCat("tcp://127.0.0.1:", store_->port()),
-                                        "--workers",
-                                        absl::StrCat(workers_),
-                                        "--server",
-                                        absl::StrCat(server),
-                                        "--servers",
-                                        absl::StrCat(count()),
-                                        "--checkpoint_dir",
-                                        folder_,
-                                        "--record",
-                                        folder_,
-                                        "--timeout",
-                                        "20"};
-    command.insert(command.end(), flags_.begin(), flags_.end());
-    children_[server] = std::make_unique<Child>(command);
+    std::vector<std::string> flags = {"--checkpoint_dir", folder_, "--record", folder_, "--timeout", "20"};
+    flags.insert(flags.end(), flags_.begin(), flags_.end());
+    children_[server] =
+        std::make_unique<Child>(ServerCommand(PS_SERVER_BINARY, *store_, workers_, flags, server, count()));
   }
   void End(int server, int signal) {
     children_[server]->Kill(signal);
@@ -168,15 +141,12 @@ class Servers {
       EXPECT_NE(entry.path().extension(), ".checkpoint") << "of a job that has ended normally";
     }
   }
-  ServerResult ResultOf(int server) const {
-    return *ServerResultFromJson(*ReadFile(absl::StrCat(folder_, "/result-server", server, ".json")));
-  }
 
  private:
   const int workers_;
   const std::vector<std::string> flags_;
   const std::string folder_;
-  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
+  std::unique_ptr<RendezvousServer> store_ = NewStore();
   std::unique_ptr<Rendezvous> rendezvous_;
   std::vector<std::unique_ptr<Child>> children_;
 };

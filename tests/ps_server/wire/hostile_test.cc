@@ -327,7 +327,7 @@ TEST_P(FirstJoinTest, IsRejectedWithTheReasonAndTheServerStillTrainsAValidJob) {
   ForEachRank(2, [&](int rank) {
     TestWorker worker(job, rank, MakeGrpcPsClient(address_, {.secret = TestSecret()}));
     ASSERT_EQ(worker.Start(), absl::OkStatus());
-    for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+    ASSERT_EQ(worker.Steps(0, 3), absl::OkStatus());
     EXPECT_LT(RelativeDistance(worker.weights, TrainAlone(job, 3)), 1e-5);
     EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
   });

@@ -56,8 +56,7 @@ TEST(RecoveryTest, AWorkerWithANonFiniteGradientIsRemovedAndTheOthersContinue) {
          {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       const auto cluster = MakeCluster(Continuing(2));
       // Two chunks: the first one is already in the sum.
-      ServerJob job = MakeJob(2, {kChunkBytes / sizeof(float) + 100});
-      job.consistency = consistency;
+      const ServerJob job = MakeJob(2, {kChunkBytes / sizeof(float) + 100}, {.consistency = consistency});
       ForEachRank(2, [&](int rank) {
         TestWorker worker(job, rank, cluster->NewClient());
         ASSERT_EQ(worker.Start(), absl::OkStatus());
@@ -68,7 +67,7 @@ TEST(RecoveryTest, AWorkerWithANonFiniteGradientIsRemovedAndTheOthersContinue) {
               HasSubstr("worker 1, bucket 0: the gradient of step 0 is NaN or infinite at element 262151"));
           return;
         }
-        for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(MessageOf(worker.Step(step).status()), "OK");
+        ASSERT_EQ(MessageOf(worker.Steps(0, 3)), "OK");
         ServerJob alone = job;
         alone.workers = 1;
         EXPECT_EQ(worker.weights, TrainAlone(alone, 3));
@@ -91,8 +90,7 @@ TEST(RecoveryTest, ANonFiniteGradientIsAcceptedIfTheCheckIsDisabled) {
 TEST(RecoveryTest, TheOthersContinueWithoutALostWorker) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
     const auto cluster = MakeCluster(Continuing(3));
-    ServerJob job = MakeJob(3, {1000, 300});
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(3, {1000, 300}, {.consistency = consistency});
     ForEachRank(3, [&](int rank) {
       TestWorker worker(job, rank, cluster->NewClient());
       ASSERT_EQ(worker.Start(), absl::OkStatus());
@@ -112,8 +110,7 @@ TEST(RecoveryTest, TheOthersContinueWithoutALostWorker) {
 TEST(RecoveryTest, AWorkerCanRejoinAtTheStepOfTheOthers) {
   for (const std::string consistency : {"sync", "async", "ssp:1"}) {
     const auto cluster = MakeCluster(Continuing(2));
-    ServerJob job = MakeJob(2, {1000, 300});
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(2, {1000, 300}, {.consistency = consistency});
     std::atomic<bool> rejoined = false;
     ForEachRank(2, [&](int rank) {
       auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
@@ -148,8 +145,7 @@ TEST(RecoveryTest, AWorkerCanRejoinManyTimesWhileTheOthersTrain) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
     SCOPED_TRACE(consistency);
     const auto cluster = MakeCluster(Continuing(3));
-    ServerJob job = MakeJob(3, std::vector<size_t>(40, 3));
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(3, std::vector<size_t>(40, 3), {.consistency = consistency});
     constexpr int64_t kLives = 30;
     std::atomic<int> lives = 0;
     ForEachRank(3, [&](int rank) {
@@ -190,8 +186,7 @@ TEST(RecoveryTest, AWorkerCanRejoinInTheStepThatItHadPushed) {
   for (const std::string consistency : {"sync", "backup:0"}) {
     SCOPED_TRACE(consistency);
     const auto cluster = MakeCluster(Continuing(2));
-    ServerJob job = MakeJob(2, {1000, 300});
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(2, {1000, 300}, {.consistency = consistency});
     constexpr int64_t kSteps = 4;
     const auto train = [](TestWorker& worker, int64_t step) {
       for (; step < kSteps; ++step) ASSERT_EQ(MessageOf(worker.Step(step).status()), "OK");
@@ -352,8 +347,7 @@ class Lives {
 };
 
 TEST(RecoveryTest, SeveralServersWithBackupWorkersCannotContinueAndSuggestARemedy) {
-  ServerJob job = MakeJob(2, {10});
-  job.consistency = "backup:1";
+  ServerJob job = MakeJob(2, {10}, {.consistency = "backup:1"});
   job.servers = 2;
   const std::unique_ptr<Device> device = MakeCpuDevice();
   ParameterServer server(*device, {.workers = 2, .servers = 2});
@@ -362,8 +356,7 @@ TEST(RecoveryTest, SeveralServersWithBackupWorkersCannotContinueAndSuggestARemed
 
 TEST(RecoveryTest, AfterServerRestartsTheWeightsEqualAnUninterruptedRun) {
   Lives lives(2);
-  ServerJob job = MakeJob(2, {1000, 300});
-  job.deterministic = true;
+  const ServerJob job = MakeJob(2, {1000, 300}, {.deterministic = true});
   constexpr int64_t kSteps = 40;
   StepOfTheFastest fastest;
   std::atomic<int> deaths_left = 2;
