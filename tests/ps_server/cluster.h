@@ -11,6 +11,7 @@
 #include "common/device/device.h"
 #include "ps_server/client/ps_client.h"
 #include "ps_server/server/parameter_server.h"
+#include "tests/ps_server/test_job.h"
 
 namespace psring {
 
@@ -56,5 +57,41 @@ struct Servers {
 
   std::vector<std::unique_ptr<Cluster>> clusters;
 };
+
+inline constexpr int64_t kSteps = 3;
+
+// A job in which every worker has made `steps` steps without pauses.
+struct JobResult {
+  std::vector<std::vector<float>> weights;                          // by rank, at the end
+  std::vector<std::vector<std::vector<ExchangeResult>>> exchanges;  // by rank, step, bucket
+  std::vector<ServerStats> stats;                                   // by server
+};
+inline JobResult RunJob(const ServerJob& job, int servers = 1, int64_t steps = kSteps) {
+  const Servers all(job.workers, servers);
+  JobResult result;
+  result.weights.resize(job.workers);
+  result.exchanges.resize(job.workers);
+  const uint64_t bytes = job.parameters * sizeof(float) * steps;
+  RunWorkers(job, all, [&](TestWorker& worker) {
+    ASSERT_EQ(worker.weights, InitialWeights(job));
+    for (int64_t step = 0; step < steps; ++step) {
+      const auto exchanges = worker.Step(step);
+      ASSERT_EQ(exchanges.status(), absl::OkStatus());
+      result.exchanges[worker.rank].push_back(*exchanges);
+    }
+    EXPECT_EQ(worker.client->status().traffic.payload_tx_bytes, bytes);
+    EXPECT_EQ(worker.client->status().traffic.payload_rx_bytes, bytes);
+    result.weights[worker.rank] = worker.weights;
+  });
+  result.stats = all.Ends();
+  Traffic payload;
+  for (const ServerStats& stats : result.stats) {
+    payload = payload + stats.payload;
+    EXPECT_EQ(stats.pushes, static_cast<int64_t>(job.buckets.size() * steps * job.workers));
+  }
+  EXPECT_EQ(payload.payload_rx_bytes, bytes * job.workers);
+  EXPECT_EQ(payload.payload_tx_bytes, payload.payload_rx_bytes);
+  return result;
+}
 
 }  // namespace psring

@@ -70,7 +70,10 @@ std::vector<float> TrainAlone(const ServerJob& job, int64_t steps);
 template <typename Body>
 void ForEachRank(int ranks, const Body& body);
 
-// A worker per rank, on its own thread: starts, runs `body(worker)` and leaves. `servers` has NewClient.
+// A worker per rank, on its own thread: starts and runs `body(worker)`; RunWorkers: and leaves. `servers` has
+// NewClient.
+template <typename Servers, typename Body>
+void StartWorkers(const ServerJob& job, Servers& servers, const Body& body);
 template <typename Servers, typename Body>
 void RunWorkers(const ServerJob& job, Servers& servers, const Body& body);
 
@@ -108,10 +111,17 @@ void psring::ForEachRank(int ranks, const Body& body) {
 }
 
 template <typename Servers, typename Body>
-void psring::RunWorkers(const ServerJob& job, Servers& servers, const Body& body) {
+void psring::StartWorkers(const ServerJob& job, Servers& servers, const Body& body) {
   ForEachRank(job.workers, [&](int rank) {
     TestWorker worker(job, rank, servers.NewClient());
     ASSERT_EQ(worker.Start(), absl::OkStatus());
+    body(worker);
+  });
+}
+
+template <typename Servers, typename Body>
+void psring::RunWorkers(const ServerJob& job, Servers& servers, const Body& body) {
+  StartWorkers(job, servers, [&](TestWorker& worker) {
     body(worker);
     if (testing::Test::HasFatalFailure()) return;
     ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());

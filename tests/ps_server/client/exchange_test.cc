@@ -16,40 +16,7 @@
 namespace psring {
 namespace {
 
-constexpr int64_t kSteps = 3;
 const std::vector<size_t> kSizes = {3, 1000, 1, kChunkBytes / sizeof(float) + 3};
-
-struct JobResult {
-  std::vector<std::vector<float>> weights;                          // by rank, at the end
-  std::vector<std::vector<std::vector<ExchangeResult>>> exchanges;  // by rank, step, bucket
-  ServerStats stats;
-};
-
-// Every rank makes `steps` steps without pauses.
-JobResult RunJob(const ServerJob& job, int64_t steps = kSteps) {
-  const auto cluster = MakeCluster(job.workers);
-  JobResult result;
-  result.weights.resize(job.workers);
-  result.exchanges.resize(job.workers);
-  RunWorkers(job, *cluster, [&](TestWorker& worker) {
-    ASSERT_EQ(worker.weights, InitialWeights(job));
-    for (int64_t step = 0; step < steps; ++step) {
-      const auto exchanges = worker.Step(step);
-      ASSERT_EQ(exchanges.status(), absl::OkStatus());
-      result.exchanges[worker.rank].push_back(*exchanges);
-    }
-    const uint64_t bytes = job.parameters * sizeof(float) * steps;
-    EXPECT_EQ(worker.client->status().traffic.payload_tx_bytes, bytes);
-    EXPECT_EQ(worker.client->status().traffic.payload_rx_bytes, bytes);
-    result.weights[worker.rank] = worker.weights;
-  });
-  EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
-  result.stats = cluster->server().stats();
-  EXPECT_EQ(result.stats.payload.payload_rx_bytes, job.parameters * sizeof(float) * steps * job.workers);
-  EXPECT_EQ(result.stats.payload.payload_tx_bytes, result.stats.payload.payload_rx_bytes);
-  EXPECT_EQ(result.stats.pushes, static_cast<int64_t>(job.buckets.size() * steps * job.workers));
-  return result;
-}
 
 // Fewer on a GPU: what it computes does not depend on their number.
 const std::vector<int> kCounts =
@@ -74,7 +41,7 @@ TEST_P(Workers, SynchronousEqualsALoopWithinRounding) {
       EXPECT_EQ(result.weights[rank], result.weights[0]);
       EXPECT_LT(RelativeDistance(result.weights[rank], expected), 1e-5) << OptimizerName(optimizer);
     }
-    EXPECT_EQ(result.stats.staleness_histogram, std::vector<int64_t>{result.stats.pushes});
+    EXPECT_EQ(result.stats[0].staleness_histogram, std::vector<int64_t>{result.stats[0].pushes});
   }
 }
 
@@ -95,7 +62,7 @@ TEST_P(Workers, DeterministicEqualsALoopBitForBit) {
 TEST_P(Workers, AsynchronousStalenessSumsToTheVersionsOfOthers) {
   const auto [workers, serial] = GetParam();
   const ServerJob job = MakeJob(workers, kSizes, {.consistency = "async", .serial = serial});
-  const JobResult result = RunJob(job, 20);
+  const JobResult result = RunJob(job, 1, 20);
   const size_t buckets = job.buckets.size();
   int64_t all_staleness = 0;
   for (int rank = 0; rank < workers; ++rank) {
@@ -113,17 +80,17 @@ TEST_P(Workers, AsynchronousStalenessSumsToTheVersionsOfOthers) {
       of_rank += sum;
       last_versions += received;
     }
-    EXPECT_EQ(of_rank, last_versions - result.stats.worker_pushes[rank]);
-    EXPECT_EQ(of_rank, result.stats.worker_staleness_sum[rank]);
+    EXPECT_EQ(of_rank, last_versions - result.stats[0].worker_pushes[rank]);
+    EXPECT_EQ(of_rank, result.stats[0].worker_staleness_sum[rank]);
     all_staleness += of_rank;
   }
   int64_t from_histogram = 0, pushes = 0;
-  for (size_t staleness = 0; staleness < result.stats.staleness_histogram.size(); ++staleness) {
-    from_histogram += static_cast<int64_t>(staleness) * result.stats.staleness_histogram[staleness];
-    pushes += result.stats.staleness_histogram[staleness];
+  for (size_t staleness = 0; staleness < result.stats[0].staleness_histogram.size(); ++staleness) {
+    from_histogram += static_cast<int64_t>(staleness) * result.stats[0].staleness_histogram[staleness];
+    pushes += result.stats[0].staleness_histogram[staleness];
   }
   EXPECT_EQ(from_histogram, all_staleness);
-  EXPECT_EQ(pushes, result.stats.pushes);
+  EXPECT_EQ(pushes, result.stats[0].pushes);
 }
 
 TEST_P(Workers, BoundedStalenessIsWithinItsBound) {
@@ -131,8 +98,8 @@ TEST_P(Workers, BoundedStalenessIsWithinItsBound) {
   for (const int bound : {1, 2}) {
     const ServerJob job =
         MakeJob(workers, kSizes, {.consistency = "ssp:" + std::to_string(bound), .serial = serial});
-    const JobResult result = RunJob(job, 20);
-    EXPECT_LE(result.stats.staleness_histogram.size(), (2 * bound + 1) * (workers - 1) + 1);
+    const JobResult result = RunJob(job, 1, 20);
+    EXPECT_LE(result.stats[0].staleness_histogram.size(), (2 * bound + 1) * (workers - 1) + 1);
     // Every push is an update, and the last reply contains all of them.
     for (size_t bucket = 0; bucket < job.buckets.size(); ++bucket) {
       int64_t newest = 0;
@@ -251,7 +218,7 @@ TEST(ExchangeTest, WithoutSpareWorkersBackupIsSynchronous) {
           MakeJob(workers, kSizes, {.consistency = "backup:0", .deterministic = true, .serial = serial});
       const JobResult result = RunJob(job);
       for (int rank = 0; rank < workers; ++rank) EXPECT_EQ(result.weights[rank], TrainAlone(job, kSteps));
-      EXPECT_EQ(result.stats.dropped_gradients, 0);
+      EXPECT_EQ(result.stats[0].dropped_gradients, 0);
     }
   }
 }

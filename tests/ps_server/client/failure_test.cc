@@ -116,11 +116,9 @@ TEST(FailureTest, AServerWithoutWorkersGivesUp) {
 TEST(FailureTest, ASilentWorkerIsNamedAtTheTimeout) {
   const auto cluster = MakeCluster(3, absl::Seconds(1));
   const ServerJob job = MakeJob(3, {10, 10});
-  ForEachRank(3, [&](int rank) {
-    TestWorker worker(job, rank, cluster->NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
+  StartWorkers(job, *cluster, [&](TestWorker& worker) {
     ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
-    if (rank == 1) {
+    if (worker.rank == 1) {
       EXPECT_FALSE(cluster->server().WaitUntilOver(Soon())->ok());
     } else {
       EXPECT_THAT(MessageOf(worker.Step(1).status()),
@@ -140,12 +138,10 @@ TEST(FailureTest, SlowWorkersAreNamedAtTheTimeout) {
         ServerOptions{.workers = 3, .timeout = absl::Seconds(1), .on_worker_loss = OnWorkerLoss::kStop});
     const ServerJob job = MakeJob(3, {10, 10}, {.consistency = c.consistency});
     std::latch stepped(3);
-    ForEachRank(3, [&](int rank) {
-      TestWorker worker(job, rank, cluster->NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
+    StartWorkers(job, *cluster, [&](TestWorker& worker) {
       ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
       stepped.count_down();
-      if (rank > 0) {
+      if (worker.rank > 0) {
         EXPECT_FALSE(cluster->server().WaitUntilOver(Soon())->ok());
         return;
       }
@@ -162,11 +158,9 @@ TEST(FailureTest, ALostWorkerFailsTheJobIfLossesStopIt) {
     const auto cluster = MakeCluster(ServerOptions{.workers = 3, .on_worker_loss = OnWorkerLoss::kStop});
     const ServerJob job = MakeJob(3, {10}, {.consistency = consistency});
     std::latch started(3);
-    ForEachRank(3, [&](int rank) {
-      TestWorker worker(job, rank, cluster->NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
+    StartWorkers(job, *cluster, [&](TestWorker& worker) {
       started.count_down();
-      if (rank == 2) {
+      if (worker.rank == 2) {
         started.wait();
         return;  // destroys its client
       }
@@ -199,10 +193,8 @@ TEST(FailureTest, AbortEndsAWaitingExchangeAndTheJobOfTheOthers) {
   const auto cluster = MakeCluster(2);
   const ServerJob job = MakeJob(2, {1000000});
   std::latch in_flight(1);
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, cluster->NewClient());
-    EXPECT_EQ(worker.Start(), absl::OkStatus());
-    if (rank == 1) {
+  StartWorkers(job, *cluster, [&](TestWorker& worker) {
+    if (worker.rank == 1) {
       in_flight.wait();
       worker.client->Abort(absl::CancelledError("no more"));
       EXPECT_EQ(MessageOf(worker.Step(0).status()), "no more");
@@ -231,13 +223,11 @@ TEST(FailureTest, APushOfAnUnexpectedStepNamesWorkerAndStep) {
         Case{0, "worker 1, bucket 0: worker 1 pushed step 0, from the past: its next one is 2"}}) {
     const auto cluster = MakeCluster(ServerOptions{.workers = 2, .on_worker_loss = OnWorkerLoss::kStop});
     const ServerJob job = MakeJob(2, {10});
-    ForEachRank(2, [&](int rank) {
-      TestWorker worker(job, rank, cluster->NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
+    StartWorkers(job, *cluster, [&](TestWorker& worker) {
       absl::Status status;
-      for (int64_t step = 0; status.ok() && (rank == 0 || step < 2); ++step)
+      for (int64_t step = 0; status.ok() && (worker.rank == 0 || step < 2); ++step)
         status = worker.Step(step).status();
-      if (rank == 1 && status.ok()) status = worker.ExchangeBucket(0, c.second_step).status();
+      if (worker.rank == 1 && status.ok()) status = worker.ExchangeBucket(0, c.second_step).status();
       EXPECT_THAT(MessageOf(status), HasSubstr(c.error));
     });
   }
@@ -246,10 +236,8 @@ TEST(FailureTest, APushOfAnUnexpectedStepNamesWorkerAndStep) {
 TEST(FailureTest, ASecondExchangeOfABucketInFlightIsRejected) {
   const auto cluster = MakeCluster(2);
   const ServerJob job = MakeJob(2, {10});
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, cluster->NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
-    if (rank == 0) {  // gets the error of worker 1
+  StartWorkers(job, *cluster, [&](TestWorker& worker) {
+    if (worker.rank == 0) {  // gets the error of worker 1
       EXPECT_FALSE(cluster->server().WaitUntilOver(Soon())->ok());
       return;
     }

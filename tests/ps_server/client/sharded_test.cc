@@ -25,25 +25,6 @@ using ::testing::HasSubstr;
 // Buckets with fewer elements than servers, so that slices are empty; and slices of more than one chunk.
 const std::vector<size_t> kShardedSizes = {3, 1000, 1, 30'035};
 const std::vector<size_t> kLargeSizes = {3, 1000, 1, 3 * kChunkBytes / sizeof(float) + 35};
-constexpr int64_t kShardedSteps = 3;
-
-// Every rank makes `steps` steps without pauses. Returns the weights by rank.
-std::vector<std::vector<float>> RunJob(const ServerJob& job, const Servers& servers,
-                                       int64_t steps = kShardedSteps) {
-  std::vector<std::vector<float>> weights(job.workers);
-  RunWorkers(job, servers, [&](TestWorker& worker) {
-    ASSERT_EQ(worker.weights, InitialWeights(job));
-    ASSERT_EQ(worker.Steps(0, steps), absl::OkStatus());
-    const uint64_t bytes = job.parameters * sizeof(float) * steps;
-    EXPECT_EQ(worker.client->status().traffic.payload_tx_bytes, bytes);
-    EXPECT_EQ(worker.client->status().traffic.payload_rx_bytes, bytes);
-    weights[worker.rank] = std::move(worker.weights);
-  });
-  uint64_t received = 0;
-  for (const ServerStats& stats : servers.Ends()) received += stats.payload.payload_rx_bytes;
-  EXPECT_EQ(received, job.parameters * sizeof(float) * steps * job.workers);
-  return weights;
-}
 
 class Sharded : public ::testing::TestWithParam<std::tuple<int, int>> {
  protected:
@@ -62,9 +43,8 @@ TEST_P(Sharded, DeterministicEqualsALoopBitForBit) {
     const ServerJob job =
         MakeJob(workers(), optimizer == OptimizerKind::kMomentum ? kLargeSizes : kShardedSizes,
                 {.deterministic = true, .serial = optimizer == OptimizerKind::kSgd, .optimizer = optimizer});
-    const Servers servers(workers(), this->servers());
-    const auto weights = RunJob(job, servers);
-    const std::vector<float> expected = TrainAlone(job, kShardedSteps);
+    const auto weights = RunJob(job, servers()).weights;
+    const std::vector<float> expected = TrainAlone(job, kSteps);
     for (int rank = 0; rank < workers(); ++rank)
       EXPECT_EQ(weights[rank], expected) << OptimizerName(optimizer);
   }
@@ -72,11 +52,10 @@ TEST_P(Sharded, DeterministicEqualsALoopBitForBit) {
 
 TEST_P(Sharded, SynchronousEqualsALoopWithinRounding) {
   const ServerJob job = MakeJob(workers(), kShardedSizes);
-  const Servers servers(workers(), this->servers());
-  const auto weights = RunJob(job, servers);
+  const auto weights = RunJob(job, servers()).weights;
   for (int rank = 0; rank < workers(); ++rank) {
     EXPECT_EQ(weights[rank], weights[0]);
-    EXPECT_LT(RelativeDistance(weights[rank], TrainAlone(job, kShardedSteps)), 1e-5);
+    EXPECT_LT(RelativeDistance(weights[rank], TrainAlone(job, kSteps)), 1e-5);
   }
 }
 
@@ -119,13 +98,13 @@ TEST_P(Sharded, ClippingScalesTheMeanGradientToTheBound) {
   for (const std::string consistency : {"sync", "backup:0"}) {
     ServerJob job = MakeJob(workers(), kShardedSizes,
                             {.consistency = consistency, .deterministic = true, .clip_norm = 3});
-    const auto weights = RunJob(job, Servers(workers(), servers()));
-    const std::vector<float> expected = TrainAlone(job, kShardedSteps);
+    const auto weights = RunJob(job, servers()).weights;
+    const std::vector<float> expected = TrainAlone(job, kSteps);
     for (int rank = 0; rank < workers(); ++rank) EXPECT_EQ(weights[rank], expected) << consistency;
 
     job.optimizer.kind = OptimizerKind::kSgd;
     job.schedule.base = 1;
-    const auto one_step = RunJob(job, Servers(workers(), servers()), 1);
+    const auto one_step = RunJob(job, servers(), 1).weights;
     const std::vector<float> before = InitialWeights(job);
     double moved = 0;
     for (size_t i = 0; i < one_step[0].size(); ++i) {
@@ -135,7 +114,7 @@ TEST_P(Sharded, ClippingScalesTheMeanGradientToTheBound) {
     EXPECT_NEAR(std::sqrt(moved), 3, 1e-5);
 
     job.clip_norm = 1e6;
-    const auto not_clipped = RunJob(job, Servers(workers(), servers()), 1);
+    const auto not_clipped = RunJob(job, servers(), 1).weights;
     job.clip_norm = 0;
     EXPECT_EQ(not_clipped[0], TrainAlone(job, 1));
   }
@@ -312,11 +291,9 @@ TEST(ShardedTest, TheLossOfOneServerEndsTheJobAndIsNamed) {
   const ServerJob job = MakeJob(2, {1000, 1000});
   const Servers servers(2, 3);
   const MonotonicTime begin = MonotonicNow();
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, servers.NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
+  StartWorkers(job, servers, [&](TestWorker& worker) {
     absl::Status status = worker.Step(0).status();
-    if (rank == 0) {
+    if (worker.rank == 0) {
       ASSERT_EQ(status, absl::OkStatus());
       servers.server(1).Abort(
           absl::InternalError("the disk is full"));  // the other may still be in its step 0

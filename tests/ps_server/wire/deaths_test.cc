@@ -151,30 +151,39 @@ class Servers {
   std::vector<std::unique_ptr<Child>> children_;
 };
 
+constexpr int kWorkers = 2;
+constexpr int64_t kSteps = 40;
+
+// Trains with `count` servers, which are killed. `check`: of the weights at the end.
+template <typename Check>
+void TrainWhileServersAreKilled(const ServerJob& job, int count, std::mt19937& random, const Check& check) {
+  Servers servers(count, kWorkers, {"--checkpoint_every", absl::StrCat(1 + random() % 7)});
+  Progress progress;
+  std::thread workers([&] {
+    ForEachRank(kWorkers, [&](int rank) {
+      TestWorker worker(job, rank, NewClient(servers.rendezvous(), count));
+      EXPECT_EQ(Train(worker, kSteps, progress), absl::OkStatus());
+      check(worker.weights);
+    });
+  });
+  servers.KillThreeTimes(random, progress);
+  workers.join();
+  servers.ExpectNormalEnd();
+}
+
 TEST(DeathsTest, WithKilledServersSynchronousWeightsEqualAnUninterruptedRun) {
   AtRandomMoments(2, [](std::mt19937& random) {
-    constexpr int kWorkers = 2;
-    constexpr int64_t kSteps = 40;
     for (const int count : {1, 2, 3}) {
       SCOPED_TRACE(absl::StrCat(count, " servers"));
       ServerJob job = Job(kWorkers, "sync");
       if (random() % 3 == 0) job.clip_norm = 3;
-      Servers servers(count, kWorkers, {"--checkpoint_every", absl::StrCat(1 + random() % 7)});
-      Progress progress;
-      std::thread workers([&] {
-        ForEachRank(kWorkers, [&](int rank) {
-          TestWorker worker(job, rank, NewClient(servers.rendezvous(), count));
-          EXPECT_EQ(Train(worker, kSteps, progress), absl::OkStatus());
-          if (count == 1 || job.clip_norm == 0) {
-            EXPECT_EQ(worker.weights, TrainAlone(job, kSteps));
-          } else {  // the parts of the norm are added in another order
-            EXPECT_LT(RelativeDistance(worker.weights, TrainAlone(job, kSteps)), 1e-6);
-          }
-        });
+      TrainWhileServersAreKilled(job, count, random, [&](const std::vector<float>& weights) {
+        if (count == 1 || job.clip_norm == 0) {
+          EXPECT_EQ(weights, TrainAlone(job, kSteps));
+        } else {  // the parts of the norm are added in another order
+          EXPECT_LT(RelativeDistance(weights, TrainAlone(job, kSteps)), 1e-6);
+        }
       });
-      servers.KillThreeTimes(random, progress);
-      workers.join();
-      servers.ExpectNormalEnd();
     }
   });
 }
@@ -195,8 +204,6 @@ std::vector<float> WithEveryPush(const ServerJob& job, int64_t steps) {
 // Each shard continues from its own checkpoint, independently of the others.
 TEST(DeathsTest, KilledAsynchronousServersApplyEveryPushExactlyOnce) {
   AtRandomMoments(2, [](std::mt19937& random) {
-    constexpr int kWorkers = 2;
-    constexpr int64_t kSteps = 40;
     for (const auto& [consistency, count] :
          {std::pair("async", 1), std::pair("async", 2), std::pair("ssp:2", 1), std::pair("ssp:2", 2)}) {
       SCOPED_TRACE(absl::StrCat(consistency, ", ", count, " servers"));
@@ -204,18 +211,9 @@ TEST(DeathsTest, KilledAsynchronousServersApplyEveryPushExactlyOnce) {
       job.deterministic = false;
       job.serial = random() % 2 == 0;
       job.optimizer.kind = OptimizerKind::kSgd;
-      Servers servers(count, kWorkers, {"--checkpoint_every", absl::StrCat(1 + random() % 7)});
-      Progress progress;
-      std::thread workers([&, servers_count = count] {
-        ForEachRank(kWorkers, [&](int rank) {
-          TestWorker worker(job, rank, NewClient(servers.rendezvous(), servers_count));
-          EXPECT_EQ(Train(worker, kSteps, progress), absl::OkStatus());
-          EXPECT_LT(RelativeDistance(worker.weights, WithEveryPush(job, kSteps)), 1e-5);
-        });
+      TrainWhileServersAreKilled(job, count, random, [&](const std::vector<float>& weights) {
+        EXPECT_LT(RelativeDistance(weights, WithEveryPush(job, kSteps)), 1e-5);
       });
-      servers.KillThreeTimes(random, progress);
-      workers.join();
-      servers.ExpectNormalEnd();
     }
   });
 }

@@ -57,10 +57,8 @@ TEST(RecoveryTest, AWorkerWithANonFiniteGradientIsRemovedAndTheOthersContinue) {
       const auto cluster = MakeCluster(Continuing(2));
       // Two chunks: the first one is already in the sum.
       const ServerJob job = MakeJob(2, {kChunkBytes / sizeof(float) + 100}, {.consistency = consistency});
-      ForEachRank(2, [&](int rank) {
-        TestWorker worker(job, rank, cluster->NewClient());
-        ASSERT_EQ(worker.Start(), absl::OkStatus());
-        if (rank == 1) {
+      StartWorkers(job, *cluster, [&](TestWorker& worker) {
+        if (worker.rank == 1) {
           worker.gradient[kChunkBytes / sizeof(float) + 7] = poison;
           EXPECT_THAT(
               MessageOf(worker.ExchangeAgain(0, 0).status()),
@@ -91,10 +89,8 @@ TEST(RecoveryTest, TheOthersContinueWithoutALostWorker) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
     const auto cluster = MakeCluster(Continuing(3));
     const ServerJob job = MakeJob(3, {1000, 300}, {.consistency = consistency});
-    ForEachRank(3, [&](int rank) {
-      TestWorker worker(job, rank, cluster->NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
-      if (rank == 2) return;  // destroys its client
+    StartWorkers(job, *cluster, [&](TestWorker& worker) {
+      if (worker.rank == 2) return;  // destroys its client
       for (int64_t step = 0; step < 5;) {
         const auto results = worker.Step(step);
         ASSERT_EQ(MessageOf(results.status()), "OK") << consistency;
@@ -104,6 +100,20 @@ TEST(RecoveryTest, TheOthersContinueWithoutALostWorker) {
     });
     EXPECT_EQ(MessageOf(*cluster->server().WaitUntilOver(Soon())), "OK");
     EXPECT_THAT(cluster->server().stats().lost_workers, ElementsAre(2));
+  }
+}
+
+// Replaces the worker's client, and joins again when the server has noticed that the worker is lost. Returns
+// the step to begin with.
+int64_t Rejoin(std::unique_ptr<TestWorker>& worker, Cluster& cluster) {
+  const ServerJob job = worker->job;
+  const int rank = worker->rank;
+  worker.reset();
+  while (true) {
+    worker = std::make_unique<TestWorker>(job, rank, cluster.NewClient());
+    const absl::Status joined = worker->Start();
+    if (joined.ok()) return worker->client->status().start_step;
+    EXPECT_THAT(MessageOf(joined), AnyOf(HasSubstr("already"), HasSubstr("join again")));
   }
 }
 
@@ -118,13 +128,7 @@ TEST(RecoveryTest, AWorkerCanRejoinAtTheStepOfTheOthers) {
       int64_t step = 0;
       if (rank == 1) {
         ASSERT_EQ(MessageOf(worker->Step(step).status()), "OK");
-        worker.reset();
-        absl::Status joined;
-        do {  // until the server has noticed its death
-          worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
-          joined = worker->Start();
-        } while (!joined.ok());
-        step = worker->client->status().start_step;
+        step = Rejoin(worker, *cluster);
         rejoined = true;
       }
       const int64_t last = rank == 1 ? step + 20 : INT64_MAX;
@@ -159,17 +163,7 @@ TEST(RecoveryTest, AWorkerCanRejoinManyTimesWhileTheOthersTrain) {
       int64_t step = 0;
       while (rank != 2 && lives < kLives) ASSERT_NO_FATAL_FAILURE(make_step(step));
       while (rank == 2 && ++lives < kLives) {
-        worker.reset();
-        absl::Status joined;
-        do {  // until the server has noticed its death
-          worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
-          joined = worker->Start();
-          if (!joined.ok()) {
-            ASSERT_THAT(MessageOf(joined),
-                        AnyOf(HasSubstr("there is a worker 2 already"), HasSubstr("join again")));
-          }
-        } while (!joined.ok());
-        step = worker->client->status().start_step;
+        step = Rejoin(worker, *cluster);
         ASSERT_NO_FATAL_FAILURE(make_step(step));
       }
       EXPECT_EQ(MessageOf(worker->client->Leave(Soon())), "OK");
