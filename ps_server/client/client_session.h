@@ -153,6 +153,6 @@ class ClientSession {
 
 // How long a client waits beyond its deadline, so that the server's error, which names who is missing,
 // arrives first.
-inline constexpr int kServerSpeaksFirstMs = 2000;
+inline constexpr int kServerErrorGraceMs = 2000;
 
 }  // namespace psring

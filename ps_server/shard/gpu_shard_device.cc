@@ -83,7 +83,7 @@ class GpuShardDevice : public ShardDevice {
     return absl::OkStatus();
   }
 
-  absl::Status BringDown(ConstSpan from, void* to, bool pinned) override {
+  absl::Status CopyToHost(ConstSpan from, void* to, bool pinned) override {
     if (pinned) return CopyDown(from.data, to, from.bytes()).Wait(MonotonicNow() + kStuck);
     // A copy to memory that is not pinned would block the thread that enqueues it.
     const auto* const begin = static_cast<const std::byte*>(from.data);
@@ -105,7 +105,7 @@ class GpuShardDevice : public ShardDevice {
                             }));
     if (found == 0) return std::nullopt;
     std::vector<std::byte> here(values.bytes());
-    PSRING_RETURN_IF_ERROR(BringDown(values, here.data(), /*pinned=*/false));
+    PSRING_RETURN_IF_ERROR(CopyToHost(values, here.data(), /*pinned=*/false));
     const Bytes all(here);
     return psring::FirstNotFinite(values.type, {&all, 1});
   }

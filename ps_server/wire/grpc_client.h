@@ -156,7 +156,7 @@ class GrpcClient : public OneServerClient {
   // arrives first. The server's time begins with the last arrival from any worker.
   absl::Duration Grace() const {
     const bool is_limited = options_.reply_timeout != absl::InfiniteDuration();
-    return absl::Milliseconds(kServerSpeaksFirstMs) +
+    return absl::Milliseconds(kServerErrorGraceMs) +
            (is_limited ? options_.reply_timeout : absl::ZeroDuration());
   }
 

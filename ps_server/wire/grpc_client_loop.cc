@@ -175,7 +175,7 @@ void GrpcClient::OnWelcome() {
 
 absl::Status GrpcClient::WhyOver() const {
   if (end_.ok()) return absl::FailedPreconditionError("this worker has left the parameter server");
-  if (context_->GetServerTrailingMetadata().count(kServerSaysKey) > 0) {
+  if (context_->GetServerTrailingMetadata().count(kServerErrorKey) > 0) {
     return absl::Status(
         static_cast<absl::StatusCode>(end_.error_code()),
         absl::StrCat("parameter server at ", address_, ": ", PeerText(end_.error_message(), kMaxErrorBytes)));
@@ -191,7 +191,7 @@ void GrpcClient::OnOver() {
     MutexLock lock(mutex_);
     why = WhyOver();
     // A server that was cancelled may be started again; after any other error of its own it has ended.
-    may_return = !end_.ok() && (context_->GetServerTrailingMetadata().count(kServerSaysKey) == 0 ||
+    may_return = !end_.ok() && (context_->GetServerTrailingMetadata().count(kServerErrorKey) == 0 ||
                                 end_.error_code() == grpc::StatusCode::CANCELLED);
     outgoing_.clear();
     asked_sent_ = false;

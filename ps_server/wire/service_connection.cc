@@ -282,7 +282,7 @@ void Connection::WriteOrFinishLocked() {
   } else if (ending_ && !finishing_) {
     finishing_ = true;
     ++operations_;
-    context_.AddTrailingMetadata(kServerSaysKey, "1");
+    context_.AddTrailingMetadata(kServerErrorKey, "1");
     stream_.Finish(grpc::Status(static_cast<grpc::StatusCode>(end_.code()), std::string(end_.message())),
                    &finished_);
   }

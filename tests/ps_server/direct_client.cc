@@ -84,7 +84,7 @@ class DirectClient : public OneServerClient {
     }
     SendWhatIsTaken();
     thread_ = std::thread([this] { Loop(); });
-    return session_.Await(Question::kJoin, deadline + absl::Milliseconds(kServerSpeaksFirstMs),
+    return session_.Await(Question::kJoin, deadline + absl::Milliseconds(kServerErrorGraceMs),
                           "all workers to join");
   }
 

@@ -112,7 +112,7 @@ TEST_F(AnswersTest, TheMemoryOfALostWorkerIsKeptUntilItsPushIsApplied) {
   Begin({Manner::kInPlace, Manner::kInPlace});
   Push(0);
   server_->Disconnected(0, sinks_[0].get(), "gone");
-  const std::weak_ptr<std::vector<float>> memory = sinks_[0]->LetGo();
+  const std::weak_ptr<std::vector<float>> memory = sinks_[0]->ReleaseMemory();
   EXPECT_FALSE(memory.expired());
   Push(1);
   // A complete push counts even if its worker was lost.

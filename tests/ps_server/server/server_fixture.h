@@ -89,7 +89,7 @@ class TestSink : public ReplySink {
 
   std::vector<float>& gradient() { return *memory_; }
   const std::vector<float>& weights() const { return weights_; }
-  std::weak_ptr<std::vector<float>> LetGo() {
+  std::weak_ptr<std::vector<float>> ReleaseMemory() {
     std::weak_ptr<std::vector<float>> memory = memory_;
     memory_.reset();
     return memory;

@@ -91,7 +91,7 @@ TEST_F(StagingPoolTest, ABufferMayOutliveItsPoolsOwner) {
 TEST_F(StagingPoolTest, ManyWorkersUseTheWholeWindowInTurn) {
   std::atomic<int> inside = 0, times = 0;
   std::vector<std::atomic<bool>> called(8);
-  std::thread usher([&] {
+  std::thread notifier([&] {
     while (const auto who = pool_->AwaitCall()) {
       called[*who] = true;
       called[*who].notify_one();
@@ -116,7 +116,7 @@ TEST_F(StagingPoolTest, ManyWorkersUseTheWholeWindowInTurn) {
   for (std::thread& worker : workers) worker.join();
   EXPECT_EQ(times, 1600);
   pool_->Close();
-  usher.join();
+  notifier.join();
 }
 
 }  // namespace

@@ -150,8 +150,8 @@ TEST(RecoveryTest, AWorkerCanRejoinManyTimesWhileTheOthersTrain) {
     SCOPED_TRACE(consistency);
     const auto cluster = MakeCluster(Continuing(3));
     const ServerJob job = MakeJob(3, std::vector<size_t>(40, 3), {.consistency = consistency});
-    constexpr int64_t kLives = 30;
-    std::atomic<int> lives = 0;
+    constexpr int64_t kRejoins = 30;
+    std::atomic<int> joins = 0;
     ForEachRank(3, [&](int rank) {
       auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
       ASSERT_EQ(worker->Start(), absl::OkStatus());
@@ -161,16 +161,16 @@ TEST(RecoveryTest, AWorkerCanRejoinManyTimesWhileTheOthersTrain) {
         step = results->front().dropped ? results->front().version : step + 1;
       };
       int64_t step = 0;
-      while (rank != 2 && lives < kLives) ASSERT_NO_FATAL_FAILURE(make_step(step));
-      while (rank == 2 && ++lives < kLives) {
+      while (rank != 2 && joins < kRejoins) ASSERT_NO_FATAL_FAILURE(make_step(step));
+      while (rank == 2 && ++joins < kRejoins) {
         step = Rejoin(worker, *cluster);
         ASSERT_NO_FATAL_FAILURE(make_step(step));
       }
       EXPECT_EQ(MessageOf(worker->client->Leave(Soon())), "OK");
     });
-    lives = kLives;  // ends the loops after a failure
+    joins = kRejoins;  // ends the loops after a failure
     EXPECT_EQ(MessageOf(*cluster->server().WaitUntilOver(Soon())), "OK");
-    EXPECT_EQ(cluster->server().stats().lost_workers.size(), kLives - 1);
+    EXPECT_EQ(cluster->server().stats().lost_workers.size(), kRejoins - 1);
   }
 }
 
@@ -191,9 +191,9 @@ TEST(RecoveryTest, AWorkerCanRejoinInTheStepThatItHadPushed) {
       // Does everything in order on one thread, so that Abort comes after the push.
       auto client = MakeDirectPsClient(cluster->server());
       OneServerClient* const direct = client.get();
-      const auto die = [direct] { direct->Abort(absl::CancelledError("the worker dies")); };
+      const auto lose = [direct] { direct->Abort(absl::CancelledError("the worker dies")); };
       client->SetListener([&](const message::ToWorker& message) {
-        if (std::holds_alternative<message::Admitted>(message)) die();  // the push is sent before
+        if (std::holds_alternative<message::Admitted>(message)) lose();  // the push is sent before
       });
       TestWorker dies(job, 1, std::move(client));
       ForEachRank(2, [&](int rank) { ASSERT_EQ(MessageOf((rank == 0 ? other : dies).Start()), "OK"); });
@@ -207,7 +207,7 @@ TEST(RecoveryTest, AWorkerCanRejoinInTheStepThatItHadPushed) {
                           .weights = {dies.weights.data() + bucket.first, bucket.count}},
                          [&](const absl::StatusOr<ExchangeResult>&) { ended.count_down(); });
       }
-      if (consistency == "sync") die();
+      if (consistency == "sync") lose();
       ended.wait();
     }
     const auto lost = [&] { return cluster->server().stats().lost_workers; };
@@ -275,10 +275,10 @@ TEST(RecoveryTest, ACheckpointWithAnImpossibleCountIsDamaged) {
 }
 
 // A server that restarts at another port, as after a kill.
-class Lives {
+class RestartingServer {
  public:
-  explicit Lives(int workers, OnWorkerLoss on_worker_loss = OnWorkerLoss::kByMode,
-                 absl::Duration timeout = absl::Seconds(20))
+  explicit RestartingServer(int workers, OnWorkerLoss on_worker_loss = OnWorkerLoss::kByMode,
+                            absl::Duration timeout = absl::Seconds(20))
       : workers_(workers),
         on_worker_loss_(on_worker_loss),
         timeout_(timeout),
@@ -301,7 +301,7 @@ class Lives {
     service_ = std::move(service);
   }
   // Clients only notice that their connections are closed.
-  void Die() {
+  void Stop() {
     std::unique_ptr<Service> service;
     failed_searches_ = 0;
     {
@@ -349,7 +349,7 @@ TEST(RecoveryTest, SeveralServersWithBackupWorkersCannotContinueAndSuggestARemed
 }
 
 TEST(RecoveryTest, AfterServerRestartsTheWeightsEqualAnUninterruptedRun) {
-  Lives lives(2);
+  RestartingServer restarting(2);
   const ServerJob job = MakeJob(2, {1000, 300}, {.deterministic = true});
   constexpr int64_t kSteps = 40;
   StepOfTheFastest fastest;
@@ -357,16 +357,16 @@ TEST(RecoveryTest, AfterServerRestartsTheWeightsEqualAnUninterruptedRun) {
   std::thread deaths([&] {
     for (const int64_t at : {5, 23}) {
       fastest.Await(at);
-      lives.Die();
-      lives.AwaitFailedSearch();
-      lives.Begin();
+      restarting.Stop();
+      restarting.AwaitFailedSearch();
+      restarting.Begin();
       --deaths_left;
       deaths_left.notify_all();
     }
   });
   std::atomic<int> rollbacks = 0;
   ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, lives.NewClient());
+    TestWorker worker(job, rank, restarting.NewClient());
     const Span weights{worker.weights.data(), worker.weights.size()};
     ASSERT_EQ(MessageOf(worker.Start()), "OK");
     for (int64_t step = 0; step < kSteps;) {
@@ -393,28 +393,28 @@ TEST(RecoveryTest, AfterServerRestartsTheWeightsEqualAnUninterruptedRun) {
   });
   deaths.join();
   EXPECT_GE(rollbacks, 2);
-  EXPECT_EQ(MessageOf(*lives.server().WaitUntilOver(Soon())), "OK");
-  EXPECT_EQ(lives.server().stats().restarts, 2);
+  EXPECT_EQ(MessageOf(*restarting.server().WaitUntilOver(Soon())), "OK");
+  EXPECT_EQ(restarting.server().stats().restarts, 2);
   const int64_t pushes = 2 * kSteps * static_cast<int64_t>(job.buckets.size());
-  EXPECT_EQ(lives.server().stats().pushes, pushes) << "as an uninterrupted run";
+  EXPECT_EQ(restarting.server().stats().pushes, pushes) << "as an uninterrupted run";
 }
 
 // Synchronous: the restarted server waits for all workers until the timeout.
 TEST(RecoveryTest, AWorkerThatDiesWithItsServerIsLostAfterTheTimeout) {
-  Lives lives(3, OnWorkerLoss::kContinue, absl::Seconds(3));
+  RestartingServer restarting(3, OnWorkerLoss::kContinue, absl::Seconds(3));
   const ServerJob job = MakeJob(3, {1000, 300});
   constexpr int64_t kSteps = 10;
   std::latch ready(3), restarted(1);
   ForEachRank(3, [&](int rank) {
-    auto worker = std::make_unique<TestWorker>(job, rank, lives.NewClient());
+    auto worker = std::make_unique<TestWorker>(job, rank, restarting.NewClient());
     ASSERT_EQ(MessageOf(worker->Start()), "OK");
     for (int64_t step = 0; step < kSteps;) {
       if (step == 5 && !restarted.try_wait()) {
         ready.arrive_and_wait();
         if (rank == 2) {
-          lives.Die();
+          restarting.Stop();
           worker.reset();
-          lives.Begin();
+          restarting.Begin();
           restarted.count_down();
           return;
         }
@@ -432,8 +432,8 @@ TEST(RecoveryTest, AWorkerThatDiesWithItsServerIsLostAfterTheTimeout) {
     }
     EXPECT_EQ(MessageOf(worker->client->Leave(Soon())), "OK");
   });
-  EXPECT_EQ(MessageOf(*lives.server().WaitUntilOver(Soon())), "OK");
-  EXPECT_THAT(lives.server().stats().lost_workers, ElementsAre(2));
+  EXPECT_EQ(MessageOf(*restarting.server().WaitUntilOver(Soon())), "OK");
+  EXPECT_THAT(restarting.server().stats().lost_workers, ElementsAre(2));
 }
 
 }  // namespace
