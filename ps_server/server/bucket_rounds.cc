@@ -142,40 +142,10 @@ absl::StatusOr<Verdict> BucketRounds::VerdictOf(int worker, const message::Annou
                                                  announcement.complete, " workers"));
 }
 
-absl::StatusOr<Verdict> BucketRounds::OnAnnounce(int worker, const message::Announcement& announcement,
-                                                 Lane& lane, Replies& replies) {
-  const int64_t step = announcement.step;
-  const bool completes_only = step < 0;
-  Verdict verdict;
-  {
-    MutexLock lock(admission_mutex_);
-    PSRING_ASSIGN_OR_RETURN(verdict, VerdictOf(worker, announcement));
-    const bool dropped = !verdict.admitted && !completes_only;
-    if (verdict.admitted && admission_.has_value()) {
-      replies.push_back({worker, {.message = message::Admitted{.step = step, .complete = verdict.complete}}});
-    } else if (dropped) {
-      MutexLock worker_lock(workers_[worker].mutex);
-      workers_[worker].ContinueAt(verdict.version, job_.buckets.size());
-    }
-    for (int bucket = 0; bucket < bucket_count(); ++bucket) {
-      BucketState& state = buckets_[bucket];
-      MutexLock bucket_lock(state.mutex);
-      Verdict of_bucket = verdict;
-      // The step that a relayed verdict names may be complete already. Then newer weights do no harm: the
-      // gradient that the worker computes from them will be dropped as well.
-      if (dropped) of_bucket.version = std::max(verdict.version, state.consistency->version());
-      const Consistency::Decision decision = completes_only
-                                                 ? state.backup->OnComplete(verdict.version, verdict.complete)
-                                                 : state.backup->OnVerdict(of_bucket);
-      // A refused verdict must not replace a push that waits.
-      if (dropped && decision.accept) {
-        state.pending[worker] = {.state = Pending::State::kDropped, .step = step};
-      }
-      PSRING_RETURN_IF_ERROR(AtBucket(Act(bucket, decision, lane, replies), worker, bucket));
-    }
-  }
-  PSRING_RETURN_IF_ERROR(OnceReduced(lane, replies));
-  return verdict;
+std::vector<std::unique_ptr<MutexLock>> BucketRounds::LockAll() {
+  std::vector<std::unique_ptr<MutexLock>> locks;
+  for (int i = 0; i < bucket_count(); ++i) locks.push_back(std::make_unique<MutexLock>(buckets_[i].mutex));
+  return locks;
 }
 
 template <typename Decide>
@@ -191,6 +161,41 @@ absl::Status BucketRounds::ActOnAll(int worker, const Verdict& verdict, Lane& la
     PSRING_RETURN_IF_ERROR(AtBucket(status, worker, bucket));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Verdict> BucketRounds::OnAnnounce(int worker, const message::Announcement& announcement,
+                                                 Lane& lane, Replies& replies) {
+  const int64_t step = announcement.step;
+  const bool completes_only = step < 0;
+  Verdict verdict;
+  {
+    MutexLock lock(admission_mutex_);
+    PSRING_ASSIGN_OR_RETURN(verdict, VerdictOf(worker, announcement));
+    const bool dropped = !verdict.admitted && !completes_only;
+    if (verdict.admitted && admission_.has_value()) {
+      replies.push_back({worker, {.message = message::Admitted{.step = step, .complete = verdict.complete}}});
+    } else if (dropped) {
+      MutexLock worker_lock(workers_[worker].mutex);
+      workers_[worker].ContinueAt(verdict.version, job_.buckets.size());
+    }
+    PSRING_RETURN_IF_ERROR(ActOnAll(worker, /*verdict=*/{}, lane, replies, [&](int bucket) {
+      BucketState& state = buckets_[bucket];
+      Verdict of_bucket = verdict;
+      // The step that a relayed verdict names may be complete already. Then newer weights do no harm: the
+      // gradient that the worker computes from them will be dropped as well.
+      if (dropped) of_bucket.version = std::max(verdict.version, state.consistency->version());
+      Consistency::Decision decision = completes_only
+                                           ? state.backup->OnComplete(verdict.version, verdict.complete)
+                                           : state.backup->OnVerdict(of_bucket);
+      // A refused verdict must not replace a push that waits.
+      if (dropped && decision.accept) {
+        state.pending[worker] = {.state = Pending::State::kDropped, .step = step};
+      }
+      return decision;
+    }));
+  }
+  PSRING_RETURN_IF_ERROR(OnceReduced(lane, replies));
+  return verdict;
 }
 
 absl::StatusOr<Verdict> BucketRounds::OnLeave(int worker, Lane& lane, Replies& replies) {
@@ -233,10 +238,7 @@ absl::Status BucketRounds::OnLost(int worker, Lane& lane, Replies& replies) {
 absl::Status BucketRounds::OnJoin(int worker, bool again, Replies& replies) {
   WorkerStream& stream = workers_[worker];
   MutexLock lock(admission_mutex_);
-  // All at once: no bucket may advance between JoinsAt and OnJoin.
-  std::vector<std::unique_ptr<MutexLock>> bucket_locks;
-  for (int i = 0; i < bucket_count(); ++i)
-    bucket_locks.push_back(std::make_unique<MutexLock>(buckets_[i].mutex));
+  const auto locks = LockAll();  // no bucket may advance between JoinsAt and OnJoin
   int64_t step = 0;
   if (admission_.has_value()) {
     PSRING_ASSIGN_OR_RETURN(const Verdict verdict, admission_->OnJoin(worker));

@@ -114,6 +114,7 @@ class BucketRounds {
   absl::StatusOr<Verdict> VerdictOf(int worker, const message::Announcement& announcement)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(admission_mutex_);
 
+  std::vector<std::unique_ptr<MutexLock>> LockAll();  // of the buckets
   // In every bucket: executes what `decide(bucket)` decides and, if `verdict` says so, completes its step.
   template <typename Decide>
   absl::Status ActOnAll(int worker, const Verdict& verdict, Lane& lane, Replies& replies,

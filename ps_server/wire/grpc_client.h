@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
@@ -73,14 +74,10 @@ class GrpcClient : public OneServerClient {
   absl::Status Put(const RowPut& put, MonotonicTime deadline) override;
   ClientStatus status() const override {
     const ClientSession::State state = session_.state();
-    return {.payload = on_gpu_   ? "cuda_ipc"
-                       : shares_ ? "shm"
-                                 : "grpc",
-            .wires = {on_gpu_   ? kCudaIpcWire
-                      : shares_ ? kSharedMemoryWire
-                                : kGrpcWire},
-            .start_step = state.start_step,
-            .traffic = state.traffic};
+    const auto [payload, wire] = on_gpu_   ? std::pair("cuda_ipc", kCudaIpcWire)
+                                 : shares_ ? std::pair("shm", kSharedMemoryWire)
+                                           : std::pair("grpc", kGrpcWire);
+    return {.payload = payload, .wires = {wire}, .start_step = state.start_step, .traffic = state.traffic};
   }
   void SetListener(std::function<void(const message::ToWorker&)> listener) override {
     session_.SetListener(std::move(listener));

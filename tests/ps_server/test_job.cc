@@ -70,17 +70,18 @@ absl::StatusOr<std::vector<ExchangeResult>> TestWorker::Step(int64_t step) {
   return StepAgain(step, Samples(rank, step));
 }
 
-absl::StatusOr<std::vector<ExchangeResult>> TestWorker::StepAgain(int64_t step, int64_t samples) {
-  std::latch left(std::ssize(job.buckets));
-  std::vector<ExchangeResult> results(job.buckets.size());
+absl::StatusOr<std::vector<ExchangeResult>> ExchangeAll(PsClient& client,
+                                                        const std::vector<Exchange>& exchanges) {
+  std::latch left(std::ssize(exchanges));
+  std::vector<ExchangeResult> results(exchanges.size());
   Mutex mutex;
   absl::Status status;
-  for (const Bucket& bucket : job.buckets) {
-    Push(bucket.index, step, samples, [&, index = bucket.index](absl::StatusOr<ExchangeResult> result) {
+  for (size_t i = 0; i < exchanges.size(); ++i) {
+    client.PushPull(exchanges[i], [&, i](absl::StatusOr<ExchangeResult> result) {
       {
         MutexLock lock(mutex);
         status.Update(result.status());
-        if (result.ok()) results[index] = *result;
+        if (result.ok()) results[i] = *result;
       }
       left.count_down();
     });
@@ -90,6 +91,12 @@ absl::StatusOr<std::vector<ExchangeResult>> TestWorker::StepAgain(int64_t step, 
   return results;
 }
 
+absl::StatusOr<std::vector<ExchangeResult>> TestWorker::StepAgain(int64_t step, int64_t samples) {
+  std::vector<Exchange> exchanges;
+  for (const Bucket& bucket : job.buckets) exchanges.push_back(Of(bucket, step, samples));
+  return ExchangeAll(*client, exchanges);
+}
+
 absl::Status TestWorker::Steps(int64_t first, int64_t end) {
   for (int64_t step = first; step < end; ++step) PSRING_RETURN_IF_ERROR(Step(step).status());
   return absl::OkStatus();
@@ -97,14 +104,12 @@ absl::Status TestWorker::Steps(int64_t first, int64_t end) {
 
 absl::Status TestWorker::Fetch() { return client->Fetch({weights.data(), weights.size()}, Soon()); }
 
-void TestWorker::Push(int bucket, int64_t step, int64_t samples, PsClient::Done done) {
-  const Bucket& place = job.buckets[bucket];
-  client->PushPull({.bucket = bucket,
-                    .step = step,
-                    .samples = samples,
-                    .gradient = Sent(place),
-                    .weights = {weights.data() + place.first, place.count}},
-                   std::move(done));
+Exchange TestWorker::Of(const Bucket& bucket, int64_t step, int64_t samples) {
+  return {.bucket = bucket.index,
+          .step = step,
+          .samples = samples,
+          .gradient = Sent(bucket),
+          .weights = {weights.data() + bucket.first, bucket.count}};
 }
 
 ConstSpan TestWorker::Sent(const Bucket& bucket) {
@@ -122,14 +127,9 @@ absl::StatusOr<ExchangeResult> TestWorker::ExchangeBucket(int bucket, int64_t st
 }
 
 absl::StatusOr<ExchangeResult> TestWorker::ExchangeAgain(int bucket, int64_t step) {
-  std::latch ended(1);
-  absl::StatusOr<ExchangeResult> result;
-  Push(bucket, step, Samples(rank, step), [&](absl::StatusOr<ExchangeResult> outcome) {
-    result = std::move(outcome);
-    ended.count_down();
-  });
-  ended.wait();
-  return result;
+  const auto results = ExchangeAll(*client, {Of(job.buckets[bucket], step, Samples(rank, step))});
+  if (!results.ok()) return results.status();
+  return results->front();
 }
 
 std::vector<float> TrainAlone(const ServerJob& job, int64_t steps) {

@@ -33,6 +33,10 @@ int64_t Samples(int worker, int64_t step);
 
 inline MonotonicTime Soon() { return MonotonicNow() + absl::Seconds(30); }
 
+// Waits for all answers; the results in order, or the first error.
+absl::StatusOr<std::vector<ExchangeResult>> ExchangeAll(PsClient& client,
+                                                        const std::vector<Exchange>& exchanges);
+
 // One worker's memory and its client.
 struct TestWorker {
   TestWorker(const ServerJob& job, int rank, std::unique_ptr<PsClient> client);
@@ -49,8 +53,8 @@ struct TestWorker {
   absl::StatusOr<ExchangeResult> ExchangeBucket(int bucket, int64_t step);
   absl::StatusOr<ExchangeResult> ExchangeAgain(int bucket, int64_t step);
 
-  // One bucket of the current `gradient`: `done` gets the result.
-  void Push(int bucket, int64_t step, int64_t samples, PsClient::Done done);
+  // One bucket of the current `gradient`.
+  Exchange Of(const Bucket& bucket, int64_t step, int64_t samples);
   // A bucket of the gradient, rounded to the job's wire type.
   ConstSpan Sent(const Bucket& bucket);
 

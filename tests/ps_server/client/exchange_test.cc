@@ -302,10 +302,11 @@ TEST(ExchangeTest, SerialAnswersAllBucketsAfterTheLast) {
     ASSERT_EQ(worker.Start(), absl::OkStatus());
     std::atomic<int> first_done = 0, second_done = 0;
     const auto push = [&](int bucket, std::atomic<int>& done) {
-      worker.Push(bucket, /*step=*/0, /*samples=*/1, [&](absl::StatusOr<ExchangeResult> result) {
-        done = result.ok() ? 1 : -1;
-        done.notify_one();
-      });
+      worker.client->PushPull(worker.Of(job.buckets[bucket], /*step=*/0, /*samples=*/1),
+                              [&](absl::StatusOr<ExchangeResult> result) {
+                                done = result.ok() ? 1 : -1;
+                                done.notify_one();
+                              });
     };
     push(0, first_done);
     if (!serial) first_done.wait(0);

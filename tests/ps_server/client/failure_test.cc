@@ -201,13 +201,10 @@ TEST(FailureTest, AbortEndsAWaitingExchangeAndTheJobOfTheOthers) {
       return;
     }
     std::latch ended(1);
-    worker.client->PushPull({.samples = 1,
-                             .gradient = worker.Sent(job.buckets[0]),
-                             .weights = {worker.weights.data(), worker.weights.size()}},
-                            [&](absl::StatusOr<ExchangeResult> result) {
-                              EXPECT_THAT(MessageOf(result.status()), HasSubstr("worker 1 was lost"));
-                              ended.count_down();
-                            });
+    worker.client->PushPull(worker.Of(job.buckets[0], 0, 1), [&](absl::StatusOr<ExchangeResult> result) {
+      EXPECT_THAT(MessageOf(result.status()), HasSubstr("worker 1 was lost"));
+      ended.count_down();
+    });
     in_flight.count_down();
     ended.wait();
   });
@@ -243,16 +240,10 @@ TEST(FailureTest, ASecondExchangeOfABucketInFlightIsRejected) {
     }
     std::atomic<int> ended = 0;
     for (int64_t step = 0; step < 2; ++step) {
-      worker.client->PushPull({.bucket = 0,
-                               .step = step,
-                               .samples = 1,
-                               .gradient = {worker.gradient.data(), 10},
-                               .weights = {worker.weights.data(), 10}},
-                              [&](absl::StatusOr<ExchangeResult> result) {
-                                EXPECT_THAT(MessageOf(result.status()),
-                                            HasSubstr("has an exchange in flight"));
-                                ++ended;
-                              });
+      worker.client->PushPull(worker.Of(job.buckets[0], step, 1), [&](absl::StatusOr<ExchangeResult> result) {
+        EXPECT_THAT(MessageOf(result.status()), HasSubstr("has an exchange in flight"));
+        ++ended;
+      });
     }
     EXPECT_TRUE(Eventually([&] { return ended == 2; }));
     worker.client.reset();

@@ -77,6 +77,17 @@ int Connected(const std::string& address) {
   return fd;
 }
 
+// One worker trains three steps, and the server ends normally.
+void ExpectTrains(Child& server, const std::string& address) {
+  const ServerJob job = MakeJob(1, {300'000});
+  TestWorker worker(job, 0, ClientOf(address));
+  ASSERT_EQ(worker.Start(), absl::OkStatus());
+  ASSERT_EQ(worker.Steps(0, 3), absl::OkStatus());
+  EXPECT_EQ(worker.weights, TrainAlone(job, 3));
+  ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  EXPECT_EQ(server.Wait(), 0) << server.Output();
+}
+
 TEST_F(ProcessTest, ServesAJobWritesItsRecordAndExits) {
   const std::string folder = ::testing::TempDir();
   Child server(Command(2, {"--record", folder, "--timeout", "20"}));
@@ -197,12 +208,7 @@ TEST_F(ProcessTest, RandomBytesOnThePortAreHarmless) {
     if (i % 6 == 0) (void)!recv(fd, &reply, 1, 0);  // the server's greeting, or the end of the connection
     close(fd);
   }
-  const ServerJob job = MakeJob(1, {1000});
-  TestWorker worker(job, 0, ClientOf(address));
-  ASSERT_EQ(worker.Start(), absl::OkStatus());
-  ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
-  ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-  EXPECT_EQ(server.Wait(), 0) << server.Output();
+  ExpectTrains(server, address);
 }
 
 TEST_F(ProcessTest, TwoHundredSilentConnectionsAreHarmless) {
@@ -210,13 +216,7 @@ TEST_F(ProcessTest, TwoHundredSilentConnectionsAreHarmless) {
   const std::string address = Address();
   std::vector<int> silent;
   for (int i = 0; i < 200; ++i) silent.push_back(Connected(address));
-  const ServerJob job = MakeJob(1, {300000});
-  TestWorker worker(job, 0, ClientOf(address));
-  ASSERT_EQ(worker.Start(), absl::OkStatus());
-  ASSERT_EQ(worker.Steps(0, 3), absl::OkStatus());
-  EXPECT_EQ(worker.weights, TrainAlone(job, 3));
-  ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-  EXPECT_EQ(server.Wait(), 0) << server.Output();
+  ExpectTrains(server, address);
   for (const int fd : silent) close(fd);
 }
 
@@ -302,11 +302,7 @@ TEST_F(ProcessTest, ASigintThatItsParentIgnoredDoesNotEndIt) {
   EXPECT_TRUE(caught >> (SIGTERM - 1) & 1);
   EXPECT_FALSE(caught >> (SIGINT - 1) & 1);
   server.Kill(SIGINT);
-  TestWorker worker(MakeJob(1, {10}), 0, ClientOf(address));
-  ASSERT_EQ(worker.Start(), absl::OkStatus());
-  ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
-  EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-  EXPECT_EQ(server.Wait(), 0) << server.Output();
+  ExpectTrains(server, address);
 }
 
 TEST_F(ProcessTest, MissingWorkersAreNamed) {

@@ -200,11 +200,7 @@ TEST(RecoveryTest, AWorkerCanRejoinInTheStepThatItHadPushed) {
       std::latch ended(static_cast<std::ptrdiff_t>(job.buckets.size()));
       for (const Bucket& bucket : job.buckets) {
         dies.gradient = Gradient(job, 1, 0);
-        direct->PushPull({.bucket = bucket.index,
-                          .step = 0,
-                          .samples = Samples(1, 0),
-                          .gradient = dies.Sent(bucket),
-                          .weights = {dies.weights.data() + bucket.first, bucket.count}},
+        direct->PushPull(dies.Of(bucket, 0, Samples(1, 0)),
                          [&](const absl::StatusOr<ExchangeResult>&) { ended.count_down(); });
       }
       if (consistency == "sync") lose();

@@ -129,26 +129,15 @@ struct InPlaceWorker {
   absl::Status Step(int64_t step) {
     const std::vector<float> made = Gradient(job, rank, step);
     std::memcpy(gradient.data(), made.data(), gradient.bytes());
-    Mutex mutex;
-    CondVar changed;
-    size_t left = job.buckets.size();
-    absl::Status status;
+    std::vector<Exchange> exchanges;
     for (const Bucket& bucket : job.buckets) {
-      client->PushPull({.bucket = bucket.index,
-                        .step = step,
-                        .samples = Samples(rank, step),
-                        .gradient = gradient.span().Slice(bucket.first, bucket.count),
-                        .weights = weights.span().Slice(bucket.first, bucket.count)},
-                       [&](absl::StatusOr<ExchangeResult> result) {
-                         MutexLock lock(mutex);
-                         if (!result.ok()) status = result.status();
-                         --left;
-                         changed.NotifyAll();
-                       });
+      exchanges.push_back({.bucket = bucket.index,
+                           .step = step,
+                           .samples = Samples(rank, step),
+                           .gradient = gradient.span().Slice(bucket.first, bucket.count),
+                           .weights = weights.span().Slice(bucket.first, bucket.count)});
     }
-    MutexLock lock(mutex);
-    while (left > 0) changed.Wait(mutex);
-    return status;
+    return ExchangeAll(*client, exchanges).status();
   }
 
   const ServerJob job;
