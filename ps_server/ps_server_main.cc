@@ -91,7 +91,7 @@ absl::Status WriteRecords(const Flags& flags, const ServerStats& stats, const Ar
 void PrintNote(const std::string& text) { Note("ps_server", text); }
 
 // A server has no rank: the number of workers is a flag.
-absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
+absl::StatusOr<RendezvousOptions> RendezvousOf(const Flags& flags) {
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), "0", absl::StrCat(flags.workers));
   PSRING_ASSIGN_OR_RETURN(RendezvousOptions meeting,
                           ReadRendezvous(flags.rendezvous, environment, flags.tls));
@@ -318,7 +318,7 @@ int main(int argc, char** argv) {
   }
   if (allowed.ok()) allowed = psring::AllowTasks(psring::ServerTasks(), "the server");
   if (!allowed.ok()) return psring::Fail("ps_server", std::string(allowed.message()), 2);
-  const absl::StatusOr<psring::RendezvousOptions> meeting = psring::Meeting(flags);
+  const absl::StatusOr<psring::RendezvousOptions> meeting = psring::RendezvousOf(flags);
   if (!meeting.ok()) return psring::Fail("ps_server", std::string(meeting.status().message()), 2);
   const absl::Status status = psring::Run(flags, *meeting);
   if (status.ok()) return psring::FinishOutput("ps_server", 0);

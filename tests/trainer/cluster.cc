@@ -9,6 +9,7 @@
 #include "common/devices/make_device.h"
 #include "ps_server/client/ps_client.h"
 #include "ring_worker/groups/groups.h"
+#include "tests/ps_server/direct_client.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 #include "tests/ring_worker/in_process.h"
 #include "trainer/strategies/group_options.h"
