@@ -119,9 +119,9 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
       "ps_server/client/ps_client.h", "ps_server/server/inline_server.h", "ps_server/protocol/server_job.h"}},
     {"experiments",
      {"common/", "ring_worker/schedules/schedule.h", "ps_server/consistency/consistency.h",
-      "ps_server/consistency/admission.h", "trainer/data/table/data_table.h",
-      "trainer/models/table/model_table.h", "trainer/strategies/table/cost_model.h",
-      "trainer/strategies/table/local_exchange.h", "trainer/strategies/table/strategy_table.h"}},
+      "ps_server/consistency/admission.h", "trainer/models/table/model_table.h",
+      "trainer/strategies/table/cost_model.h", "trainer/strategies/table/local_exchange.h",
+      "trainer/strategies/table/strategy_table.h"}},
 };
 
 // The only folders and files that see generated messages and gRPC.

@@ -44,7 +44,7 @@ struct StrategyRow {
   // The sentences that `psring explain` prints for a step; empty: composed from the fields above.
   std::vector<std::string> step = {}, step_chinese = {};
   // Its maker in trainer/strategies/registry.cc; not used if `make` is set.
-  std::string implementation = {};
+  std::string implementation = "none";
   absl::StatusOr<Strategy> (*make)(const StrategyContext& context) = nullptr;
   // For a model with tables. Null with `make`: the strategy cannot train such models.
   absl::StatusOr<std::unique_ptr<RowStrategy>> (*make_rows)(const StrategyContext& context) = nullptr;
