@@ -14,7 +14,7 @@
 namespace psring {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int64_t kMaxCallsPerTurn = 10'000;
 
@@ -133,7 +133,8 @@ class JsonOutput final : public BenchOutput {
 
   void Start(const std::vector<RankInfo>& ranks,
              const std::vector<MeasuredCombination>& combinations) override {
-    Json line = {{"event", "start"}, {"ranks", Json::array()}, {"groups", Json::array()}};
+    OrderedJson line = {
+        {"event", "start"}, {"ranks", OrderedJson::array()}, {"groups", OrderedJson::array()}};
     for (const RankInfo& rank : ranks) {
       line["ranks"].push_back({{"host", rank.host}, {"pid", rank.pid}, {"device", rank.device}});
     }
@@ -145,19 +146,19 @@ class JsonOutput final : public BenchOutput {
   }
 
   void Row(const BenchRow& row) override {
-    Json line = {{"event", "row"},
-                 {"combination", row.combination},
-                 {"type", row.type},
-                 {"op", row.op},
-                 {"bytes", row.bytes},
-                 {"count", row.count},
-                 {"out_of_place", ToJson(row.out_of_place)}};
+    OrderedJson line = {{"event", "row"},
+                        {"combination", row.combination},
+                        {"type", row.type},
+                        {"op", row.op},
+                        {"bytes", row.bytes},
+                        {"count", row.count},
+                        {"out_of_place", ToJson(row.out_of_place)}};
     if (!row.in_place.times_us.empty()) line["in_place"] = ToJson(row.in_place);
     Print(line);
   }
 
   void Limit(const LimitRow& row) override {
-    Json line = {
+    OrderedJson line = {
         {"event", "limit"}, {"kind", row.kind}, {"collective", row.collective}, {"bytes", row.bytes}};
     line.update(ToJson(row.samples));
     Print(line);
@@ -170,12 +171,12 @@ class JsonOutput final : public BenchOutput {
   void Finish() override { Print({{"event", "done"}}); }
 
  private:
-  static Json ToJson(const Samples& samples) {
+  static OrderedJson ToJson(const Samples& samples) {
     return {
         {"times_us", samples.times_us}, {"calls_per_turn", samples.calls_per_turn}, {"wrong", samples.wrong}};
   }
 
-  void Print(const Json& line) {
+  void Print(const OrderedJson& line) {
     std::fprintf(out_, "%s\n", JsonText(line).c_str());
     std::fflush(out_);
   }

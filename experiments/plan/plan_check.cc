@@ -7,7 +7,6 @@
 #include "common/base/check.h"
 #include "common/cli/delays.h"
 #include "experiments/plan/plan.h"
-#include "trainer/data/table/data_table.h"
 
 namespace psring {
 namespace {
@@ -137,9 +136,6 @@ absl::Status CheckCompareOptions(const CompareOptions& options) {
   }
   if (options.training.workload.empty()) {
     PSRING_RETURN_IF_ERROR(FindModelRow(options.training.model).status());
-  }
-  if (!options.training.data.empty()) {
-    PSRING_RETURN_IF_ERROR(FindData(options.training.data).status());
   }
   if (options.workers.empty()) return absl::InvalidArgumentError("--workers needs a number from 1 to 64");
   const bool simulated = options.training.clock == "virtual";

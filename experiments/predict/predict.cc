@@ -35,13 +35,8 @@ namespace {
 // `given`: all names of --strategies.
 absl::StatusOr<StrategyRow> Find(const std::string& name, const std::vector<std::string>& given = {}) {
   absl::StatusOr<StrategyRow> strategy = FindStrategy(name, given);
-  if (strategy.ok()) {
-    PSRING_RETURN_IF_ERROR(CheckStrategy(*strategy));
-    return strategy;
-  }
-  for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
-    if (name == algorithm) return AllReduceStrategy(name);
-  }
+  if (!strategy.ok() && FindSchedule(name) != nullptr) strategy = AllReduceStrategy(name);
+  if (strategy.ok()) PSRING_RETURN_IF_ERROR(CheckStrategy(*strategy));
   return strategy;
 }
 

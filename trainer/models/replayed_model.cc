@@ -142,7 +142,6 @@ absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options, const ModelTabl
   return ModelRow{.name = "replay",
                   .summary = "a recorded workload",
                   .default_lr = .01,
-                  .default_async_lr = .01,
                   .make = [workload = Faster(recorded, options.compute_speedup)](const SampleSpec&, Ops&)
                       -> absl::StatusOr<std::unique_ptr<Model>> { return MakeReplayedModel(workload); }};
 }

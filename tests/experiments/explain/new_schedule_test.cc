@@ -93,7 +93,7 @@ TEST(NewSchedule, IsSimulatedAndPricedAlike) {
                         .latency_s = wires.latency_s,
                         .add_s_per_byte = wires.add_s_per_byte};
   const auto simulated = SimulateCollective(*line, cluster, kBytes, {.segment_bytes = kBytes, .depth = 1});
-  const auto scheme = SchemeOf(AllReduceStrategy("line"), RowsWithLine());
+  const auto scheme = SchemeOf(AllReduceRow("line"), RowsWithLine());
   ASSERT_TRUE(simulated.ok() && scheme.has_value());
   const CommPattern pattern{.scheme = *scheme, .workers = kRanksInLine};
   EXPECT_NEAR(simulated->seconds, ExchangeSeconds(pattern, kBytes, wires), 1e-12);

@@ -140,14 +140,13 @@ TEST(Predictor, AStepIsComputingPlusExposedCommunication) {
 TEST(Predictor, TheBytesSentAreThoseOfTheSchedule) {
   Predictor predictor(Block(), {});
   const auto ring = predictor.Predict({.strategy = kRing, .workers = 4}, Network());
-  const auto one_shot =
-      predictor.Predict({.strategy = AllReduceStrategy("one-shot"), .workers = 4}, Network());
+  const auto one_shot = predictor.Predict({.strategy = AllReduceRow("one-shot"), .workers = 4}, Network());
   ASSERT_TRUE(ring.ok() && one_shot.ok()) << ring.status() << one_shot.status();
   EXPECT_DOUBLE_EQ(one_shot->tx_bytes, 2 * ring->tx_bytes);  // (N-1) M and 2(N-1)/N M
   EXPECT_EQ(one_shot->rx_bytes, one_shot->tx_bytes);
   // Counted transfers agree with the closed forms.
   for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
-    const std::optional<Scheme> scheme = SchemeOf(AllReduceStrategy(algorithm));
+    const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(algorithm));
     if (!scheme) continue;
     const auto schedule = MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = 8});
     ASSERT_TRUE(schedule.ok()) << schedule.status();

@@ -24,7 +24,6 @@ const ModelTable& ModelsWithLogistic() {
     all->push_back({.name = "logistic",
                     .summary = "one layer",
                     .default_lr = .1,
-                    .default_async_lr = .1,
                     .default_data = "synthetic",
                     .make = MakeLogistic});
     return all;

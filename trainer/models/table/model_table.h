@@ -25,8 +25,8 @@ struct ModelSize {
 struct ModelRow {
   const char* name;
   const char* summary;
-  double default_lr;        // synchronous modes, the model's optimizer
-  double default_async_lr;  // asynchronous modes, without momentum
+  double default_lr;                     // synchronous modes, the model's optimizer
+  double default_async_lr = default_lr;  // asynchronous modes, without momentum
   const char* default_data = "fashion-mnist";
   ModelSize size = {};  // its own sizes; 0: several widths
   const char* optimizer = "momentum";

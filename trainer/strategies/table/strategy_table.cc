@@ -15,7 +15,7 @@ namespace {
 
 StrategyRow AllReduce(const char* name, const char* summary, const char* backend, const char* algorithm,
                       int chart_place = -1) {
-  StrategyRow row = AllReduceStrategy(algorithm);
+  StrategyRow row = AllReduceRow(algorithm);
   row.name = name;
   row.summary = summary;
   row.backend = backend;
@@ -25,7 +25,7 @@ StrategyRow AllReduce(const char* name, const char* summary, const char* backend
 
 }  // namespace
 
-StrategyRow AllReduceStrategy(const std::string& algorithm) {
+StrategyRow AllReduceRow(const std::string& algorithm) {
   return {.name = algorithm,
           .uses_group = true,
           .backend = "native",
@@ -40,13 +40,11 @@ const StrategyTable& StrategyRows() {
        .summary = "no communication; replicas diverge: an upper bound on speed",
        .synchronous = false,
        .scheme = &Scheme::kNone,
-       .implementation = "none",
        .chart_place = 7},
       {.name = "single",
        .summary = "one process: the reference for results",
        .single_process = true,
        .scheme = &Scheme::kNone,
-       .implementation = "none",
        .chart_place = 3},
       {.name = "dp",
        .summary = "PyTorch's DataParallel: one process; device 0 distributes to replicas, adds and updates",

@@ -44,7 +44,7 @@ struct StrategyRow {
   // The sentences that `psring explain` prints for a step; empty: composed from the fields above.
   std::vector<std::string> step = {}, step_chinese = {};
   // Its maker in trainer/strategies/registry.cc; not used if `make` is set.
-  std::string implementation = {};
+  std::string implementation = "none";
   absl::StatusOr<Strategy> (*make)(const StrategyContext& context) = nullptr;
   // For a model with tables. Null with `make`: the strategy cannot train such models.
   absl::StatusOr<std::unique_ptr<RowStrategy>> (*make_rows)(const StrategyContext& context) = nullptr;
@@ -73,7 +73,7 @@ using StrategyTable = std::vector<StrategyRow>;
 const StrategyTable& StrategyRows();
 
 // An all-reduce of gradients by one of psring's schedules.
-StrategyRow AllReduceStrategy(const std::string& algorithm);
+StrategyRow AllReduceRow(const std::string& algorithm);
 
 // The row of a name as users give it, with its number: "ring", "ps-ssp:2". NotFound suggests the strategy
 // with that other name or the closest name, and lists all; for a schedule without a strategy it names the
