@@ -252,6 +252,18 @@ TEST(RecoveryTest, IncompleteCheckpointsAreSkippedAndTheNewestTwoAreKept) {
   EXPECT_EQ((*store->Load())->step, 3);
 }
 
+// Another user's link in a folder that all can write must not make the server overwrite one of its own files.
+TEST(RecoveryTest, ALinkUnderTheTemporaryNameIsNotFollowed) {
+  const Folder folder;
+  const auto store = *OpenCheckpointFolder(folder.path, 0);
+  const std::string victim = folder.path + "/victim";
+  ASSERT_EQ(WriteFile(victim, "precious"), absl::OkStatus());
+  fs::create_symlink(victim, folder.path + "/server0-step2.checkpoint.part");
+  const absl::Status saved = store->Save({.job = MakeJob(2, {10}), .step = 2});
+  EXPECT_THAT(MessageOf(saved), HasSubstr("server0-step2.checkpoint.part"));
+  EXPECT_EQ(*ReadFile(victim), "precious");
+}
+
 TEST(RecoveryTest, ACheckpointWithAnImpossibleCountIsDamaged) {
   const Folder folder;
   const auto store = *OpenCheckpointFolder(folder.path, 0);
