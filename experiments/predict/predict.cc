@@ -35,7 +35,7 @@ namespace {
 // `given`: all names of --strategies.
 absl::StatusOr<StrategyRow> Find(const std::string& name, const std::vector<std::string>& given = {}) {
   absl::StatusOr<StrategyRow> strategy = FindStrategy(name, given);
-  if (!strategy.ok() && FindSchedule(name) != nullptr) strategy = AllReduceStrategy(name);
+  if (!strategy.ok() && FindSchedule(name) != nullptr) strategy = AllReduceRow(name);
   if (strategy.ok()) PSRING_RETURN_IF_ERROR(CheckStrategy(*strategy));
   return strategy;
 }

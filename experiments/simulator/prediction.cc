@@ -102,7 +102,7 @@ absl::StatusOr<Predictor::Cost> Predictor::CollectiveCost(const std::string& alg
                 time->adding_s, false};
   }
   if (!absl::IsResourceExhausted(time.status())) return time.status();
-  const std::optional<Scheme> scheme = SchemeOf(AllReduceStrategy(algorithm));
+  const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(algorithm));
   if (!scheme) return time.status();
   // One link per rank: its share of the node's cards.
   const double link = cluster.link_bytes_per_s * cluster.fraction *
